@@ -1,8 +1,8 @@
-"""Whether an event's stored JSON still is what its sender's server hashed and signed. Pure.
+"""Verify that an event's stored JSON is what its sender's server hashed and signed. Pure.
 
-Two hashes say so: from room version 3 on the event id is the hash of the event's redacted form, which never changes;
-and ``hashes.sha256`` is the hash of all that was sent, which a redaction ends. Both are as the server-server API of
-Matrix defines them.
+Two hashes prove it. From room version 3 on, the event ID is the hash of the event's redacted form, which never changes.
+``hashes.sha256`` is the hash of the whole event; it no longer matches after a redaction. Both are defined by Matrix's
+server-server API.
 """
 
 import base64
@@ -15,28 +15,28 @@ from canonicaljson import encode_canonical_json
 from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES, redact
 
 HASH_VERDICTS: Final = {
-    "intact": "Both hashes hold: this is what was sent.",
-    "pruned": "The id holds, and what is left is the redacted form: the content was removed, here or elsewhere.",
-    "altered": "It is not what its id or its hash stands for, and not its redacted form either.",
-    "not_hashed": "Nothing could be recomputed.",
+    "intact": "Both hashes match: the event is as it was sent.",
+    "pruned": "The event ID matches, and the event is in its redacted form: its content was removed.",
+    "altered": "The event does not match its ID or its hash, and it is not in its redacted form.",
+    "not_hashed": "The hashes could not be computed.",
     "no_json": "No JSON is stored.",
 }
 
 HASH_REASONS: Final = {
-    "event_id": "The hash of the redacted form is not the event id.",
+    "event_id": "The hash of the redacted form is not the event ID.",
     "content": "The content's hash is not hashes.sha256, and the content is not the redacted one.",
-    "room_id": "The room's id is not the hash of its creation event.",
-    "not_an_event": "It is no JSON object with a type and a content.",
-    "unknown_version": "The room's version is not known.",
-    "not_canonical": "It holds what has no canonical form, such as half a surrogate pair or a number that is none.",
+    "room_id": "The room ID is not the hash of the room's creation event.",
+    "not_an_event": "It is not a JSON object with a type and a content.",
+    "unknown_version": "The room version is unknown.",
+    "not_canonical": "It contains a value without a canonical form, such as an unpaired surrogate or NaN.",
     "no_content_hash": "The event has no hashes.sha256.",
 }
 """Why a verdict is ``altered`` (the first four) or ``not_hashed`` (the others)."""
 
-# What is no part of the hashes: added by those who hand an event on.
+# Keys that servers add to an event later, which are not hashed.
 _NOT_CONTENT: Final = frozenset({"age_ts", "unsigned", "signatures", "hashes", "outlier", "destinations"})
 _NOT_REFERENCE: Final = frozenset({"age_ts", "unsigned", "signatures"})
-# Where a room's version is not stored, its events' format says it if there is no choice.
+# If a room's version is not stored, the format of its events determines it, where the rules are the same.
 _RULES_OF_FORMAT: Final = {None: 1, 1: 1, 2: 3, 4: 12, 5: 13}
 
 
@@ -54,11 +54,11 @@ def verify_event(
     room_version: str | None,
     format_version: int | None,
 ) -> HashVerdict:
-    """What a stored event proves. Room versions 1 and 2 give ids freely, so only the content's hash counts.
+    """Verify a stored event. In room versions 1 and 2 the event ID is not a hash, so only the content hash is verified.
 
-    :param event: the stored JSON, parsed; None where it is no object.
-    :param room_id: the room that the event is kept for.
-    :param format_version: of ``event_json``; used where ``room_version`` is not known to the database.
+    :param event: the stored JSON, parsed; None if it is not an object.
+    :param room_id: the room in which the event is stored.
+    :param format_version: of ``event_json``; used if the database does not contain the room version.
     """
     rules = ROOM_VERSION_RULES.get(room_version) if room_version else _RULES_OF_FORMAT.get(format_version)
     if rules is None:
@@ -81,38 +81,38 @@ def _compare(event: Mapping[str, Any], event_id: str, room_id: str | None, rules
         return HashVerdict("altered", "event_id")
     if rules >= 12 and event["type"] == "m.room.create" and (room_id or "")[1:] != event_id[1:]:
         return HashVerdict("altered", "room_id")
-    told, found = _told(event), compute_content_hash(event)
-    if told is None:
+    declared, computed = _declared_hash(event), compute_content_hash(event)
+    if declared is None:
         return HashVerdict("not_hashed", "no_content_hash")
-    if told == found:
+    if declared == computed:
         return HashVerdict("intact")
     return HashVerdict("pruned") if _is_pruned(event, rules) else HashVerdict("altered", "content")
 
 
 def _is_pruned(event: Mapping[str, Any], rules: int) -> bool:
-    """Whether a redaction would take nothing away from what is hashed."""
+    """Whether a redaction would not change the hashed part of the event."""
     pruned = redact(event, rules)
     return pruned["content"] == event["content"] and event.keys() - _NOT_CONTENT == pruned.keys() - _NOT_CONTENT
 
 
 def compute_event_id(pruned: Mapping[str, Any], rules: int) -> str:
-    """The id of an event by its redacted form, as room versions from 3 on have it."""
+    """The event ID as the hash of the redacted form, for room versions from 3 on."""
     digest = hashlib.sha256(_canonical(pruned, _NOT_REFERENCE)).digest()
     encoded = base64.b64encode(digest) if rules == 3 else base64.urlsafe_b64encode(digest)
     return "$" + encoded.decode().rstrip("=")
 
 
 def compute_content_hash(event: Mapping[str, Any]) -> bytes:
-    """SHA-256 of all that was sent."""
+    """SHA-256 of the event without the keys that are not hashed."""
     return hashlib.sha256(_canonical(event, _NOT_CONTENT)).digest()
 
 
-def _told(event: Mapping[str, Any]) -> bytes | None:
-    """The content's hash as the event itself says it; None where it says none."""
+def _declared_hash(event: Mapping[str, Any]) -> bytes | None:
+    """The content hash that the event contains; None if it contains none."""
     hashes = event.get("hashes")
-    told = hashes.get("sha256") if isinstance(hashes, Mapping) else None
+    encoded = hashes.get("sha256") if isinstance(hashes, Mapping) else None
     try:
-        return base64.b64decode(told + "=" * (-len(told) % 4)) if isinstance(told, str) else None
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4)) if isinstance(encoded, str) else None
     except ValueError:
         return None
 

@@ -1,8 +1,8 @@
-"""From a stored row of ``event_json`` to the event that Synapse 1.163 makes of it, or to the reason why it makes none.
+"""Load an event from a row of ``event_json`` as Synapse 1.163 does, or return the reason why Synapse cannot. Pure.
 
-Pure. The order of the checks is that of ``EventsWorkerStore._fetch_event_rows`` and ``_get_events_from_db``, of
+The order of the checks is that of ``EventsWorkerStore._fetch_event_rows`` and ``_get_events_from_db``, of
 ``make_event_from_dict``, and of Synapse's event class. Synapse treats an event that it cannot load as unknown, or
-answers the request with an error: clients see it in neither case.
+answers the request with an error: in both cases clients do not see the event.
 """
 
 import json
@@ -15,20 +15,20 @@ from synapse_lakehouse.events.event_hashes import HashVerdict
 from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES
 
 UNLOADABLE_REASONS: Final = {
-    "not_json": "The JSON cannot be parsed, or is no object.",
-    "unusable_ids": "The room ID or the sender is no text, or contains a NUL: PostgreSQL refuses Synapse's query.",
+    "not_json": "The JSON cannot be parsed, or is not an object.",
+    "unusable_ids": "The room ID or the sender is not a text, or contains a NUL: PostgreSQL refuses Synapse's query.",
     "not_finite": "It contains NaN or Infinity.",
     "metadata_missing": "There is no internal metadata.",
     "metadata_not_json": "The internal metadata cannot be parsed.",
-    "metadata_not_an_object": "The internal metadata is JSON, but no object.",
-    "room_unknown": "The database has no version of its room, and it is no membership event.",
-    "room_version_unknown": "Synapse does not know the version of its room.",
-    "other_format": "Its format is not the one of its room's version.",
-    "not_canonical": "It contains half a surrogate pair or a number that is too large for a float.",
+    "metadata_not_an_object": "The internal metadata is JSON, but not an object.",
+    "room_unknown": "The database does not contain its room version, and it is not a membership event.",
+    "room_version_unknown": "Synapse does not support its room version.",
+    "other_format": "Its format is not that of its room version.",
+    "not_canonical": "It contains an unpaired surrogate or a number that is too large for a float.",
     "nested_too_deep": "Arrays and objects are nested 128 levels deep or deeper.",
-    "other_event_id": "It is the JSON of another event: its ID, or the hash that is its ID, is another one.",
+    "other_event_id": "It is the JSON of another event: its ID, or the hash that is its ID, differs.",
 } | {
-    f"invalid_{name}": f"`{name}` is missing, has the wrong type, or may not be there."
+    f"invalid_{name}": f"`{name}` is missing, has the wrong type, or is not allowed."
     for name in event_schema.CHECKED_FIELDS
 }
 """Why an event cannot be loaded."""
@@ -49,7 +49,7 @@ RAISING_REASONS: Final = frozenset(
 FORMAT_OF_ROOM_VERSION: Final = {
     version: 1 + sum(rules >= first for first in (3, 4, 12, 13)) for version, rules in ROOM_VERSION_RULES.items()
 }
-"""Room version → ``format_version`` of its events: these rules each brought a new format."""
+"""Room version → ``format_version`` of its events. Each of these rules introduced a new format."""
 
 ROOM_PROPERTY_KEYS: Final = {
     "m.room.canonical_alias": "alias",
@@ -64,16 +64,16 @@ ROOM_PROPERTY_KEYS: Final = {
 """Type of a state event with an empty state key → key of its content that is a property of the room."""
 
 UNREADABLE_METADATA: Final = '"unreadable"'
-"""What the copy has in place of internal metadata that is no JSON."""
+"""The copy's replacement for internal metadata that is not JSON."""
 
-# Rooms without a stored version are those of invites from before Synapse stored one.
+# Only rooms of old invites have no stored version.
 _VERSION_OF_FORMAT: Final = {1: "1", 2: "3"}
 _VERSION_OF_OTHER_FORMATS: Final = "5"
 _FIRST_WITH_REDACTS_IN_CONTENT: Final = 11
 
 
 class LoadedEvent(NamedTuple):
-    """What Synapse finds in a row of ``event_json``.
+    """An event as Synapse loads it from a row of ``event_json``.
 
     ``unloadable``: None, or one of :data:`UNLOADABLE_REASONS`. Then only the flags of the internal metadata (if it is
     readable), ``hash_verdict`` and ``hash_reason`` are set (see :class:`HashVerdict`). A value that should be text and
@@ -123,19 +123,20 @@ def load_event(
     format_version: int | None,
     room_version: str | None,
 ) -> LoadedEvent:
-    """The event that Synapse makes of a row of ``event_json``.
+    """Load the event of a row of ``event_json``.
 
-    :param event_id: of the row, as ``room_id`` is.
+    :param event_id: the row's event ID.
+    :param room_id: the row's room ID.
     :param text: the column ``json``.
-    :param room_version: of the event's room in ``rooms``; None or empty where there is none.
+    :param room_version: the version in ``rooms``; None or empty if there is none.
     """
     event, flaw = synapse_json.parse_event(text or "")
     if text is None:
-        judged = HashVerdict("no_json")
+        hash_verdict = HashVerdict("no_json")
     elif event is None and flaw:
-        judged = HashVerdict("not_hashed", flaw)
+        hash_verdict = HashVerdict("not_hashed", flaw)
     else:
-        judged = event_hashes.verify_event(event, event_id, room_id, room_version, format_version)
+        hash_verdict = event_hashes.verify_event(event, event_id, room_id, room_version, format_version)
     metadata_flaw, flags = _flags(internal_metadata)
     try:
         if event is None:
@@ -154,15 +155,15 @@ def load_event(
             raise _UnloadableError("nested_too_deep")
         if name := event_schema.find_invalid_field(event, rules):
             raise _UnloadableError(f"invalid_{name}")
-        if not _has_its_id(event, event_id, rules, judged if room_version else None):
+        if not _has_its_id(event, event_id, rules, hash_verdict if room_version else None):
             raise _UnloadableError("other_event_id")
     except _UnloadableError as error:
-        return LoadedEvent._make((str(error), *flags, *judged, *_NO_FIELDS))
-    return LoadedEvent._make((None, *flags, *judged, *_fields(event, event_id, rules)))
+        return LoadedEvent._make((str(error), *flags, *hash_verdict, *_NO_FIELDS))
+    return LoadedEvent._make((None, *flags, *hash_verdict, *_fields(event, event_id, rules)))
 
 
 def _require_usable_ids(event: Mapping[str, Any]) -> None:
-    """Synapse looks for redactions by the event's room and sender, before it looks at anything else."""
+    """Synapse queries redactions by the event's room and sender before any other check."""
     for name in ("room_id", "sender"):
         value = event.get(name)
         if value is not None and (type(value) is not str or "\0" in value or not _has_utf8(value)):
@@ -174,7 +175,7 @@ def _has_utf8(value: str) -> bool:
 
 
 def _flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]:
-    """Why it cannot be used, and the flags in it. Values of other types are ignored."""
+    """The reason why the metadata is unusable (None: it is usable), and its flags. Other types are ignored."""
     if internal_metadata is None:
         return "metadata_missing", _NO_FLAGS
     if internal_metadata == UNREADABLE_METADATA:
@@ -197,7 +198,7 @@ def _flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]
 
 
 def _version(event: Mapping[str, Any], format_version: int | None, room_version: str | None) -> str:
-    """The room version that the event is read as."""
+    """The room version whose rules apply to the event."""
     form = 1 if format_version is None else format_version
     if not room_version:
         if event.get("type") != "m.room.member":
@@ -210,21 +211,21 @@ def _version(event: Mapping[str, Any], format_version: int | None, room_version:
     return room_version
 
 
-def _has_its_id(event: dict[str, Any], event_id: str, rules: int, judged: HashVerdict | None) -> bool:
-    """Whether the event is the one with this id.
+def _has_its_id(event: dict[str, Any], event_id: str, rules: int, hash_verdict: HashVerdict | None) -> bool:
+    """Whether the event has this ID.
 
-    :param judged: if its hashes were compared by these rules.
+    :param hash_verdict: the verdict by the same ``rules``; None if there is none.
     """
     if "event_id" in event:
         return bool(event["event_id"] == event_id)
     numbers = event_schema.convert_numbers_to_objects(event)
-    if judged and not numbers:
-        return judged.reason != "event_id"
+    if hash_verdict and not numbers:
+        return hash_verdict.reason != "event_id"
     return event_hashes.matches_event_id(event | numbers, event_id, rules)
 
 
 def _fields(event: Mapping[str, Any], event_id: str, rules: int) -> tuple[Any, ...]:
-    """As the fields of :class:`LoadedEvent` from ``type`` on."""
+    """The fields of :class:`LoadedEvent` from ``type`` on."""
     type_, state_key, content = event["type"], event.get("state_key"), event["content"]
     if type(content) is not dict:
         content = {}
@@ -262,7 +263,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def _property(value: Any) -> str | None:
-    """The value, if PostgreSQL can store it as text."""
+    """The value if PostgreSQL can store it as text, otherwise None."""
     return value if type(value) is str and "\0" not in value else None
 
 

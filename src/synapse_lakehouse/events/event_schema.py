@@ -1,6 +1,7 @@
-"""Which fields of an event the event class of Synapse 1.163 accepts (``rust/src/events/formats``). Pure.
+"""Validate an event's fields as the event class of Synapse 1.163 does (``rust/src/events/formats``). Pure.
 
-``serde``, with which the class reads JSON, takes a float, or an integer of more than 64 bits, for an object of one key.
+The class reads JSON with ``serde``, which represents a float, or an integer of more than 64 bits, as an object with one
+key.
 """
 
 import json
@@ -23,7 +24,7 @@ CHECKED_FIELDS: Final = (
     "type",
     "unsigned",
 )
-"""Those that it does not accept with any value."""
+"""The fields that the class does not accept with every value."""
 
 _NUMBER: Final = "$serde_json::private::Number"
 _LEAST_I64, _MOST_I64, _MOST_U64 = -(2**63), 2**63 - 1, 2**64 - 1
@@ -32,7 +33,7 @@ _FIRST_WITH_HASHED_IDS, _FIRST_WITH_HASHED_ROOM_IDS, _FIRST_WITH_STATE_GRAPH = 3
 
 
 def find_invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
-    """The first field that is missing, has the wrong type, or may not be there, in rooms with these ``rules``."""
+    """The first field that is missing, has the wrong type, or is not allowed, in rooms with these ``rules``."""
     for name in ("type", "sender"):
         if type(event.get(name)) is not str:
             return name
@@ -47,7 +48,7 @@ def find_invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
         return "state_key"
     signatures = event.get("signatures", {})
     if type(signatures) is not dict or not all(
-        type(one) is dict and _maps_to_texts(one) for one in signatures.values()
+        type(keys) is dict and _maps_to_texts(keys) for keys in signatures.values()
     ):
         return "signatures"
     if not _is_unsigned(event.get("unsigned", {})):
@@ -74,7 +75,7 @@ def _invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str | None
 
 
 def convert_numbers_to_objects(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a valid event that are numbers where the class reads objects, as it reads them."""
+    """Fields of a valid event that are numbers instead of objects, as the class represents them."""
     return {name: {_NUMBER: json.dumps(event[name])} for name in ("content", "hashes") if type(event[name]) is not dict}
 
 
@@ -83,16 +84,16 @@ def _is_wide(value: Any) -> bool:
 
 
 def _maps_to_texts(value: Any) -> bool:
-    return all(type(one) is str for one in value.values()) if type(value) is dict else _is_wide(value)
+    return all(type(text) is str for text in value.values()) if type(value) is dict else _is_wide(value)
 
 
 def _are_texts(value: Any) -> bool:
-    return type(value) is list and all(type(one) is str for one in value)
+    return type(value) is list and all(type(text) is str for text in value)
 
 
 def _are_references(value: Any) -> bool:
-    """Pairs of an event id and hashes, as the first room versions have them."""
-    return type(value) is list and all(_is_reference(one) for one in value)
+    """Whether the value is a list of pairs of an event ID and hashes, as in the first room versions."""
+    return type(value) is list and all(_is_reference(pair) for pair in value)
 
 
 def _is_reference(value: Any) -> bool:
@@ -111,5 +112,5 @@ def _is_unsigned(value: Any) -> bool:
     return (
         (age is None or type(age) in (int, float))
         and all(value.get(name) is None or type(value[name]) is str for name in ("replaces_state", "prev_sender"))
-        and all(one is None or type(one) is list for one in states)
+        and all(state is None or type(state) is list for state in states)
     )

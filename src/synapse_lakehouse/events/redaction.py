@@ -1,7 +1,7 @@
-"""The redaction algorithm of every version of Matrix's rooms: which keys of an event stay. Pure.
+"""The redaction algorithm of every Matrix room version: the keys of an event that remain. Pure.
 
-As the specification's room versions define it. Signatures and reference hashes are of the redacted form, so it decides
-whether an event id is the event's own.
+The specification's room versions define it. Signatures and reference hashes cover the redacted form, so the algorithm
+also decides whether an event matches its ID.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ ROOM_VERSION_RULES: Final = {str(number): number for number in range(1, 13)} | {
     "org.matrix.hydra.11": 12,
     "org.matrix.msc4242.12": 13,
 }
-"""Room version → its rules of redacting and hashing: the stable version that has them; 13, which is none yet, where
-state events are a graph of their own (MSC4242). Those that Synapse 1.163 knows, of itself or by its
-``experimental_features``."""
+"""Room version → number of its redaction and hash rules: the first stable version with these rules, or 13 (not stable
+yet) if state events form a graph of their own (MSC4242). Contains the versions that Synapse 1.163 supports, by default
+or through ``experimental_features``."""
 
 _ENVELOPE: Final = {"event_id", "type", "room_id", "sender", "state_key", "origin_server_ts", "content"}
 _GRAPH: Final = {"hashes", "signatures", "depth", "prev_events"}
@@ -25,7 +25,7 @@ _UNTIL_10: Final = {"prev_state", "origin", "membership"}
 _UNTIL_12: Final = {"auth_events"}
 _FROM_13: Final = {"prev_state_events"}
 
-# For each type: the key of its content that stays, and from and up to which version it does.
+# By event type: the content keys that remain, with the first and the last version in which they do.
 _ALL, _FIRST, _LAST = "*", 1, max(ROOM_VERSION_RULES.values())
 _CONTENT: Final = {
     "m.room.member": (
@@ -48,9 +48,9 @@ _CONTENT: Final = {
 
 
 def redact(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
-    """What is left of ``event`` when it is redacted, without ``unsigned``.
+    """The redacted form of ``event``, without ``unsigned``.
 
-    :param event: with a ``type`` that is a string.
+    :param event: its ``type`` must be a string.
     :param rules: one of the values of :data:`ROOM_VERSION_RULES`.
     """
     keys = _keys(rules, event["type"] == "m.room.create")
@@ -63,7 +63,7 @@ def redact(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
 @cache
 def _keys(rules: int, creates: bool) -> frozenset[str]:
     keys = _ENVELOPE | _GRAPH | (_UNTIL_12 if rules <= 12 else _FROM_13) | (_UNTIL_10 if rules <= 10 else set())
-    # From these rules on the room's id is the hash of its creation event.
+    # From these rules on, the room ID is the hash of the creation event.
     return frozenset(keys - {"room_id"} if rules >= 12 and creates else keys)
 
 

@@ -1,4 +1,4 @@
-"""JSON texts as Synapse parses them with Python's ``json``: what it refuses, and what it cannot write again. Pure."""
+"""Parse JSON as Synapse does with Python's ``json``, and find values that it refuses or cannot encode again. Pure."""
 
 import json
 import math
@@ -9,11 +9,11 @@ from typing import Any, Final, NoReturn
 from synapse_lakehouse.errors import LakehouseError
 
 _MOST_LEVELS: Final = 127
-_HALF_A_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """The object, or None where there is none; ``not_finite`` or ``not_canonical``, if a number makes it unusable."""
+    """The object (None if the text is none), and ``not_finite`` or ``not_canonical`` if a number is unusable."""
     flaw = None
     try:
         try:
@@ -30,9 +30,9 @@ def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def parse_metadata(text: str) -> Any:
-    """The value in an ``internal_metadata``.
+    """The value of ``internal_metadata``.
 
-    :raises ValueError: when Synapse cannot parse it.
+    :raises ValueError: if Synapse cannot parse it.
     """
     try:
         return _METADATA.decode(text)
@@ -41,24 +41,24 @@ def parse_metadata(text: str) -> Any:
 
 
 def has_unpaired_surrogate(event: Mapping[str, Any], text: str) -> bool:
-    """Whether a string has half a surrogate pair, which has no UTF-8.
+    """Whether a string contains an unpaired surrogate, which has no UTF-8 encoding.
 
-    :param text: from which ``event`` was parsed.
+    :param text: the text of ``event``.
     """
-    if not _HALF_A_PAIR.search(text):
+    if not _SURROGATE.search(text):
         return False
     try:
         json.dumps(event, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return True
     except RecursionError:
-        # It could just be parsed, and is nested too deep.
+        # It could be parsed, but is nested too deep to be encoded.
         return False
     return False
 
 
 def is_nested_too_deep(event: Mapping[str, Any], text: str) -> bool:
-    """Whether arrays and objects are nested 128 levels deep or deeper, which Synapse's event class does not read."""
+    """Whether arrays and objects are nested 128 or more levels deep, which Synapse's event class refuses."""
     if text.count("{") + text.count("[") <= _MOST_LEVELS:
         return False
     level: list[Any] = [event]
@@ -80,7 +80,7 @@ def _has_constant(text: str) -> bool:
 
 
 class _FlawError(LakehouseError, ValueError):
-    """A number that JSON does not have, or that is too large for a float."""
+    """The text contains NaN, Infinity, or a number that is too large for a float."""
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The function ``load_event`` of Spark's SQL: :func:`event_loader.load` over Arrow columns."""
+"""The Spark SQL function ``load_event``: :func:`event_loader.load_event` on Arrow columns."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +17,7 @@ RULES_FINGERPRINT: Final = hashlib.sha256(
         for module in (event_loader, event_schema, synapse_json, event_hashes, redaction)
     )
 ).hexdigest()[:12]
-"""Version of the rules: rows that other rules made are made again."""
+"""Version of the rules: dbt rebuilds rows that were loaded by other rules."""
 
 _FLAGS: Final = frozenset(name for name, kind in LoadedEvent.__annotations__.items() if kind is bool)
 _TYPE: Final = pa.struct([(name, pa.bool_() if name in _FLAGS else pa.string()) for name in LoadedEvent._fields])
@@ -25,17 +25,17 @@ _SPARK_TYPE: Final = ", ".join(f"{name} {'boolean' if name in _FLAGS else 'strin
 
 
 def register(spark: SparkSession) -> None:
-    """Let the session's SQL call ``load_event``.
+    """Register ``load_event`` with the session.
 
-    It takes ``event_id, room_id, json, internal_metadata, format_version, room_version`` and returns a struct with the
-    fields of :class:`LoadedEvent`.
+    Its arguments are ``event_id, room_id, json, internal_metadata, format_version, room_version``.
+    It returns a struct with the fields of :class:`LoadedEvent`.
     """
-    # The type hints know no call without the kind of function, which follows from the annotations.
-    function = arrow_udf(_loaded, _SPARK_TYPE)  # type: ignore[call-overload]
+    # PySpark's stubs require the function type, which arrow_udf infers from the annotations.
+    function = arrow_udf(_load_events, _SPARK_TYPE)  # type: ignore[call-overload]
     spark.udf.register("load_event", function)
 
 
-def _loaded(
+def _load_events(
     event_id: pa.Array,
     room_id: pa.Array,
     json: pa.Array,
