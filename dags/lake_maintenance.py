@@ -95,7 +95,7 @@ def lake_maintenance() -> None:
     def audit_bronze() -> None:
         measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
         measured >> validation_tasks.create_validation_task(
-            "judge_bronze", "Validate bronze", validation_tasks.validate_bronze
+            "validate_bronze", "Validate bronze", validation_tasks.validate_bronze
         )
 
     @task_group(group_display_name="Silver and gold", tooltip="dbt models on the same branch")
@@ -105,7 +105,7 @@ def lake_maintenance() -> None:
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
     def audit_gold() -> None:
-        validation_tasks.create_validation_task("judge_gold", "Validate gold", validation_tasks.validate_gold)
+        validation_tasks.create_validation_task("validate_gold", "Validate gold", validation_tasks.validate_gold)
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
         run_lifecycle.open_maintenance

@@ -10,7 +10,7 @@ are about the run's data interval; the copy is always of the present.
 * `open_run`: the interval has not ended; a setting is invalid; the source cannot be reached, has no supported
   Synapse schema, or a privilege is missing; the lake is that of another homeserver; or another run held the lake lease
   for too long. Nothing was changed.
-* `judge_bronze`, `judge_gold`: a validation failed. There is no retry, as the data would not change. The log lists the
+* `validate_bronze`, `validate_gold`: a validation failed. There is no retry, as the data would not change. The log lists the
   failed checks and the page of the Data Docs that shows them.
 * A Spark app: a reported error (no disk space, no connection, a lost lease) fails at once; a crash is retried twice.
 
@@ -90,7 +90,7 @@ def lakehouse() -> None:
     def audit_bronze() -> None:
         measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
         measured >> validation_tasks.create_validation_task(
-            "judge_bronze", "Validate bronze", validation_tasks.validate_bronze
+            "validate_bronze", "Validate bronze", validation_tasks.validate_bronze
         )
 
     @task_group(group_display_name="Silver and gold", tooltip="Resolved state, then dbt models, on the same branch")
@@ -100,7 +100,7 @@ def lakehouse() -> None:
 
     @task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
     def audit_gold() -> None:
-        validation_tasks.create_validation_task("judge_gold", "Validate gold", validation_tasks.validate_gold)
+        validation_tasks.create_validation_task("validate_gold", "Validate gold", validation_tasks.validate_gold)
 
     @task_group(group_display_name="Publish", tooltip="All tables at once, then the release row")
     def publish() -> None:

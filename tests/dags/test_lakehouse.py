@@ -19,10 +19,10 @@ ORDER = [
     "bronze.open_run",
     "bronze.snapshot_tables",
     "audit_bronze.measure_streams",
-    "audit_bronze.judge_bronze",
+    "audit_bronze.validate_bronze",
     "silver_and_gold.resolve_state",
     "silver_and_gold.dbt_build",
-    "audit_gold.judge_gold",
+    "audit_gold.validate_gold",
     "publish.publish_release",
     "close_run",
 ]
@@ -59,7 +59,7 @@ def test_the_source_is_guarded_by_its_pool(lakehouse_dag: "DAG") -> None:
 def test_retries_are_where_they_help(lakehouse_dag: "DAG") -> None:
     retries = {task.task_id: task.retries or 0 for task in lakehouse_dag.tasks}
     assert all(retries[task] > 0 for task in [*SPARK, "bronze.open_run", "close_run"])
-    assert retries["audit_bronze.judge_bronze"] == retries["audit_gold.judge_gold"] == 0
+    assert retries["audit_bronze.validate_bronze"] == retries["audit_gold.validate_gold"] == 0
 
 
 def test_closing_runs_always_and_does_not_turn_a_failed_run_green(lakehouse_dag: "DAG") -> None:

@@ -111,13 +111,13 @@ def ended(task: str, error: Exception | None, reason: str | None = None) -> "Con
 def test_only_a_crash_of_a_validation_alerts_as_failure(news: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
-    callbacks.alert_on_dag_failure(ended("judge_bronze", callbacks.AlreadyReportedError("2 checks failed")))
+    callbacks.alert_on_dag_failure(ended("validate_bronze", callbacks.AlreadyReportedError("2 checks failed")))
     assert news == {}
-    callbacks.alert_on_dag_failure(ended("judge_bronze", RuntimeError("the lease was lost")))
+    callbacks.alert_on_dag_failure(ended("validate_bronze", RuntimeError("the lease was lost")))
     (failed,) = news["dag nightly"]
     assert failed.kind is IncidentKind.RUN_FAILED
     task, interval = failed.said.splitlines()
-    assert "judge_bronze of run r " in task
+    assert "validate_bronze of run r " in task
     assert "2026-11-17 00:00 to 2026-11-18 00:00 UTC" in interval
 
 

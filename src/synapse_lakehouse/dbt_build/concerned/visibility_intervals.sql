@@ -13,7 +13,7 @@ anti join read_local_current_membership as members on members.room_id = events.r
 anti join read_room_memberships as members on members.room_id = events.room_id and user_id = state_key
 where type = 'm.room.member' and is_local(state_key);
 
-create table read_event_circumstances as
+create table read_event_visibility_inputs as
 select event_id, room_id, type, membership, withheld
 from silver.event_visibility_inputs
 semi join (from silver.state_intervals where type = 'm.room.member' and is_local(state_key)) using (event_id)
