@@ -75,7 +75,7 @@ def test_the_documentation_answers_an_operator(page: Callable[..., str], browser
 def test_the_form_explains_its_params(page: Callable[..., str], browser: Chrome) -> None:
     page("/dags/lakehouse", "Synapse lakehouse")
     click(browser, "button[aria-label='Trigger Dag']")
-    page(None, "Rehearse", "publish nothing", "Fail on warnings", "Backfill")
+    page(None, "Rehearse", "Fail on warnings", "Backfill")
 
 
 def test_assets_are_the_published_tables(page: Callable[..., str]) -> None:
