@@ -10,8 +10,8 @@ are about the run's data interval; the copy is always of the present.
 * `open_run`: the interval has not ended; a setting is invalid; the source cannot be reached, has no supported
   Synapse schema, or a privilege is missing; the lake is that of another homeserver; or another run held the lake lease
   for too long. Nothing was changed.
-* `validate_bronze`, `validate_gold`: a validation failed. There is no retry, as the data would not change. The log lists the
-  failed checks and the page of the Data Docs that shows them.
+* `validate_bronze`, `validate_gold`: a validation failed. There is no retry, as the data would not change. The log
+  lists the failed checks and their page of the Data Docs.
 * A Spark app: a reported error (no disk space, no connection, a lost lease) fails at once; a crash is retried twice.
 
 After any failure nothing is published: readers still see the previous release. The run's branch stays for inspection;

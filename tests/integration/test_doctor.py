@@ -116,7 +116,7 @@ def test_missing_rights_come_with_the_grants_that_mend_them(examine: Examine, re
     ("excess", "named"),
     [
         ("alter role {role} createrole createdb", "has CREATEROLE and CREATEDB"),
-        ("grant pg_read_all_data, pg_write_all_data to {role}", "all that pg_read_all_data, pg_write_all_data may"),
+        ("grant pg_read_all_data, pg_write_all_data to {role}", "pg_read_all_data, pg_write_all_data"),
         ("grant insert, update on events to {role}", "has UPDATE on table events."),
         ("grant update (content) on event_reports to {role}", "has UPDATE on table event_reports (content)."),
         ("grant truncate on all tables in schema public to public", "like every role, has TRUNCATE on table"),
@@ -374,7 +374,7 @@ def test_an_unsupported_schema_version(examine: Examine, source_copy: str) -> No
 def test_a_database_that_is_not_synapses(examine: Examine, server: EmbeddedServer) -> None:
     code, found = examine(synapse_dsn=server.dsn())
     assert code == 1
-    assert "not a Synapse homeserver's" in found["schema"][0]["message"]
+    assert "schema_version" in found["schema"][0]["message"]
 
 
 def test_an_unreachable_source_leaves_the_rest_examined(examine: Examine) -> None:
