@@ -38,4 +38,4 @@ def test_commands_of_services(tmp_path: Path) -> None:
 
 def test_plugin_of_trusted_hosts(tmp_path: Path) -> None:
     done = _python(PLUGINS, tmp_path)
-    assert done.stdout.splitlines()[-1] == "['TrustedHosts'] {}", done.stderr
+    assert done.stdout.splitlines()[-1] == "['TrustedHostsMiddleware'] {}", done.stderr
