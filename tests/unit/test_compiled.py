@@ -17,7 +17,7 @@ mount --bind "$1" "$1"
 mount -o remount,ro,bind "$1"
 ! touch "$1/written" 2>/dev/null
 exec "$2" -c 'from synapse_lakehouse.compressor.algorithm import deltas; from synapse_lakehouse import numba_jit
-print(numba_jit.cache_folder())'
+print(numba_jit.find_cache_folder())'
 """
 
 
