@@ -1,0 +1,70 @@
+"""Every command of ``lakehouse``, as it is tried on a lake of hostile texts."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.cli.output import OutputFormat
+from tests.support.hostile_source import EVENT, MEMBER, ROOM, STATE_EVENT, TYPE
+
+_IN_THE_ROOM: Final = "where room_id like '%forged%'"
+
+TRIED: Final[dict[str, list[list[str]]]] = {
+    "branches": [[]],
+    "branches drop": [[ROOM]],
+    "compress apply": [["--strategy", "best", "--room", ROOM]],
+    "compress history": [[], ["--room", ROOM]],
+    "compress plan": [[], ["--strategy", "best", "--room", ROOM]],
+    "compress undo": [["/no/such/file"]],
+    "compress verify": [["--room", ROOM]],
+    "connect": [["duckdb"], ["pyiceberg"], ["spark"], ["trino"]],
+    "doctor": [[], ["--deep"]],
+    "grants": [[], ["--harden"]],
+    "positions": [[], ["--gaps"], ["--history"]],
+    "prove-erased": [[MEMBER], [TYPE]],
+    "query": [
+        *([f"select * from {table}"] for table in ("gold.state_integrity", "audit.stream_positions", "audit.checks")),
+        *([f"select * from {table}"] for table in ("audit.incidents", "bronze.room_stats_state", "silver.rooms")),
+        [f"select json from bronze.event_json {_IN_THE_ROOM} limit 3"],
+        [f"select * from gold.events {_IN_THE_ROOM} limit 3"],
+        [f'select 1 as "{TYPE}"'],
+        [f"select {TYPE}"],
+        [f'select "{TYPE}" from bronze.events'],
+        [f"select room_id::int from gold.events {_IN_THE_ROOM}"],
+    ],
+    "releases": [[]],
+    "state-at": [[EVENT], [EVENT, "--before"], [EVENT, "--type", TYPE], [TYPE]],
+    "summary": [[]],
+    "visible": [[MEMBER], [MEMBER, "--room", ROOM], [MEMBER, "--room", ROOM, "--peeking"], [TYPE]],
+    "who-can-see": [[EVENT], [EVENT, "--user", MEMBER, "--explain"], [STATE_EVENT], [EVENT, "--user", TYPE], [TYPE]],
+}
+"""Command → sets of arguments."""
+
+QUOTING: Final = {
+    "compress apply", "compress plan", "compress verify", "doctor", "positions", "prove-erased", "query", "state-at",
+    "summary", "visible", "who-can-see",
+}  # fmt: skip
+"""Those that have something hostile to show, and succeed."""
+
+ELSEWHERE: Final = {
+    "airflow": "passes everything on to Airflow's own command",
+    "replicate serve": "runs until Ctrl-C; its log is searched",
+    "replicate tap": "runs until Ctrl-C; its log is searched",
+    "run": "makes the lake; its output is searched",
+    "ui": "runs until Ctrl-C and shows nothing of a lake",
+}
+
+
+def commands() -> dict[str, list[OutputFormat]]:
+    """Every command that there is, with the formats that it writes rows in."""
+    return dict(_commands(typer.main.get_command(app), ""))
+
+
+def _commands(command: Any, path: str) -> Iterator[tuple[str, list[OutputFormat]]]:
+    inner = getattr(command, "commands", {})
+    if not inner or (path and command.invoke_without_command):
+        yield path, list(OutputFormat) if any(one.name == "format" for one in command.params) else []
+    for name, one in inner.items():
+        yield from _commands(one, f"{path} {name}".strip())
