@@ -110,11 +110,12 @@ class TestAsRoot:
             processes = descendants(pid)
             assert len(processes) > 3
             for process in processes:
-                status = dict(
-                    line.split(":\t", 1)
-                    for line in Path(f"/proc/{process}/status").read_text().splitlines()
-                    if ":\t" in line
-                )
+                try:
+                    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+                except FileNotFoundError:
+                    # A worker of autovacuum, for one, has ended meanwhile.
+                    continue
+                status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
                 assert {status[name].split()[0] for name in ("Uid", "Gid")} <= {
                     str(data.stat().st_uid),
                     str(data.stat().st_gid),
