@@ -2,7 +2,8 @@
 
 ``python -m tests.upgrade.content HOME HOME`` writes ``sample_content.json`` from two lakes that one version of the
 project made of the shipped sample for one data interval. Columns in which the two lakes differ depend on the run
-(times, run IDs, Iceberg snapshot IDs): the file lists them, and they are not compared.
+(times, run IDs, Iceberg snapshot IDs): the file lists them, and they are not compared. Added by hand: transaction IDs
+and pages, which depend on how the sample was restored, and texts of ``audit.checks``.
 """
 
 import json
