@@ -187,12 +187,12 @@ def _open(run: Run, settings: Settings) -> None:
         latest = store.read_latest_release(catalog) if catalog.table_exists(releases.RELEASES_TABLE) else None
         if refusal := releases.describe_server_mismatch(latest, str(settings.synapse_server_name)):
             raise AirflowFailException(refusal)
-        is_earlier = lake_format.is_earlier(catalog)
-        if not is_earlier:
+        if not lake_format.is_earlier(catalog):
             tables.ensure_tables(catalog, catalogue.load_catalogue())
         lease = create_lease(run, catalog, settings)
         crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
-        if is_earlier:
+        # Checked again, because another run may have rebuilt the lake while this one waited for the lease.
+        if lake_format.is_earlier(catalog):
             replace_earlier_lake(catalog)
             lease.settle()
             crashed = ()
