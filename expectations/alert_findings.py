@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from expectations import integrity
-from expectations.integrity import ExpectNoFinding
+from expectations import integrity_findings
+from expectations.integrity_findings import ExpectNoFinding
 from expectations.replication_tap import ExpectNoTokenRegression, ExpectRowsReceived
 from expectations.stalled_source import ExpectStandbyToReplay, ExpectStreamToAdvance
-from expectations.streams import (
+from expectations.stream_expectations import (
     ExpectGapsWithinBudget,
     ExpectIdInOneTable,
     ExpectNoLateId,
@@ -59,6 +59,6 @@ def build_findings(result: ValidationResult, *, is_first: bool, fails_on_warning
 
 
 def _kind(check: CheckResult) -> IncidentKind:
-    if check.subject == integrity.subject_of_check("event_lost"):
+    if check.subject == integrity_findings.subject_of_check("event_lost"):
         return IncidentKind.LOST_IDS
     return _KINDS.get(check.type, IncidentKind.AUDIT_FAILED if check.severity == "fail" else IncidentKind.AUDIT_WARNED)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from expectations import bronze, data_docs, gold, integrity, replication_tap, stalled_source
+from expectations import bronze_suite, data_docs, gold_suite, integrity_findings, replication_tap, stalled_source
 from expectations.metric_expectation import MetricExpectation, Metrics
 from expectations.validation_result import ValidationResult
 from synapse_lakehouse import catalogue
@@ -20,7 +20,7 @@ def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> Validatio
     """Validate the run's metrics of bronze; every check is appended to ``audit.checks``, whatever its result."""
     declared = catalogue.load_catalogue()
     snapshots = store.read_run_rows(catalog, "audit.snapshots", run.run_id)
-    metrics = bronze.collect_metrics(
+    metrics = bronze_suite.collect_metrics(
         declared,
         snapshots=snapshots,
         ledger=store.read_run_rows(catalog, "audit.ledger", run.run_id),
@@ -32,7 +32,7 @@ def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> Validatio
     drifted = {name for row in snapshots for name, _ in row["drifted"] or ()}
     hours = settings.lakehouse_stale_hours
     suite = [
-        *bronze.build_suite(declared, drifted, settings.lakehouse_gap_budget),
+        *bronze_suite.build_suite(declared, drifted, settings.lakehouse_gap_budget),
         *stalled_source.build_suite(declared, hours),
         *replication_tap.build_suite(coverage),
     ]
@@ -46,12 +46,14 @@ def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationR
 
     :raises DbtArtifactError: if dbt's artifacts are missing or belong to another run.
     """
-    dbt = gold.read_artifacts(settings, run)
+    dbt = gold_suite.read_artifacts(settings, run)
     facts, findings = (
         store.read_run_rows(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity")
     )
-    metrics = gold.collect_metrics(dbt, catalog, run.branch, facts) | integrity.collect_metrics(findings)
-    return _validate(settings, catalog, run, "gold", [*gold.build_suite(dbt), *integrity.build_suite()], metrics)
+    metrics = gold_suite.collect_metrics(dbt, catalog, run.branch, facts) | integrity_findings.collect_metrics(findings)
+    return _validate(
+        settings, catalog, run, "gold", [*gold_suite.build_suite(dbt), *integrity_findings.build_suite()], metrics
+    )
 
 
 def collect_samples(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.compression.synthetic_rooms import ROOM, SMALL, room
-from synapse_lakehouse.compressor.algorithm.estimate import PlannedGroups, RoomPlan, estimate_room
+from synapse_lakehouse.compressor.algorithm.plan_room import PlannedGroups, RoomPlan, estimate_room
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
 from synapse_lakehouse.compressor.compress_room import plan_room

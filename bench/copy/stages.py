@@ -25,7 +25,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables as iceberg_tables
 from synapse_lakehouse.iceberg.write.commits import get_parquet_schema
 from synapse_lakehouse.postgres.connection import build_conninfo
-from synapse_lakehouse.postgres.rows import read
+from synapse_lakehouse.postgres.rows import copy_to_parquet
 from synapse_lakehouse.postgres.rows.page_ranges import PAGES_PER_CHUNK
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 
@@ -79,7 +79,7 @@ class StageRunner:
         iceberg_tables.ensure_tables(catalog, lakes.select_tables())
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        self._chunk = read.ReadChunk(
+        self._chunk = copy_to_parquet.ReadChunk(
             conninfo="",
             snapshot="",
             statement="",
@@ -92,7 +92,7 @@ class StageRunner:
     def encode(self, _: str) -> CopyResult:
         """Write the loaded batches as Parquet."""
         reader = pa.RecordBatchReader.from_batches(self._batches[0].schema, self._batches)
-        written = read._write_chunk(self._chunk, reader)
+        written = copy_to_parquet._write_chunk(self._chunk, reader)
         return CopyResult(written.rows, written.bytes)
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class StageRunner:
 
     def _execute(self, statement: str) -> dbapi.Cursor:
         cursor = dbapi.connect(build_conninfo(self.settings)).cursor()
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(read.BATCH_BYTES)})
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(copy_to_parquet.BATCH_BYTES)})
         cursor.execute(statement)
         return cursor
 

@@ -11,7 +11,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.java import runtime
 from synapse_lakehouse.room_state import retention
-from synapse_lakehouse.streams.checks import acknowledged
+from synapse_lakehouse.streams.checks import acknowledged_ids
 from synapse_lakehouse.streams.positions import writers
 
 
@@ -37,7 +37,7 @@ def _writers(declared: Catalogue, settings: Settings) -> None:
 
 
 def _acknowledged(declared: Catalogue, settings: Settings) -> None:
-    acknowledged.parse_acknowledged_ids(declared, settings.lakehouse_acknowledged_ids)
+    acknowledged_ids.parse_acknowledged_ids(declared, settings.lakehouse_acknowledged_ids)
 
 
 _RUN_CHECKS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {

@@ -8,10 +8,10 @@ import pytest
 
 from synapse_lakehouse.cli.compression import compress_actions
 from synapse_lakehouse.compressor.backpressure import Backpressure
-from synapse_lakehouse.compressor.outcomes import OutcomeRow, compress_and_record
 from synapse_lakehouse.compressor.postgres import connection as connections
 from synapse_lakehouse.compressor.postgres import writer as postgres_writer
 from synapse_lakehouse.compressor.postgres.transaction import rewrite_groups
+from synapse_lakehouse.compressor.record_outcome import OutcomeRow, compress_and_record
 from tests.compression.conftest import BEST, Compress, rows
 from tests.support.state_database import all_states, stored
 from tests.support.state_rooms import World

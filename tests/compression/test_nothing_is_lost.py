@@ -16,10 +16,10 @@ from synapse_lakehouse.cli.compression import compress_actions, compression_log
 from synapse_lakehouse.cli.compression.compress import INTERRUPTED
 from synapse_lakehouse.compressor import compress_room
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
-from synapse_lakehouse.compressor.outcomes import OutcomeRow
 from synapse_lakehouse.compressor.postgres import writer
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.transaction import TransactionSize, rewrite_groups
+from synapse_lakehouse.compressor.record_outcome import OutcomeRow
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from sample.environment import compressor_python
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.compressor.algorithm import state_arrays
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
 from synapse_lakehouse.compressor.algorithm.level_sizes import levels_from_rows, parse_levels
+from synapse_lakehouse.compressor.algorithm.state_tables import build_edge_table, encode_tables
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.state_database import state_database, state_tables, store, stored
@@ -69,7 +69,7 @@ def run_reference(python: Path, dsn: str, chunk_size: int, levels: str, chunks: 
 
 def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
     """Run both from what the database holds; what they leave is the same."""
-    stored, names = state_arrays.encode_tables(*state_tables(dsn))
+    stored, names = encode_tables(*state_tables(dsn))
     before, oldest = progress(dsn)
     rooms = names.rooms.to_pylist()
     known = {rooms.index(room): one for room, one in before.items() if room in rooms}
@@ -79,7 +79,7 @@ def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -
     groups = stored.groups()
     # A purge may leave rows of groups that nothing mentions; nobody touches them.
     rows = rows.filter(pc.is_in(rows["state_group"], pa.array(groups.ids)))
-    ours = state_arrays.build_edge_table(groups)
+    ours = build_edge_table(groups)
     assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(edges)
     ours = names.rows(groups).cast(rows.schema)
     assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(rows)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.compression.compress import INTERRUPTED
-from synapse_lakehouse.compressor import outcomes
+from synapse_lakehouse.compressor import record_outcome
 from synapse_lakehouse.compressor.compress_room import compress_room as compress_room
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE, open_catalog
@@ -77,7 +77,7 @@ def after_rooms(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) ->
         next(waiting, lambda: None)()
         return compress_room(*arguments)
 
-    monkeypatch.setattr(outcomes, "compress_room", step)
+    monkeypatch.setattr(record_outcome, "compress_room", step)
 
 
 def stop() -> None:

@@ -14,9 +14,9 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.compressor import apply, outcomes, undo_file
+from synapse_lakehouse.compressor import apply, record_outcome, undo_file
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import NotApprovedError, VerificationError
 from synapse_lakehouse.compressor.plan import find_rooms_without_savings
@@ -211,7 +211,7 @@ def test_what_stops_a_run_is_recorded(
     def stop(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(outcomes, "compress_room", stop)
+    monkeypatch.setattr(record_outcome, "compress_room", stop)
     with pytest.raises((CompressorError, type(error)), match=said):
         apply.apply_plan(own, lake, RUN, print)
     ((_, row),) = recorded(lake).items()

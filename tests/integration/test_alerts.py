@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.alerts import incident_log, notify
+from synapse_lakehouse.alerts import incident_log, incident_updates
+from synapse_lakehouse.alerts.incident_updates import update_incidents
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, compute_incident_events
-from synapse_lakehouse.alerts.notify import update_incidents
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
@@ -141,7 +141,7 @@ def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
 def test_a_sink_that_never_ends_its_answer_holds_nobody_up(
     tell: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "MAX_SECONDS", 1.0)
+    monkeypatch.setattr(incident_updates, "MAX_SECONDS", 1.0)
     given_up = threading.Event()
 
     class Handler(StreamRequestHandler):

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.cli.runs import summary
+from synapse_lakehouse.cli.runs import release_summary
 from synapse_lakehouse.cli.streams import gaps, positions
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
@@ -97,7 +97,7 @@ def test_positions_checks_and_copied_rows_are_those_that_were_published(lake: Se
         release = duckdb_reader.get_release(connection, lake)
         (events, _), found = (
             positions.read_positions(connection, lake, release),
-            summary.read_summary(connection, lake, release),
+            release_summary.read_summary(connection, lake, release),
         )
     assert (events.stream, events.bound) == ("events", 1)
     assert [one.rows_read for one in found.copied] == [1]

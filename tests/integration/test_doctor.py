@@ -22,12 +22,12 @@ from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
-from synapse_lakehouse.postgres.access import harden, preflight
+from synapse_lakehouse.postgres.access import preflight, public_rights
 from synapse_lakehouse.postgres.access.grants import build_grants_sql
 from synapse_lakehouse.postgres.connection import build_conninfo, connect
 from synapse_lakehouse.postgres.errors import ReadError, SourceError
 from synapse_lakehouse.postgres.rows import duplicates
-from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 
 Findings = dict[str, list[dict[str, str]]]
@@ -56,7 +56,7 @@ def reader(source_copy: str) -> Iterator[str]:
     name = f"reader_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(build_grants_sql(catalogue.load_catalogue(), Settings(_env_file=None), name).encode())
-        owner.execute(harden.build_hardening_sql(name).encode())
+        owner.execute(public_rights.build_hardening_sql(name).encode())
         owner.execute(f"alter role {name} password 'p'".encode())
         yield make_conninfo(source_copy, user=name, password="p")
         owner.execute(f"reassign owned by {name} to postgres; drop owned by {name}; drop role {name}".encode())

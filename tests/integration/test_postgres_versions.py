@@ -19,9 +19,9 @@ from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.java import jars
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.postgres.access import harden
+from synapse_lakehouse.postgres.access import public_rights
 from synapse_lakehouse.postgres.connection import build_conninfo, connect, require_session_settings
-from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from tests.conftest import lake_maker
 from tests.integration.test_role import make
 from tests.support.incremental_lake import advancing
@@ -158,7 +158,7 @@ def test_the_doctor_warns_of_what_only_old_ones_let_everybody_do(other: Other) -
     # Until version 15 everybody could make tables in a new database.
     assert ("has CREATE on schema public" in done.stdout) is version.startswith("14.")
     assert "may create temporary tables and create large objects and write messages" in flat(done.stdout)
-    other.owner.execute(harden.build_hardening_sql(READER).encode())
+    other.owner.execute(public_rights.build_hardening_sql(READER).encode())
     done = lake.ask("doctor")
     assert done.exit_code == 0, done.stdout
     assert "temporary tables" not in done.stdout

@@ -19,7 +19,7 @@ from synapse_lakehouse.local.airflow import environment
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import ReadError
-from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from tests.conftest import Published, publish
 from tests.support.privacy_canaries import contents

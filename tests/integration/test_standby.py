@@ -17,7 +17,7 @@ from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import RecoveryConflictError
-from synapse_lakehouse.postgres.rows.read import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot

@@ -22,7 +22,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
-from synapse_lakehouse.postgres import stream_positions
+from synapse_lakehouse.postgres import live_stream_positions
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import lakehouse
 
@@ -99,7 +99,7 @@ def test_a_database_that_went_back_is_told_of_once_until_it_is_where_it_was(
 def test_behind_an_idle_or_a_removed_writer_the_bound_goes_on(
     source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_positions, "_MAX_IDS", 20)
+    monkeypatch.setattr(live_stream_positions, "_MAX_IDS", 20)
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute(IDLE)
         # Until one of its processes starts, Synapse keeps the position of a writer that was removed.

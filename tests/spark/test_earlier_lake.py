@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.cli.runs import summary
+from synapse_lakehouse.cli.runs import release_summary
 from synapse_lakehouse.cli.streams import gaps
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -93,6 +93,6 @@ def read_by_commands(settings: Settings) -> int:
     """Number of copied tables that commands read of the latest release."""
     with duckdb_reader.open_duckdb(settings) as connection:
         release = duckdb_reader.get_release(connection, settings, None)
-        summarised = summary.read_summary(connection, settings, release)
+        summarised = release_summary.read_summary(connection, settings, release)
         gaps.read_gaps(connection, settings, release, is_latest=True)
         return len(summarised.copied)

@@ -8,7 +8,7 @@ import pytest
 
 from sample.environment import synapse_python
 from synapse_lakehouse.streams import stream_tables
-from synapse_lakehouse.streams.gaps import orphaned_json
+from synapse_lakehouse.streams.gaps import locate_orphaned_json
 from tests.support.stream_lake import WRITERS, Database, Examined, Found
 
 
@@ -426,7 +426,7 @@ def test_an_event_that_others_name_with_its_id_takes_none_that_was_rolled_back_b
 def test_json_that_was_without_its_event_before_hides_no_event_that_is_lost_now(
     examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orphaned_json, "_MAXIMUM_ORPHANS", 3)
+    monkeypatch.setattr(locate_orphaned_json, "_MAXIMUM_ORPHANS", 3)
     examined, source = examined_lake
     (last,) = source.one("select event_id from events where state_key is null order by stream_ordering desc limit 1")
     source.run(

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import app as command
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.plan import CompressionPlanner
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING

@@ -8,8 +8,8 @@ import pytest
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.compression import compress_actions
-from synapse_lakehouse.compressor.algorithm.estimate import estimate_rooms
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
+from synapse_lakehouse.compressor.algorithm.plan_room import estimate_rooms
 from synapse_lakehouse.compressor.postgres import transaction, writer
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from tests.support.state_rooms import KINDS, World, begin, grow

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.checks.acknowledged import (
+from synapse_lakehouse.streams.checks.acknowledged_ids import (
     ACKNOWLEDGED_FLAG,
     AcknowledgedIdsError,
     flag_acknowledged,

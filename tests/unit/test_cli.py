@@ -20,7 +20,7 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import app, output
 from synapse_lakehouse.cli.errors import ErrorReportingGroup, error_message
 from synapse_lakehouse.cli.lake import query, releases
-from synapse_lakehouse.cli.runs import summary
+from synapse_lakehouse.cli.runs import release_summary
 from synapse_lakehouse.cli.streams.positions import StreamPosition
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
@@ -135,26 +135,26 @@ def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     run_id = "scheduled__2026-11-18T00:00:00+00:00"
     release = Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON)
-    found = summary.ReleaseSummary(
+    found = release_summary.ReleaseSummary(
         release,
         [
-            summary.CopiedTable(
+            release_summary.CopiedTable(
                 "device_lists_changes_in_room", "append", 12_345_678, 12_345_678, 12_345_678, 2**31, 99.9
             ),
-            *(summary.CopiedTable(f"empty_table_{n}", "replace", 0, 0, 0, 0, 0.0) for n in range(30)),
+            *(release_summary.CopiedTable(f"empty_table_{n}", "replace", 0, 0, 0, 0, 0.0) for n in range(30)),
         ],
         [
             StreamPosition(
                 "un_partial_stated_event", None, None, "missing_writer", None, "s", 1, {}, ["persister1", "main"]
             )
         ],
-        [summary.CheckWarning("events.stream_ordering", "stream ids are unique", "1 duplicate")],
-        [summary.TapSummary("redis", 12, 1_234_567, 89, 3)],
+        [release_summary.CheckWarning("events.stream_ordering", "stream ids are unique", "1 duplicate")],
+        [release_summary.TapSummary("redis", 12, 1_234_567, 89, 3)],
         Path("/srv/lakehouse"),
     )
     console = Console(width=80, highlight=False)
     with console.capture() as printed:
-        console.print(summary.render_summary(found))
+        console.print(release_summary.render_summary(found))
     text = printed.get()
     assert max(map(len, text.splitlines())) <= 80
     assert "12,345,678" in text

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.compressor.algorithm.estimate import estimate_rooms
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
+from synapse_lakehouse.compressor.algorithm.plan_room import estimate_rooms
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from tests.support.state_rooms import KINDS, World, begin, grow
 

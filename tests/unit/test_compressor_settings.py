@@ -7,8 +7,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
 from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.config.homeserver_yaml import parse_duration

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import bronze, validate
+from expectations import bronze_suite, validate
 from expectations.alert_findings import build_findings
 from expectations.metric_expectation import MetricExpectation
-from expectations.streams import (
+from expectations.stream_expectations import (
     ExpectConfiguredWriters,
     ExpectGapsWithinBudget,
     ExpectIdInOneTable,
@@ -24,7 +24,7 @@ from expectations.streams import (
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
-from expectations.tables import (
+from expectations.table_expectations import (
     ExpectContentReadToBeWritten,
     ExpectKnownSchema,
     ExpectNoNullKey,
@@ -214,7 +214,7 @@ def test_fault_is_found(
 
 
 def test_only_streams_with_several_tables_expect_ids_in_one() -> None:
-    suite = bronze.build_suite(catalogue.load_catalogue())
+    suite = bronze_suite.build_suite(catalogue.load_catalogue())
     of = {one.column for one in suite if isinstance(one, ExpectIdInOneTable)}
     assert of == {f"stream {name}" for name in ("events", "backfill", "pushers", "account_data")}
     success, observed = ExpectIdInOneTable(column="stream account_data")._evaluate({"shared_ids": 2})
@@ -282,7 +282,7 @@ def test_gaps_within_the_budget(settings: Settings, plant: Plant) -> None:
 
 def test_a_configured_budget_overrides_those_of_streams() -> None:
     def budgets(gap_budget: int | None) -> dict[str, int]:
-        expected = bronze.build_suite(catalogue.load_catalogue(), gap_budget=gap_budget)
+        expected = bronze_suite.build_suite(catalogue.load_catalogue(), gap_budget=gap_budget)
         return {one.column: one.percent for one in expected if isinstance(one, ExpectGapsWithinBudget)}
 
     assert budgets(None)["stream events"] == 50
@@ -337,12 +337,12 @@ def test_sequence_that_was_never_called(settings: Settings) -> None:
 
 def test_every_table_and_stream_has_expectations() -> None:
     known = catalogue.load_catalogue()
-    subjects = [one.column for one in bronze.build_suite(known)]
+    subjects = [one.column for one in bronze_suite.build_suite(known)]
     assert {name for name in subjects if name.startswith("bronze.")} == {
         f"bronze.{one.name}" for one in known.copied_tables()
     }
     assert {name for name in subjects if name.startswith("stream ")} == {f"stream {one.name}" for one in known.streams}
-    told = [(one.column, one.description) for one in bronze.build_suite(known)]
+    told = [(one.column, one.description) for one in bronze_suite.build_suite(known)]
     assert len(told) == len(set(told)), "audit.checks tells checks apart by subject and expectation"
 
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import gold, key_counts, validate
+from expectations import gold_suite, key_counts, validate
 from expectations.alert_findings import build_findings
 from expectations.dbt_results import ExpectDbtTest, ExpectModelBuilt
-from expectations.integrity import ExpectNoFinding
+from expectations.integrity_findings import ExpectNoFinding
 from expectations.metric_expectation import MetricExpectation
-from expectations.tables import ExpectNoNullKey, ExpectRowsOfTable, ExpectUniqueKey
+from expectations.table_expectations import ExpectNoNullKey, ExpectRowsOfTable, ExpectUniqueKey
 from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
@@ -59,7 +59,7 @@ def results(**statuses: tuple[str, int | None]) -> dict[str, Any]:
 
 @pytest.fixture
 def lake(settings: Settings) -> InMemoryCatalog:
-    """A lake in which bronze.events has three rows, and gold.events has them on the run's branch only."""
+    """A lake in which bronze.events has three rows, and gold_suite.events has them on the run's branch only."""
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     for schema in ("audit", "gold"):
         catalog.create_namespace(schema)
@@ -86,7 +86,7 @@ def find(catalog: InMemoryCatalog, **serious: int) -> None:
 
 
 def write(catalog: InMemoryCatalog, event_ids: list[str | None]) -> None:
-    """Append to gold.events on the run's branch."""
+    """Append to gold_suite.events on the run's branch."""
     events = catalog.load_table("gold.events")
     snapshot = events.current_snapshot()
     assert snapshot
@@ -198,12 +198,12 @@ def test_keys_of_several_columns_are_counted() -> None:
 
 
 def test_artifacts_of_another_run_are_refused(settings: Settings, lake: InMemoryCatalog) -> None:
-    with pytest.raises(gold.DbtArtifactError, match=r"manifest\.json"):
+    with pytest.raises(gold_suite.DbtArtifactError, match=r"manifest\.json"):
         validate.validate_gold(settings, lake, RUN)
     other = results()
     other["metadata"]["env"]["RUN_ID"] = "manual__2026-11-01"
     leave(settings, other)
-    with pytest.raises(gold.DbtArtifactError, match=r"manual__2026-11-01.*scheduled__2026-11-18"):
+    with pytest.raises(gold_suite.DbtArtifactError, match=r"manual__2026-11-01.*scheduled__2026-11-18"):
         validate.validate_gold(settings, lake, RUN)
 
 

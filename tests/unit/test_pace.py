@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
-from synapse_lakehouse.postgres.rows.read import WrittenPart
+from synapse_lakehouse.postgres.rows.copy_to_parquet import WrittenPart
 
 
 def written(rows: int, size: int, seconds: float) -> WrittenPart:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
 from synapse_lakehouse.postgres.rows import page_ranges
+from synapse_lakehouse.postgres.rows.copy_to_parquet import WrittenPart
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages, split_pages
-from synapse_lakehouse.postgres.rows.read import WrittenPart
 
 WHOLE_COPY = Baseline(snapshot_id=1, rows=1000, since=50)
 OF_100_PAGES = replace(WHOLE_COPY, heap_pages=100)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synapse_lakehouse.room_state.group_tree import NumberedGroups, number_groups
-from synapse_lakehouse.room_state.reuse import ReusableState, find_reusable_state
+from synapse_lakehouse.room_state.reuse_resolved import ReusableState, find_reusable_state
 from synapse_lakehouse.room_state.state_intervals import INTERVAL_KEY, flatten_intervals
 from tests.support.state_rooms import World, worlds
 

@@ -13,11 +13,11 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.stream_positions import read_live_positions
+from synapse_lakehouse.postgres.live_stream_positions import read_live_positions
 from synapse_lakehouse.replication import tap_liveness
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
 from synapse_lakehouse.streams.positions.writers import read_configured_writers
-from synapse_lakehouse.streams.watch import history
+from synapse_lakehouse.streams.watch import observation_log
 from synapse_lakehouse.streams.watch.observation import StreamObservation, find_bound, observe_stream
 
 
@@ -47,7 +47,7 @@ def observe_streams(
     """
     declared = catalogue.load_catalogue()
     writers = read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
-    before = history.read_latest(catalog)
+    before = observation_log.read_latest(catalog)
     since = {name: one.watched_at for name, one in before.items()}
     released = _released(catalog, releases[-1], since) if releases else {}
 
@@ -63,7 +63,7 @@ def observe_streams(
         )
         for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
     ]  # fmt: skip
-    history.append_observations(catalog, looks)
+    observation_log.append_observations(catalog, looks)
     return looks, rules.check_streams(list(zip(declared.streams, looks, strict=True)), writers)
 
 

@@ -10,7 +10,7 @@ from synapse_lakehouse.cli.doctor import doctor
 from synapse_lakehouse.cli.errors import ErrorReportingGroup
 from synapse_lakehouse.cli.events import prove_erased, state_at, visibility
 from synapse_lakehouse.cli.lake import branches, connect, query, releases
-from synapse_lakehouse.cli.runs import airflow, run, summary, ui
+from synapse_lakehouse.cli.runs import airflow, release_summary, run, ui
 from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config import libpq_variables
 
@@ -39,7 +39,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 app.command()(query.query)
 app.command()(positions.positions)
 app.command()(releases.releases)
-app.command()(summary.summary)
+app.command()(release_summary.summary)
 app.command()(visibility.who_can_see)
 app.command()(visibility.visible)
 app.command()(state_at.state_at)

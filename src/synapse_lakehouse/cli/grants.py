@@ -43,11 +43,11 @@ def grants(
     from synapse_lakehouse.compressor.postgres import grants as compressor_grants
     from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES
     from synapse_lakehouse.postgres.access import grants as reader_grants
-    from synapse_lakehouse.postgres.access import harden
+    from synapse_lakehouse.postgres.access import public_rights
 
     role = role or ("lakehouse_compressor" if compress else "lakehouse")
     if is_hardened:
-        output.echo(harden.build_hardening_sql(role), end="")
+        output.echo(public_rights.build_hardening_sql(role), end="")
     elif compress:
         output.echo(compressor_grants.create_role_sql(role), end="")
     else:

@@ -10,16 +10,16 @@ from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.compressor import undo_file
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.algorithm.level_sizes import parse_levels
 from synapse_lakehouse.compressor.backpressure import Backpressure
 from synapse_lakehouse.compressor.errors import NotApprovedError, VerificationError
-from synapse_lakehouse.compressor.outcomes import WRITTEN_OUTCOMES, Outcome, OutcomeRow, compress_and_record
 from synapse_lakehouse.compressor.postgres.connection import open_write_connection, require_write_dsn
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
+from synapse_lakehouse.compressor.record_outcome import WRITTEN_OUTCOMES, Outcome, OutcomeRow, compress_and_record
 from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.compressor.verify import RoomVerification, verify_room
 from synapse_lakehouse.config.run import Run

@@ -8,21 +8,21 @@ from typing import Final
 
 from synapse_lakehouse.compressor import undo_file
 from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
-from synapse_lakehouse.compressor.algorithm.estimate import (
+from synapse_lakehouse.compressor.algorithm.plan_room import (
     PlannedGroups,
     RoomPlan,
     estimate_room,
     summarize_stored_room,
 )
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.algorithm.row_changes import compute_changes
-from synapse_lakehouse.compressor.algorithm.state_arrays import StateTables
+from synapse_lakehouse.compressor.algorithm.state_tables import StateTables
 from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
-from synapse_lakehouse.compressor.progress import ProgressTracker
+from synapse_lakehouse.compressor.progress_tracker import ProgressTracker
 from synapse_lakehouse.compressor.read_cost import ReadCost, cost_columns, sample_groups
 from synapse_lakehouse.compressor.restore import restore_groups
 from synapse_lakehouse.compressor.settings import CompressorSettings

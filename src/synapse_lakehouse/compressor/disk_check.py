@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
+from synapse_lakehouse.compressor.algorithm.plan_room import RoomPlan
 from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.postgres.connection import Connection
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, parse_levels
 from synapse_lakehouse.config.homeserver_yaml import DAY_MILLISECONDS, parse_duration, read_section
 from synapse_lakehouse.config.settings import Settings

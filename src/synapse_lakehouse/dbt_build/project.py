@@ -22,11 +22,11 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.dbt_build import incremental
 from synapse_lakehouse.dbt_build.dbt_callback import Finding
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.events import udf
+from synapse_lakehouse.events import event_udfs
 from synapse_lakehouse.iceberg.write import branches, input_fingerprint
 from synapse_lakehouse.room_state import integrity_checks, retention
 from synapse_lakehouse.spark_app import SparkApp
-from synapse_lakehouse.streams.gaps import udf as gaps_udf
+from synapse_lakehouse.streams.gaps import gap_udfs
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
 _ASKED_LATE: Final = frozenset({"as_of", "made_of"})
@@ -134,7 +134,7 @@ def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
     return {
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),
-        "rules_of_events": udf.RULES_FINGERPRINT,
+        "rules_of_events": event_udfs.RULES_FINGERPRINT,
         # As digits: a room ID may have any character.
         "acknowledged_rooms": [room.encode().hex() for room in app.settings.lakehouse_acknowledged_rooms.split()],
         "feed_length": app.settings.lakehouse_feed_length,
@@ -171,8 +171,8 @@ def _folders(home: Path) -> list[str]:
 
 def prepare_session(spark: SparkSession) -> None:
     """Set a session up for dbt and these models."""
-    udf.register(spark)
-    gaps_udf.register(spark)
+    event_udfs.register(spark)
+    gap_udfs.register(spark)
     # What follows from a filter for all aliases of a column is worked out beforehand, which takes Spark minutes and all
     # memory where columns pass through many steps, as in the models of what users may see.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from synapse_lakehouse.postgres.rows.read import WrittenPart
+from synapse_lakehouse.postgres.rows.copy_to_parquet import WrittenPart
 
 
 @dataclass(frozen=True)

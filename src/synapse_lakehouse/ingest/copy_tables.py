@@ -20,8 +20,8 @@ from synapse_lakehouse.ingest.ledger import record_snapshot, snapshot_columns
 from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, SnapshotSession, wait_with_keepalive
 from synapse_lakehouse.ingest.table_copy import TableCopy, copy_in_worker
+from synapse_lakehouse.postgres.rows.copy_to_parquet import copy_chunks
 from synapse_lakehouse.postgres.rows.page_ranges import count_pages
-from synapse_lakehouse.postgres.rows.read import copy_chunks
 from synapse_lakehouse.spark_app import SparkApp
 
 _REPORT_SECONDS = 3.0

@@ -7,8 +7,8 @@ from typing import Final
 
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.postgres.rows import page_ranges
+from synapse_lakehouse.postgres.rows.copy_to_parquet import WrittenPart
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
-from synapse_lakehouse.postgres.rows.read import WrittenPart
 
 _MIN_CHANGED_SHARE = 1 / 64
 

@@ -19,9 +19,9 @@ from synapse_lakehouse.iceberg.write.position_deletes import replace_rows
 from synapse_lakehouse.ingest.table_copy import copy_in_worker
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
+from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, WrittenPart
 from synapse_lakehouse.postgres.rows.key_ranges import key_range_spark_sql
 from synapse_lakehouse.postgres.rows.range_digest import KeySlice, build_rows_query, row_hash_spark_sql
-from synapse_lakehouse.postgres.rows.read import ReadChunk, WrittenPart
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
 

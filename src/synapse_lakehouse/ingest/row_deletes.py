@@ -19,7 +19,7 @@ from synapse_lakehouse.iceberg.write.places import COLUMNS, Places, count, place
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.key_buckets import KeyBuckets, count_rows_per_bucket, list_bucket_widths, read_keys
-from synapse_lakehouse.postgres.rows.stale_rows import has_older_versions
+from synapse_lakehouse.postgres.rows.older_versions import has_older_versions
 
 _FILE, _POSITION = COLUMNS
 

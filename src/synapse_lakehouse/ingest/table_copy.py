@@ -30,8 +30,8 @@ from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, p
 from synapse_lakehouse.ingest.row_deletes import FullCopyRequiredError, find_deleted_keys, find_rows_to_delete
 from synapse_lakehouse.postgres.connection import Connection, build_conninfo
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
+from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, WrittenPart, copy_chunks
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, count_pages
-from synapse_lakehouse.postgres.rows.read import ReadChunk, WrittenPart, copy_chunks
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot

@@ -153,7 +153,7 @@ def report_maintenance() -> None:
 def replace_earlier_lake(catalog: Catalog) -> None:
     """Discard a lake of an earlier format and create empty tables, into which the run copies the whole source."""
     from synapse_lakehouse.iceberg.write import lake_format, tables
-    from synapse_lakehouse.streams.checks.acknowledged import ACKNOWLEDGED_FLAG
+    from synapse_lakehouse.streams.checks.acknowledged_ids import ACKNOWLEDGED_FLAG
 
     retained = lake_format.discard(catalog, ACKNOWLEDGED_FLAG)
     tables.ensure_tables(catalog, catalogue.load_catalogue())

@@ -19,12 +19,12 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader, snapshot_diff
 from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
-from synapse_lakehouse.room_state import group_tree, reuse, state_intervals
-from synapse_lakehouse.room_state.reuse import ReusableState
+from synapse_lakehouse.room_state import group_tree, reuse_resolved, state_intervals
+from synapse_lakehouse.room_state.reuse_resolved import ReusableState
 
 SOURCE_TABLES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state"]
 MINIMUM_ROWS_FOR_REUSE: Final = 1_000_000
-"""Below this many rows of ``state_groups_state`` a full resolve is faster than reuse."""
+"""Below this many rows of ``state_groups_state`` a full resolve is faster than reuse_resolved."""
 
 _BATCH_ROWS: Final = 65_536
 
@@ -53,7 +53,7 @@ _CHANGED_ROOMS_SQL: Final = """
 _CODE_HASH: Final = hashlib.sha256(
     b"".join(
         Path(str(source)).read_bytes()
-        for source in (group_tree.__file__, state_intervals.__file__, reuse.__file__, __file__)
+        for source in (group_tree.__file__, state_intervals.__file__, reuse_resolved.__file__, __file__)
     )
 ).hexdigest()
 
@@ -151,7 +151,7 @@ def _find_reusable_state(
     if changed is None:
         return None
     previous = _arrow(lake, "select room_id, state_group, root, position, last_position from silver.state_positions")
-    return reuse.find_reusable_state(previous, groups.nodes, changed["state_group"].unique())
+    return reuse_resolved.find_reusable_state(previous, groups.nodes, changed["state_group"].unique())
 
 
 def _merge_intervals(lake: DuckDBPyConnection, reusable: ReusableState) -> Iterator[pa.RecordBatch]:

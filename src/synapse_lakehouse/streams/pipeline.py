@@ -18,12 +18,12 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.streams.checks.acknowledged import parse_acknowledged_ids
+from synapse_lakehouse.streams.checks.acknowledged_ids import parse_acknowledged_ids
 from synapse_lakehouse.streams.checks.position_regression import find_unacknowledged_regressions
 from synapse_lakehouse.streams.gaps.detect import GapDetector
 from synapse_lakehouse.streams.gaps.record_gaps import add_recorded_ids, record_gaps
 from synapse_lakehouse.streams.gaps.responsible_writers import find_responsible_writers
-from synapse_lakehouse.streams.positions.measure import PositionMeasurer
+from synapse_lakehouse.streams.positions.measure_positions import PositionMeasurer
 from synapse_lakehouse.streams.positions.writers import read_configured_writers
 from synapse_lakehouse.streams.stream_facts import StreamFactCounter
 from synapse_lakehouse.streams.stream_tables import StreamTables

@@ -34,7 +34,7 @@ def _levels(text: str | None) -> str | None:
 
 
 def _strategy(text: str | None) -> str | None:
-    from synapse_lakehouse.compressor.algorithm.layout import Strategy
+    from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 
     if text is not None and text not in list(Strategy):
         raise typer.BadParameter(f"{text!r} is not {' or '.join(Strategy)}")

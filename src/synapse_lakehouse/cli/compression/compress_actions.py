@@ -10,18 +10,18 @@ from rich.progress import Progress, TaskID
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.compression import compression_log
 from synapse_lakehouse.compressor import undo_file, unreferenced_groups
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
-from synapse_lakehouse.compressor.algorithm.estimate import RoomPlan
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
+from synapse_lakehouse.compressor.algorithm.plan_room import RoomPlan
 from synapse_lakehouse.compressor.backpressure import Backpressure
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import RoomSkippedError
-from synapse_lakehouse.compressor.outcomes import Outcome, OutcomeRow, compress_and_record, restore_and_record
 from synapse_lakehouse.compressor.postgres.connection import open_write_connection, require_write_dsn
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory, connect_readers
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
+from synapse_lakehouse.compressor.record_outcome import Outcome, OutcomeRow, compress_and_record, restore_and_record
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.compressor.verify import verify_room
 from synapse_lakehouse.config.settings import Settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.lake import lake_session
-from synapse_lakehouse.compressor.outcomes import OutcomeRow
+from synapse_lakehouse.compressor.record_outcome import OutcomeRow
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE, open_catalog

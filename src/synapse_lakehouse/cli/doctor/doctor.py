@@ -20,8 +20,8 @@ def doctor(
     format: Annotated[output.OutputFormat, typer.Option(help="Output format.")] = output.OutputFormat.TABLE,
 ) -> None:
     """Check settings, source, role, schema, sequences, clock, disk, Java, jars and lake; exit code 1 on a FAIL."""
-    from synapse_lakehouse.cli.doctor.examinations import examine
     from synapse_lakehouse.cli.doctor.finding import FindingLevel
+    from synapse_lakehouse.cli.doctor.run_checks import examine
 
     findings = examine(Settings(), deep=deep)
     if format is output.OutputFormat.TABLE:

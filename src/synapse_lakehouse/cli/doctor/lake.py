@@ -10,7 +10,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor import integrity, sequences
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
-from synapse_lakehouse.cli.lake import branch_listing
+from synapse_lakehouse.cli.lake import list_branches
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
@@ -74,9 +74,9 @@ def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
 
 
 def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    held = branch_listing.read_lease_holder(connection, settings)
+    held = list_branches.read_lease_holder(connection, settings)
     at_work = held.branch if held and datetime.now(UTC) < held.until else None
-    left = [one.name for one in branch_listing.list_branches(connection, settings) if one.name != at_work]
+    left = [one.name for one in list_branches.list_branches(connection, settings) if one.name != at_work]
     if left:
         message = f"{len(left)} branches of unpublished runs remain: {', '.join(left)}."
         advice = f"When you no longer need them, drop them: uv run lakehouse branches drop {' '.join(left)}"

@@ -9,7 +9,7 @@ from synapse_lakehouse.cli.doctor import system_grants
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES, list_privileges
 from synapse_lakehouse.postgres.access.grants import list_serving_grants
-from synapse_lakehouse.postgres.access.harden import PUBLIC_RIGHTS
+from synapse_lakehouse.postgres.access.public_rights import PUBLIC_RIGHTS
 from synapse_lakehouse.postgres.connection import Connection
 
 _NAMED: Final = 5

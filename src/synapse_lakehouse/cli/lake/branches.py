@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.lake import branch_listing, lake_session
+from synapse_lakehouse.cli.lake import lake_session, list_branches
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
@@ -30,8 +30,8 @@ def branches(
         return
     now = datetime.now(UTC)
     with lake_session.open_lake() as (settings, connection):
-        found = branch_listing.list_branches(connection, settings)
-        holding = branch_listing.read_lease_holder(connection, settings)
+        found = list_branches.list_branches(connection, settings)
+        holding = list_branches.read_lease_holder(connection, settings)
     at_work = holding.branch if holding and now < holding.until else None
     rows = [
         (
@@ -51,7 +51,7 @@ def branches(
 def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse branches` lists them.")]) -> None:
     """Drop branches from all tables; fails while a run is active."""
     with lake_session.open_lake() as (settings, connection):
-        known = {one.name for one in branch_listing.list_branches(connection, settings)}
+        known = {one.name for one in list_branches.list_branches(connection, settings)}
         if unknown := [name for name in names if name not in known]:
             raise LakeReadError(
                 f"No table has a branch {to_printable(' or '.join(unknown))}. Nothing was dropped. "

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from synapse_lakehouse.cli.doctor import machine
-from synapse_lakehouse.cli.runs import out_of_memory, run_output, scheduler_run, summary
+from synapse_lakehouse.cli.runs import out_of_memory, release_summary, run_output, scheduler_run
 from synapse_lakehouse.cli.runs.local_run import LocalRun
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
@@ -71,7 +71,7 @@ def _run(prepared: environment.PreparedAirflow, start: datetime, now: datetime) 
         if reason:
             run_output.console.print(Text(reason, "red"))
         raise typer.Exit(1)
-    summary.summary()
+    release_summary.summary()
 
 
 def _create_run(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synapse_lakehouse.compressor.algorithm.estimate import PlannedGroups
+from synapse_lakehouse.compressor.algorithm.plan_room import PlannedGroups
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.numba_jit import Int64Array
 

@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import Connection, sql
 
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, levels_from_rows
 from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres.progress_tables import (

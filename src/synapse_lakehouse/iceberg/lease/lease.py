@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.iceberg.lease.current_holder import NOBODY, LeaseHolder, parse_last_lease
+from synapse_lakehouse.iceberg.lease.lease_holder import NOBODY, LeaseHolder, parse_last_lease
 from synapse_lakehouse.iceberg.write.append import append_rows
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.printable_text import get_printable_logger

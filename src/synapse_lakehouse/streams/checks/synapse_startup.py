@@ -8,7 +8,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, StartupSequence, Stream
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
-from synapse_lakehouse.postgres.stream_positions import read_last_sequence_value, set_short_timeout
+from synapse_lakehouse.postgres.live_stream_positions import read_last_sequence_value, set_short_timeout
 from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProgress, find_sequence_faults
 
 

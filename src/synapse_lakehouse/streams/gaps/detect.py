@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table
 from synapse_lakehouse.streams.checks import changed_rows
-from synapse_lakehouse.streams.gaps import classify, evidence, orphaned_json
+from synapse_lakehouse.streams.gaps import classify, evidence, locate_orphaned_json
 from synapse_lakehouse.streams.gaps.classify import (
     Evidence,
     Explanation,
@@ -129,11 +129,11 @@ class GapDetector:
         has_no_old_orphan = (
             self.previous_row_counts is not None and _json_without_event_count(self.previous_row_counts) == 0
         )
-        if has_no_old_orphan and not orphaned_json.may_have_new_orphans(self.tables):
+        if has_no_old_orphan and not locate_orphaned_json.may_have_new_orphans(self.tables):
             return None
         searched_before = {name: self._searched_before(name) for name in ("events", "backfill")}
         missing = self._missing_ranges(events, evidenced)
-        return orphaned_json.locate_orphans(self.tables, missing, evidenced, searched_before)
+        return locate_orphaned_json.locate_orphans(self.tables, missing, evidenced, searched_before)
 
     def _searched_before(self, name: str) -> float:
         """The ID up to which earlier runs searched a stream for gaps; infinity if that is unknown."""

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metrics
-from expectations.streams import (
+from expectations.stream_expectations import (
     ExpectConfiguredWriters,
     ExpectGapsWithinBudget,
     ExpectIdInOneTable,
@@ -18,7 +18,7 @@ from expectations.streams import (
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
-from expectations.tables import (
+from expectations.table_expectations import (
     ExpectContentReadToBeWritten,
     ExpectKnownSchema,
     ExpectRowsOfSource,

@@ -10,7 +10,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.config.run import is_run_branch
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
-from synapse_lakehouse.iceberg.lease.current_holder import LeaseHolder, parse_current_lease
+from synapse_lakehouse.iceberg.lease.lease_holder import LeaseHolder, parse_current_lease
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_catalog_entries
 

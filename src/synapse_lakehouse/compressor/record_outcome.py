@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import psycopg
 
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
 from synapse_lakehouse.compressor.compress_room import CompressionResult, compress_room
 from synapse_lakehouse.compressor.disk_check import require_free_space
 from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError, convert_database_error

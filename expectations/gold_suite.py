@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from expectations import key_counts
 from expectations.dbt_results import ExpectDbtTest, ExpectModelBuilt
 from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metrics
-from expectations.tables import ExpectRowsOfTable, expect_valid_key
+from expectations.table_expectations import ExpectRowsOfTable, expect_valid_key
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError

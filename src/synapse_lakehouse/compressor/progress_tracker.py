@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult
-from synapse_lakehouse.compressor.algorithm.layout import Strategy
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
 from synapse_lakehouse.compressor.errors import CompressorRunningError
 from synapse_lakehouse.compressor.postgres import progress_store
