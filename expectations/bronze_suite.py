@@ -37,7 +37,7 @@ _TABLE_METRICS = ("rows", "null_keys", "duplicate_keys")
 _STREAM_METRICS = (
     *("rule", "safe_bound", "previous_bound", "gaps", "shared_ids", "faults"),
     *("missing_writers", "unknown_writers", "vanished_writers"),
-    *("sequence_last_value", "sequence_is_called", "largest_id", "closed_ids", "rowless_ids", "went_back"),
+    *("sequence_last_value", "sequence_is_called", "largest_id", "closed_ids", "rowless_ids", "regressions"),
 )
 _BACKING_METRICS = ("null_ids", "duplicate_ids", "late_ids", "reread_ids")
 
@@ -74,8 +74,8 @@ def collect_metrics(
     metrics: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied_tables()}
     metrics |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
     for row in snapshots:
-        metrics[_SCHEMA] = {"novelties": row["novelties"] or []}
-        for name, reason in row["drifted"] or ():
+        metrics[_SCHEMA] = {"unknown_objects": row["unknown_objects"] or []}
+        for name, reason in row["drifted_tables"] or ():
             metrics.setdefault(f"bronze.{name}", {})["drifted"] = reason
     for row in ledger:
         metrics.setdefault(f"bronze.{row['table_name']}", {}).update(_select(row, _LEDGER_METRICS))

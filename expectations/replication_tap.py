@@ -18,7 +18,7 @@ class ExpectRowsReceived(MetricExpectation):
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         missed, ranges = metrics["unexplained"], ", ".join(metrics["missing_ranges"])
-        received = f"{metrics['heard']:,} received, {metrics['read']:,} read from the database"
+        received = f"{metrics['tokens_received']:,} received, {metrics['tokens_read']:,} read from the database"
         return (
             missed == 0,
             f"{format_count(missed, 'ID')} never announced{f': {ranges}' if ranges else ''} ({received})",
@@ -29,7 +29,7 @@ class ExpectNoTokenRegression(MetricExpectation):
     """No writer announces a token behind an earlier one."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
-        regressions = metrics["went_back"]
+        regressions = metrics["token_regressions"]
         return regressions == 0, f"{format_count(regressions, 'command')} behind an earlier one"
 
 
@@ -62,12 +62,13 @@ def collect_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Metrics]:
 
 
 def _sum_metrics(rows: Sequence[Mapping[str, Any]]) -> Metrics:
-    sums = {name: sum(row[name] for row in rows) for name in ("unexplained", "went_back", "heard", "read")}
+    names = ("unexplained", "token_regressions", "tokens_received", "tokens_read")
+    sums = {name: sum(row[name] for row in rows) for name in names}
     ranges = [
         _format_range(missing["first_id"], missing["last_id"]) + (f" of {row['instance']}" if row["instance"] else "")
         for row in rows
         for missing in row["missing"]
-        if missing["why"] == NEVER_ANNOUNCED
+        if missing["reason"] == NEVER_ANNOUNCED
     ]
     return {**sums, "missing_ranges": ranges[:_LISTED_RANGES]}
 

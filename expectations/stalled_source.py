@@ -111,7 +111,7 @@ def _samples(positions: Rows, facts: Rows) -> dict[str, StreamSample]:
                 if fact["stream"] == row["stream"]
                 for writer, rows in fact["rows_by_writer"] or ()
             },
-            handed_out=row["sequence_last_value"] - (0 if row["sequence_is_called"] else 1),
+            last_allocated_id=row["sequence_last_value"] - (0 if row["sequence_is_called"] else 1),
             largest=row["largest_id"],
         )
         for row in positions

@@ -129,7 +129,7 @@ class ExpectNoPositionRegression(MetricExpectation):
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         rule = metrics["rule"]
         bound, previous = metrics.get("safe_bound"), metrics.get("previous_bound")
-        if regressions := metrics["went_back"]:
+        if regressions := metrics["regressions"]:
             return False, f"{', '.join(regressions)}: the database was set back to an earlier state"
         if bound is None:
             return True, f"no bound now ({rule}), {_format_bound(previous)} before"

@@ -27,7 +27,7 @@ class ExpectKnownSchema(MetricExpectation):
     """Each table and column of the source is in the catalogue or in the list of excluded columns."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
-        new = metrics["novelties"]
+        new = metrics["unknown_objects"]
         return not new, f"not copied: {', '.join(new)}" if new else "no new table or column"
 
 

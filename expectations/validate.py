@@ -29,7 +29,7 @@ def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> Validatio
         stream_facts=store.read_run_rows(catalog, "audit.stream_facts", run.run_id),
     )
     coverage = store.read_run_rows(catalog, "audit.replication_coverage", run.run_id)
-    drifted = {name for row in snapshots for name, _ in row["drifted"] or ()}
+    drifted = {name for row in snapshots for name, _ in row["drifted_tables"] or ()}
     hours = settings.lakehouse_stale_hours
     suite = [
         *bronze_suite.build_suite(declared, drifted, settings.lakehouse_gap_budget),

@@ -128,8 +128,8 @@ class StreamLake:
             "branch": run.branch,
             "taken_at": now,
             "sequences": sequence_rows,
-            "drifted": {},
-            "novelties": [],
+            "drifted_tables": {},
+            "unknown_objects": [],
         }
         store.append_audit_rows(self._app.catalog, "audit.snapshots", [snapshot_row], run)
         rows, ledger, stream_tables = 0, [], {table.name for _, table in self._pairs}

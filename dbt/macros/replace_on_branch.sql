@@ -56,13 +56,13 @@
     {%- set rules = graph.setdefault('made_by ' ~ invocation_id, {}) -%}
     {%- set made_by = [table_columns | join(','), compiled_code] -%}
     {%- for id in model.depends_on.nodes | sort if id in graph.nodes -%}
-        {%- do made_by.append(rules.get(id) or said(graph.nodes[id].relation_name, branch, 'made-by')) -%}
+        {%- do made_by.append(rules.get(id) or said(graph.nodes[id].relation_name, branch, 'built-by')) -%}
     {%- endfor -%}
     {%- set made_by = local_md5(made_by | join(' ')) -%}
     {%- do rules.update({model.unique_id: made_by}) -%}
     {%- set cluster = config.get('clustered_by') -%}
     {%- set found_of_it = found() if model.name in var('read_from') else [] -%}
-    {%- set properties = ["`snapshot-property.made-of` = '" ~ made_now ~ "'", "`snapshot-property.made-by` = '" ~ made_by ~ "'"] -%}
+    {%- set properties = ["`snapshot-property.built-from` = '" ~ made_now ~ "'", "`snapshot-property.built-by` = '" ~ made_by ~ "'"] -%}
     {%- if model.name in var('read_from') -%}
         {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from')[model.name] ~ "'") -%}
     {%- endif -%}
@@ -75,7 +75,7 @@
 
     {%- if is_unchanged -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
-    {%- elif 'replaced' in found_of_it and said(target_relation, branch, 'made-by') == made_by -%}
+    {%- elif 'replaced' in found_of_it and said(target_relation, branch, 'built-by') == made_by -%}
         {% call statement('main') %}
             insert into {{ target_relation }} with ({{ properties | join(', ') }})
             select {{ table_columns | map('lower') | join(', ') }}
@@ -111,7 +111,7 @@
     {%- if relation | string in var('made_of') -%}
         {{- return(var('made_of')[relation | string] or "nothing") -}}
     {%- endif -%}
-    {{- return(of_snapshot(relation, branch, "coalesce(summary['made-of'], string(snapshot_id))") or "nothing") -}}
+    {{- return(of_snapshot(relation, branch, "coalesce(summary['built-from'], string(snapshot_id))") or "nothing") -}}
 {%- endmacro %}
 
 

@@ -116,7 +116,7 @@ def test_only_a_crash_of_a_validation_alerts_as_failure(news: dict[str, list[Ale
     callbacks.alert_on_dag_failure(ended("validate_bronze", RuntimeError("the lease was lost")))
     (failed,) = news["dag nightly"]
     assert failed.kind is IncidentKind.RUN_FAILED
-    task, interval = failed.said.splitlines()
+    task, interval = failed.description.splitlines()
     assert "validate_bronze of run r " in task
     assert "2026-11-17 00:00 to 2026-11-18 00:00 UTC" in interval
 
@@ -130,8 +130,8 @@ def test_only_a_timeout_alerts_for_the_whole_run(
     assert news == {}
     callbacks.alert_on_timeout(ended("look", None, "timed_out"))
     (finding,) = news["dag nightly"]
-    assert "run r " in finding.said
-    assert "0:05:00" in finding.said
+    assert "run r " in finding.description
+    assert "0:05:00" in finding.description
 
 
 def test_a_task_without_downstream_has_its_own_incident(news: dict[str, list[AlertFinding]]) -> None:
@@ -148,4 +148,4 @@ def test_what_a_run_found_names_the_run() -> None:
     from synapse_lakehouse.orchestration.callbacks import add_run_details
 
     (late,) = add_run_details([AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")], Run("r", *DAY))
-    assert late.said == "2 ids came late\nrun r, interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC"
+    assert late.description == "2 ids came late\nrun r, interval 2026-11-17 00:00 to 2026-11-18 00:00 UTC"

@@ -237,7 +237,7 @@ def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession,
         "select summary from silver.state_intervals.refs join silver.state_intervals.snapshots using (snapshot_id)"
     )
     kept = ", ".join(
-        f"`snapshot-property.{key}` = '{said['summary'][key]}'" for key in ("made-of", "state-rows", "state-rules")
+        f"`snapshot-property.{key}` = '{said['summary'][key]}'" for key in ("built-from", "state-rows", "state-rules")
     )
     session.sql(
         f"insert into silver.state_intervals with ({kept}) replace where true"

@@ -95,10 +95,17 @@ def _publish(catalog: Catalog, number: int, run: Run) -> None:
     void = warned | {"subject": "judged before", "severity": "warn", "success": False, "checked_at": run.start}
     counts = warned | {"severity": "warn", "success": number == 1, "checked_at": run.end}
     store.append_audit_rows(catalog, "audit.checks", [void, counts], run)
-    told = {"dialect": "redis", "stream": "events", "heard": 1200, "read": 3, "unexplained": 0, "measured_at": run.end}
-    coverage = [told | {"instance": "p1"}, told | {"instance": "p2", "read": 4}]
-    coverage.append(coverage[0] | {"stream": "receipts", "heard": 100, "read": 0})
-    retried = [one | {"heard": 7, "measured_at": run.start} for one in coverage]
+    told = {
+        "dialect": "redis",
+        "stream": "events",
+        "tokens_received": 1200,
+        "tokens_read": 3,
+        "unexplained": 0,
+        "measured_at": run.end,
+    }
+    coverage = [told | {"instance": "p1"}, told | {"instance": "p2", "tokens_read": 4}]
+    coverage.append(coverage[0] | {"stream": "receipts", "tokens_received": 100, "tokens_read": 0})
+    retried = [one | {"tokens_received": 7, "measured_at": run.start} for one in coverage]
     store.append_audit_rows(catalog, "audit.replication_coverage", [*retried, *coverage] if number == 2 else [], run)
     release = {"release": number, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
     views = [("gold.busy_rooms", BUSY), ("gold.a_busiest", "select * from gold.busy_rooms where events > 10")]

@@ -62,7 +62,7 @@ def looked(source_copy: str, new_lake: Callable[..., Settings], monkeypatch: pyt
 
 def test_what_is_open_idle_or_gone_is_kept(source_copy: str, looked: Callable[[], Looks]) -> None:
     quiet = looked()
-    assert quiet["events"]["safe_bound"] == quiet["events"]["handed_out"]
+    assert quiet["events"]["safe_bound"] == quiet["events"]["last_allocated_id"]
     assert quiet["events"]["open_since"] is None
     assert quiet["backfill"]["rule"] == "missing_writer"
 
@@ -74,7 +74,7 @@ def test_what_is_open_idle_or_gone_is_kept(source_copy: str, looked: Callable[[]
 
     assert first["events"]["safe_bound"] == quiet["events"]["safe_bound"]
     assert first["events"]["open_since"] == first["events"]["watched_at"] == second["events"]["open_since"]
-    assert second["receipts"]["vanished"] == ["worker1"]
+    assert second["receipts"]["vanished_writers"] == ["worker1"]
     assert second["receipts"]["safe_bound"] is None
 
 
@@ -112,7 +112,7 @@ def test_behind_an_idle_or_a_removed_writer_the_bound_goes_on(
             for _ in range(15):
                 synapse.execute(NEXT_COMMITS.replace("$late", f"${uuid.uuid4()}"))
             bounds.append(looked()["events"])
-    assert [one["safe_bound"] for one in bounds] == [one["handed_out"] for one in bounds]
+    assert [one["safe_bound"] for one in bounds] == [one["last_allocated_id"] for one in bounds]
     assert {one["open_since"] for one in bounds} == {None}
 
 
@@ -169,7 +169,7 @@ def test_a_lake_that_never_had_a_release_is_overdue_from_when_it_was_made(looked
         assert check_lake(Settings(), catalog, []) == (None, [])
         impatient = Settings().model_copy(update={"lakehouse_overdue_hours": 0})
         _, (overdue,) = check_lake(impatient, catalog, [])
-    assert overdue.said == "there is no release yet, and the lake is 0 hours old, 0 are allowed"
+    assert overdue.description == "there is no release yet, and the lake is 0 hours old, 0 are allowed"
 
 
 def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
@@ -216,6 +216,6 @@ def test_a_table_that_may_be_left_out_hides_no_other_stream(
         watch_streams()
     monkeypatch.setenv("LAKEHOUSE_ON_DRIFT", "partial")
     looks = looked()
-    assert looks["events"]["safe_bound"] == looks["events"]["handed_out"]
-    assert looks["push_rules"]["handed_out"]
+    assert looks["events"]["safe_bound"] == looks["events"]["last_allocated_id"]
+    assert looks["push_rules"]["last_allocated_id"]
     preflight()

@@ -96,7 +96,7 @@ def ev(source: tuple[str, str | None], token: int, event_id: str = "$e", key: st
 
 
 def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
-    return {(one["side"], one["why"], one["first_id"], one["last_id"]) for one in row["missing"]}
+    return {(one["side"], one["reason"], one["first_id"], one["last_id"]) for one in row["missing"]}
 
 
 def counts(row: dict[str, Any], *names: str) -> dict[str, int]:
@@ -131,11 +131,11 @@ def test_every_missing_row_is_found_on_either_side_with_the_reason(lake: Lake) -
     assert why(found[P2]) == {
         ("wire", "gap: because", 13, 13), ("wire", "never_announced", 14, 14), ("lake", "lost", 18, 19)
     }  # fmt: skip
-    assert counts(found[P2], "after", "upto", "ids", "ahead", "rows", "heard", "read", "gaps") == {
-        "after": 10, "upto": 25, "ids": 5, "ahead": 0, "rows": 5, "heard": 4, "read": 1, "gaps": 1,
+    assert counts(found[P2], "after", "upto", "ids", "ahead", "rows", "tokens_received", "tokens_read", "gaps") == {
+        "after": 10, "upto": 25, "ids": 5, "ahead": 0, "rows": 5, "tokens_received": 4, "tokens_read": 1, "gaps": 1,
     }  # fmt: skip
-    assert counts(found[P2], "unheard", "unexplained", "rowless", "went_back") == {
-        "unheard": 2, "unexplained": 1, "rowless": 2, "went_back": 1,
+    assert counts(found[P2], "missed", "unexplained", "rowless", "token_regressions") == {
+        "missed": 2, "unexplained": 1, "rowless": 2, "token_regressions": 1,
     }  # fmt: skip
     assert (why(found[P1]), found[P1]["ids"], found[P1]["upto"]) == (set(), 1, 20)
     assert why(found[BACKFILL]) == {("wire", "never_announced", 7, 7)}
@@ -170,18 +170,18 @@ def test_each_run_goes_on_where_the_published_one_before_it_ended(lake: Lake) ->
     lake.hear({P1: 13}, ev(P1, 12), ev(P1, 13), c.Position(*P1, 12, 12))
     for publish in (False, True):
         first = lake.compare(events=12, publish=publish)[0][P1]
-        assert counts(first, "after", "upto", "heard", "unexplained", "went_back") == {
-            "after": 10, "upto": 12, "heard": 1, "unexplained": 1, "went_back": 1,
+        assert counts(first, "after", "upto", "tokens_received", "unexplained", "token_regressions") == {
+            "after": 10, "upto": 12, "tokens_received": 1, "unexplained": 1, "token_regressions": 1,
         }  # fmt: skip
     lake.hear({P1: 13}, c.Position(*P1, 13, 13))
     last = lake.compare(events=13)[0][P1]
-    assert counts(last, "after", "upto", "heard", "unexplained", "went_back") == {
-        "after": 12, "upto": 13, "heard": 1, "unexplained": 0, "went_back": 0,
+    assert counts(last, "after", "upto", "tokens_received", "unexplained", "token_regressions") == {
+        "after": 12, "upto": 13, "tokens_received": 1, "unexplained": 0, "token_regressions": 0,
     }  # fmt: skip
     lake.catalog.drop_table(COMMANDS_TABLE)
     lake.hear({P1: 40}, ev(P1, 40))
-    assert counts(lake.compare(events=40)[0][P1], "listened_from", "upto", "unheard") == {
-        "listened_from": 39, "upto": 40, "unheard": 0,
+    assert counts(lake.compare(events=40)[0][P1], "listened_from", "upto", "missed") == {
+        "listened_from": 39, "upto": 40, "missed": 0,
     }  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def test_what_a_writer_wrote_before_it_was_first_heard_is_missed_where_its_strea
     lake.hear({P1: 11, P2: 14}, ev(P1, 11), ev(P2, 14))
     found, _ = lake.compare(events=14)
     assert why(found[P2]) == {("wire", "never_announced", 12, 13)}
-    assert counts(found[P2], "listened_from", "heard") == {"listened_from": 10, "heard": 1}
+    assert counts(found[P2], "listened_from", "tokens_received") == {"listened_from": 10, "tokens_received": 1}
 
 
 def test_taps_of_several_dialects_are_compared_one_by_one(lake: Lake) -> None:

@@ -167,13 +167,18 @@ def test_every_row_is_landed_or_its_absence_explained(new_lake: Callable[..., Se
             assert tap.poll() is None
         found, announced, landed = _compared(settings)
 
-    counted = [sum(row[name] or 0 for row in found) for name in ("ids", "heard", "read", "gaps")]
+    counted = [sum(row[name] or 0 for row in found) for name in ("ids", "tokens_received", "tokens_read", "gaps")]
     assert sum(row["ids"] for row in found if row["stream"] == "events") > 200
     assert all(counted), counted
-    assert {row["stream"] for row in found if row["heard"]} >= {"events", "receipts", "account_data", "device_lists"}
+    assert {row["stream"] for row in found if row["tokens_received"]} >= {
+        "events",
+        "receipts",
+        "account_data",
+        "device_lists",
+    }
     unexplained = [(row["stream"], row["instance"], row["missing"]) for row in found if row["unexplained"]]
     assert unexplained == []
-    assert [row for row in found if row["went_back"]] == []
+    assert [row for row in found if row["token_regressions"]] == []
     assert announced == []
     assert len(landed) == len(set(landed)), "nothing is there twice"
 

@@ -56,7 +56,7 @@ def test_what_changed_before_a_failed_second_attempt_is_copied_by_the_next_run(l
 
     ledger = lake.advance()
     assert ledger["event_json"]["extent"] == "changed"
-    assert ledger["event_json"]["rows_outdated"] == 7
+    assert ledger["event_json"]["rows_replaced"] == 7
     assert lake.equal_to_source()
 
 

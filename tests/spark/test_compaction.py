@@ -41,7 +41,7 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
 
         # Who asks what changed is not told of files that were only written anew, nor need make anything of it anew.
         found = open_catalog(lake.settings).load_table(NAME)
-        assert input_fingerprint.get_snapshot_property(found.snapshot_by_id(compacted), "made-of") == str(changed)
+        assert input_fingerprint.get_snapshot_property(found.snapshot_by_id(compacted), "built-from") == str(changed)
         keys = find_changed_keys(found, before, compacted, ["n"])
         assert keys is not None
         assert sorted(keys["n"].to_pylist()) == list(range(0, 200, 10))

@@ -57,7 +57,7 @@ def coverage(examined: Examined) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
-    return {(one["side"], one["why"], one["first_id"], one["last_id"]) for one in row["missing"]}
+    return {(one["side"], one["reason"], one["first_id"], one["last_id"]) for one in row["missing"]}
 
 
 @pytest.mark.heavy
@@ -123,10 +123,10 @@ def test_every_missing_row_is_found_on_either_side_with_the_reason(examined_lake
         ("lake", "lost", ids["lost"], ids["lost_state"]),
         ("lake", "second_life", ids["reborn"], ids["reborn"]),
     }
-    names = ("after", "ids", "heard", "read", "rows", "gaps", "unheard", "unexplained", "rowless", "went_back")
-    assert {name: of[name] for name in names} == {
-        "after": begin, "ids": 4, "heard": 6, "read": 1, "rows": 7, "gaps": 1, "unheard": 2, "unexplained": 1,
-        "rowless": 5, "went_back": 1,
+    counts = ("tokens_received", "tokens_read", "rows", "gaps", "missed", "unexplained", "rowless", "token_regressions")
+    assert {name: of[name] for name in ("after", "ids", *counts)} == {
+        "after": begin, "ids": 4, "tokens_received": 6, "tokens_read": 1, "rows": 7, "gaps": 1, "missed": 2,
+        "unexplained": 1, "rowless": 5, "token_regressions": 1,
     }  # fmt: skip
     assert why(rows[RECEIPTS]) == {("lake", "replaced", replaced, replaced)}
     assert rows[P1]["upto"] == of["upto"] == examined.bound()
@@ -140,5 +140,5 @@ def test_every_missing_row_is_found_on_either_side_with_the_reason(examined_lake
     source.store()
     examined.examine()
     of = coverage(examined)[P2]
-    assert (of["upto"], of["went_back"], why(of)) == (after, 0, set())
-    assert (of["ids"], of["heard"]) == (2, 2)
+    assert (of["upto"], of["token_regressions"], why(of)) == (after, 0, set())
+    assert (of["ids"], of["tokens_received"]) == (2, 2)

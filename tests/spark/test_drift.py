@@ -56,8 +56,8 @@ def test_a_drifted_table_keeps_its_content_until_it_fits_again(lake: AdvancingLa
     for name in second.partial:
         assert first.tables[f"bronze.{name}"] == second.tables[f"bronze.{name}"]
     (snapshot,) = store.read_run_rows(lake.app().catalog, "audit.snapshots", second.run_id)
-    assert snapshot["novelties"] == ["polls"]
-    assert "min_depth" in dict(snapshot["drifted"])["room_depth"]
+    assert snapshot["unknown_objects"] == ["polls"]
+    assert "min_depth" in dict(snapshot["drifted_tables"])["room_depth"]
 
     source.execute("alter table room_depth add column min_depth bigint default 7")
     source.execute(

@@ -13,6 +13,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli.runs import release_summary
 from synapse_lakehouse.cli.streams import gaps
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import lake_format
 from synapse_lakehouse.local.postgres import sample
@@ -58,6 +59,10 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
     app = lake.app()
     former_files = set((PLACE / "warehouse").rglob("*.parquet"))
     acknowledge(app.catalog, "events", 5, 7)
+    runs = app.catalog.load_table(COMPRESSION_RUNS_TABLE)
+    runs.append(
+        pa.Table.from_pylist([{"room_id": "!a", "outcome": "put_back", "groups_left": 3}], runs.schema().as_arrow())
+    )
     leases = app.catalog.load_table("audit.leases").scan().to_arrow()
     assert former_files
     assert lake_format.is_earlier(app.catalog)
@@ -66,6 +71,11 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
     assert store.read_releases(app.catalog) == []
     assert not lake_format.is_earlier(app.catalog)
     assert app.catalog.load_table("audit.leases").scan().to_arrow() == leases
+    retained = {name: app.catalog.load_table(name) for name in lake_format.RETAINED & store.AUDIT_SCHEMAS.keys()}
+    for name, table in retained.items():
+        assert set(table.schema().as_arrow().names) == set(store.AUDIT_SCHEMAS[name].names)
+    (run,) = retained[COMPRESSION_RUNS_TABLE].scan().to_arrow().to_pylist()
+    assert (run["room_id"], run["outcome"], run["groups_skipped"]) == ("!a", "restored", 3)
     assert add_recorded_ids(app.catalog, {"events": [(1, 1)]}) == {"events": [(1, 1), (5, 7)]}
     (gap,) = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()
     assert (gap["evidence"], gap["flags"]) == ("event_json", ["acknowledged"])

@@ -420,7 +420,7 @@ def test_rows_that_are_read_again_are_told_apart_where_keys_may_repeat(
         name("generate_series(12001, 12003)", 1)
         source.execute("delete from event_auth where event_id in ('$event 1', '$event 7')")
         row = lake.advance()["event_auth"]
-        assert (row["extent"], row["rows_outdated"], row["rows_deleted"]) == ("changed", 2 * 11_994, 3)
+        assert (row["extent"], row["rows_replaced"], row["rows_deleted"]) == ("changed", 2 * 11_994, 3)
         assert lake.departures() == {}
         # Of these keys an older row is there, too.
         name("generate_series(2, 3)", 1)

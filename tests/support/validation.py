@@ -66,7 +66,7 @@ def healthy() -> Rows:
     def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
         found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
         sequence: dict[str, Any] = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
-        sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": [], "went_back": []}
+        sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": [], "regressions": []}
         closed = None if previous is None else abs(bound or 0) - abs(previous)
         sequence |= {"closed_ids": closed, "rowless_ids": None if closed is None else 3}
         return (
@@ -85,7 +85,7 @@ def healthy() -> Rows:
 
     counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
     return {
-        "snapshots": [{"drifted": [], "novelties": []}],
+        "snapshots": [{"drifted_tables": [], "unknown_objects": []}],
         "ledger": [{"table_name": name} | counted for name in ("events", "deltas")],
         "table_facts": [
             {"table_name": name, "rows": 1250, "null_keys": 0, "duplicate_keys": 0} for name in ("events", "deltas")
@@ -120,7 +120,7 @@ def validate_run(settings: Settings, plant: Plant | None = None, declared: Catal
     if plant:
         plant(rows)
     metrics = bronze_suite.collect_metrics(declared, **rows)
-    drifted = dict(rows["snapshots"][0]["drifted"])
+    drifted = dict(rows["snapshots"][0]["drifted_tables"])
     checks, page = data_docs.validate_metrics(
         settings, RUN, "bronze", bronze_suite.build_suite(declared, drifted), metrics, datetime.now(UTC)
     )

@@ -27,8 +27,8 @@ def lake() -> duckdb.DuckDBPyConnection:
         insert into audit.compression_runs by name (select * from (values
             ('2026-11-01 10:00:00+00'::timestamptz, 'one', '!a', 'stopped', null, null, null, null),
             ('2026-11-01 11:00:00+00', 'one', '!a', 'compressed', 100, 40, 9000, 4000),
-            ('2026-11-01 11:01:00+00', 'one', '!b', 'left', null, null, null, null),
-            ('2026-11-02 11:00:00+00', 'two', '!a', 'partly', 50, 45, 5000, 4500)
+            ('2026-11-01 11:01:00+00', 'one', '!b', 'skipped', null, null, null, null),
+            ('2026-11-02 11:00:00+00', 'two', '!a', 'partial', 50, 45, 5000, 4500)
         ) as t(finished_at, run_id, room_id, outcome, rows_before, rows_after, bytes_before, bytes_after))
     """)
     return connection

@@ -90,12 +90,12 @@ FAULTS: Final[list[tuple[str, Plant, str, list[tuple[type[MetricExpectation], st
         "rows … null_keys … duplicate_keys",
     ),
     (
-        "position regresses", change("stream_positions", 0, safe_bound=1099, went_back=["ep1 from 1100 to 1099"]),
+        "position regresses", change("stream_positions", 0, safe_bound=1099, regressions=["ep1 from 1100 to 1099"]),
         "fail", [(ExpectNoPositionRegression, "stream events")], "ep1 from 1100 to 1099",
     ),
     (
         "negative position regresses",
-        change("stream_positions", 1, went_back=["ep1 from -90 to -79", "ep2 from -8 to -7"]), "fail",
+        change("stream_positions", 1, regressions=["ep1 from -90 to -79", "ep2 from -8 to -7"]), "fail",
         [(ExpectNoPositionRegression, "stream backfill")], "ep1 from -90 to -79, ep2 from -8 to -7",
     ),
     (
@@ -292,7 +292,7 @@ def test_a_configured_budget_overrides_those_of_streams() -> None:
 
 def test_a_table_that_was_not_copied_only_warns(settings: Settings) -> None:
     def plant(rows: Rows) -> None:
-        rows["snapshots"][0]["drifted"] = [
+        rows["snapshots"][0]["drifted_tables"] = [
             ("deltas", "deltas has no column room_id."),
             ("invalidations", "Gone."),
         ]
@@ -313,7 +313,7 @@ def test_a_table_that_was_not_copied_only_warns(settings: Settings) -> None:
 
 
 def test_tables_and_columns_outside_the_catalogue_are_listed(settings: Settings) -> None:
-    result = validate_run(settings, change("snapshots", 0, novelties=["polls", "events.mood"]))
+    result = validate_run(settings, change("snapshots", 0, unknown_objects=["polls", "events.mood"]))
     assert result.failed == 0
     assert [check.type for check in result.warnings] == [ExpectKnownSchema.expectation_type]
     assert "polls, events.mood" in result.warnings[0].observed
@@ -350,7 +350,9 @@ def test_validation_reads_the_runs_rows_and_records_checks(settings: Settings) -
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     tables.ensure_audit_tables(catalog)
     known = catalogue.load_catalogue()
-    store.append_audit_rows(catalog, "audit.snapshots", [{"novelties": [], "drifted": [], "taken_at": DAY}], RUN)
+    store.append_audit_rows(
+        catalog, "audit.snapshots", [{"unknown_objects": [], "drifted_tables": [], "taken_at": DAY}], RUN
+    )
     store.append_audit_rows(
         catalog, "audit.ledger",
         [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",
@@ -366,7 +368,7 @@ def test_validation_reads_the_runs_rows_and_records_checks(settings: Settings) -
         catalog, "audit.stream_positions",
         [{"stream": one.name, "writers": [("main", 1)], "missing_writers": [], "rule": "configured", "safe_bound": 1,
           "sequence_last_value": 2, "sequence_is_called": True, "gaps": [], "shared_ids": 0, "faults": [],
-          "went_back": [], "measured_at": DAY}
+          "regressions": [], "measured_at": DAY}
          for one in known.streams], RUN,
     )  # fmt: skip
     store.append_audit_rows(
@@ -404,8 +406,8 @@ def test_findings_merge_checks_and_state_the_consequence(first: bool, strict: bo
         (IncidentKind.LOST_IDS, "a"),
         (IncidentKind.LOST_IDS, "b"),
     ]
-    assert [line.rpartition(" — ")[2] for line in lost.said.splitlines()] == ["2 ids", "1 id"]
-    assert warned.said.endswith("3 ids")
+    assert [line.rpartition(" — ")[2] for line in lost.description.splitlines()] == ["2 ids", "1 id"]
+    assert warned.description.endswith("3 ids")
     readers = "no release yet" if first else "previous release"
     assert readers in lost.consequence
     assert (readers in warned.consequence) is strict

@@ -133,7 +133,7 @@ def test_integrity_findings_warn_and_block_no_release(settings: Settings, lake: 
     assert "3 findings" in warning.observed
     (finding,) = build_findings(result, is_first=False, fails_on_warnings=False)
     assert (finding.kind, finding.subject) == (IncidentKind.INTEGRITY, "check state_reset")
-    assert warning.observed in finding.said
+    assert warning.observed in finding.description
 
 
 @pytest.mark.parametrize(

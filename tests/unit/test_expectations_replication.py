@@ -13,19 +13,19 @@ from tests.support.validation import RUN
 
 def heard(stream: str, instance: str | None, **given: Any) -> dict[str, Any]:
     """A row of ``audit.replication_coverage``."""
-    counts = {"heard": 40, "read": 2, "unexplained": 0, "went_back": 0, "missing": []}
+    counts = {"tokens_received": 40, "tokens_read": 2, "unexplained": 0, "token_regressions": 0, "missing": []}
     return {"stream": stream, "instance": instance} | counts | given
 
 
 def test_missed_ids_warn_and_are_listed(settings: Settings) -> None:
     missing = [
-        {"first_id": 7, "last_id": 9, "side": "wire", "why": "never_announced"},
-        {"first_id": 12, "last_id": 12, "side": "wire", "why": "gap: because"},
-        {"first_id": 15, "last_id": 15, "side": "lake", "why": "room_deleted"},
+        {"first_id": 7, "last_id": 9, "side": "wire", "reason": "never_announced"},
+        {"first_id": 12, "last_id": 12, "side": "wire", "reason": "gap: because"},
+        {"first_id": 15, "last_id": 15, "side": "lake", "reason": "room_deleted"},
     ]
     found = [
         heard("events", "ep1"), heard("events", "ep2", unexplained=3, missing=missing), heard("receipts", None),
-        heard("to_device", "w", went_back=1),
+        heard("to_device", "w", token_regressions=1),
     ]  # fmt: skip
     checks, _ = data_docs.validate_metrics(
         settings,
@@ -39,7 +39,7 @@ def test_missed_ids_warn_and_are_listed(settings: Settings) -> None:
     result = ValidationResult("bronze", checks, "")
     missed, regressed = build_findings(result, is_first=False, fails_on_warnings=False)
     assert (missed.kind, missed.subject) == (IncidentKind.REPLICATION, "replication of events")
-    assert all(data in missed.said for data in ("3 IDs", "7..9 of ep2", "80 received", "4 read"))
+    assert all(data in missed.description for data in ("3 IDs", "7..9 of ep2", "80 received", "4 read"))
     assert (regressed.kind, regressed.subject) == (IncidentKind.REPLICATION, "replication of to_device")
-    assert "1 command" in regressed.said
+    assert "1 command" in regressed.description
     assert result.failed == 0

@@ -158,7 +158,7 @@ def test_an_audit_s_sentences_are_one_line_each() -> None:
         judgement.raise_if_failed()
     assert len(str(failed.value).splitlines()) == 4
     (finding,) = build_findings(judgement, is_first=True, fails_on_warnings=False)
-    assert len(finding.said.splitlines()) == 2
+    assert len(finding.description.splitlines()) == 2
 
 
 def test_pages_of_data_docs() -> None:

@@ -133,10 +133,18 @@ def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
             assert heading in text, kind
 
 
-def watched(positions: dict[str, int], handed_out: int, before: StreamObservation | None = None) -> StreamObservation:
+def watched(
+    positions: dict[str, int], last_allocated_id: int, before: StreamObservation | None = None
+) -> StreamObservation:
     """A look at ``events``, written by ep1 and ep2."""
     return observe_stream(
-        catalogue.load_catalogue().stream("events"), positions, handed_out, (), frozenset({"ep1", "ep2"}), before, NOW
+        catalogue.load_catalogue().stream("events"),
+        positions,
+        last_allocated_id,
+        (),
+        frozenset({"ep1", "ep2"}),
+        before,
+        NOW,
     )
 
 
@@ -160,8 +168,8 @@ def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_rele
     going_on = watched({"ep1": 80, "ep2": 850}, 900, restored)
     assert [of_looks(one) for one in (restored, going_on)] == [[IncidentKind.POSITION_WENT_BACK]] * 2
     (told,) = rules.check_streams([(stream, restored)], {})
-    assert "ep1 from 90 to 80, ep2 from 900 to 800" in told.said
-    assert "setval('events_stream_seq', 900)" in told.said
+    assert "ep1 from 90 to 80, ep2 from 900 to 800" in told.description
+    assert "setval('events_stream_seq', 900)" in told.description
 
     passed = watched({"ep1": 91, "ep2": 901}, 902, going_on)
     assert of_looks(passed) == []
@@ -185,7 +193,7 @@ def test_all_that_is_wrong_with_a_stream_is_told() -> None:
     worst, mild = (one.message for one in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9})))
     found = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, "stream events", one) for one in (worst, mild)]
     (begun,) = compute_incident_events([], found, "preflight", "", NOW)
-    assert begun.said.splitlines() == [worst, mild]
+    assert begun.description.splitlines() == [worst, mild]
 
 
 def test_a_lake_is_overdue_after_so_many_hours_whether_or_not_there_was_ever_a_release() -> None:
@@ -193,9 +201,9 @@ def test_a_lake_is_overdue_after_so_many_hours_whether_or_not_there_was_ever_a_r
     assert rules.check_releases(None, NOW - hours, hours, NOW) == []
     assert rules.check_releases(NOW - hours, made, hours, NOW) == []
     (finding,) = rules.check_releases(NOW - timedelta(hours=30), made, hours, NOW)
-    assert finding.said == "the latest release is 30 hours old, 26 are allowed"
+    assert finding.description == "the latest release is 30 hours old, 26 are allowed"
     (finding,) = rules.check_releases(None, made, hours, NOW)
-    assert finding.said == "there is no release yet, and the lake is 40 hours old, 26 are allowed"
+    assert finding.description == "there is no release yet, and the lake is 40 hours old, 26 are allowed"
 
 
 def test_a_tap_is_silent_after_so_many_minutes_if_one_was_ever_used() -> None:
@@ -204,7 +212,7 @@ def test_a_tap_is_silent_after_so_many_minutes_if_one_was_ever_used() -> None:
     assert rules.check_tap(NOW - limit, limit, NOW) == []
     assert rules.check_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
     (finding,) = rules.check_tap(NOW - timedelta(minutes=90), limit, NOW)
-    assert (finding.kind, finding.said) == (
+    assert (finding.kind, finding.description) == (
         IncidentKind.TAP_SILENT,
         "it has not listened for 90 minutes, 15 are allowed",
     )

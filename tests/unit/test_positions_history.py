@@ -18,13 +18,13 @@ def summed_up(*looks: tuple[int, int, int | None, datetime | None]) -> tuple[obj
     with duckdb.connect() as lake:
         lake.execute("set TimeZone = 'UTC'; create schema audit")
         lake.execute(
-            "create table audit.stream_watch (stream text, watched_at timestamptz, handed_out bigint,"
-            " safe_bound bigint, open_since timestamptz, vanished text[])"
+            "create table audit.stream_watch (stream text, watched_at timestamptz, last_allocated_id bigint,"
+            " safe_bound bigint, open_since timestamptz, vanished_writers text[])"
         )
-        for minutes, handed_out, bound, since in looks:
+        for minutes, last_allocated_id, bound, since in looks:
             lake.execute(
                 "insert into audit.stream_watch values ('events', ?, ?, ?, ?, [])",
-                [NOON - timedelta(minutes=minutes), handed_out, bound, since],
+                [NOON - timedelta(minutes=minutes), last_allocated_id, bound, since],
             )
         ((_, last, hour, day, lag, _, since, *_),) = lake.execute(SUMMARY).fetchall()
     return last, hour, day, lag, since

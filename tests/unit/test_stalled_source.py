@@ -28,9 +28,9 @@ from synapse_lakehouse.streams.checks.stalled_writers import (
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def seen(position: int, rows: int, handed_out: int = 900, largest: int = 900) -> StreamSample:
+def seen(position: int, rows: int, last_allocated_id: int = 900, largest: int = 900) -> StreamSample:
     """A stream with two writers; the other one is at work."""
-    return StreamSample({"one": position, "two": 900}, {("events", "one"): rows}, handed_out, largest)
+    return StreamSample({"one": position, "two": 900}, {("events", "one"): rows}, last_allocated_id, largest)
 
 
 def release(number: int, hours: int, run: str = "") -> Release:
@@ -75,9 +75,14 @@ def test_no_writer_is_stalled_whose_position_follows_its_rows(steps: list[tuple[
 
 def test_many_ids_without_a_row_are_counted() -> None:
     first = seen(500, 10)
-    middle, last = replace(first, handed_out=950), replace(first, handed_out=900 + stalled_writers.MINIMUM_IDS)
+    middle, last = (
+        replace(first, last_allocated_id=950),
+        replace(first, last_allocated_id=900 + stalled_writers.MINIMUM_IDS),
+    )
     assert count_ids_without_rows(first, middle, last) == stalled_writers.MINIMUM_IDS
-    assert not count_ids_without_rows(first, middle, replace(last, handed_out=900 + stalled_writers.MINIMUM_IDS - 1))
+    assert not count_ids_without_rows(
+        first, middle, replace(last, last_allocated_id=900 + stalled_writers.MINIMUM_IDS - 1)
+    )
     assert not count_ids_without_rows(first, replace(middle, largest=940), replace(last, largest=940))
     assert not count_ids_without_rows(first, middle, replace(last, largest=901))
 
@@ -97,10 +102,10 @@ def test_the_youngest_release_that_is_old_enough_is_compared() -> None:
     assert [one.run_id for one in found] == ["a", "b"]
 
 
-def run(handed_out: int, rows: int, lsn: str = "0/1", *, standby: bool = False) -> tuple[dict[str, Any], ...]:
+def run(last_allocated_id: int, rows: int, lsn: str = "0/1", *, standby: bool = False) -> tuple[dict[str, Any], ...]:
     """Rows of a run in the audit tables: of the source, of a stream's positions and of its facts."""
     snapshot = {"taken_at": NOW, "in_recovery": standby, "wal_lsn": lsn, "system_identifier": 7}
-    sequence = {"sequence_last_value": handed_out, "sequence_is_called": True, "largest_id": 900}
+    sequence = {"sequence_last_value": last_allocated_id, "sequence_is_called": True, "largest_id": 900}
     position = {"stream": "events", "writers": [("one", 500), ("two", 900)]} | sequence
     return snapshot, position, {"stream": "events", "table_name": "events", "rows_by_writer": [("one", rows)]}
 

@@ -21,12 +21,14 @@ class Watcher:
     now: datetime = datetime(2026, 11, 17, tzinfo=UTC)
     last: StreamObservation | None = field(default=None)
 
-    def sees(self, positions: dict[str, int], handed_out: int, beyond: tuple[int, ...] = ()) -> StreamObservation:
+    def sees(
+        self, positions: dict[str, int], last_allocated_id: int, beyond: tuple[int, ...] = ()
+    ) -> StreamObservation:
         self.now += timedelta(minutes=5)
         self.last = observe_stream(
             catalogue.load_catalogue().stream(self.stream),
             positions,
-            handed_out,
+            last_allocated_id,
             beyond,
             self.configured,
             self.last,
@@ -40,7 +42,7 @@ def minutes_open(found: StreamObservation) -> float | None:
 
 
 def minutes_unmoved(found: StreamObservation, writer: str) -> float:
-    return (found.watched_at - found.unmoved_since[writer]) / timedelta(minutes=1)
+    return (found.watched_at - found.unchanged_since[writer]) / timedelta(minutes=1)
 
 
 def test_a_quiet_stream_has_nothing_open() -> None:
@@ -82,21 +84,21 @@ def test_a_writer_that_lost_its_position_is_missed_until_it_is_back() -> None:
     watcher.sees({"ep1": 7, "ep2": 9}, 9)
     for _ in range(2):
         found = watcher.sees({"ep1": 9}, 10)
-        assert (found.vanished, found.safe_bound, found.rule) == (("ep2",), None, "missing_writer")
-    assert watcher.sees({"ep1": 9, "ep2": 10}, 10).vanished == ()
+        assert (found.vanished_writers, found.safe_bound, found.rule) == (("ep2",), None, "missing_writer")
+    assert watcher.sees({"ep1": 9, "ep2": 10}, 10).vanished_writers == ()
 
 
 def test_a_writer_that_was_taken_out_of_the_configuration_is_not_missed() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 7, "ep2": 9}, 9)
     watcher.configured = frozenset({"ep1"})
-    assert watcher.sees({"ep1": 9}, 9).vanished == ()
+    assert watcher.sees({"ep1": 9}, 9).vanished_writers == ()
 
 
 def test_where_writers_are_guessed_any_that_goes_is_missed() -> None:
     watcher = Watcher(configured=None)
     assert watcher.sees({"ep1": 7, "ep2": 9}, 9).rule == "assumed"
-    assert watcher.sees({"ep1": 9}, 9).vanished == ("ep2",)
+    assert watcher.sees({"ep1": 9}, 9).vanished_writers == ("ep2",)
 
 
 def test_where_writers_are_guessed_one_that_was_renamed_is_not_missed() -> None:
@@ -104,16 +106,16 @@ def test_where_writers_are_guessed_one_that_was_renamed_is_not_missed() -> None:
     watcher.sees({"ep1": 7, "ep2": 9}, 9)
     for _ in range(2):
         found = watcher.sees({"ep1": 12, "ep3": 11}, 12)
-        assert (found.vanished, found.missing_writers, found.rule) == ((), (), "assumed")
+        assert (found.vanished_writers, found.missing_writers, found.rule) == ((), (), "assumed")
 
 
 def test_where_writers_are_guessed_they_are_renamed_one_after_the_other() -> None:
     watcher = Watcher(configured=None)
     watcher.sees({"ep1": 7, "ep2": 9}, 9)
-    assert len(watcher.sees({"new1": 12}, 12).vanished) == 1
+    assert len(watcher.sees({"new1": 12}, 12).vanished_writers) == 1
     for _ in range(2):
         found = watcher.sees({"new1": 12, "new2": 13}, 13)
-        assert (found.vanished, found.missing_writers, found.rule) == ((), (), "assumed")
+        assert (found.vanished_writers, found.missing_writers, found.rule) == ((), (), "assumed")
 
 
 def test_backfill_counts_down_while_its_sequence_counts_up() -> None:

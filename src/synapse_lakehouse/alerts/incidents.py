@@ -45,13 +45,13 @@ WARNING_KINDS: Final = frozenset(
 class AlertFinding:
     """A problem that exists at present.
 
-    ``subject``: the object concerned, such as ``stream events``. ``said``: the description, with numbers and without
-    message content. ``consequence``: the effect while the problem lasts, or "".
+    ``subject``: the object concerned, such as ``stream events``. ``description``: with numbers and
+    without message content. ``consequence``: the effect while the problem lasts, or "".
     """
 
     kind: IncidentKind
     subject: str
-    said: str
+    description: str
     consequence: str = ""
 
 
@@ -67,7 +67,7 @@ class IncidentEvent:
     scope: str
     kind: IncidentKind
     subject: str
-    said: str
+    description: str
     begins: bool
     page: str
     consequence: str = ""
@@ -94,7 +94,10 @@ def merge_findings(found: Iterable[AlertFinding]) -> list[AlertFinding]:
     alike: dict[tuple[IncidentKind, str], list[AlertFinding]] = {}
     for one in found:
         alike.setdefault((one.kind, one.subject), []).append(one)
-    return [replace(several[0], said="\n".join(one.said for one in several)) for several in alike.values()]
+    return [
+        replace(several[0], description="\n".join(finding.description for finding in several))
+        for several in alike.values()
+    ]
 
 
 def compute_incident_events(
@@ -108,7 +111,7 @@ def compute_incident_events(
     def event(one: AlertFinding | IncidentEvent, *, begins: bool) -> IncidentEvent:
         name = f"{at:%Y%m%dT%H%M%S.%f} {one.kind} {one.subject}"
         consequence = one.consequence if begins else ""
-        return IncidentEvent(name, at, scope, one.kind, one.subject, one.said, begins, page, consequence)
+        return IncidentEvent(name, at, scope, one.kind, one.subject, one.description, begins, page, consequence)
 
     begun = [event(one, begins=True) for key, one in wrong.items() if key not in known]
     return begun + [event(one, begins=False) for one in over]

@@ -39,13 +39,13 @@ def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: 
 
 
 def _single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
-    said = [to_chat_text(to_printable_message(one)) for one in (event.said, event.consequence) if one]
+    facts = [to_chat_text(to_printable_message(fact)) for fact in (event.description, event.consequence) if fact]
     where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"over at {event.at:%Y-%m-%d %H:%M} UTC"]
     where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     where += [f"More: {event.page}"] if event.page else []
     return AlertMessage(
         title=f"{server_name}: {_what(event)}",
-        body="\n".join([*said, *where]),
+        body="\n".join([*facts, *where]),
         is_resolution=not event.begins,
         is_warning=event.kind in WARNING_KINDS,
         events=(event,),
@@ -58,7 +58,7 @@ def _storm(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> 
         f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"
         for (kind, begins), count in counts.most_common()
     ]
-    lines += [f"- {_what(one)}: {to_chat_text(_first_line(one.said))}" for one in events[:_NAMED]]
+    lines += [f"- {_what(one)}: {to_chat_text(_first_line(one.description))}" for one in events[:_NAMED]]
     lines += [f"- and {len(events) - _NAMED} more: see audit.incidents"] if len(events) > _NAMED else []
     first, last = (f"{one:%Y-%m-%d %H:%M} UTC" for one in (min(moments), max(moments)))
     lines += [f"at {first}" if first == last else f"from {first} to {last}"]
@@ -82,8 +82,8 @@ def _each(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(filter(None, texts)))
 
 
-def _first_line(said: str) -> str:
-    return said.partition("\n")[0]
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def _title(kind: IncidentKind) -> str:

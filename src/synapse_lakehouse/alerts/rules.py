@@ -20,12 +20,12 @@ def check_streams(
     found = []
     for stream, one in looks:
         subject = f"stream {stream.name}"
-        if gone := [writer for writer in one.vanished if writer in configured.get(one.stream, ())]:
-            said = f"{', '.join(gone)} had a position and has none: what it is writing now cannot be bounded"
-            found.append(AlertFinding(IncidentKind.WRITER_VANISHED, subject, said))
+        if gone := [writer for writer in one.vanished_writers if writer in configured.get(one.stream, ())]:
+            description = f"{', '.join(gone)} had a position and has none: what it is writing now cannot be bounded"
+            found.append(AlertFinding(IncidentKind.WRITER_VANISHED, subject, description))
         if fault := find_regression(stream, one):
-            said = f"{fault.message} To be reviewed, and run with all of Synapse stopped: {fault.repair}"
-            found.append(AlertFinding(IncidentKind.POSITION_WENT_BACK, subject, said))
+            description = f"{fault.message} To be reviewed, and run with all of Synapse stopped: {fault.repair}"
+            found.append(AlertFinding(IncidentKind.POSITION_WENT_BACK, subject, description))
     return found
 
 
@@ -37,8 +37,8 @@ def check_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[
     if landed is None or not limit or now - landed <= limit:
         return []
     minutes, allowed = ((one / timedelta(minutes=1)) for one in (now - landed, limit))
-    said = f"it has not listened for {minutes:,.0f} minutes, {allowed:,.0f} are allowed"
-    return [AlertFinding(IncidentKind.TAP_SILENT, "the replication tap", said)]
+    description = f"it has not listened for {minutes:,.0f} minutes, {allowed:,.0f} are allowed"
+    return [AlertFinding(IncidentKind.TAP_SILENT, "the replication tap", description)]
 
 
 def check_releases(latest: datetime | None, made: datetime, overdue: timedelta, now: datetime) -> list[AlertFinding]:
@@ -52,5 +52,5 @@ def check_releases(latest: datetime | None, made: datetime, overdue: timedelta, 
         return []
     hours, allowed = (f"{one / timedelta(hours=1):,.0f}" for one in (since, overdue))
     what = "the latest release is" if latest else "there is no release yet, and the lake is"
-    said = f"{what} {hours} hours old, {allowed} are allowed"
-    return [AlertFinding(IncidentKind.RELEASE_OVERDUE, "the lake", said)]
+    description = f"{what} {hours} hours old, {allowed} are allowed"
+    return [AlertFinding(IncidentKind.RELEASE_OVERDUE, "the lake", description)]

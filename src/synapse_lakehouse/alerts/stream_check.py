@@ -51,13 +51,13 @@ def observe_streams(
     since = {name: one.watched_at for name, one in before.items()}
     released = _released(catalog, releases[-1], since) if releases else {}
 
-    def end(stream: Stream, positions: Mapping[str, int], handed_out: int) -> int | None:
-        return find_bound(stream, positions, handed_out, writers.get(stream.name), before.get(stream.name))[1]
+    def end(stream: Stream, positions: Mapping[str, int], last_allocated_id: int) -> int | None:
+        return find_bound(stream, positions, last_allocated_id, writers.get(stream.name), before.get(stream.name))[1]
 
     found, now = read_live_positions(settings, declared, end), datetime.now(UTC)
     looks = [
         observe_stream(
-            stream, one.positions, one.handed_out, one.ids_beyond_end, writers.get(stream.name),
+            stream, one.positions, one.last_allocated_id, one.ids_beyond_end, writers.get(stream.name),
             before.get(stream.name), now,
             released.get(stream.name),
         )

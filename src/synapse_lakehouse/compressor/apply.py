@@ -100,7 +100,7 @@ def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerif
             verification = verify_room(contents, row["room_id"], None, undo_files)
             was_faulty = row["outcome"] == Outcome.FAULTY
             if verification.faults or (was_faulty and not unreadable):
-                repaired = Outcome.PUT_BACK if row["rows_after"] is None else Outcome.COMPRESSED
+                repaired = Outcome.RESTORED if row["rows_after"] is None else Outcome.COMPRESSED
                 outcome = Outcome.FAULTY if verification.faults else repaired
                 changes = {"outcome": outcome, "error": "; ".join(verification.faults) or None}
                 _record(catalog, run, row | changes | {"finished_at": datetime.now(UTC)})
@@ -127,7 +127,7 @@ def _require_no_damaged_room(catalog: Catalog) -> None:
     latest = {
         row["room_id"]: row
         for row in outcomes.to_arrow().sort_by("finished_at").to_pylist()
-        if row["outcome"] not in (Outcome.LEFT, Outcome.STOPPED)
+        if row["outcome"] not in (Outcome.SKIPPED, Outcome.STOPPED)
     }
     for room_id, row in latest.items():
         if row["outcome"] == Outcome.FAULTY:
@@ -152,7 +152,7 @@ def _as_planned(settings: CompressorSettings, planned: OutcomeRow) -> Compressor
 
 
 def _numbers(row: OutcomeRow) -> str:
-    if row["outcome"] == Outcome.LEFT:
+    if row["outcome"] == Outcome.SKIPPED:
         return f", {row['error']}"
     rows = f", {row['rows_before']} rows before, {row['rows_after']} rows after, {row['seconds']:.1f} s"
     if not row["groups_sampled"]:

@@ -38,7 +38,7 @@ class CompressionResult:
 
     plan: RoomPlan
     groups_written: int
-    groups_left: int
+    groups_skipped: int
     """Planned groups that were not rewritten, as they were locked, pending deletion or changed in the meantime."""
     undo: tuple[Path, ...]
     rows: int
@@ -125,7 +125,7 @@ class _RoomCompression:
     plan: RoomPlan | None = None
     """The plan of the first pass."""
     groups_written: int = 0
-    groups_left: int = 0
+    groups_skipped: int = 0
     cost_before: ReadCost | None = None
     cost_after: ReadCost | None = None
     disk_before: int = 0
@@ -155,7 +155,7 @@ class _RoomCompression:
             self.undo_paths.append(own)
         left = len(self.writer.write(changes, room.group_rooms, progress.save))
         self.groups_written += len(changes) - left
-        self.groups_left += left
+        self.groups_skipped += left
         with self.open_reader() as reader:
             now = reader.read_tables(self.room_id)
             self.cost_after = reader.measure_read_cost(self.cost_before.groups) if self.cost_before else None
@@ -176,7 +176,7 @@ class _RoomCompression:
         assert self.plan
         assert self.verification
         return CompressionResult(
-            self.plan, self.groups_written, self.groups_left, tuple(self.undo_paths), self.verification.rows,
+            self.plan, self.groups_written, self.groups_skipped, tuple(self.undo_paths), self.verification.rows,
             self.verification.longest_chain, time.monotonic() - self._began,
             self.cost_before, self.cost_after, self.disk_before, self.disk_after,
         )  # fmt: skip
@@ -204,7 +204,7 @@ class _RoomCompression:
             return VerificationError(message, self.undo_paths)
         path = undo_file.mark_compared(own)
         message = f"{reason} What was written was restored from {path}. Please report this."
-        return VerificationError(message, [path], is_put_back=True)
+        return VerificationError(message, [path], is_restored=True)
 
 
 def _require_state_before(

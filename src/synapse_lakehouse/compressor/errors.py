@@ -21,11 +21,11 @@ class CompressorRunningError(CompressorError):
 
 
 class VerificationError(CompressorError):
-    """The state of a room changed when it was compressed. ``is_put_back``: whether it was restored."""
+    """The state of a room changed when it was compressed. ``is_restored``: whether the room was restored."""
 
-    def __init__(self, message: str, undo: Sequence[Path], *, is_put_back: bool = False) -> None:
+    def __init__(self, message: str, undo: Sequence[Path], *, is_restored: bool = False) -> None:
         super().__init__(message)
-        self.undo, self.is_put_back = tuple(undo), is_put_back
+        self.undo, self.is_restored = tuple(undo), is_restored
 
 
 def convert_database_error(error: psycopg.Error) -> CompressorError:

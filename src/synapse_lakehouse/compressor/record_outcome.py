@@ -28,13 +28,13 @@ class Outcome(StrEnum):
     """The outcome of compressing or restoring a room."""
 
     COMPRESSED = "compressed"
-    PARTLY = "partly"
+    PARTIAL = "partial"
     """A lock or a change of the room prevented the rest; what was written is correct."""
-    LEFT = "left"
+    SKIPPED = "skipped"
     """The room was skipped: nothing was written."""
     STOPPED = "stopped"
     """The run stopped here; what was written is correct."""
-    PUT_BACK = "put_back"
+    RESTORED = "restored"
     """A state changed, and the room was restored."""
     FAULTY = "faulty"
     """A state changed, and the room is not restored: an operator has to repair it."""
@@ -42,7 +42,7 @@ class Outcome(StrEnum):
     """An operator restored the room from undo files."""
 
 
-WRITTEN_OUTCOMES: Final = (Outcome.COMPRESSED, Outcome.PARTLY)
+WRITTEN_OUTCOMES: Final = (Outcome.COMPRESSED, Outcome.PARTIAL)
 
 
 def compress_and_record(
@@ -74,7 +74,7 @@ def restore_and_record(
 ) -> OutcomeRow:
     """Restore a room from its undo files; record, return and raise as :func:`compress_and_record`.
 
-    A room that no longer exists gets the outcome ``left``.
+    A room that no longer exists gets the outcome ``skipped``.
 
     :param repair: whether the undo files are right where a state differs now.
     """
@@ -83,7 +83,7 @@ def restore_and_record(
         try:
             numbers = restore_room(undo_files, open_reader, writer, repair=repair)
         except RoomSkippedError as error:
-            return {"outcome": Outcome.LEFT, "error": str(error)}
+            return {"outcome": Outcome.SKIPPED, "error": str(error)}
         except InvalidStateGroupsError as error:
             hint = "" if repair else " If the undo files contain them, --repair restores them."
             raise CompressorError(
@@ -119,17 +119,17 @@ def _compress(
             room_id, settings, open_reader, writer, undo_folder, writer.connection.info.dbname, require
         )
     except (InvalidStateGroupsError, RoomSkippedError) as error:
-        return {"outcome": Outcome.LEFT, "error": str(error)}
+        return {"outcome": Outcome.SKIPPED, "error": str(error)}
     remainder = _describe_remainder(result, settings, writer)
     return {
-        "outcome": Outcome.PARTLY if remainder else Outcome.COMPRESSED,
+        "outcome": Outcome.PARTIAL if remainder else Outcome.COMPRESSED,
         "error": remainder,
         "rows_before": result.plan.rows_before,
         "rows_after": result.rows,
         "bytes_before": result.plan.bytes_before,
         "bytes_after": result.plan.bytes_after,
         "groups_rewritten": result.groups_written,
-        "groups_left": result.groups_left,
+        "groups_skipped": result.groups_skipped,
         "longest_chain": result.longest_chain,
         "seconds": result.seconds,
         "longest_lock_ms": 1000 * writer.pace.longest,
@@ -156,7 +156,7 @@ def _describe_remainder(result: CompressionResult, settings: CompressorSettings,
 
 def _stopped_row(error: BaseException) -> OutcomeRow:
     if isinstance(error, VerificationError):
-        outcome = Outcome.PUT_BACK if error.is_put_back else Outcome.FAULTY
+        outcome = Outcome.RESTORED if error.is_restored else Outcome.FAULTY
         return {"outcome": outcome, "error": str(error), "undo": list(map(str, error.undo))}
     reported = convert_database_error(error) if isinstance(error, psycopg.Error) else error
     return {

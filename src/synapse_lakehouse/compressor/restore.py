@@ -61,7 +61,7 @@ def restore_room(
         "bytes_before": before.bytes_before,
         "bytes_after": after.bytes_before,
         "groups_rewritten": restored,
-        "groups_left": skipped,
+        "groups_skipped": skipped,
         "longest_chain": after.longest_chain_before,
         "seconds": time.monotonic() - began,
         "longest_lock_ms": 1000 * writer.pace.longest,

@@ -109,8 +109,8 @@ class Increments:
         if found.table and found.now:
             spark.conf.set(_FOUND + model, _ANEW)
             # From now on the table does not say what it was made of, so that nobody goes on from it.
-            rules = input_fingerprint.get_snapshot_property(found.now, "made-by") or ""
-            delete_rows(spark, found.table, branch, found.now.snapshot_id, found.outdated, {"made-by": rules})
+            rules = input_fingerprint.get_snapshot_property(found.now, "built-by") or ""
+            delete_rows(spark, found.table, branch, found.now.snapshot_id, found.outdated, {"built-by": rules})
         spark.conf.set(_FOUND + model, ",".join(found.tables))
 
     def _named(self, model: str) -> Increment:

@@ -32,8 +32,8 @@ def record_snapshot(app: SparkApp, snapshot: PostgresSnapshot, began_at: datetim
         "schema_version": snapshot.schema_version,
         "in_recovery": snapshot.in_recovery,
         "sequences": [vars(sequence) for sequence in snapshot.sequences],
-        "drifted": sorted(snapshot.drifted_tables.items()),
-        "novelties": list(snapshot.unknown_objects),
+        "drifted_tables": sorted(snapshot.drifted_tables.items()),
+        "unknown_objects": list(snapshot.unknown_objects),
         "began_at": began_at,
     }
     store.append_audit_rows(app.catalog, "audit.snapshots", [row | snapshot_columns(snapshot)], app.run)

@@ -154,7 +154,7 @@ class TableCopy:
             "rows_written": self._rows_written,
             **_hashes(self._written),
             "ranges": self._ranges,
-            "rows_outdated": self._outdated,
+            "rows_replaced": self._outdated,
             "rows_deleted": self._rows_deleted,
             "files": after.files,
             "bytes": after.bytes,

@@ -42,9 +42,9 @@ def alert_on_timeout(context: Context) -> None:
         from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 
         subject = f"DAG {context['dag'].dag_id}"
-        said = f"run {context['run_id']} exceeded its timeout ({context['dag'].dagrun_timeout}) and was ended"
+        description = f"run {context['run_id']} exceeded its timeout ({context['dag'].dagrun_timeout}) and was ended"
         report_findings(
-            Settings(), f"dag {context['dag'].dag_id}", [AlertFinding(IncidentKind.RUN_FAILED, subject, said)]
+            Settings(), f"dag {context['dag'].dag_id}", [AlertFinding(IncidentKind.RUN_FAILED, subject, description)]
         )
 
 
@@ -89,7 +89,7 @@ def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFind
 def add_run_details(findings: Sequence[AlertFinding], run: Run) -> list[AlertFinding]:
     """Add the run and its interval to the text of each finding."""
     return [
-        replace(finding, said=f"{finding.said}\nrun {run.run_id}, {_interval(run.start, run.end)}")
+        replace(finding, description=f"{finding.description}\nrun {run.run_id}, {_interval(run.start, run.end)}")
         for finding in findings
     ]
 
@@ -97,9 +97,12 @@ def add_run_details(findings: Sequence[AlertFinding], run: Run) -> list[AlertFin
 def _failed(context: Context, subject: str) -> AlertFinding:
     from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 
-    said = f"task {context['ti'].task_id} of run {context['run_id']} failed; see the end of its log for the reason"
+    task, run_id = context["ti"].task_id, context["run_id"]
+    description = f"task {task} of run {run_id} failed; see the end of its log for the reason"
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
-    return AlertFinding(IncidentKind.RUN_FAILED, subject, f"{said}\n{_interval(start, end)}" if start and end else said)
+    if start and end:
+        description = f"{description}\n{_interval(start, end)}"
+    return AlertFinding(IncidentKind.RUN_FAILED, subject, description)
 
 
 def _task_scope(context: Context) -> str:

@@ -130,7 +130,9 @@ def report_maintenance() -> None:
 
     run = get_run(get_current_context())
     with closing(open_catalog(Settings())) as catalog:
-        slices, repairs = (store.read_run_rows(catalog, f"audit.{name}", run.run_id) for name in ("parity", "repairs"))
+        slices, repairs = (
+            store.read_run_rows(catalog, table, run.run_id) for table in ("audit.reconciliation", "audit.repairs")
+        )
     for one in slices:
         name, number, of = one["table_name"], one["slice"] + 1, one["slices"]
         if one["differing"] is None:

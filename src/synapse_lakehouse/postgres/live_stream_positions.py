@@ -25,12 +25,12 @@ class LiveStreamPosition:
     """The current position of a stream.
 
     * ``positions``: stream ID by writer, from the table ``stream_positions``.
-    * ``handed_out``: last value of its sequence, 0 if unused; sequences count up even where rows have negative IDs.
+    * ``last_allocated_id``: last value of its sequence, 0 if unused; sequences count up even for negative IDs.
     * ``ids_beyond_end``: IDs of the first rows beyond the closed end of the stream.
     """
 
     positions: Mapping[str, int]
-    handed_out: int
+    last_allocated_id: int
     ids_beyond_end: tuple[int, ...]
 
 

@@ -177,7 +177,7 @@ def measure(context: MeasureContext, compare_replication: CompareReplication = l
         table_facts,
         [counts.correct_fact(fact) | {"reread_ids": detector.count_reread_ids(fact)} for fact in facts],
         [
-            row | {"went_back": regressions[row["stream"]]} | counts.position_columns(row["stream"], find_writers)
+            row | {"regressions": regressions[row["stream"]]} | counts.position_columns(row["stream"], find_writers)
             for row in positions
         ],
         comparison.rows() if comparison else (),
@@ -192,7 +192,7 @@ def _position_measurer(
     return PositionMeasurer(
         tables=tables,
         writers=read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config),
-        uncopied=frozenset(name for name, _ in snapshot["drifted"] or ()),
+        uncopied=frozenset(name for name, _ in snapshot["drifted_tables"] or ()),
         sequences={row["name"]: (row["last_value"], row["is_called"]) for row in snapshot["sequences"]},
         previous_positions={row["stream"]: dict(row["writers"]) for row in previous},
         previously_vanished={row["stream"]: row["vanished_writers"] or () for row in previous},

@@ -31,7 +31,7 @@ from synapse_lakehouse.printable_text import to_printable
 _DSN_SETTING: Final = "SYNAPSE_DSN"
 _PLANNED: Final = tuple(field.name for field in fields(RoomPlan))
 _APPLIED: Final = (
-    "room_id", "rows_before", "rows_after", "bytes_before", "bytes_after", "groups_rewritten", "groups_left",
+    "room_id", "rows_before", "rows_after", "bytes_before", "bytes_after", "groups_rewritten", "groups_skipped",
     "longest_chain", "chain_before", "chain_after", "read_ms_before", "read_ms_after", "disk_bytes_before",
     "disk_bytes_after", "handed_over", "seconds", "longest_lock_ms", "undo", "skipped",
 )  # fmt: skip
@@ -137,7 +137,7 @@ def apply(
                         break
                     writer = _writer(connection, options, bar, f"{compressed + 1}/{number}")
                     row = compress_and_record(room, options, open_reader, writer, folder, record)
-                    compressed += row["outcome"] is not Outcome.LEFT
+                    compressed += row["outcome"] is not Outcome.SKIPPED
                     outcomes.append(_finish_room(row, open_reader, connection, hands_over=hand_over_unreferenced))
         except BaseException:
             # The rooms before an error or an interruption are complete: show them.
@@ -153,7 +153,7 @@ def _finish_room(
     row: OutcomeRow, open_reader: ReaderFactory, connection: Connection, *, hands_over: bool
 ) -> tuple[Any, ...]:
     values = row | {"skipped": row["error"]}
-    if row["outcome"] is not Outcome.LEFT:
+    if row["outcome"] is not Outcome.SKIPPED:
         handed_over = _mark_unreferenced(row["room_id"], open_reader, connection) if hands_over else 0
         values |= {"handed_over": handed_over, "undo": " ".join(row["undo"])}
     return tuple(round(value, 2) if isinstance(value, float) else value for value in map(values.get, _APPLIED))
@@ -212,11 +212,11 @@ def undo(settings: Settings, paths: Sequence[Path], *, yes: bool, repair: bool) 
         for room_id, room_files in files_by_room.items():
             writer = _writer(connection, CompressorSettings(), bar, "")
             row = restore_and_record(room_files, open_reader, writer, record, repair=repair)
-            if row["outcome"] is Outcome.LEFT:
+            if row["outcome"] is Outcome.SKIPPED:
                 skipped.append(f"{to_printable(room_id)} was not restored: {row['error']}")
                 continue
-            restored, left = row["groups_rewritten"], row["groups_left"]
-            output.echo(f"Restored {restored} state groups of {to_printable(room_id)}, skipped {left}.")
+            restored, skipped = row["groups_rewritten"], row["groups_skipped"]
+            output.echo(f"Restored {restored} state groups of {to_printable(room_id)}, skipped {skipped}.")
         if skipped:
             raise CompressorError("\n".join(skipped))
 

@@ -38,7 +38,7 @@ latest as (
     qualify row_number() over (partition by run_id, room_id order by finished_at desc) = 1
 ),
 changed as (
-    from latest where outcome in ('compressed', 'partly', 'faulty', 'undone') and rows_after is not null
+    from latest where outcome in ('compressed', 'partial', 'faulty', 'undone') and rows_after is not null
 )
 """  # noqa: S608
 _ROOMS_OF_RUNS: Final = """

@@ -58,8 +58,8 @@ class TapSummary:
 
     dialect: str
     writers: int
-    heard: int
-    read: int
+    tokens_received: int
+    tokens_read: int
     unexplained: int
 
 
@@ -71,7 +71,7 @@ class ReleaseSummary:
     copied: Sequence[CopiedTable]
     positions: Sequence[positions.StreamPosition]
     warned: Sequence[CheckWarning]
-    heard: Sequence[TapSummary]
+    taps: Sequence[TapSummary]
     home: Path
 
 
@@ -106,12 +106,12 @@ def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Re
         [CopiedTable(*row) for row in ledger],
         positions.read_positions(connection, settings, release),
         [CheckWarning(*row) for row in warned],
-        _heard_by_taps(connection, settings),
+        _read_taps(connection, settings),
         settings.lakehouse_home,
     )
 
 
-def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSummary]:
+def _read_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSummary]:
     # A lake of an older version has no such table until its next run.
     if _COVERAGE not in list_catalog_entries(settings):
         return []
@@ -119,7 +119,7 @@ def _heard_by_taps(connection: DuckDBPyConnection, settings: Settings) -> list[T
         "with last as (from audit.replication_coverage"
         " where run_id = getvariable('run') and measured_at <= getvariable('judged_until')"
         " qualify row_number() over (partition by dialect, stream, instance order by measured_at desc) = 1)"
-        " select dialect, count(distinct instance), sum(heard), sum(read), sum(unexplained) from last"
+        " select dialect, count(distinct instance), sum(tokens_received), sum(tokens_read), sum(unexplained) from last"
         " group by dialect order by dialect"
     ).fetchall()
     return [TapSummary(*row) for row in rows]
@@ -142,7 +142,7 @@ def render_summary(found: ReleaseSummary) -> RenderableType:
         ),
         *_section("Tables", _tables(found.copied)),
         *_section("Stream positions", _positions(found.positions)),
-        *(_section("Replication", *map(_tap_line, found.heard)) if found.heard else ()),
+        *(_section("Replication", *map(_tap_line, found.taps)) if found.taps else ()),
         *_section("Checks", _checks(found)),
         *_section("Where to look", _places(found)),
     )
@@ -189,8 +189,8 @@ def _positions(found: Sequence[positions.StreamPosition]) -> Table:
 
 def _tap_line(taps: TapSummary) -> Text:
     return Text.assemble(
-        f"{to_printable(taps.dialect)}: {taps.heard:,} tokens of {taps.writers:,} writers received, ",
-        f"{taps.read:,} read from the database, ",
+        f"{to_printable(taps.dialect)}: {taps.tokens_received:,} tokens of {taps.writers:,} writers received, ",
+        f"{taps.tokens_read:,} read from the database, ",
         (f"{taps.unexplained:,} missing without an explanation", "yellow" if taps.unexplained else "green"),
     )
 

@@ -20,16 +20,16 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 
 SUMMARY: Final = f"""
 with looks as (
-    select *, case when safe_bound is not null then greatest(handed_out - abs(safe_bound), 0) end as lag,
+    select *, case when safe_bound is not null then greatest(last_allocated_id - abs(safe_bound), 0) end as lag,
            row_number() over (partition by stream order by watched_at desc) as ago,
            max(watched_at) over () as latest
     from {_TABLE}
 )
-select stream, arg_max(handed_out, watched_at),
-       arg_max(handed_out, watched_at) - min(handed_out) filter (watched_at >= latest - interval 1 hour),
-       arg_max(handed_out, watched_at) - min(handed_out) filter (watched_at >= latest - interval 1 day),
+select stream, arg_max(last_allocated_id, watched_at),
+       arg_max(last_allocated_id, watched_at) - min(last_allocated_id) filter (watched_at >= latest - interval 1 hour),
+       arg_max(last_allocated_id, watched_at) - min(last_allocated_id) filter (watched_at >= latest - interval 1 day),
        arg_max_null(lag, watched_at), max(watched_at), arg_max_null(open_since, watched_at),
-       list(lag order by watched_at) filter (ago <= {_CHART_SAMPLES}), arg_max(vanished, watched_at)
+       list(lag order by watched_at) filter (ago <= {_CHART_SAMPLES}), arg_max(vanished_writers, watched_at)
 from looks group by stream order by stream
 """  # noqa: S608
 
@@ -65,9 +65,9 @@ def _drawn(rows: list[tuple[Any, ...]]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(f"Open, last {_CHART_SAMPLES} samples", no_wrap=True)
     table.add_column("Vanished")
-    for stream, handed_out, hour, day, lag, watched_at, since, lags, vanished in rows:
+    for stream, last_allocated_id, hour, day, lag, watched_at, since, lags, vanished in rows:
         table.add_row(
-            stream, *(f"{one:,}" for one in (handed_out, hour, day)), "-" if lag is None else f"{lag:,}",
+            stream, *(f"{one:,}" for one in (last_allocated_id, hour, day)), "-" if lag is None else f"{lag:,}",
             _span(since, watched_at), draw_bars(lags), Text(to_printable(", ".join(vanished)), style="red"),
         )  # fmt: skip
     return table

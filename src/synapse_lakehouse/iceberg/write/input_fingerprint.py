@@ -17,8 +17,8 @@ from synapse_lakehouse.iceberg.write.commits import ensure_branch, get_parquet_s
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.parquet_writer import group_batches, write_parquet
 
-_PROPERTY: Final = "made-of"
-_ORIGIN: Final = (_PROPERTY, "made-by", "read-from", "state-rows", "state-rules")
+_PROPERTY: Final = "built-from"
+_ORIGIN: Final = (_PROPERTY, "built-by", "read-from", "state-rows", "state-rules")
 
 
 def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:

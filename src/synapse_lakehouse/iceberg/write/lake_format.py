@@ -4,6 +4,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from synapse_lakehouse.audit import releases
 from synapse_lakehouse.iceberg.catalog.catalog import (
@@ -13,7 +14,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import (
     SCHEMAS,
 )
 
-FORMAT: Final = "2"
+FORMAT: Final = "3"
 """Goes up when a table or a column is renamed."""
 
 PROPERTIES: Final = {"synapse-lakehouse.format": FORMAT}
@@ -30,9 +31,21 @@ RETAINED: Final = frozenset(
         COMPRESSION_RUNS_TABLE,
     }
 )
-"""Tables that cannot be rebuilt from the source. No format has renamed their columns."""
-_RENAMED_COLUMNS: Final = {"witness": "evidence"}
-"""Columns of ``audit.stream_gaps``, by their names in earlier formats."""
+"""Tables that cannot be rebuilt from the source."""
+_RENAMED_COLUMNS: Final = {
+    _GAPS: {"witness": "evidence"},
+    "audit.incidents": {"said": "description"},
+    "audit.stream_watch": {
+        "handed_out": "last_allocated_id",
+        "unmoved_since": "unchanged_since",
+        "vanished": "vanished_writers",
+        "furthest_writers": "furthest_positions",
+        "furthest_handed_out": "furthest_allocated_id",
+    },
+    COMPRESSION_RUNS_TABLE: {"groups_left": "groups_skipped"},
+}
+"""Columns of retained tables, by their names in earlier formats."""
+_RENAMED_OUTCOMES: Final = {"partly": "partial", "left": "skipped", "put_back": "restored"}
 
 
 def is_earlier(catalog: Catalog) -> bool:
@@ -53,21 +66,39 @@ def discard(catalog: Catalog, acknowledged_flag: str) -> int:
     """
     for schema in SCHEMAS:
         for name in map(".".join, catalog.list_tables(schema)):
-            if name not in RETAINED | {_GAPS, releases.RELEASES_TABLE}:
+            if name in RETAINED | {_GAPS}:
+                rename_columns(name, catalog.load_table(name))
+            elif name != releases.RELEASES_TABLE:
                 catalog.purge_table(name)
     retained = _retain_acknowledged(catalog, acknowledged_flag)
     catalog.purge_table(releases.RELEASES_TABLE)
     return retained
 
 
+def rename_columns(name: str, table: Table) -> None:
+    """Rename columns and outcomes of the retained table ``name`` that have names of an earlier format."""
+    renamed = {
+        former: column
+        for former, column in _RENAMED_COLUMNS.get(name, {}).items()
+        if former in table.schema().column_names
+    }
+    if not renamed:
+        return
+    with table.transaction() as change:
+        with change.update_schema() as update:
+            for former, column in renamed.items():
+                update.rename_column(former, column)
+        if name == COMPRESSION_RUNS_TABLE:
+            rows = table.scan().to_arrow()
+            outcomes = [_RENAMED_OUTCOMES.get(outcome, outcome) for outcome in rows["outcome"].to_pylist()]
+            rows = rows.rename_columns([renamed.get(column, column) for column in rows.column_names])
+            change.overwrite(rows.set_column(rows.column_names.index("outcome"), "outcome", pa.array(outcomes)))
+
+
 def _retain_acknowledged(catalog: Catalog, flag: str) -> int:
     if not catalog.table_exists(_GAPS):
         return 0
     table = catalog.load_table(_GAPS)
-    if renamed := _RENAMED_COLUMNS.keys() & set(table.schema().column_names):
-        with table.update_schema() as update:
-            for name in renamed:
-                update.rename_column(name, _RENAMED_COLUMNS[name])
     batches = (batch.filter(_has_flag(batch, flag)) for batch in table.scan().to_arrow_batch_reader())
     acknowledged = pa.Table.from_batches(batches, schema=table.schema().as_arrow())
     table.overwrite(acknowledged)

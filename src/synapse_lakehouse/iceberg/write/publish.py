@@ -61,7 +61,7 @@ def publish_branch(
         checks_passed=passed,
         checks_warned=warned,
         published_at=now,
-        partial=sorted(name for one in snapshots for name, _ in one["drifted"] or ()),
+        partial=sorted(name for one in snapshots for name, _ in one["drifted_tables"] or ()),
         accepted_at=now,
     )
     require_lease()

@@ -138,6 +138,7 @@ def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: d
             catalog.create_table(name, schema=columns, properties=properties)
         return
     table = catalog.load_table(name)
+    lake_format.rename_columns(name, table)
     if not set(columns.names) <= set(table.schema().column_names):
         with table.update_schema() as update:
             update.union_by_name(columns)

@@ -65,6 +65,7 @@ _GONE: Final = {
     Contiguity.UNCHECKED: "unchecked",
 }
 """Why a row that was announced may be gone, by what becomes of a stream's rows."""
+_COUNTS: Final = ("rows", "tokens_received", "tokens_read", "gaps", "token_regressions")
 _ONE_BY_ONE: Final = 500
 _MEMORY: Final = "1GB"
 
@@ -120,7 +121,7 @@ class Covering:
         self.duck.from_arrow(found).create("gaps")
         self.duck.execute(
             "create temp table witnessed as select stream, least(abs(first_id), abs(last_id)) as first_id,"
-            " greatest(abs(first_id), abs(last_id)) as last_id, coalesce(explanation, class) as why from gaps"
+            " greatest(abs(first_id), abs(last_id)) as last_id, coalesce(explanation, class) as reason from gaps"
         )
         missing: dict[int, list[Row]] = {}
         for one in self._fetched(sql.MISSING, named=compare.NAMED):
@@ -134,17 +135,17 @@ class Covering:
         ]
 
     def _row(self, window: Window, counted: Row, expected: Row, missing: list[Row]) -> Row:
-        totals = {(one["side"], one["why"]): one["total"] for one in missing}
+        totals = {(one["side"], one["reason"]): one["total"] for one in missing}
         is_copied = _leaves(self.declared, window.stream) != compare.NOT_COPIED
         names = ("dialect", "stream", "instance", "listened_from", "after", "upto", "read_until")
         return {
             **{name: getattr(window, name) for name in names},
             **{name: expected.get(name, 0) if is_copied else None for name in ("ids", "ahead")},
-            **{name: counted.get(name, 0) for name in ("rows", "heard", "read", "gaps", "went_back")},
-            "unheard": sum(ids for (side, _), ids in totals.items() if side == "wire"),
+            **{name: counted.get(name, 0) for name in _COUNTS},
+            "missed": sum(ids for (side, _), ids in totals.items() if side == "wire"),
             "unexplained": totals.get(("wire", compare.NEVER_ANNOUNCED), 0),
             "rowless": sum(ids for (side, _), ids in totals.items() if side == "lake"),
-            "missing": [{name: one[name] for name in ("first_id", "last_id", "side", "why")} for one in missing],
+            "missing": [{name: one[name] for name in ("first_id", "last_id", "side", "reason")} for one in missing],
             "open_since": counted.get("open_since"),
             "snapshot_id": _head(self.commands),
             "measured_at": datetime.now(UTC),
@@ -210,8 +211,10 @@ def latest(catalog: Catalog) -> list[Row]:
 
 def said(rows: Sequence[Mapping[str, Any]]) -> str:
     """``rows`` in a line, for whoever watches the run."""
-    heard, read, missed = (sum(row[name] for row in rows) for name in ("heard", "read", "unexplained"))
-    return f"{heard:,} tokens heard, {read:,} read from the database, {missed:,} missing without an explanation"
+    received, read, missed = (
+        sum(row[name] for row in rows) for name in ("tokens_received", "tokens_read", "unexplained")
+    )
+    return f"{received:,} tokens received, {read:,} read from the database, {missed:,} missing without an explanation"
 
 
 def _unread(since: Mapping[str, datetime]) -> BooleanExpression:

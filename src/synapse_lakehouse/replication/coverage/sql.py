@@ -2,8 +2,8 @@
 
 ``commands``: as in ``bronze.replication_commands``. ``windows``: :class:`coverage.Window`, and ``leaves``, why rows of
 the stream may be gone, or NULL. ``ids``: stream, writer and id of the rows that are there, each once a table, and
-``is_announced``, whether Synapse announces every row of that. ``witnessed``: stream, first_id, last_id and why of ids
-that had a row. Ids are distances, without the sign of negative streams.
+``is_announced``, whether Synapse announces every row of that. ``witnessed``: stream, first_id, last_id and reason of
+ids that had a row. Ids are distances, without the sign of negative streams.
 """
 
 from typing import Final
@@ -49,12 +49,12 @@ with marked as (
 )
 select number,
     count(*) filter (command = 'RDATA' and is_inside) as rows,
-    count(distinct token) filter (command = 'RDATA' and is_inside and not is_read) as heard,
-    count(distinct token) filter (command = 'RDATA' and is_inside and is_read) as read,
+    count(distinct token) filter (command = 'RDATA' and is_inside and not is_read) as tokens_received,
+    count(distinct token) filter (command = 'RDATA' and is_inside and is_read) as tokens_read,
     count(*) filter (command = 'GAP' and token > after and previous < upto) as gaps,
     count(*) filter (
         command <> 'GAP' and not is_read and token < furthest and (read_from is null or received_at > read_from)
-    ) as went_back,
+    ) as token_regressions,
     min(received_at) filter (command <> 'POSITION' and token > upto) as open_since
 from marked group by number
 """
@@ -71,7 +71,7 @@ where is_announced and id > windows.after and id <= bound group by number
 MISSING: Final = """
 with heard as (select distinct dialect, stream, token from commands where command = 'RDATA'),
 gaps as (
-    select number, previous as after, token as upto, 'gap: ' || (fields ->> '$.cause') as why
+    select number, previous as after, token as upto, 'gap: ' || (fields ->> '$.cause') as reason
     from placed where command = 'GAP'
 ),
 unheard as (
@@ -80,22 +80,22 @@ unheard as (
     where is_announced and id > windows.after and id <= upto
 ),
 missing as (
-    select unheard.number, 'wire' as side, coalesce(min(why), 'never_announced') as why, id
+    select unheard.number, 'wire' as side, coalesce(min(reason), 'never_announced') as reason, id
     from unheard left join gaps on unheard.number = gaps.number and id > gaps.after and id <= gaps.upto
     anti join heard on unheard.dialect = heard.dialect and unheard.stream = heard.stream and id = heard.token
     group by unheard.number, id
     union all
-    select number, 'lake', coalesce(leaves, min(why), 'lost'), id
+    select number, 'lake', coalesce(leaves, min(reason), 'lost'), id
     from rowless left join witnessed on rowless.stream = witnessed.stream and id between first_id and last_id
     group by number, leaves, id
 ),
 ranges as (
-    select number, side, why, min(id) as first_id, max(id) as last_id, count(*) as ids
-    from (select *, id - row_number() over (partition by number, side, why order by id) as island from missing)
-    group by number, side, why, island
+    select number, side, reason, min(id) as first_id, max(id) as last_id, count(*) as ids
+    from (select *, id - row_number() over (partition by number, side, reason order by id) as island from missing)
+    group by number, side, reason, island
 )
-select number, side, why, first_id, last_id, (sum(ids) over (partition by number, side, why))::bigint as total
-from ranges qualify row_number() over (partition by number, side, why order by first_id) <= $named
-order by number, side, why, first_id
+select number, side, reason, first_id, last_id, (sum(ids) over (partition by number, side, reason))::bigint as total
+from ranges qualify row_number() over (partition by number, side, reason order by first_id) <= $named
+order by number, side, reason, first_id
 """
-"""Number, side, why, first and last id of the first ranges of ids that miss on one side, and how many ids all have."""
+"""Number, side, reason, first and last ID of the first ranges of IDs missing on one side, and the number of all."""

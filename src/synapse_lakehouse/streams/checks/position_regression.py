@@ -18,7 +18,7 @@ def find_unacknowledged_regressions(
     previous_positions: Iterable[Mapping[str, Any]],
     acknowledged: AcknowledgedIds,
 ) -> dict[str, list[str]]:
-    """Compare rows of ``audit.stream_positions`` with those of the previous release: ``went_back`` by stream."""
+    """Compare rows of ``audit.stream_positions`` with those of the previous release: ``regressions`` by stream."""
     previous = {row["stream"]: row for row in previous_positions}
     regressions = {}
     for row in positions:

@@ -20,12 +20,12 @@ _LOGGED_AHEAD: Final = 32
 class StreamProgress:
     """How far a stream is.
 
-    ``handed_out``: last ID that the sequence assigned, 0 if none; sequences count up whatever the sign of the IDs.
+    ``last_allocated_id``: last ID that the sequence assigned, 0 if none; sequences count up even for negative IDs.
     ``positions``: position by writer, as in ``stream_positions``. ``furthest``: the furthest ID by table.
-    ``may_be_ahead``: the values may come from a standby, so ``handed_out`` may be up to 32 too high.
+    ``may_be_ahead``: the values may come from a standby, so ``last_allocated_id`` may be up to 32 too high.
     """
 
-    handed_out: int
+    last_allocated_id: int
     positions: Mapping[str, int]
     furthest: Mapping[str, int]
     may_be_ahead: bool = False
@@ -33,8 +33,8 @@ class StreamProgress:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Convert a row of ``audit.stream_positions``, which does not record whether it was read from a standby."""
-        handed_out = row["sequence_last_value"] - (not row["sequence_is_called"])
-        return cls(handed_out, dict(row["writers"]), {}, may_be_ahead=True)
+        last_allocated_id = row["sequence_last_value"] - (not row["sequence_is_called"])
+        return cls(last_allocated_id, dict(row["writers"]), {}, may_be_ahead=True)
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,24 @@ def find_sequence_faults(stream: Stream | StartupSequence, progress: StreamProgr
     sign = stream.direction
     wrong_sign = {writer: position for writer, position in progress.positions.items() if sign * position < 0}
     ahead = {
-        writer: position for writer, position in progress.positions.items() if sign * position > progress.handed_out
+        writer: position
+        for writer, position in progress.positions.items()
+        if sign * position > progress.last_allocated_id
     }
     if ahead:
         consequence = "Synapse will refuse to start" if sign > 0 else "Synapse will assign IDs a second time"
         yield SequenceFault(
-            f"The sequence {stream.sequence} has assigned IDs up to {progress.handed_out}, but stream_positions "
+            f"The sequence {stream.sequence} has assigned IDs up to {progress.last_allocated_id}, but stream_positions "
             f"contains {_listed(ahead)}. {consequence}.",
             _setval(stream.sequence, _furthest(progress, sign)),
         )
-    rows = {table: furthest for table, furthest in progress.furthest.items() if sign * furthest > progress.handed_out}
+    rows = {
+        table: furthest for table, furthest in progress.furthest.items() if sign * furthest > progress.last_allocated_id
+    }
     if rows:
         yield SequenceFault(
-            f"The sequence {stream.sequence} has assigned IDs up to {progress.handed_out}, but there are rows with "
-            f"{_listed(rows)}. Synapse assigns IDs that are taken until it is restarted.",
+            f"The sequence {stream.sequence} has assigned IDs up to {progress.last_allocated_id}, but there are rows "
+            f"with {_listed(rows)}. Synapse assigns IDs that are taken until it is restarted.",
             _setval(stream.sequence, _furthest(progress, sign)),
         )
     if wrong_sign:
@@ -96,8 +100,8 @@ def find_regressions(stream: Stream, before: StreamProgress, now: StreamProgress
     writers = find_regressed_writers(before.positions, now.positions, sign=stream.direction)
     regressions = [PositionRegression(writer, before.positions[writer], now.positions[writer]) for writer in writers]
     tolerance = _LOGGED_AHEAD if before.may_be_ahead or now.may_be_ahead else 0
-    if before.handed_out > now.handed_out + tolerance:
-        regressions.append(PositionRegression(stream.sequence, before.handed_out, now.handed_out))
+    if before.last_allocated_id > now.last_allocated_id + tolerance:
+        regressions.append(PositionRegression(stream.sequence, before.last_allocated_id, now.last_allocated_id))
     return regressions
 
 
@@ -122,17 +126,17 @@ def check_regression(stream: Stream, before: StreamProgress, now: StreamProgress
 def merge_furthest(progresses: Iterable[StreamProgress]) -> StreamProgress:
     """The furthest position of each writer, and the furthest sequence value, in several progresses."""
     positions: dict[str, int] = {}
-    handed_out = 0
+    last_allocated_id = 0
     for progress in progresses:
-        handed_out = max(handed_out, progress.handed_out)
+        last_allocated_id = max(last_allocated_id, progress.last_allocated_id)
         for writer, position in progress.positions.items():
             positions[writer] = max(positions.get(writer, position), position, key=abs)
-    return StreamProgress(handed_out, positions, {}, may_be_ahead=True)
+    return StreamProgress(last_allocated_id, positions, {}, may_be_ahead=True)
 
 
 def _furthest(progress: StreamProgress, sign: int) -> int:
     ids = [sign * furthest for furthest in (*progress.positions.values(), *progress.furthest.values())]
-    return max([progress.handed_out, *ids])
+    return max([progress.last_allocated_id, *ids])
 
 
 def _setval(sequence: str, last: int) -> str:

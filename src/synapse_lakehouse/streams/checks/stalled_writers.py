@@ -19,13 +19,13 @@ MINIMUM_IDS: Final = 100
 class StreamSample:
     """A stream as one run measured it.
 
-    ``positions`` by writer; ``rows`` by table and writer; ``handed_out``: last ID of the sequence; ``largest``: the ID
-    furthest from zero.
+    ``positions`` by writer; ``rows`` by table and writer; ``last_allocated_id``: last ID of the sequence; ``largest``:
+    the ID furthest from zero.
     """
 
     positions: Mapping[str, int]
     rows: Mapping[tuple[str, str], int]
-    handed_out: int
+    last_allocated_id: int
     largest: int | None
 
 
@@ -58,7 +58,7 @@ def find_stalled_writers(first: StreamSample, middle: StreamSample, last: Stream
 
 def count_ids_without_rows(first: StreamSample, middle: StreamSample, last: StreamSample) -> int:
     """Number of IDs assigned while no row appeared; 0 if there are few enough to be chance."""
-    ids = last.handed_out - first.handed_out
+    ids = last.last_allocated_id - first.last_allocated_id
     is_unmoved = first.largest == middle.largest == last.largest
     return ids if is_unmoved and ids >= MINIMUM_IDS else 0
 

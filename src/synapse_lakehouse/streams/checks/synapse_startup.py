@@ -64,7 +64,7 @@ def _progress(connection: Connection, declared: Catalogue, checked: Stream | Sta
     row = connection.execute("select pg_is_in_recovery()").fetchone()
     return StreamProgress(
         # The sequence is read last: a row that is committed meanwhile must not be read without its ID.
-        handed_out=read_last_sequence_value(connection, checked.sequence),
+        last_allocated_id=read_last_sequence_value(connection, checked.sequence),
         positions={writer: int(position) for writer, position in stored},
         furthest=furthest,
         may_be_ahead=row != (False,),

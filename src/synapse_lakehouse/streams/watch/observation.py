@@ -20,11 +20,11 @@ from synapse_lakehouse.streams.positions.safe_bound import (
 class StreamObservation:
     """A stream at ``watched_at``: a row of ``audit.stream_watch``.
 
-    ``safe_bound`` and ``rule``: as in ``audit.stream_positions``. ``handed_out``: last ID of the sequence.
+    ``safe_bound`` and ``rule``: as in ``audit.stream_positions``. ``last_allocated_id``: last ID of the sequence.
     ``open_since``: when the ID next to the bound was first seen assigned and not complete; None if there is none.
-    ``unmoved_since``: by writer, when its position was first seen at its value. ``vanished``: writers that lost their
-    position although no configuration removed them. ``furthest_writers``, ``furthest_handed_out``: the furthest
-    positions and sequence value since, and in, the latest release.
+    ``unchanged_since``: by writer, when its position was first seen at its value. ``vanished_writers``: writers that
+    lost their position although no configuration removed them. ``furthest_positions``, ``furthest_allocated_id``: the
+    furthest positions and sequence value since, and in, the latest release.
     """
 
     stream: str
@@ -33,27 +33,27 @@ class StreamObservation:
     missing_writers: tuple[str, ...]
     safe_bound: int | None
     rule: str
-    handed_out: int
+    last_allocated_id: int
     open_since: datetime | None
-    unmoved_since: Mapping[str, datetime]
-    vanished: tuple[str, ...]
-    furthest_writers: Mapping[str, int]
-    furthest_handed_out: int
+    unchanged_since: Mapping[str, datetime]
+    vanished_writers: tuple[str, ...]
+    furthest_positions: Mapping[str, int]
+    furthest_allocated_id: int
 
     @property
     def lag(self) -> int | None:
         """Number of IDs assigned beyond the bound."""
-        return None if self.safe_bound is None else max(self.handed_out - abs(self.safe_bound), 0)
+        return None if self.safe_bound is None else max(self.last_allocated_id - abs(self.safe_bound), 0)
 
     def behind(self, writer: str) -> int:
         """Number of IDs assigned beyond the writer's position. An idle writer falls behind without a fault."""
-        return max(self.handed_out - abs(self.writers[writer]), 0)
+        return max(self.last_allocated_id - abs(self.writers[writer]), 0)
 
 
 def find_bound(
     stream: Stream,
     positions: Mapping[str, int],
-    handed_out: int,
+    last_allocated_id: int,
     configured: frozenset[str] | None,
     before: StreamObservation | None,
 ) -> tuple[SafeBound, int | None]:
@@ -61,10 +61,10 @@ def find_bound(
 
     The ID is None if nothing bounds the stream. The parameters are those of :func:`observe_stream`.
     """
-    seen = find_missing_writers(positions, before.writers, before.vanished) if before else set()
+    seen = find_missing_writers(positions, before.writers, before.vanished_writers) if before else set()
     sign, accepted = stream.direction, before.safe_bound if before else None
     previous = before.writers if before else None
-    bound = compute_bound(positions, configured, seen, sign=sign, is_used=handed_out > 0, before=previous)
+    bound = compute_bound(positions, configured, seen, sign=sign, is_used=last_allocated_id > 0, before=previous)
     if bound.minimum is None:
         return bound, None
     return bound, compute_closed_end(bound.minimum, accepted, positions, previous or {}, sign=sign)
@@ -73,7 +73,7 @@ def find_bound(
 def observe_stream(
     stream: Stream,
     positions: Mapping[str, int],
-    handed_out: int,
+    last_allocated_id: int,
     beyond: Collection[int],
     configured: frozenset[str] | None,
     before: StreamObservation | None,
@@ -83,18 +83,18 @@ def observe_stream(
     """The observation of ``stream`` at ``now``.
 
     :param positions: by writer, as in ``stream_positions``.
-    :param handed_out: last ID of the sequence, which counts up whatever the sign of the rows' IDs; 0 if none.
+    :param last_allocated_id: last ID of the sequence, which counts up whatever the sign of the rows' IDs; 0 if none.
     :param beyond: IDs of the first rows beyond the closed end, see :func:`find_bound`.
     :param configured: the configured writers; None if they are guessed from the writers seen so far.
     :param before: the previous observation.
     :param released: the stream's progress in a release published since; it replaces earlier furthest values.
     """
-    bound, start = find_bound(stream, positions, handed_out, configured, before)
+    bound, start = find_bound(stream, positions, last_allocated_id, configured, before)
     end = None if start is None else extend_without_gap(start, beyond, sign=stream.direction)
-    is_open = end is not None and handed_out > abs(end)
+    is_open = end is not None and last_allocated_id > abs(end)
     was_open = before is not None and before.safe_bound == end and before.open_since is not None
-    last = [StreamProgress(before.handed_out, before.writers, {})] if before else []
-    furthest = merge_furthest([StreamProgress(handed_out, positions, {}), *last, *_reference(before, released)])
+    last = [StreamProgress(before.last_allocated_id, before.writers, {})] if before else []
+    furthest = merge_furthest([StreamProgress(last_allocated_id, positions, {}), *last, *_reference(before, released)])
     return StreamObservation(
         stream=stream.name,
         watched_at=now,
@@ -102,15 +102,15 @@ def observe_stream(
         missing_writers=bound.missing,
         safe_bound=end,
         rule=(bound.rule if stream.stream_positions else BoundRule.NO_POSITIONS).value,
-        handed_out=handed_out,
+        last_allocated_id=last_allocated_id,
         open_since=(before.open_since if before and was_open else now) if is_open else None,
-        unmoved_since={
-            writer: before.unmoved_since[writer] if before and before.writers.get(writer) == position else now
+        unchanged_since={
+            writer: before.unchanged_since[writer] if before and before.writers.get(writer) == position else now
             for writer, position in positions.items()
         },
-        vanished=tuple(sorted(_vanished(positions, configured, before))),
-        furthest_writers=furthest.positions,
-        furthest_handed_out=furthest.handed_out,
+        vanished_writers=tuple(sorted(_vanished(positions, configured, before))),
+        furthest_positions=furthest.positions,
+        furthest_allocated_id=furthest.last_allocated_id,
     )
 
 
@@ -120,14 +120,14 @@ def _vanished(
     if before is None:
         return set()
     if configured is None:
-        return find_missing_writers(positions, before.writers, before.vanished)
-    return {*before.writers, *before.vanished}.intersection(configured).difference(positions)
+        return find_missing_writers(positions, before.writers, before.vanished_writers)
+    return {*before.writers, *before.vanished_writers}.intersection(configured).difference(positions)
 
 
 def find_regression(stream: Stream, observation: StreamObservation) -> SequenceFault | None:
     """The regression of ``stream``, until it passes its furthest progress or a release accepts the lower one."""
-    furthest = StreamProgress(observation.furthest_handed_out, observation.furthest_writers, {}, may_be_ahead=True)
-    return check_regression(stream, furthest, StreamProgress(observation.handed_out, observation.writers, {}))
+    furthest = StreamProgress(observation.furthest_allocated_id, observation.furthest_positions, {}, may_be_ahead=True)
+    return check_regression(stream, furthest, StreamProgress(observation.last_allocated_id, observation.writers, {}))
 
 
 def describe_observation(observation: StreamObservation) -> str:
@@ -140,17 +140,17 @@ def describe_observation(observation: StreamObservation) -> str:
         line += f" for {_minutes(observation.watched_at - observation.open_since)}"
     for writer in sorted(observation.writers) if observation.open_since else ():
         if behind := observation.behind(writer):
-            unmoved = observation.watched_at - observation.unmoved_since[writer]
+            unmoved = observation.watched_at - observation.unchanged_since[writer]
             line += f"; {writer} {behind:,} IDs behind, unmoved for {_minutes(unmoved)}"
     if observation.missing_writers:
         line += f"; without a position: {', '.join(observation.missing_writers)}"
-    return line + (f"; vanished: {', '.join(observation.vanished)}" if observation.vanished else "")
+    return line + (f"; vanished: {', '.join(observation.vanished_writers)}" if observation.vanished_writers else "")
 
 
 def _reference(before: StreamObservation | None, released: StreamProgress | None) -> list[StreamProgress]:
     if released:
         return [released]
-    return [StreamProgress(before.furthest_handed_out, before.furthest_writers, {})] if before else []
+    return [StreamProgress(before.furthest_allocated_id, before.furthest_positions, {})] if before else []
 
 
 def _minutes(span: timedelta) -> str:

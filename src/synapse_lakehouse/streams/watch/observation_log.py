@@ -12,7 +12,7 @@ from synapse_lakehouse.streams.watch.observation import StreamObservation
 
 TABLE: Final = "audit.stream_watch"
 
-_MAPS: Final = ("writers", "unmoved_since", "furthest_writers")
+_MAPS: Final = ("writers", "unchanged_since", "furthest_positions")
 
 
 def read_latest(catalog: Catalog) -> dict[str, StreamObservation]:
@@ -32,6 +32,6 @@ def _to_row(observation: StreamObservation) -> dict[str, Any]:
 
 def _from_row(row: dict[str, Any]) -> StreamObservation:
     # Rows of earlier versions have no furthest progress.
-    row["furthest_handed_out"] = row["furthest_handed_out"] or 0
-    lists = {"missing_writers": tuple(row["missing_writers"]), "vanished": tuple(row["vanished"])}
+    row["furthest_allocated_id"] = row["furthest_allocated_id"] or 0
+    lists = {"missing_writers": tuple(row["missing_writers"]), "vanished_writers": tuple(row["vanished_writers"])}
     return StreamObservation(**row | lists | {name: dict(row[name] or ()) for name in _MAPS})
