@@ -89,23 +89,10 @@ def lake_maintenance() -> None:
             overrides={"LAKEHOUSE_PARITY_SECONDS": _setting("parity_seconds")},
         )
 
-    @task_group(
-        group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it"
-    )
-    def audit_bronze() -> None:
-        measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
-        measured >> validation_tasks.create_validation_task(
-            "validate_bronze", "Validate bronze", validation_tasks.validate_bronze
-        )
-
     @task_group(group_display_name="Silver and gold", tooltip="dbt models on the same branch")
     def silver_and_gold() -> None:
         resolved = spark_tasks.create_spark_task("resolve_state", "Resolve the state of rooms")
         resolved >> spark_tasks.create_spark_task("build_models", "Build silver and gold", task_id="dbt_build")
-
-    @task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
-    def audit_gold() -> None:
-        validation_tasks.create_validation_task("validate_gold", "Validate gold", validation_tasks.validate_gold)
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
         run_lifecycle.open_maintenance
@@ -131,6 +118,21 @@ def lake_maintenance() -> None:
     opened >> bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> published
     [opened, published] >> maintained
     [published, maintained] >> report >> close().as_teardown()
+
+
+@task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it")
+def audit_bronze() -> None:
+    """Measure the branch, then validate it."""
+    measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
+    measured >> validation_tasks.create_validation_task(
+        "validate_bronze", "Validate bronze", validation_tasks.validate_bronze
+    )
+
+
+@task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
+def audit_gold() -> None:
+    """Validate silver and gold on the branch."""
+    validation_tasks.create_validation_task("validate_gold", "Validate gold", validation_tasks.validate_gold)
 
 
 def _setting(param: str) -> str:

@@ -88,39 +88,7 @@ def write(
     :param secret: the shared secret of registration; tokens of the application service derive from it.
     :returns: process name → its configuration files, in the order Synapse is to read them.
     """
-    database = conninfo_to_dict(dsn)
-    certificate, key = write_certificate(workdir, server_name)
-    settings = homeserver_yaml(server_name, ports) | _RATE_LIMITS
-    settings |= {
-        "listeners": [_listener(ports[MAIN]), _listener(tls_port, "federation", tls=True)],
-        "database": {"name": "psycopg2", "args": database | {"cp_min": 2, "cp_max": 8}},
-        "redis": {"enabled": len(ports) > 1, "host": "127.0.0.1", "port": redis_port},
-        "log_config": str(_log_config(workdir, MAIN)),
-        "media_store_path": str(workdir / "media"),
-        "pid_file": str(workdir / "homeserver.pid"),
-        "signing_key_path": str(_signing_key(workdir)),
-        "registration_shared_secret": secret,
-        "worker_replication_secret": secrets.token_urlsafe(24),
-        "macaroon_secret_key": secrets.token_urlsafe(24),
-        "form_secret": secrets.token_urlsafe(24),
-        "app_service_config_files": [str(_application_service(workdir, server_name, secret))],
-        "tls_certificate_path": str(certificate),
-        "tls_private_key_path": str(key),
-        "federation_verify_certificates": False,
-        "serve_server_wellknown": True,
-        "ip_range_blacklist": [],
-        "federation_ip_range_blacklist": [],
-        "trusted_key_servers": [],
-        "bcrypt_rounds": 4,
-        "allow_guest_access": True,
-        "enable_registration": False,
-        "enable_room_list_search": True,
-        "room_list_publication_rules": [{"action": "allow"}],
-        "max_event_delay_duration": "24h",
-        "include_profile_updates_in_sync": True,
-        "user_directory": {"enabled": True, "search_all_users": True},
-        "limit_remote_rooms": {"enabled": False},
-    }
+    settings = _main_settings(workdir, server_name, dsn, ports, redis_port, tls_port, secret)
     main = _write(workdir / "homeserver.yaml", settings)
     files = {MAIN: [main]}
     for name in ports.keys() - {MAIN}:
@@ -193,3 +161,42 @@ def _write(path: Path, content: dict[str, Any]) -> Path:
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
     return path
+
+
+def _main_settings(
+    workdir: Path, server_name: str, dsn: str, ports: Mapping[str, int], redis_port: int, tls_port: int, secret: str
+) -> dict[str, Any]:
+    """Return homeserver.yaml, as for :func:`write`; write the files that it names."""
+    database = conninfo_to_dict(dsn)
+    certificate, key = write_certificate(workdir, server_name)
+    settings = homeserver_yaml(server_name, ports) | _RATE_LIMITS
+    return settings | {
+        "listeners": [_listener(ports[MAIN]), _listener(tls_port, "federation", tls=True)],
+        "database": {"name": "psycopg2", "args": database | {"cp_min": 2, "cp_max": 8}},
+        "redis": {"enabled": len(ports) > 1, "host": "127.0.0.1", "port": redis_port},
+        "log_config": str(_log_config(workdir, MAIN)),
+        "media_store_path": str(workdir / "media"),
+        "pid_file": str(workdir / "homeserver.pid"),
+        "signing_key_path": str(_signing_key(workdir)),
+        "registration_shared_secret": secret,
+        "worker_replication_secret": secrets.token_urlsafe(24),
+        "macaroon_secret_key": secrets.token_urlsafe(24),
+        "form_secret": secrets.token_urlsafe(24),
+        "app_service_config_files": [str(_application_service(workdir, server_name, secret))],
+        "tls_certificate_path": str(certificate),
+        "tls_private_key_path": str(key),
+        "federation_verify_certificates": False,
+        "serve_server_wellknown": True,
+        "ip_range_blacklist": [],
+        "federation_ip_range_blacklist": [],
+        "trusted_key_servers": [],
+        "bcrypt_rounds": 4,
+        "allow_guest_access": True,
+        "enable_registration": False,
+        "enable_room_list_search": True,
+        "room_list_publication_rules": [{"action": "allow"}],
+        "max_event_delay_duration": "24h",
+        "include_profile_updates_in_sync": True,
+        "user_directory": {"enabled": True, "search_all_users": True},
+        "limit_remote_rooms": {"enabled": False},
+    }

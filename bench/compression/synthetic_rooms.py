@@ -114,10 +114,7 @@ def room(shape: Shape, seed: int) -> Tables:
             continue
         if len(ends) > 1 and rng.random() < shape.merges:
             other = rng.choice([extremity for extremity in ends if extremity is not end])
-            state = dict(end.state)
-            state.update((key, other.state[key]) for key in rng.sample(list(other.state), min(5, len(other.state))))
-            newer = [key for key, value in other.state.items() if value > state.get(key, -1)]
-            state.update((key, other.state[key]) for key in newer)
+            state = _merge_states(end.state, other.state, rng)
             ends.remove(end)
             ends.remove(other)
         else:
@@ -141,6 +138,15 @@ def room(shape: Shape, seed: int) -> Tables:
                 continue
         ends.append(_add_group(columns, group, state, end))
     return _tables(columns)
+
+
+def _merge_states(state: dict[int, int], other: dict[int, int], rng: random.Random) -> dict[int, int]:
+    """``state`` with a few entries of ``other``, and with all entries that are newer in ``other``."""
+    merged = dict(state)
+    merged.update((key, other[key]) for key in rng.sample(list(other), min(5, len(other))))
+    newer = [key for key, value in other.items() if value > merged.get(key, -1)]
+    merged.update((key, other[key]) for key in newer)
+    return merged
 
 
 def _add_row(columns: _Columns, group: int, key: int, event: int) -> None:

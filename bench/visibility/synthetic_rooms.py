@@ -198,21 +198,14 @@ def _merge_rooms(parts: list[_Room], local_users: int) -> SyntheticServer:
     group_id = np.empty(len(by_event), np.int64)
     group_id[by_event] = np.arange(1, len(by_event) + 1)
 
-    def numbered(name: str, at: Numbers, ids: Numbers) -> Numbers:
-        shifted = [
-            np.where(getattr(part, name) < 0, -1, ids[np.maximum(getattr(part, name), 0) + begin])
-            for part, begin in zip(parts, at, strict=True)
-        ]
-        return np.concatenate(shifted)
-
     before = np.append(-1, number[:-1])
     before[offset] = -1
     columns = {
         "room": room,
         "key": np.concatenate([part.key for part in parts]),
         "turn": np.concatenate([part.turn for part in parts]),
-        "group": numbered("group", first_group, group_id),
-        "replaces": numbered("replaces", offset, number),
+        "group": _numbered(parts, "group", first_group, group_id),
+        "replaces": _numbered(parts, "replaces", offset, number),
         "sender": np.concatenate([part.sender for part in parts]),
         "about": before,
     }
@@ -225,7 +218,7 @@ def _merge_rooms(parts: list[_Room], local_users: int) -> SyntheticServer:
     }
     groups = {
         "room": np.repeat(np.arange(len(parts), dtype=np.int32), changes)[by_event],
-        "prev": numbered("prev", first_group, group_id)[by_event],
+        "prev": _numbered(parts, "prev", first_group, group_id)[by_event],
         "event": number[of_group][by_event],
     }
     return SyntheticServer(
@@ -236,3 +229,15 @@ def _merge_rooms(parts: list[_Room], local_users: int) -> SyntheticServer:
         state,
         [part.local for part in parts],
     )
+
+
+def _numbered(parts: list[_Room], name: str, at: Numbers, ids: Numbers) -> Numbers:
+    """The references called ``name`` of all rooms as IDs; -1 means none.
+
+    :param at: index in ``ids`` of the first row of each room.
+    """
+    shifted = [
+        np.where(getattr(part, name) < 0, -1, ids[np.maximum(getattr(part, name), 0) + begin])
+        for part, begin in zip(parts, at, strict=True)
+    ]
+    return np.concatenate(shifted)

@@ -1,4 +1,4 @@
-"""Every table that follows from what was made anew in part is the one that follows from what was made whole."""
+"""All of silver and gold has the same rows after an increment as after a full refresh."""
 
 import random
 from collections import Counter
@@ -6,28 +6,37 @@ from collections import Counter
 import pytest
 
 from tests.conftest import HarshLake
-from tests.dbt.test_found import NEVER, PART, STATE, WHOLE, Happening, beginning, branch, run
+from tests.support.branch_builds import (
+    NEVER_IN_PART,
+    PART,
+    STATE_TABLES,
+    WHOLE,
+    branched_tables,
+    build_models,
+    copy_branch,
+)
+from tests.support.bronze_changes import BronzeChanges
 from tests.support.dbt import DbtSession
 
 EVERYTHING = ("path:models/silver", "path:models/gold", "--exclude", "config.materialized:view")
 
 
 @pytest.mark.heavy
-def test_silver_and_gold_after_an_increment_are_those_of_a_full_refresh(harsh: HarshLake) -> None:
-    session, history = harsh.session, Happening(harsh, random.Random("gold"))
+def test_an_increment_equals_a_full_refresh(harsh: HarshLake) -> None:
+    session, history = harsh.session, BronzeChanges(harsh, random.Random("gold"))
     bronze, models = _tables(session, "bronze"), [*_tables(session, "silver"), *_tables(session, "gold")]
-    with beginning(harsh, {*bronze, *models}):
-        run(harsh, PART, NEVER, EVERYTHING)
+    with branched_tables(harsh, {*bronze, *models}):
+        build_models(harsh, PART, NEVER_IN_PART, EVERYTHING)
         for happens in (
             history.events_come, history.events_go, history.settings_are_rejected, history.redactions_come,
             history.outliers_get_a_place, history.people_are_erased, history.rooms_keep_messages_otherwise,
         ):  # fmt: skip
             happens()
-        session.resolve(PART, NEVER)
-        for table in (*bronze, *STATE):
-            branch(session, table, PART, WHOLE)
-        run(harsh, PART, 0, EVERYTHING)
-        run(harsh, WHOLE, NEVER, EVERYTHING)
+        session.resolve(PART, NEVER_IN_PART)
+        for table in (*bronze, *STATE_TABLES):
+            copy_branch(session, table, PART, WHOLE)
+        build_models(harsh, PART, 0, EVERYTHING)
+        build_models(harsh, WHOLE, NEVER_IN_PART, EVERYTHING)
         few = (
             session.written("silver.event_visibility_inputs", PART),
             session.written("silver.event_visibility_inputs", WHOLE),

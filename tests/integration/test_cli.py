@@ -7,33 +7,25 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import duckdb
-import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner, Result
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from synapse_lakehouse.local.services import run_embedded_server
+from tests.support.two_releases import EVENTS, RUNS, leave_branch, publish_release
 
-Ask = Callable[..., Result]
-
-DAY = datetime(2026, 11, 17, tzinfo=UTC)
-RUNS = [Run(f"run of day {n}", DAY + timedelta(days=n), DAY + timedelta(days=n + 1)) for n in range(3)]
-EVENTS = pa.schema([("event_id", pa.string()), ("room_id", pa.string()), ("received_ts", pa.int64())])
-BUSY = "select room_id, count(*) as events from gold.events group by room_id"
+Command = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
@@ -69,73 +61,13 @@ def lake(new_catalog: Callable[[str], Settings]) -> Settings:
         for name in ("bronze.events", "gold.events"):
             catalog.create_table(name, EVENTS)
         for number, run in enumerate(RUNS[:2], 1):
-            _publish(catalog, number, run)
-        _fail(catalog, RUNS[2])
+            publish_release(catalog, number, run)
+        leave_branch(catalog, RUNS[2])
     return settings
 
 
-def _publish(catalog: Catalog, number: int, run: Run) -> None:
-    tables = {}
-    for name in ("bronze.events", "gold.events"):
-        table = catalog.load_table(name)
-        table.append(_rows(number, 10 * number))
-        tables[name] = table.refs()["main"].snapshot_id
-    counted = {"rows_source": 10, "rows_read": 10, "rows_written": 10 * number, "bytes": 2048, "written_at": run.end}
-    copied = {"table_name": "events", "load": "append", "snapshot_id": tables["bronze.events"]}
-    store.append_audit_rows(catalog, "audit.ledger", [copied | counted], run)
-    events = {"stream": "events", "rule": "configured", "writers": [("p1", 29), ("p2", 31)], "safe_bound": 29}
-    used = {"sequence": "events_stream_seq", "sequence_last_value": 33, "sequence_is_called": True}
-    caches = {"stream": "caches", "rule": "no_positions", "sequence": "caches_seq", "sequence_last_value": 1}
-    unused = {"sequence_is_called": False, "writers": [], "missing_writers": []}
-    positions = [one | {"measured_at": run.end} for one in (events | used, caches | unused)]
-    store.append_audit_rows(catalog, "audit.stream_positions", positions, run)
-    _gap(catalog, run, "rolled_back", 10 * number, 10 * number + 2)
-    _gap(catalog, run, "in_flight", 30 + number, 30 + number)
-    warned = {"stage": "bronze", "subject": "events", "expectation": "no late rows", "observed": "3 late rows"}
-    void = warned | {"subject": "judged before", "severity": "warn", "success": False, "checked_at": run.start}
-    counts = warned | {"severity": "warn", "success": number == 1, "checked_at": run.end}
-    store.append_audit_rows(catalog, "audit.checks", [void, counts], run)
-    told = {
-        "dialect": "redis",
-        "stream": "events",
-        "tokens_received": 1200,
-        "tokens_read": 3,
-        "unexplained": 0,
-        "measured_at": run.end,
-    }
-    coverage = [told | {"instance": "p1"}, told | {"instance": "p2", "tokens_read": 4}]
-    coverage.append(coverage[0] | {"stream": "receipts", "tokens_received": 100, "tokens_read": 0})
-    retried = [one | {"tokens_received": 7, "measured_at": run.start} for one in coverage]
-    store.append_audit_rows(catalog, "audit.replication_coverage", [*retried, *coverage] if number == 2 else [], run)
-    release = {"release": number, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
-    views = [("gold.busy_rooms", BUSY), ("gold.a_busiest", "select * from gold.busy_rooms where events > 10")]
-    told = {"checks_passed": 40, "checks_warned": number - 1, "published_at": run.end, "positions": [("events", 29)]}
-    store.append_audit_rows(
-        catalog, "audit.releases", [release | told | {"tables": list(tables.items()), "views": views}], run
-    )
-
-
-def _fail(catalog: Catalog, run: Run) -> None:
-    table = catalog.load_table("bronze.events")
-    table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
-    table.append(_rows(3, 5), branch=run.branch)
-    store.append_audit_rows(catalog, "audit.snapshots", [{"branch": run.branch}], run)
-
-    _gap(catalog, run, "lost", 7, 7, evidence="accepted_row", table_name="events")
-
-
-def _gap(catalog: Catalog, run: Run, kind: str, first: int, last: int, **told: str) -> None:
-    gap = {"stream": "events", "class": kind, "first_id": first, "last_id": last, "flags": [], "measured_at": run.end}
-    store.append_audit_rows(catalog, "audit.stream_gaps", [gap | told], run)
-
-
-def _rows(number: int, count: int) -> pa.Table:
-    rows = [{"event_id": f"${number}_{n}", "room_id": f"!{number}:x", "received_ts": n} for n in range(count)]
-    return pa.Table.from_pylist(rows, schema=EVENTS)
-
-
 @pytest.fixture
-def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+def run_command(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs the command on ``lake``, or on other settings."""
     monkeypatch.chdir(tmp_path)
 
@@ -151,36 +83,36 @@ def _json(result: Result) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_query_reads_the_latest_release_or_the_one_asked_for(ask: Ask) -> None:
+def test_a_query_reads_the_latest_or_the_given_release(run_command: Command) -> None:
     count = "select count(*) as n from gold.events g join bronze.events using (event_id)"
-    assert _json(ask("query", count, "--format", "json")) == [{"n": 30}]
-    assert _json(ask("query", count, "--format", "json", "--release", "1")) == [{"n": 10}]
-    assert ask("query", count, "--format", "csv").stdout == "n\n30\n"
-    assert "1 row" in ask("query", count).stdout
+    assert _json(run_command("query", count, "--format", "json")) == [{"n": 30}]
+    assert _json(run_command("query", count, "--format", "json", "--release", "1")) == [{"n": 10}]
+    assert run_command("query", count, "--format", "csv").stdout == "n\n30\n"
+    assert "1 row" in run_command("query", count).stdout
 
 
-def test_a_query_reads_views_at_their_release(ask: Ask) -> None:
+def test_a_query_reads_views_at_their_release(run_command: Command) -> None:
     busiest = "select * from lake.gold.a_busiest"
-    assert _json(ask("query", busiest, "--format", "json")) == [{"room_id": "!2:x", "events": 20}]
-    assert _json(ask("query", busiest, "--format", "json", "--release", "1")) == []
+    assert _json(run_command("query", busiest, "--format", "json")) == [{"room_id": "!2:x", "events": 20}]
+    assert _json(run_command("query", busiest, "--format", "json", "--release", "1")) == []
 
 
-def test_a_query_lists_what_a_release_holds(ask: Ask) -> None:
+def test_a_query_lists_the_tables_of_a_release(run_command: Command) -> None:
     names = "select table_schema || '.' || table_name as name from information_schema.tables"
-    listed = {row["name"] for row in _json(ask("query", names, "--format", "json"))}
+    listed = {row["name"] for row in _json(run_command("query", names, "--format", "json"))}
     assert listed == {*store.AUDIT_SCHEMAS, "bronze.events", "gold.events", "gold.busy_rooms", "gold.a_busiest"}
 
 
-def test_an_unknown_table_brings_the_near_names(ask: Ask) -> None:
-    done = ask("query", "select * from gold.evnts")
+def test_an_unknown_table_is_reported_with_near_names(run_command: Command) -> None:
+    done = run_command("query", "select * from gold.evnts")
     assert done.exit_code == 1
     assert "There is no table" in done.stderr
     assert "in release 2. Did you mean gold.events" in done.stderr
-    assert "Did you mean bronze.events or gold.events?" in ask("query", "select * from events").stderr
+    assert "Did you mean bronze.events or gold.events?" in run_command("query", "select * from events").stderr
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "message"),
     [
         ("selec 1", "syntax error"),
         ("select nope from gold.events", 'column "nope" not found'),
@@ -191,24 +123,26 @@ def test_an_unknown_table_brings_the_near_names(ask: Ask) -> None:
         ("select * from read_csv('http://127.0.0.1:1/x.csv')", "no other files"),
     ],
 )
-def test_a_bad_query_is_explained_and_does_nothing(ask: Ask, tmp_path: Path, sql: str, said: str) -> None:
-    done = ask("query", sql)
+def test_an_invalid_query_is_explained_and_does_nothing(
+    run_command: Command, tmp_path: Path, sql: str, message: str
+) -> None:
+    done = run_command("query", sql)
     assert done.exit_code == 1
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", [["query", "select * from gold.events"], ["positions"], ["summary"]])
-def test_no_such_release(ask: Ask, command: list[str]) -> None:
-    done = ask(*command, "--release", "9")
+def test_no_such_release(run_command: Command, command: list[str]) -> None:
+    done = run_command(*command, "--release", "9")
     assert done.exit_code == 1
     assert "There is no release 9: they run from 1 to 2." in done.stderr
 
 
-def test_before_the_first_release(ask: Ask, new_catalog: Callable[[str], Settings]) -> None:
+def test_before_the_first_release(run_command: Command, new_catalog: Callable[[str], Settings]) -> None:
     empty = new_catalog("cli_empty")
-    done = ask("query", "select * from gold.events", settings=empty)
+    done = run_command("query", "select * from gold.events", settings=empty)
     assert done.exit_code == 1
     assert "Nothing has been published yet" in done.stderr
     assert "make run" in done.stderr
@@ -216,62 +150,62 @@ def test_before_the_first_release(ask: Ask, new_catalog: Callable[[str], Setting
         catalog.create_namespace("audit")
         catalog.create_table("audit.checks", store.AUDIT_SCHEMAS["audit.checks"])
     checks = "select count(*) as n from audit.checks"
-    assert _json(ask("query", checks, "--format", "json", settings=empty)) == [{"n": 0}]
+    assert _json(run_command("query", checks, "--format", "json", settings=empty)) == [{"n": 0}]
 
 
-def test_without_any_lake_nothing_is_started(ask: Ask, tmp_path: Path) -> None:
-    done = ask("query", "select 1", settings=Settings(_env_file=None, lakehouse_home=tmp_path / "home"))
+def test_without_a_lake_nothing_is_started(run_command: Command, tmp_path: Path) -> None:
+    done = run_command("query", "select 1", settings=Settings(_env_file=None, lakehouse_home=tmp_path / "home"))
     assert done.exit_code == 1
     assert "There is no lake in" in done.stderr
     assert not (tmp_path / "home").exists()
 
 
-def test_an_unreachable_catalog(ask: Ask, lake: Settings) -> None:
+def test_an_unreachable_catalog(run_command: Command, lake: Settings) -> None:
     uri = f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/iceberg"
-    done = ask("positions", settings=lake.model_copy(update={"lakehouse_catalog_uri": uri}))
+    done = run_command("positions", settings=lake.model_copy(update={"lakehouse_catalog_uri": uri}))
     assert done.exit_code == 1
     assert "The Iceberg catalog cannot be read" in done.stderr
     assert "LAKEHOUSE_CATALOG_URI" in done.stderr
     assert "secret-word" not in done.output
 
 
-def test_gaps_of_all_releases_and_the_faults_of_a_run_that_was_not_published(ask: Ask) -> None:
+def test_gaps_of_all_releases_and_of_a_failed_run(run_command: Command) -> None:
     def gaps(*arguments: str) -> list[tuple[str, int, int, int | None]]:
-        found = _json(ask("positions", "--gaps", "--format", "json", *arguments))
-        return [(one["class"], one["first_id"], one["last_id"], one["release"]) for one in found]
+        gaps = _json(run_command("positions", "--gaps", "--format", "json", *arguments))
+        return [(gap["class"], gap["first_id"], gap["last_id"], gap["release"]) for gap in gaps]
 
     first = [("rolled_back", 10, 12, 1)]
     assert gaps("--release", "1") == [*first, ("in_flight", 31, 31, 1)]
     later = [*first, ("rolled_back", 20, 22, 2), ("in_flight", 32, 32, 2)]
     assert gaps("--release", "2") == later
     assert gaps() == [("lost", 7, 7, None), *later]
-    shown = ask("positions", "--gaps").stdout
+    shown = run_command("positions", "--gaps").stdout
     assert "not published" in shown
     assert "20 to 22" in shown
 
 
-def test_positions(ask: Ask) -> None:
-    caches, events = _json(ask("positions", "--format", "json"))
+def test_positions(run_command: Command) -> None:
+    caches, events = _json(run_command("positions", "--format", "json"))
     assert (events["stream"], events["bound"], events["lag"]) == ("events", 29, 4)
     assert events["writers"] == {"p1": 29, "p2": 31}
     assert (caches["bound"], caches["lag"], caches["sequence_value"]) == (None, None, 0)
-    assert "events_stream_seq 33" in ask("positions").stdout
+    assert "events_stream_seq 33" in run_command("positions").stdout
 
 
-def test_releases_and_summary(ask: Ask) -> None:
-    assert [one["release"] for one in _json(ask("releases", "--format", "json"))] == [2, 1]
-    printed = ask("summary").stdout
-    assert "judged before" not in printed
+def test_releases_and_summary(run_command: Command) -> None:
+    assert [release["release"] for release in _json(run_command("releases", "--format", "json"))] == [2, 1]
+    printed = run_command("summary").stdout
+    assert "previous try" not in printed
     assert "Release 2 published at 2026-11-19 00:00:00Z" in printed
     assert "40 passed, 1 warned, 0 failed" in printed
     assert "warned: events: no late rows (3 late rows)" in printed
     assert "2.0 KiB" in printed
     assert "redis: 2,500 tokens of 2 writers" in printed
     assert "0 missing" in " ".join(printed.split())
-    assert "Replication" not in ask("summary", "--release", "1").stdout
+    assert "Replication" not in run_command("summary", "--release", "1").stdout
 
 
-def test_a_failed_runs_branch_is_read_listed_and_dropped(ask: Ask, lake: Settings) -> None:
+def test_a_failed_runs_branch_is_read_listed_and_dropped(run_command: Command, lake: Settings) -> None:
     branch = RUNS[2].branch
     with duckdb_reader.open_duckdb(lake) as connection:
         duckdb_reader.create_views(connection, lake, None, ["bronze.events", "gold.events"], branch=branch)
@@ -279,44 +213,44 @@ def test_a_failed_runs_branch_is_read_listed_and_dropped(ask: Ask, lake: Setting
         assert found.fetchall() == [(35, 30)]
         assert duckdb_reader.find_branch_snapshot(connection, lake, "bronze.events", branch)
         assert duckdb_reader.find_branch_snapshot(connection, lake, "gold.events", branch) is None
-    (listed,) = _json(ask("branches", "--format", "json"))
+    (listed,) = _json(run_command("branches", "--format", "json"))
     assert (listed["branch"], listed["tables"], listed["run"], listed["state"]) == (branch, 1, RUNS[2].run_id, "left")
 
-    assert "No table has a branch nonsense" in ask("branches", "drop", branch, "nonsense").stderr
+    assert "No table has a branch nonsense" in run_command("branches", "drop", branch, "nonsense").stderr
     with closing(open_catalog(lake)) as catalog:
         lease = Lease(catalog, RUNS[2].run_id, branch, 60)
         lease.acquire()
-        refused = ask("branches", "drop", branch)
+        refused = run_command("branches", "drop", branch)
         assert refused.exit_code == 1
         assert "holds the lake lease" in refused.stderr
-        assert _json(ask("branches", "--format", "json"))[0]["state"] == "at work"
+        assert _json(run_command("branches", "--format", "json"))[0]["state"] == "at work"
         lease.release()
 
-    assert ask("branches", "drop", branch).stdout == f"Dropped {branch} from 1 table.\n"
-    assert _json(ask("branches", "--format", "json")) == []
-    assert _json(ask("query", "select count(*) as n from bronze.events", "--format", "json")) == [{"n": 30}]
+    assert run_command("branches", "drop", branch).stdout == f"Dropped {branch} from 1 table.\n"
+    assert _json(run_command("branches", "--format", "json")) == []
+    assert _json(run_command("query", "select count(*) as n from bronze.events", "--format", "json")) == [{"n": 30}]
 
 
 @pytest.mark.parametrize("tool", ["spark", "duckdb", "pyiceberg", "trino"])
-def test_connect_never_prints_a_secret(ask: Ask, lake: Settings, tool: str) -> None:
+def test_connect_never_prints_a_secret(run_command: Command, lake: Settings, tool: str) -> None:
     password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
     keys = lake.model_copy(update={"lakehouse_catalog_properties": {"s3.secret-access-key": "secret-word"}})
-    done = ask("connect", tool, settings=keys)
+    done = run_command("connect", tool, settings=keys)
     assert done.exit_code == 0
     assert password not in done.output
     assert "secret-word" not in done.output
 
 
-def test_the_printed_duckdb_script_runs(ask: Ask) -> None:
+def test_the_printed_duckdb_script_runs(run_command: Command) -> None:
     with duckdb.connect() as connection:
-        connection.execute(ask("connect", "duckdb", "--release", "1").stdout)
+        connection.execute(run_command("connect", "duckdb", "--release", "1").stdout)
         assert connection.execute("select count(*) from gold.events").fetchall() == [(10,)]
         assert connection.execute("select events from gold.busy_rooms").fetchall() == [(10,)]
 
 
-def test_the_printed_pyiceberg_script_runs(ask: Ask, lake: Settings, tmp_path: Path) -> None:
+def test_the_printed_pyiceberg_script_runs(run_command: Command, lake: Settings, tmp_path: Path) -> None:
     script = tmp_path / "read.py"
-    script.write_text(ask("connect", "pyiceberg", "--release", "1").stdout)
+    script.write_text(run_command("connect", "pyiceberg", "--release", "1").stdout)
     password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
     done = subprocess.run(
         [sys.executable, script], env=os.environ | {"PGPASSWORD": password}, capture_output=True, text=True, check=True
@@ -327,9 +261,9 @@ def test_the_printed_pyiceberg_script_runs(ask: Ask, lake: Settings, tmp_path: P
 
 
 @pytest.mark.heavy
-def test_the_printed_spark_command_runs(ask: Ask, lake: Settings, tmp_path: Path) -> None:
+def test_the_printed_spark_command_runs(run_command: Command, lake: Settings, tmp_path: Path) -> None:
     script = tmp_path / "read.sh"
-    printed = ask("connect", "spark", "--release", "1").stdout
+    printed = run_command("connect", "spark", "--release", "1").stdout
     named = re.search(r"SELECT \* FROM (.*);", printed)
     assert named
     script.write_text(printed.replace("spark-sql ", f"spark-sql -e 'select count(*) from {named[1]}' "))

@@ -1,4 +1,4 @@
-"""Runs are killed at random instants, and whatever they leave behind, the next one publishes what the source holds."""
+"""Runs are killed at random times. The run after them publishes exactly the content of the source."""
 
 import os
 import queue
@@ -10,11 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 from urllib.parse import urlsplit
 
 import psycopg
@@ -28,24 +27,22 @@ from synapse_lakehouse.config.run import is_run_branch
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.maintenance import maintenance
 from synapse_lakehouse.iceberg.write.branches import load_branched_tables
-from synapse_lakehouse.postgres.connection import APPLICATION_NAME
 from tests.conftest import environment
 from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.kill_processes import VICTIMS
 from tests.support.killable_run import few_tables
 
 pytestmark = pytest.mark.heavy
-
 SEED = int(os.environ.get("KILLS_SEED") or time.time())
 KILLS = 52
 KILLS_BETWEEN_CHECKS = 5
 AIMED_EVERY = 2 * (KILLS_BETWEEN_CHECKS + 1)
-"""Of so many runs, one dies while it copies a whole table in chunks, so that the next one has a rest to copy."""
+"""Every n-th run is killed while it copies a table in chunks, so that the next run resumes the copy."""
 MOST_MISSED = 20
 LEASE_SECONDS = 10
 PATIENCE_SECONDS = 300.0
 CLUSTER = {"SPARK_MASTER": "local-cluster[1,2,1024]", "SPARK_LOCAL_IP": "127.0.0.1"}
-"""An executor of its own beside the driver, so that each can be killed alone."""
-
+"""An executor in a process of its own, so that the driver and the executor can be killed separately."""
 IN_EVERY_ROW = "update event_json set format_version = format_version"
 CHANGES = (
     IN_EVERY_ROW,
@@ -63,15 +60,18 @@ CHANGES = (
 
 
 @dataclass
-class Mortal:
-    """The process that runs are killed in (``tests.support.killable_run``): its lines as they come, None at its end."""
+class KillableProcess:
+    """A process in which runs are killed (``tests.support.killable_run``).
+
+    ``outcomes``: its output lines; None after its end.
+    """
 
     process: subprocess.Popen[str]
-    said: "queue.Queue[str | None]"
+    outcomes: "queue.Queue[str | None]"
 
-    def expect(self, seconds: float = PATIENCE_SECONDS) -> str | None:
-        """The next outcome; None if it died."""
-        return self.said.get(timeout=seconds)
+    def await_outcome(self, seconds: float = PATIENCE_SECONDS) -> str | None:
+        """Return the next outcome; None if the process died."""
+        return self.outcomes.get(timeout=seconds)
 
     def run(self, number: int) -> None:
         """Start a run."""
@@ -80,58 +80,82 @@ class Mortal:
         self.process.stdin.flush()
 
 
-def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
+@dataclass
+class KilledRuns:
+    """Runs on a lake whose source changes before each; most of them are killed.
+
+    ``duration``: seconds of an undisturbed run; ``missed``: runs in a row in which no victim was found.
+    """
+
+    lake: AdvancingLake
+    source: psycopg.Connection[tuple[object, ...]]
+    log: IO[str]
+    chance: random.Random
+    process: KillableProcess | None = None
+    runs: int = 0
+    killed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VICTIMS, 0))
+    duration: float = 20.0
+    missed: int = 0
+
+    def run(self) -> None:
+        """Change the source, and run undisturbed or kill the run."""
+        process = self.process = self.process or _start_process(self.lake.settings, self.log)
+        is_undisturbed = self.runs % (KILLS_BETWEEN_CHECKS + 1) == 0
+        is_aimed = self.runs % AIMED_EVERY == KILLS_BETWEEN_CHECKS
+        for change in [IN_EVERY_ROW] if is_aimed else self.chance.sample(CHANGES, self.chance.randint(1, 3)):
+            self.source.execute(change.encode())
+        self.runs += 1
+        began = time.monotonic()
+        process.run(self.runs)
+        if is_undisturbed:
+            assert process.await_outcome() == "done", Path(self.log.name).read_text()[-5000:]
+            self.duration = time.monotonic() - began
+            _check_published(self.lake)
+            print(f"run {self.runs}: equal to the source after {sum(self.killed.values())} kills")
+        else:
+            self._kill(process, began, is_aimed=is_aimed)
+
+    def stop(self) -> None:
+        """End the process, if it lives."""
+        if self.process:
+            _stop_process(self.process)
+        self.process = None
+
+    def _kill(self, process: KillableProcess, began: float, *, is_aimed: bool) -> None:
+        victim = "group" if is_aimed else min(VICTIMS, key=lambda name: (self.killed[name], self.chance.random()))
+        if is_aimed:
+            _await_chunk(self.lake, self.runs, process)
+        else:
+            time.sleep(self.chance.uniform(0, 0.9 * self.duration))
+        was_killed = _kill_victim(victim, process, self.source, self.chance)
+        self.killed[victim] += was_killed
+        self.missed = 0 if was_killed else self.missed + 1
+        assert self.missed < MOST_MISSED, f"in {self.missed} runs there was no {victim} to kill"
+        seconds = time.monotonic() - began
+        outcome = process.await_outcome()
+        print(f"run {self.runs}: {victim} killed: {was_killed}, after {seconds:.1f} s: {outcome or 'died'}")
+        if outcome and not was_killed:
+            self.duration = seconds
+        if outcome is None or (was_killed and victim in ("group", "driver")):
+            self.stop()
+
+
+def test_a_run_after_killed_runs_equals_the_source(
     source_copy: str, new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"KILLS_SEED={SEED}")
-    chance = random.Random(SEED)
     settings = new_lake(synapse_dsn=source_copy, lakehouse_lease_seconds=LEASE_SECONDS)
     few = few_tables()
     monkeypatch.setattr(catalogue, "load_catalogue", lambda: few)
-    lake = AdvancingLake(settings)
-    runs, killed, duration = 0, dict.fromkeys(VICTIMS, 0), 20.0
-    mortal, missed = None, 0
     with psycopg.connect(source_copy, autocommit=True) as source, (tmp_path / "log").open("w") as log:
         source.execute("set session_replication_role = replica")
-        while sum(killed.values()) < KILLS:
-            if mortal is None:
-                mortal = _born(settings, log)
-            spared = runs % (KILLS_BETWEEN_CHECKS + 1) == 0
-            aimed = runs % AIMED_EVERY == KILLS_BETWEEN_CHECKS
-            for change in [IN_EVERY_ROW] if aimed else chance.sample(CHANGES, chance.randint(1, 3)):
-                source.execute(change.encode())
-            runs += 1
-            began = time.monotonic()
-            mortal.run(runs)
-            if spared:
-                outcome = mortal.expect()
-                assert outcome == "done", (tmp_path / "log").read_text()[-5000:]
-                duration = time.monotonic() - began
-                _require_clean(lake)
-                print(f"run {runs}: equal to the source after {sum(killed.values())} kills, {duration:.1f} s")
-                continue
-            victim = "group" if aimed else min(VICTIMS, key=lambda one: (killed[one], chance.random()))
-            if aimed:
-                _await_chunk(lake, runs, mortal)
-            else:
-                time.sleep(chance.uniform(0, 0.9 * duration))
-            was_killed = _killed(victim, mortal, source, chance)
-            killed[victim] += was_killed
-            missed = 0 if was_killed else missed + 1
-            assert missed < MOST_MISSED, f"in {missed} runs there was no {victim} to kill"
-            at = time.monotonic() - began
-            outcome = mortal.expect()
-            print(f"run {runs}: {victim}{'' if was_killed else ' not'} killed after {at:.1f} s: {outcome or 'died'}")
-            if outcome and not was_killed:
-                duration = at
-            if outcome is None or (was_killed and victim in ("group", "driver")):
-                _end(mortal)
-                mortal = None
-        if mortal:
-            _end(mortal)
+        killed_runs = KilledRuns(AdvancingLake(settings), source, log, random.Random(SEED))
+        while sum(killed_runs.killed.values()) < KILLS:
+            killed_runs.run()
+        killed_runs.stop()
 
     with advancing(settings) as last:
-        last.runs = runs
+        last.runs = killed_runs.runs
         last.advance()
         assert last.departures() == {}
         extents = {row["extent"] for row in _ledger(last)}
@@ -139,7 +163,7 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
         monkeypatch.setattr(maintenance, "UNFINISHED", timedelta(0))
         last.settings = settings.model_copy(update={"lakehouse_erasure_days": 0})
         app = last.app()
-        # The last run that was killed may have held it.
+        # The last killed run may still own the lease.
         app.lease.acquire(2 * LEASE_SECONDS)
         runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
         assert _orphans(app.catalog) == set()
@@ -147,11 +171,11 @@ def test_killed_runs_leave_nothing_that_the_next_one_cannot_mend(
         assert last.departures() == {}
 
 
-def _await_chunk(lake: AdvancingLake, run: int, mortal: Mortal) -> None:
-    """Until the run has a part of ``event_json`` on its branch."""
+def _await_chunk(lake: AdvancingLake, run: int, process: KillableProcess) -> None:
+    """Wait until the run has written a part of ``event_json`` on its branch."""
     lake.runs = run - 1
     app, deadline = lake.app(), time.monotonic() + PATIENCE_SECONDS
-    while mortal.said.empty() and time.monotonic() < deadline:
+    while process.outcomes.empty() and time.monotonic() < deadline:
         table = app.catalog.load_table("bronze.event_json")
         head, main = table.refs().get(app.run.branch), table.current_snapshot()
         if head and main and head.snapshot_id != main.snapshot_id:
@@ -159,8 +183,8 @@ def _await_chunk(lake: AdvancingLake, run: int, mortal: Mortal) -> None:
         time.sleep(0.02)
 
 
-def _require_clean(lake: AdvancingLake) -> None:
-    """What readers see is the source, main is what they see, and no crashed run left a branch."""
+def _check_published(lake: AdvancingLake) -> None:
+    """Assert that the release equals the source, main equals the release, and no crashed run left a branch."""
     assert lake.departures() == {}
     catalog = lake.app().catalog
     latest = store.read_releases(catalog)[-1]
@@ -207,32 +231,32 @@ def _path(location: str) -> Path:
     return Path(urlsplit(location).path)
 
 
-def _born(settings: Settings, log: IO[str]) -> Mortal:
+def _start_process(settings: Settings, log: IO[str]) -> KillableProcess:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.killable_run"],
-        env=environment(settings) | CLUSTER | _secret(settings) | {
+        env=environment(settings) | CLUSTER | _spark_secret(settings) | {
             "PYTHONPATH": f"{PROJECT_FOLDER}:{PROJECT_FOLDER / 'src'}"
         },
         cwd=settings.lakehouse_home,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
     )  # fmt: skip
-    said: queue.Queue[str | None] = queue.Queue()
+    outcomes: queue.Queue[str | None] = queue.Queue()
 
     def listen() -> None:
         assert process.stdout
         for line in process.stdout:
             if line.strip() in ("ready", "done"):
-                said.put(line.strip())
-        said.put(None)
+                outcomes.put(line.strip())
+        outcomes.put(None)
 
     threading.Thread(target=listen, daemon=True).start()
-    mortal = Mortal(process, said)
-    assert mortal.expect() == "ready"
-    return mortal
+    killable = KillableProcess(process, outcomes)
+    assert killable.await_outcome() == "ready"
+    return killable
 
 
-def _secret(settings: Settings) -> dict[str, str]:
-    """What a driver with executors of its own needs to know."""
+def _spark_secret(settings: Settings) -> dict[str, str]:
+    """The setting that a driver with executors needs."""
     file = settings.lakehouse_home / "spark.secret"
     if not file.exists():
         file.touch(mode=0o600)
@@ -240,89 +264,19 @@ def _secret(settings: Settings) -> dict[str, str]:
     return {"LAKEHOUSE_SPARK_SECRET_FILE": str(file)}
 
 
-def _end(mortal: Mortal) -> None:
-    if mortal.process.poll() is None:
-        os.killpg(mortal.process.pid, signal.SIGKILL)
-    mortal.process.wait(30)
+def _stop_process(process: KillableProcess) -> None:
+    if process.process.poll() is None:
+        os.killpg(process.process.pid, signal.SIGKILL)
+    process.process.wait(30)
 
 
-def _killed(victim: str, mortal: Mortal, source: psycopg.Connection[tuple[object, ...]], chance: random.Random) -> bool:
-    """Kill the victim as soon as there is one; whether it was killed while the run was at work."""
+def _kill_victim(
+    victim: str, process: KillableProcess, source: psycopg.Connection[tuple[object, ...]], chance: random.Random
+) -> bool:
+    """Kill the victim as soon as it exists; return whether it was killed during the run."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while mortal.said.empty() and mortal.process.poll() is None and time.monotonic() < deadline:
-        if VICTIMS[victim](mortal.process.pid, source, chance):
+    while process.outcomes.empty() and process.process.poll() is None and time.monotonic() < deadline:
+        if VICTIMS[victim](process.process.pid, source, chance):
             return True
         time.sleep(0.02)
     return False
-
-
-def _kill_group(pid: int, _: object, __: random.Random) -> bool:
-    os.killpg(pid, signal.SIGKILL)
-    return True
-
-
-def _kill_driver(pid: int, _: object, chance: random.Random) -> bool:
-    return _kill([one.pid for one in _descendants(pid) if "org.apache.spark.deploy.SparkSubmit" in one.command], chance)
-
-
-def _kill_executor(pid: int, _: object, chance: random.Random) -> bool:
-    executor = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-    return _kill([one.pid for one in _descendants(pid) if executor in one.command], chance)
-
-
-def _kill_worker(pid: int, _: object, chance: random.Random) -> bool:
-    # A daemon forks the workers, which look like it.
-    daemons = [one for one in _descendants(pid) if "synapse_lakehouse.iceberg.spark.worker_daemon" in one.command]
-    return _kill([one.pid for one in daemons if one.parent in {other.pid for other in daemons}], chance)
-
-
-def _kill(pids: list[int], chance: random.Random) -> bool:
-    if not pids:
-        return False
-    try:
-        os.kill(chance.choice(pids), signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _kill_backend(_: int, source: psycopg.Connection[tuple[object, ...]], chance: random.Random) -> bool:
-    found = source.execute(
-        "select pid from pg_stat_activity where application_name = %s and datname = current_database() order by pid",
-        [APPLICATION_NAME],
-    ).fetchall()
-    if not found:
-        return False
-    return source.execute("select pg_terminate_backend(%s)", [chance.choice(found)[0]]).fetchone() == (True,)
-
-
-VICTIMS = {
-    "group": _kill_group,
-    "driver": _kill_driver,
-    "executor": _kill_executor,
-    "worker": _kill_worker,
-    "backend": _kill_backend,
-}
-
-
-class Child(NamedTuple):
-    """A process, its parent and its command line."""
-
-    pid: int
-    parent: int
-    command: list[str]
-
-
-def _descendants(pid: int) -> Iterator[Child]:
-    with suppress(OSError):  # It may end while it is looked at.
-        for task in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in map(int, _read(task).split()):
-                yield Child(child, pid, _read(Path(f"/proc/{child}/cmdline")).split("\0"))
-                yield from _descendants(child)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

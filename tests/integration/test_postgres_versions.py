@@ -23,8 +23,8 @@ from synapse_lakehouse.postgres.access import public_rights
 from synapse_lakehouse.postgres.connection import build_conninfo, connect, require_session_settings
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from tests.conftest import lake_maker
-from tests.integration.test_role import make
 from tests.support.incremental_lake import advancing
+from tests.support.reader_role import create_role
 from tests.support.small_lake import SmallLake
 
 SERVERS = {
@@ -61,7 +61,7 @@ def other(
         Path(home).chmod(0o711)
         with embedded_postgres.run_server(Path(home) / "data") as running:
             dsn = sample.restore_sample(running)
-            make(settings, READER, dsn)
+            create_role(settings, READER, dsn)
             with psycopg.connect(dsn, autocommit=True) as owner:
                 owner.execute(f"alter role {READER} password 'p'".encode())
                 owner.execute("set session_replication_role = replica")

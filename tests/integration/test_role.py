@@ -1,10 +1,7 @@
-"""The role that ``lakehouse grants`` makes: it can read what the catalogue lists, and nothing else."""
+"""The role of ``lakehouse grants`` can read the columns of the catalogue and do nothing else."""
 
-import os
-import subprocess
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import psycopg
 import pytest
@@ -15,29 +12,23 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.cli.doctor.role import examine, reader_privileges
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import BIN, EmbeddedServer
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, list_serving_grants
 from synapse_lakehouse.postgres.rows.select_sql import build_select, build_stream_id_counts
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.replication.server.stream_reader import Feed
 from tests.conftest import copied_source, lakehouse
+from tests.support.reader_role import Role, create_role, reader_role, run_script
 
 Session = psycopg.Connection[tuple[object, ...]]
-Refused = psycopg.errors.InsufficientPrivilege
-
+RightsError = psycopg.errors.InsufficientPrivilege
 SECRET = {
     "access_tokens": "token", "users": "password_hash", "devices": "ip", "pushers": "pushkey",
     "presence_stream": "status_msg", "event_reports": "content", "room_account_data": "content",
     "e2e_device_keys_json": "key_json", "user_threepids": "address", "registration_tokens": "token",
     "device_inbox": "message_json", "user_ips": "ip", "cache_invalidation_stream_by_instance": "keys",
 }  # fmt: skip
-"""What must never be readable, whatever else the catalogue comes to list."""
-
-
-@dataclass(frozen=True)
-class Role:
-    name: str
-    dsn: str
+"""Columns that must never be readable, by table."""
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +40,13 @@ def database(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def role(settings: Settings, database: str) -> Iterator[Role]:
-    name = f"reader_{uuid.uuid4().hex[:8]}"
-    make(settings, name, database)
-    with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute(f"alter role {name} password 'p'".encode())
-        yield Role(name, make_conninfo(database, user=name, password="p"))
-        owner.execute(f"drop owned by {name}; drop role {name}".encode())
+    with reader_role(settings, database) as role:
+        yield role
 
 
 @pytest.fixture
 def session(role: Role) -> Iterator[Session]:
-    """The role, doing all it can to write: rights must stop it, not the session's defaults."""
+    """A session of the role that is not read-only, so that only rights stop a write."""
     with psycopg.connect(role.dsn, autocommit=True) as connected:
         connected.execute("set default_transaction_read_only = off")
         yield connected
@@ -76,7 +63,7 @@ def columns(database: str) -> dict[str, list[str]]:
         return dict(owner.execute(query).fetchall())
 
 
-def test_a_whole_snapshot_can_be_taken(settings: Settings, role: Role) -> None:
+def test_the_role_can_export_a_snapshot_and_read_all(settings: Settings, role: Role) -> None:
     declared = catalogue.load_catalogue()
     with export_snapshot(settings.model_copy(update={"synapse_dsn": role.dsn}), declared) as (connection, snapshot):
         assert len(snapshot.sequences) == len(declared.streams)
@@ -88,7 +75,7 @@ def test_a_whole_snapshot_can_be_taken(settings: Settings, role: Role) -> None:
                 connection.execute(build_stream_id_counts(table, column))
 
 
-def test_no_table_can_be_written_to(session: Session, columns: dict[str, list[str]]) -> None:
+def test_the_role_can_write_to_no_table(session: Session, columns: dict[str, list[str]]) -> None:
     assert len(columns) > 150
     for name, (*_, column) in columns.items():
         for statement in (
@@ -104,11 +91,11 @@ def test_no_table_can_be_written_to(session: Session, columns: dict[str, list[st
             "select from {table} for update",
             "drop table {table}",
         ):
-            with pytest.raises(Refused):
+            with pytest.raises(RightsError):
                 session.execute(sql.SQL(statement).format(table=sql.Identifier(name), column=sql.Identifier(column)))
 
 
-def test_nothing_else_can_be_made_or_moved(session: Session, role: Role, database: str) -> None:
+def test_the_role_can_create_and_advance_nothing(session: Session, role: Role, database: str) -> None:
     with psycopg.connect(database) as owner:
         sequences = [name for (name,) in owner.execute("select sequencename from pg_sequences")]
     statements = [f"select nextval('{name}')" for name in sequences]
@@ -117,11 +104,11 @@ def test_nothing_else_can_be_made_or_moved(session: Session, role: Role, databas
     statements += ["create role mine", f"alter role {role.name} superuser", "copy (select 1) to program 'true'"]
     statements += ["select pg_read_file('postgresql.conf')", "alter system set work_mem = '1GB'"]
     for statement in statements:
-        with pytest.raises(Refused):
+        with pytest.raises(RightsError):
             session.execute(statement.encode())
 
 
-def test_sessions_are_read_only_and_bounded_by_default(role: Role) -> None:
+def test_sessions_are_read_only_and_have_timeouts(role: Role) -> None:
     with psycopg.connect(role.dsn, autocommit=True) as plain:
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             plain.execute("create temporary table mine (id int)")
@@ -130,7 +117,7 @@ def test_sessions_are_read_only_and_bounded_by_default(role: Role) -> None:
             assert value != "0"
 
 
-def test_exactly_the_catalogued_columns_can_be_read(session: Session, columns: dict[str, list[str]]) -> None:
+def test_the_role_can_read_exactly_the_catalogued_columns(session: Session, columns: dict[str, list[str]]) -> None:
     rights = list_serving_grants(catalogue.load_catalogue(), has_secrets=False)
     listed = {right.name: set(right.columns) for right in rights if right.kind == "table"}
     for name, names in columns.items():
@@ -140,37 +127,37 @@ def test_exactly_the_catalogued_columns_can_be_read(session: Session, columns: d
             if column in listed.get(name, ()):
                 session.execute(query)
             else:
-                with pytest.raises(Refused):
+                with pytest.raises(RightsError):
                     session.execute(query)
         if set(names) - listed.get(name, set()):
             for statement in ("select * from {} limit 1", "select t from {} as t limit 1", "copy {} to stdout"):
-                with pytest.raises(Refused):
+                with pytest.raises(RightsError):
                     session.execute(sql.SQL(statement).format(table))
         if name not in listed:
-            with pytest.raises(Refused):
+            with pytest.raises(RightsError):
                 session.execute(sql.SQL("select count(*) from {}").format(table))
 
 
 @pytest.mark.parametrize(("table", "column"), SECRET.items())
 def test_secrets_cannot_be_read(session: Session, table: str, column: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RightsError):
         session.execute(sql.SQL("select {} from {}").format(sql.Identifier(column), sql.Identifier(table)))
 
 
-def test_running_the_script_again_takes_away_what_was_granted_beside(
+def test_a_rerun_of_the_script_revokes_other_rights(
     settings: Settings, role: Role, database: str, session: Session
 ) -> None:
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(f"grant select, insert on all tables in schema public to {role.name}".encode())
         owner.execute(f"grant select (password_hash) on users to {role.name}".encode())
     session.execute("select password_hash from users")
-    make(settings, role.name, database)
-    with pytest.raises(Refused):
+    create_role(settings, role.name, database)
+    with pytest.raises(RightsError):
         session.execute("select password_hash from users")
     session.execute("select name, xmin from users")
 
 
-WHAT_EVERYBODY_MAY = (
+PUBLIC_RIGHTS = (
     "create temporary table mine (id int)", "select lo_create(0)", "select lo_creat(-1)", "select lo_from_bytea(0, '')",
     "select pg_logical_emit_message(false, 'a', 'b')", "select pg_logical_emit_message(true, 'a', 'b'::bytea)",
 )  # fmt: skip
@@ -180,14 +167,14 @@ PURGE = (
     "delete from event_edges where event_id in (select event_id from events_to_purge)",
     "drop table events_to_purge",
 )
-"""What Synapse does as its own role (``synapse.storage.databases.main.purge_events``)."""
+"""Statements that Synapse runs with its own role (``synapse.storage.databases.main.purge_events``)."""
 
 
-def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
+def test_hardening_stops_the_role_and_not_synapse(
     settings: Settings, role: Role, database: str, session: Session
 ) -> None:
     synapse = f"synapse_{uuid.uuid4().hex[:8]}"
-    for statement in WHAT_EVERYBODY_MAY:
+    for statement in PUBLIC_RIGHTS:
         with session.transaction(force_rollback=True):
             session.execute(statement.encode())
     with psycopg.connect(database, autocommit=True) as owner:
@@ -202,8 +189,8 @@ def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
                 owner.execute(sql.SQL("alter table {} owner to {}").format(*map(sql.Identifier, (table, synapse))))
             for _ in range(2):
                 run_script(settings, database, "grants", "--harden", "--role", role.name)
-            for statement in WHAT_EVERYBODY_MAY:
-                with pytest.raises(Refused):
+            for statement in PUBLIC_RIGHTS:
+                with pytest.raises(RightsError):
                     session.execute(statement.encode())
             with psycopg.connect(make_conninfo(database, user=synapse, password="p")) as purging:
                 for statement in PURGE:
@@ -221,11 +208,11 @@ def test_what_everybody_may_is_taken_from_the_role_and_synapse_can_still_purge(
             owner.execute(f"drop role {synapse}".encode())
 
 
-def test_a_function_that_has_its_owner_s_rights_is_noticed(role: Role, database: str) -> None:
+def test_a_security_definer_function_is_reported(role: Role, database: str) -> None:
     def warned() -> list[str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
             found = examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants")
-            return [one.advice for one in found if "SECURITY DEFINER" in one.message]
+            return [finding.advice for finding in found if "SECURITY DEFINER" in finding.message]
 
     assert warned() == []
     with psycopg.connect(database, autocommit=True) as owner:
@@ -240,11 +227,11 @@ def test_a_function_that_has_its_owner_s_rights_is_noticed(role: Role, database:
             owner.execute("drop function leak")
 
 
-def test_rights_on_the_system_and_on_future_objects_are_noticed(role: Role, database: str) -> None:
+def test_rights_on_the_system_and_by_default_are_reported(role: Role, database: str) -> None:
     def warned() -> dict[str, str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
             found = list(examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants"))
-            return {one.message: one.advice for one in found if one.level is FindingLevel.WARN}
+            return {finding.message: finding.advice for finding in found if finding.level is FindingLevel.WARN}
 
     before = warned()
     with psycopg.connect(database, autocommit=True) as owner:
@@ -271,28 +258,13 @@ def test_rights_on_the_system_and_on_future_objects_are_noticed(role: Role, data
         assert warned() == before
 
 
-def test_odd_names_are_refused(settings: Settings) -> None:
+def test_a_role_name_is_no_sql(settings: Settings) -> None:
     done = lakehouse(settings, "grants", "--role", "x; drop role postgres")
     assert done.returncode == 2
     assert "drop role" not in done.stdout
 
 
-def make(settings: Settings, name: str, database: str) -> None:
-    """What the documentation says: print the SQL, pipe it into psql."""
-    run_script(settings, database, "grants", "--role", name)
-
-
-def run_script(settings: Settings, database: str, *command: str) -> None:
-    """Let psql run the SQL that a command prints."""
-    printed = lakehouse(settings, *command)
-    assert printed.returncode == 0, printed.stderr
-    subprocess.run(
-        [BIN / "psql", "-Xq", "--set", "ON_ERROR_STOP=1", "--dbname", database],
-        input=printed.stdout, text=True, check=True, env=os.environ,
-    )  # fmt: skip
-
-
-def test_it_can_follow_every_stream(settings: Settings, role: Role) -> None:
+def test_the_role_can_read_every_stream(settings: Settings, role: Role) -> None:
     feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue())
     heads = feed.heads()
     for stream, token in heads.handed_out.items():
@@ -300,9 +272,7 @@ def test_it_can_follow_every_stream(settings: Settings, role: Role) -> None:
     feed.close()
 
 
-def test_keys_of_caches_are_withheld_until_the_right_to_read_them_is_asked_for(
-    settings: Settings, role: Role, database: str
-) -> None:
+def test_cache_keys_need_a_right_of_their_own(settings: Settings, role: Role, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute("truncate cache_invalidation_stream_by_instance")
         owner.execute("select setval('cache_invalidation_stream_seq', 2)")
@@ -321,5 +291,5 @@ def test_keys_of_caches_are_withheld_until_the_right_to_read_them_is_asked_for(
     assert rows() == [withheld, ["get_user_by_id", [None], 5]]
     run_script(settings, database, "grants", "--role", role.name, "--cache-keys")
     assert rows() == [withheld, ["get_user_by_id", ["@a"], 5]]
-    make(settings, role.name, database)
+    create_role(settings, role.name, database)
     assert rows() == [withheld, ["get_user_by_id", [None], 5]]

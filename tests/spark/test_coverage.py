@@ -1,4 +1,4 @@
-"""What a tap heard, held against bronze: every missing row on either side is found, with the reason."""
+"""Replication coverage: missing rows in the commands of a tap or in bronze are found, with the reason."""
 
 from contextlib import closing
 from typing import Any
@@ -21,7 +21,7 @@ P1, P2, RECEIPTS = ("events", "persister1"), ("events", "persister2"), ("receipt
 
 
 class Tap:
-    """Lands what a test says that it heard; its positions are those of what it heard last."""
+    """Writes received commands to the lake; its positions are those of the last command."""
 
     def __init__(self, settings: Settings, **positions: int) -> None:
         self._settings = settings
@@ -31,7 +31,7 @@ class Tap:
             RECEIPTS: positions["receipts"],
         }
 
-    def hear(self, *items: Update | Gap | c.Position) -> None:
+    def receive(self, *items: Update | Gap | c.Position) -> None:
         batch = Batch(Keeping(KNOWN), "redis", Dialect.REDIS)
         for item in items:
             batch.add(item)
@@ -44,7 +44,7 @@ class Tap:
             landing.append(batch)
 
 
-def heard(token: int, event_id: str, room_id: str, state_key: str | None = None, *, is_read: bool = False) -> Update:
+def received(token: int, event_id: str, room_id: str, state_key: str | None = None, *, is_read: bool = False) -> Update:
     row = ["ev", [event_id, room_id, "m.room.message", state_key, None, None, None, False, False]]
     return Update(*P2, token, (row,), is_read)
 
@@ -56,17 +56,17 @@ def coverage(examined: Examined) -> dict[tuple[str, str], dict[str, Any]]:
         return {(row["stream"], row["instance"]): row for row in store.read_run_rows(catalog, TABLE, run)}
 
 
-def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
-    return {(one["side"], one["reason"], one["first_id"], one["last_id"]) for one in row["missing"]}
+def reasons(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
+    return {(part["side"], part["reason"], part["first_id"], part["last_id"]) for part in row["missing"]}
 
 
 @pytest.mark.heavy
-def test_every_missing_row_is_found_on_either_side_with_the_reason(examined_lake: tuple[Examined, Database]) -> None:
+def test_missing_rows_are_found_on_both_sides_with_reasons(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
     begin = source.store()
     (receipt,) = source.one("select stream_id from stream_positions where stream_name = 'receipts'")
     tap = Tap(examined.settings, events=begin, receipts=receipt)
-    tap.hear(c.Position(*P2, begin, begin))
+    tap.receive(c.Position(*P2, begin, begin))
     examined.examine()
     assert {(row["after"], row["upto"], row["ids"]) for row in coverage(examined).values()} == {
         (begin, begin, 0), (receipt, receipt, 0)
@@ -76,69 +76,81 @@ def test_every_missing_row_is_found_on_either_side_with_the_reason(examined_lake
         "select room_id, max(depth) from events where state_key is null and stream_ordering > 0"
         " group by room_id having count(*) > 8 order by count(*) desc limit 3"
     ).fetchall()
-    (purged_room, depth), (deleted_room, _), (room, _) = rooms
+    room = rooms[2][0]
     (like,) = source.one("select event_id from events where room_id = %s and state_key is null limit 1", room)
-    ids = {name: source.reserve() for name in (
-        "heard", "read", "unread", "unheard", "purged", "deleted", "lost", "lost_state", "reborn", "rolled_back",
-    )}  # fmt: skip
-    events = {name: source.write(like, ids[name]) for name in ("heard", "read", "unread", "unheard")}
-    replaced = source.reserve("receipts_sequence")
-    tap.hear(
-        heard(ids["heard"], events["heard"], room),
-        heard(ids["read"], events["read"], room, is_read=True),
-        Gap(*P2, ids["heard"], ids["unread"], 1, "because"),
-        heard(ids["purged"], "$purged", purged_room),
-        heard(ids["deleted"], "$deleted", deleted_room, ""),
-        heard(ids["lost"], "$lost", room),
-        heard(ids["lost_state"], "$lost_state", purged_room, "state"),
-        heard(ids["reborn"], events["heard"], room),
-        c.Position(*P2, ids["heard"], ids["heard"]),
-        Update(*RECEIPTS, replaced, (["!r", "m.read", "@a", "$a", None, {"ts": 5}],)),
-    )
-    source.purge(purged_room, depth), source.delete(deleted_room)
-    tap.hear(c.Position(*P1, begin, ids["rolled_back"]), c.Position(*P2, ids["reborn"], ids["rolled_back"]))
-    source.run("update stream_positions set stream_id = %s where stream_name = 'receipts'", [replaced])
+    ids = _write_and_receive(source, tap, rooms, like, begin)
     source.store()
     source.reserve()
     open_id = source.reserve()
-    tap.hear(heard(open_id, source.write(like, open_id), room))
-    found = examined.examine()
+    tap.receive(received(open_id, source.write(like, open_id), room))
+    gaps = examined.examine()
 
-    named = {name: (first, *rest) for stream, _, first, _, *rest in found for name, one in ids.items()
-             if stream == "events" and one == first}  # fmt: skip
+    named = {name: (first, *rest) for stream, _, first, _, *rest in gaps for name, id_ in ids.items()
+             if stream == "events" and id_ == first}  # fmt: skip
     assert named == {
         "purged": (ids["purged"], "purged", "rdata", "history_purged"),
         "deleted": (ids["deleted"], "purged", "rdata", "room_deleted"),
         "lost": (ids["lost"], "lost", "rdata", None),
-        "reborn": (ids["reborn"], "purged", "rdata", "second_life"),
+        "moved": (ids["moved"], "purged", "rdata", "second_life"),
         "rolled_back": (ids["rolled_back"], "rolled_back", None, None),
     }
-    rows = coverage(examined)
-    of = rows[P2]
-    assert why(of) == {
-        ("wire", "gap: because", ids["unread"], ids["unread"]),
-        ("wire", "never_announced", ids["unheard"], ids["unheard"]),
-        ("lake", "history_purged", ids["purged"], ids["purged"]),
-        ("lake", "room_deleted", ids["deleted"], ids["deleted"]),
-        ("lake", "lost", ids["lost"], ids["lost_state"]),
-        ("lake", "second_life", ids["reborn"], ids["reborn"]),
-    }
-    counts = ("tokens_received", "tokens_read", "rows", "gaps", "missed", "unexplained", "rowless", "token_regressions")
-    assert {name: of[name] for name in ("after", "ids", *counts)} == {
-        "after": begin, "ids": 4, "tokens_received": 6, "tokens_read": 1, "rows": 7, "gaps": 1, "missed": 2,
-        "unexplained": 1, "rowless": 5, "token_regressions": 1,
-    }  # fmt: skip
-    assert why(rows[RECEIPTS]) == {("lake", "replaced", replaced, replaced)}
-    assert rows[P1]["upto"] == of["upto"] == examined.bound()
+    _check_rows(coverage(examined), ids, begin, examined.bound())
 
-    # Nothing was heard since, so there is nothing to say; what was above the bound then is compared once it is closed.
+    # Without a new command there is no row; the command above the bound is compared once its ID is closed.
     source.store()
     examined.examine()
     assert coverage(examined) == {}
     after = source.reserve()
-    tap.hear(heard(after, source.write(like, after), room))
+    tap.receive(received(after, source.write(like, after), room))
     source.store()
     examined.examine()
-    of = coverage(examined)[P2]
-    assert (of["upto"], of["token_regressions"], why(of)) == (after, 0, set())
-    assert (of["ids"], of["tokens_received"]) == (2, 2)
+    row = coverage(examined)[P2]
+    assert (row["upto"], row["token_regressions"], reasons(row)) == (after, 0, set())
+    assert (row["ids"], row["tokens_received"]) == (2, 2)
+
+
+def _write_and_receive(
+    source: Database, tap: Tap, rooms: list[tuple[str, int]], like: str, begin: int
+) -> dict[str, int]:
+    """Write events and receive commands, so that each side lacks rows for every reason. Return the IDs."""
+    (purged_room, depth), (deleted_room, _), (room, _) = rooms
+    ids = {name: source.reserve() for name in (
+        "received", "read", "unread", "unannounced", "purged", "deleted", "lost", "lost_state", "moved", "rolled_back",
+    )}  # fmt: skip
+    events = {name: source.write(like, ids[name]) for name in ("received", "read", "unread", "unannounced")}
+    ids["receipt"] = source.reserve("receipts_sequence")
+    tap.receive(
+        received(ids["received"], events["received"], room),
+        received(ids["read"], events["read"], room, is_read=True),
+        Gap(*P2, ids["received"], ids["unread"], 1, "because"),
+        received(ids["purged"], "$purged", purged_room),
+        received(ids["deleted"], "$deleted", deleted_room, ""),
+        received(ids["lost"], "$lost", room),
+        received(ids["lost_state"], "$lost_state", purged_room, "state"),
+        received(ids["moved"], events["received"], room),
+        c.Position(*P2, ids["received"], ids["received"]),
+        Update(*RECEIPTS, ids["receipt"], (["!r", "m.read", "@a", "$a", None, {"ts": 5}],)),
+    )
+    source.purge(purged_room, depth), source.delete(deleted_room)
+    tap.receive(c.Position(*P1, begin, ids["rolled_back"]), c.Position(*P2, ids["moved"], ids["rolled_back"]))
+    source.run("update stream_positions set stream_id = %s where stream_name = 'receipts'", [ids["receipt"]])
+    return ids
+
+
+def _check_rows(rows: dict[tuple[str, str], dict[str, Any]], ids: dict[str, int], begin: int, bound: int) -> None:
+    row = rows[P2]
+    assert reasons(row) == {
+        ("wire", "gap: because", ids["unread"], ids["unread"]),
+        ("wire", "never_announced", ids["unannounced"], ids["unannounced"]),
+        ("lake", "history_purged", ids["purged"], ids["purged"]),
+        ("lake", "room_deleted", ids["deleted"], ids["deleted"]),
+        ("lake", "lost", ids["lost"], ids["lost_state"]),
+        ("lake", "second_life", ids["moved"], ids["moved"]),
+    }
+    counts = ("tokens_received", "tokens_read", "rows", "gaps", "missed", "unexplained", "rowless", "token_regressions")
+    assert {name: row[name] for name in ("after", "ids", *counts)} == {
+        "after": begin, "ids": 4, "tokens_received": 6, "tokens_read": 1, "rows": 7, "gaps": 1, "missed": 2,
+        "unexplained": 1, "rowless": 5, "token_regressions": 1,
+    }  # fmt: skip
+    assert reasons(rows[RECEIPTS]) == {("lake", "replaced", ids["receipt"], ids["receipt"])}
+    assert rows[P1]["upto"] == row["upto"] == bound

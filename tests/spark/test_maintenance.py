@@ -1,4 +1,4 @@
-"""Maintenance on a few real tables: files are looked after, and what Synapse lost leaves them."""
+"""Maintenance of a few real tables: compaction, deleted files, and erased content."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def source(lake: SmallLake) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         yield connection
 
 
-def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after(
+def test_other_tables_are_maintained_if_one_is_damaged(
     lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     for name in ("events", "room_memberships"):
@@ -66,7 +66,11 @@ def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after
             lake.maintain()
         marked = {
             name: len(
-                [one for task in catalog.load_table(f"bronze.{name}").scan().plan_files() for one in task.delete_files]
+                [
+                    file
+                    for task in catalog.load_table(f"bronze.{name}").scan().plan_files()
+                    for file in task.delete_files
+                ]
             )
             for name in ("events", "room_memberships")
         }
@@ -78,44 +82,32 @@ def test_a_table_that_cannot_be_compacted_keeps_no_other_from_being_looked_after
     assert lake.equal_to_source()
 
 
-def test_files_beside_those_of_another_lake_are_not_swept(lake: SmallLake) -> None:
+def test_files_in_a_shared_warehouse_are_not_deleted(lake: SmallLake) -> None:
     catalog = lake.app().catalog
     mine, other = (catalog.load_table(f"bronze.{name}") for name in ("events", "room_memberships"))
     folder, foreign = (Path(one.metadata_location.removeprefix("file:")) for one in (mine, other))
     stray = folder.parents[1] / "data" / "of_the_other_lake.parquet"
     stray.write_bytes(b"data")
     os.utime(stray, (0, 0))
-    there = folder.with_name(f"other-{foreign.name}")
-    shutil.copy(foreign, there)
-    with pytest.raises(SharedWarehouseError, match=f"{there.name} is of another table"):
+    copy = folder.with_name(f"other-{foreign.name}")
+    shutil.copy(foreign, copy)
+    with pytest.raises(SharedWarehouseError, match=f"{copy.name} is of another table"):
         lake.maintain()
     assert stray.exists()
-    there.unlink()
+    copy.unlink()
     lake.maintain()
     assert not stray.exists()
 
 
 @pytest.mark.heavy
-def test_what_synapse_lost_leaves_the_files_and_nothing_else_changes(
-    lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
-) -> None:
+def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]) -> None:
     code, before = lake.prove(ERIN)
     assert code == 3
     messages = before["bronze.event_json", "message content"]["rows"]
     assert messages > 50
-    old_file = next(
-        (Path(lake.settings.warehouse.removeprefix("file://")) / "bronze/event_json/data").glob("*.parquet")
-    )
+    old_file = next(_json_folder(lake).glob("*.parquet"))
     _prune(source, "limit 5")
-    purged = [
-        row[0]
-        for row in source.execute(
-            "select event_id from events where sender = %s and type = 'm.room.message' and not exists"
-            " (select from event_relations r where r.event_id = events.event_id) limit 7", [ALICE]
-        )
-    ]  # fmt: skip
-    for name in ("events", "event_json"):
-        source.execute(f"delete from {name} where event_id = any(%s)", [purged])
+    _purge_messages(source, 7)
     lake.advance()
 
     code, after = lake.prove(ERIN)
@@ -157,14 +149,14 @@ def test_what_synapse_lost_leaves_the_files_and_nothing_else_changes(
     assert lake.equal_to_source()
 
 
-def test_who_is_not_erased_gets_no_proof(lake: SmallLake) -> None:
+def test_a_user_who_is_not_erased_gets_no_proof(lake: SmallLake) -> None:
     done = lake.ask("prove-erased", ELIZA)
     assert done.exit_code == 1
     assert "is not erased" in done.stderr
     assert "reactivated" in done.stderr
 
 
-def test_a_message_without_its_row_of_events_is_known_by_the_sender_in_its_json(
+def test_an_orphaned_message_is_found_by_its_sender(
     lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     source.execute("insert into erased_users values (%s)", [LOST])
@@ -179,7 +171,7 @@ def test_a_message_without_its_row_of_events_is_known_by_the_sender_in_its_json(
     assert found["bronze.event_json", "message content"]["rows"] == 1
 
 
-def test_what_the_source_left_of_a_purged_event_is_no_fault_of_the_lake(
+def test_remains_in_the_source_are_reported_as_such(
     lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     source.execute("insert into erased_users values (%s) on conflict do nothing", [LOST])
@@ -199,8 +191,8 @@ def test_what_the_source_left_of_a_purged_event_is_no_fault_of_the_lake(
     assert not any(what.startswith("content") for _, what in lake.prove(LOST)[1])
 
 
-def test_a_half_written_file_is_no_traceback_and_no_proof(lake: SmallLake) -> None:
-    folder = Path(lake.settings.warehouse.removeprefix("file://")) / "bronze/event_json/data"
+def test_an_unreadable_file_prevents_a_proof(lake: SmallLake) -> None:
+    folder = _json_folder(lake)
     whole = next(folder.glob("*.parquet")).read_bytes()
     half = folder / "half.parquet"
     half.write_bytes(whole[: len(whole) // 2])
@@ -208,40 +200,40 @@ def test_a_half_written_file_is_no_traceback_and_no_proof(lake: SmallLake) -> No
         code, found = lake.prove(LOST)
         assert code == 1
         assert "half.parquet" in found["bronze.event_json", "file that cannot be read"]["why"]
-        assert found["bronze.event_json", "message content"]["rows"] == 1, "the others were searched"
+        assert found["bronze.event_json", "message content"]["rows"] == 1, "the other files were searched"
         assert "Not proven: 1 file in the warehouse cannot be read" in lake.ask("prove-erased", LOST).stdout
     finally:
         half.unlink()
     assert lake.prove(LOST)[0] == 3
 
 
-def test_the_log_of_leases_is_trimmed_and_the_lease_goes_on(lake: SmallLake) -> None:
+def test_trimming_the_lease_log_keeps_the_lease(lake: SmallLake) -> None:
     catalog = lake.app().catalog
-    lease = Lease(catalog, "somebody", "", 300)
+    lease = Lease(catalog, "a run", "", 300)
     lease.acquire()
     lease.renew()
     trim_lease_log(catalog, datetime.now(UTC) - timedelta(days=1))
     assert catalog.load_table("audit.leases").scan().to_arrow().num_rows >= 2
     trim_lease_log(catalog, datetime.now(UTC))
     assert catalog.load_table("audit.leases").scan().to_arrow().num_rows == 0
-    held = get_current_holder(catalog)
-    assert held is not None
-    assert held.holder == "somebody"
+    current = get_current_holder(catalog)
+    assert current is not None
+    assert current.holder == "a run"
     lease.renew()
     lease.release()
     assert get_current_holder(catalog) is None
 
 
-def test_old_commands_go_and_a_tap_s_last_positions_stay(lake: SmallLake) -> None:
+def test_old_commands_are_deleted_except_the_last_positions(lake: SmallLake) -> None:
     catalog, now = lake.app().catalog, datetime.now(UTC)
     tables.ensure_commands_table(catalog)
-    heard = catalog.load_table(COMMANDS_TABLE)
-    for dialect, said, days in [
+    commands = catalog.load_table(COMMANDS_TABLE)
+    for dialect, command, days in [
         ("redis", "RDATA", 40), ("redis", "TAP", 39), ("redis", "TAP", 1), ("redis", "RDATA", 1),
         ("tokens", "RDATA", 50), ("tokens", "TAP", 49), ("tokens", "TAP", 48),
     ]:  # fmt: skip
-        row = {"received_at": now - timedelta(days=days), "source": "x", "dialect": dialect, "command": said}
-        heard.append(pa.Table.from_pylist([row], schema=tables.COMMANDS_SCHEMA))
+        row = {"received_at": now - timedelta(days=days), "source": "x", "dialect": dialect, "command": command}
+        commands.append(pa.Table.from_pylist([row], schema=tables.COMMANDS_SCHEMA))
     delete_old_commands(lake.app().spark, now - timedelta(days=30))
     left = catalog.load_table(COMMANDS_TABLE).scan().to_arrow().to_pylist()
     assert sorted((row["dialect"], row["command"], (now - row["received_at"]).days) for row in left) == [
@@ -251,7 +243,7 @@ def test_old_commands_go_and_a_tap_s_last_positions_stay(lake: SmallLake) -> Non
     tables.ensure_commands_table(catalog)
 
 
-def test_a_branch_is_given_up_where_nothing_was_ever_published(lake: SmallLake) -> None:
+def test_a_branch_of_an_unpublished_table_is_dropped(lake: SmallLake) -> None:
     catalog = lake.app().catalog
     catalog.create_table("gold.never_published", pa.schema([("a", pa.int64())]), properties=tables.BRANCHED)
     app = lake.app()
@@ -264,7 +256,7 @@ def test_a_branch_is_given_up_where_nothing_was_ever_published(lake: SmallLake) 
     catalog.drop_table("gold.never_published")
 
 
-def test_the_latest_release_stays_however_old(lake: SmallLake) -> None:
+def test_the_latest_release_is_retained(lake: SmallLake) -> None:
     published = store.read_releases(lake.app().catalog)
     assert select_retained_releases(published, datetime.now(UTC)) == published[-1:]
     assert select_retained_releases(published, datetime.now(UTC) - timedelta(days=1)) == published
@@ -272,7 +264,7 @@ def test_the_latest_release_stays_however_old(lake: SmallLake) -> None:
 
 
 def _prune(source: psycopg.Connection[tuple[Any, ...]], limit: str) -> None:
-    """Leave of messages what a redaction leaves."""
+    """Empty the content of messages, as a redaction does."""
     source.execute(
         f"""
         update event_json set json = (json::jsonb || '{{"content": {{}}}}')::text where event_id in (
@@ -280,3 +272,21 @@ def _prune(source: psycopg.Connection[tuple[Any, ...]], limit: str) -> None:
             where sender = '{ERIN}' and state_key is null and type <> 'm.room.redaction' order by event_id {limit})
         """.encode()
     )
+
+
+def _purge_messages(source: psycopg.Connection[tuple[Any, ...]], number: int) -> None:
+    """Delete messages of ALICE to which no event relates, as a purge does."""
+    purged = [
+        row[0]
+        for row in source.execute(
+            "select event_id from events where sender = %s and type = 'm.room.message' and not exists"
+            " (select from event_relations r where r.event_id = events.event_id) limit %s", [ALICE, number]
+        )
+    ]  # fmt: skip
+    for name in ("events", "event_json"):
+        source.execute(f"delete from {name} where event_id = any(%s)".encode(), [purged])
+
+
+def _json_folder(lake: SmallLake) -> Path:
+    """Folder of the data files of bronze.event_json."""
+    return Path(lake.settings.warehouse.removeprefix("file://")) / "bronze/event_json/data"

@@ -1,6 +1,7 @@
 """Sessions in which models are built and single dbt commands tried, one after the other."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -80,3 +81,23 @@ def dbt_session(environment: Mapping[str, str], folder: Path) -> Iterator[DbtSes
         yield DbtSession(process, folder / "target", log)
         assert process.stdin
         process.stdin.close()
+
+
+class OneModelProject:
+    """A copy of the dbt project with one model instead of the project's models."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ignored = shutil.ignore_patterns("silver", "gold", "bronze", "_exposures.yml")
+        shutil.copytree(PROJECT_FOLDER / "dbt", folder, ignore=ignored)
+        (folder / "models" / "silver").mkdir()
+
+    def model(self, sql: str, materialized: str = "replace_on_branch", **columns: str) -> None:
+        """Define the model ``thing`` as ``sql``, with a contract of ``columns``."""
+        lines = [
+            f"      - {{name: {name}, data_type: {type}, description: It's {name}}}" for name, type in columns.items()
+        ]
+        config = f"    config: {{materialized: {materialized}}}"
+        head = ["models:", "  - name: thing", "    description: A thing", config, "    columns:"]
+        (self.folder / "models" / "silver" / "_thing.yml").write_text("\n".join([*head, *lines]))
+        (self.folder / "models" / "silver" / "thing.sql").write_text(sql)

@@ -1,12 +1,14 @@
 """A lake that is brought up to its source again and again, in this process, with the apps' own functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse import catalogue
@@ -18,10 +20,17 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.publish import publish_branch
 from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.snapshot_session import snapshot_session
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
+from tests.conftest import lake_maker
 from tests.support.dataframe_compare import differences
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
+_DECLARED = catalogue.load_catalogue()
+"""The whole catalogue, also while a test has replaced it."""
+
+Source = psycopg.Connection[tuple[object, ...]]
+"""A connection to Synapse's database that may change it."""
 
 
 @dataclass
@@ -104,3 +113,19 @@ def _end_session() -> None:
     # The active one is the thread's own, and a copy starts Spark in another.
     if session := SparkSession._instantiatedSession:
         session.stop()
+
+
+@contextmanager
+def lake_of_tables(
+    names: Iterable[str], server: EmbeddedServer, settings: Settings, source: str, folder: Path
+) -> Iterator[AdvancingLake]:
+    """A copy of a few tables of a source.
+
+    :param names: the tables.
+    """
+    few = _DECLARED.model_copy(update={"tables": tuple(map(_DECLARED.table, names)), "streams": ()})
+    with pytest.MonkeyPatch.context() as patched, lake_maker(server, settings, folder) as make:
+        patched.setattr(catalogue, "load_catalogue", lambda: few)
+        with advancing(make(synapse_dsn=source)) as lake:
+            lake.advance()
+            yield lake

@@ -16,7 +16,9 @@ LAST: Final = "published"
 
 _LONGEST: Final = ("test_kills.py", "test_federated_answers.py")
 
-_START_SERVERS: Final = ("integration", "spark", "dbt", "visibility", "replication", "compression", "contract")
+_START_SERVERS: Final = frozenset(
+    {"integration", "spark", "dbt", "visibility", "replication", "compression", "contract"}
+)
 
 
 class Sharing(LoadScopeScheduling):
@@ -40,4 +42,4 @@ def length(file: Path) -> int:
         return -1
     if used := lake(file):
         return list(LAKES).index(used)
-    return len(LAKES) + (file.parent.name not in _START_SERVERS)
+    return len(LAKES) + _START_SERVERS.isdisjoint(file.parts)

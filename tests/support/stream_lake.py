@@ -29,6 +29,12 @@ WRITERS = "events:persister1,persister2 backfill:persister2 receipts:worker1 acc
 Found = set[tuple[str, str | None, int, int, str, str | None, str | None]]
 
 
+def id_ranges(ids: list[int]) -> set[tuple[int, int]]:
+    """First and last ID of each run of consecutive IDs."""
+    firsts = [id_ for id_ in ids if id_ - 1 not in ids]
+    return {(first, next(last for last in range(first, max(ids) + 2) if last + 1 not in ids)) for first in firsts}
+
+
 class Examined(AdvancingLake):
     """A lake whose streams are measured in each run."""
 
@@ -125,14 +131,14 @@ class Database:
             [room],
         )
         self.run("drop table to_purge")
-        return sorted(one for (one,) in gone)
+        return sorted(id_ for (id_,) in gone)
 
     def delete(self, room: str) -> list[int]:
         """Delete a room as Synapse does: ids of its events."""
         gone = self.run("delete from events where room_id = %s returning stream_ordering", [room]).fetchall()
         for table in ("event_json", "room_memberships", "room_depth", "rooms"):
             self.run(f"delete from {table} where room_id = %s", [room])
-        return sorted(one for (one,) in gone)
+        return sorted(id_ for (id_,) in gone)
 
     def join_again(self, room: str) -> None:
         """Delete a room, leaving no task that says so, and join it anew: its state comes back under other ids."""

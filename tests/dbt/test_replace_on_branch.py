@@ -1,48 +1,25 @@
-"""The materialization `replace_on_branch`, on a lake of its own with a project of one model."""
+"""The materialization `replace_on_branch`, and builds of changed rows only, on a lake of their own."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from synapse_lakehouse import catalogue
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import environment, lake_maker
-from tests.support.dbt import DbtSession, dbt_session
+from tests.support.bronze_rows import GROUP_TABLES, append, append_groups, create_tables
+from tests.support.dbt import DbtSession, OneModelProject, dbt_session
 
 FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
 ROW_GROUP = "write.parquet.row-group-size-bytes"
 
 
-class Project:
-    """A copy of the project with one model of its own instead of all others."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        ignored = shutil.ignore_patterns("silver", "gold", "bronze", "_exposures.yml")
-        shutil.copytree(PROJECT_FOLDER / "dbt", folder, ignore=ignored)
-        (folder / "models" / "silver").mkdir()
-
-    def model(self, sql: str, materialized: str = "replace_on_branch", **columns: str) -> None:
-        """Let the model ``thing`` be ``sql``, under a contract of ``columns``."""
-        lines = [
-            f"      - {{name: {name}, data_type: {type}, description: It's {name}}}" for name, type in columns.items()
-        ]
-        config = f"    config: {{materialized: {materialized}}}"
-        head = ["models:", "  - name: thing", "    description: A thing", config, "    columns:"]
-        (self.folder / "models" / "silver" / "_thing.yml").write_text("\n".join([*head, *lines]))
-        (self.folder / "models" / "silver" / "thing.sql").write_text(sql)
-
-
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project")
+def project(tmp_path: Path) -> OneModelProject:
+    return OneModelProject(tmp_path / "project")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +42,7 @@ def session(shared_session: DbtSession) -> Iterator[DbtSession]:
         shared_session.sql(f"drop table silver.{table['tableName']}")
 
 
-def build(session: DbtSession, project: Project, branch: str) -> tuple[str, str]:
+def build(session: DbtSession, project: OneModelProject, branch: str) -> tuple[str, str]:
     """Status and message of the model."""
     done = session.dbt("run", branch=branch, project=project.folder)
     assert done["results"], done
@@ -73,7 +50,13 @@ def build(session: DbtSession, project: Project, branch: str) -> tuple[str, str]
     return status, message
 
 
-def test_properties_of_a_table_are_those_of_its_model(session: DbtSession, project: Project) -> None:
+def fast_forward(session: DbtSession, name: str = "thing") -> None:
+    """Publish what the first run built, and drop its branch."""
+    session.sql(f"call lake.system.fast_forward('silver.{name}', 'main', '{FIRST}')")
+    session.sql(f"alter table silver.{name} drop branch `{FIRST}`")
+
+
+def test_properties_of_a_table_are_those_of_its_model(session: DbtSession, project: OneModelProject) -> None:
     project.model("{{ config(clustered_by='a') }} select 1 as a", a="int")
     found = []
     for _ in range(2):
@@ -83,17 +66,16 @@ def test_properties_of_a_table_are_those_of_its_model(session: DbtSession, proje
     assert [row["value"] for row in found] == ["4194304", "4194304"]
 
 
-def test_a_table_is_rebuilt_on_a_branch_and_only_ever_grows(session: DbtSession, project: Project) -> None:
-    # a first run: there is no main yet
+def test_a_table_is_rebuilt_on_a_branch(session: DbtSession, project: OneModelProject) -> None:
+    # In the first run, main does not exist yet.
     project.model("select 1 as a, 'x' as b union all select 2, 'y'", a="int", b="string")
     assert build(session, project, FIRST)[0] == "success"
     assert session.sql("select * from silver.thing") == []
     assert session.sql("select * from silver.thing order by a", FIRST) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
     assert session.sql("select name from silver.thing.refs") == [{"name": FIRST}]
-    session.sql(f"call lake.system.fast_forward('silver.thing', 'main', '{FIRST}')")
-    session.sql(f"alter table silver.thing drop branch `{FIRST}`")
+    fast_forward(session)
 
-    # a second one, with a further column in between and one row less, in one commit
+    # The second run adds a column and removes a row, in one commit.
     project.model("select 'z' as b, 7L as c, 3 as a", b="string", c="bigint", a="int")
     assert build(session, project, SECOND)[0] == "success"
     assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
@@ -102,43 +84,51 @@ def test_a_table_is_rebuilt_on_a_branch_and_only_ever_grows(session: DbtSession,
     described = {row["col_name"]: row["comment"] for row in session.sql("describe silver.thing")}
     assert described == {"a": "It's a", "b": "It's b", "c": "It's c"}
 
-    # twice on one branch is as good as once: what it is made of did not change, so nothing is written
+    # A second build with unchanged inputs writes nothing.
     assert build(session, project, SECOND)[0] == "success"
     assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
     assert session.sql("select count(*) as snapshots from silver.thing.snapshots") == [{"snapshots": 2}]
 
-    # what readers rely on does not go away
-    project.model("select 3 as a, 'z' as b", a="int", b="string")
-    status, message = build(session, project, SECOND)
-    assert status == "error"
-    assert "c is in the table and no longer in the model" in message
-    project.model("select 3L as a, 'z' as b, 7L as c", a="bigint", b="string", c="bigint")
-    status, message = build(session, project, SECOND)
-    assert status == "error"
-    assert "a is int in the table and bigint in the model" in message
-    assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
 
-    # a model that does not keep its own contract writes nothing
-    project.model("select 3 as a, 8 as b, 7L as c", a="int", b="string", c="bigint")
-    status, message = build(session, project, SECOND)
-    assert status == "error"
-    assert "contract" in message
+def test_columns_may_not_be_dropped_or_changed(session: DbtSession, project: OneModelProject) -> None:
+    project.model("select 3 as a, 'z' as b, 7L as c", a="int", b="string", c="bigint")
+    assert build(session, project, FIRST)[0] == "success"
+    fast_forward(session)
+    for sql, columns, problem in (
+        ("select 3 as a, 'z' as b", {"a": "int", "b": "string"}, "c is in the table and no longer in the model"),
+        (
+            "select 3L as a, 'z' as b, 7L as c", {"a": "bigint", "b": "string", "c": "bigint"},
+            "a is int in the table and bigint in the model",
+        ),
+        ("select 3 as a, 8 as b, 7L as c", {"a": "int", "b": "string", "c": "bigint"}, "contract"),
+    ):  # fmt: skip
+        project.model(sql, **columns)
+        status, message = build(session, project, SECOND)
+        assert status == "error"
+        assert problem in message
+        assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
 
-    # dbt's own way around the audit is closed, and a view is only tried
-    project.model("select 3 as a, 'z' as b, 7L as c", "table", a="int", b="string", c="bigint")
+
+def test_a_table_is_refused_and_a_view_is_only_tried(session: DbtSession, project: OneModelProject) -> None:
+    """dbt's own materializations would change main before the audit."""
+    columns = {"a": "int", "b": "string", "c": "bigint"}
+    project.model("select 1 as a, 'x' as b, 7L as c", **columns)
+    assert build(session, project, FIRST)[0] == "success"
+    fast_forward(session)
+    project.model("select 3 as a, 'z' as b, 7L as c", "table", **columns)
     status, message = build(session, project, SECOND)
     assert status == "error"
     assert "before the audit" in message
-    project.model("select 3 as a, 'z' as b, 7L as c", "view", a="int", b="string", c="bigint")
+    project.model("select 3 as a, 'z' as b, 7L as c", "view", **columns)
     assert build(session, project, SECOND)[0] == "success"
-    project.model("select 3 as a, 'z' as b, 'not a number' as c", "view", a="int", b="string", c="bigint")
+    project.model("select 3 as a, 'z' as b, 'not a number' as c", "view", **columns)
     status, message = build(session, project, SECOND)
     assert status == "error"
     assert "contract" in message
-    assert session.sql("select a from silver.thing order by a") == [{"a": 1}, {"a": 2}]
+    assert session.sql("select a from silver.thing") == [{"a": 1}]
 
 
-def test_a_table_is_only_rewritten_when_what_it_is_made_of_changed(session: DbtSession, project: Project) -> None:
+def test_a_table_is_only_rewritten_when_its_inputs_changed(session: DbtSession, project: OneModelProject) -> None:
     project.model("select 1 as a", a="int")
     models = project.folder / "models" / "silver"
     (models / "more.sql").write_text("select a + 1 as b from {{ ref('thing') }}")
@@ -154,7 +144,7 @@ def test_a_table_is_only_rewritten_when_what_it_is_made_of_changed(session: DbtS
 
     assert build(session, project, FIRST)[0] == "success"
     for name in ("thing", "more"):
-        session.sql(f"call lake.system.fast_forward('silver.{name}', 'main', '{FIRST}')")
+        fast_forward(session, name)
     assert snapshots() == {"thing": 1, "more": 1}
 
     assert build(session, project, SECOND)[0] == "success"
@@ -167,7 +157,7 @@ def test_a_table_is_only_rewritten_when_what_it_is_made_of_changed(session: DbtS
     assert session.sql("select b from silver.more", SECOND) == [{"b": 3}]
     assert session.sql("select b from silver.more") == [{"b": 2}]
 
-    # where only its rows matter, how they come about does not
+    # With compared_by='rows', a change of the SQL alone rewrites nothing.
     by_rows = "{{ config(compared_by='rows') }} "
     project.model(by_rows + "select 2 as a", a="int")
     assert build(session, project, SECOND)[0] == "success"
@@ -181,9 +171,7 @@ def test_a_table_is_only_rewritten_when_what_it_is_made_of_changed(session: DbtS
     assert session.sql("select b from silver.more", SECOND) == [{"b": 4}]
 
 
-def test_tables_that_are_rebuilt_beside_each_other_each_keep_what_they_are_made_of(
-    session: DbtSession, project: Project
-) -> None:
+def test_concurrent_builds_record_their_own_inputs(session: DbtSession, project: OneModelProject) -> None:
     project.model("select 0 as a", a="int")
     models = project.folder / "models" / "silver"
     others = [f"other_{number}" for number in range(7)]
@@ -200,89 +188,78 @@ def test_tables_that_are_rebuilt_beside_each_other_each_keep_what_they_are_made_
     assert {name: len(snapshots) for name, snapshots in written.items()} == dict.fromkeys(written, 1)
 
 
-def test_state_of_trees_that_did_not_change_is_carried_over(session: DbtSession, lake: Settings) -> None:
-    catalog, whole = open_catalog(lake), catalogue.load_catalogue()
-    names = ("state_groups", "state_group_edges", "state_groups_state")
-    tables.ensure_tables(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
+def intervals(session: DbtSession, branch: str) -> list[dict[str, object]]:
+    columns = "room_id, type, state_key, first_position, last_position, event_id"
+    return session.sql(f"select {columns} from silver.state_intervals order by {columns}", branch)
 
-    def add(groups: dict[int, str], edges: dict[int, int], rows: dict[int, dict[str, str]]) -> None:
-        stored = [
-            {"state_group": group, "type": kind, "state_key": "", "event_id": event}
-            for group, state in rows.items()
-            for kind, event in state.items()
-        ]
-        contents = (
-            [{"id": group, "room_id": room} for group, room in groups.items()],
-            [{"state_group": group, "prev_state_group": prev} for group, prev in edges.items()],
-            stored,
-        )
-        for name, content in zip(names, contents, strict=True):
-            schema = tables.get_arrow_schema(whole.table(name))
-            catalog.load_table(f"bronze.{name}").append(pa.Table.from_pylist(content, schema=schema))
 
-    def intervals(branch: str) -> list[dict[str, object]]:
-        columns = "room_id, type, state_key, first_position, last_position, event_id"
-        return session.sql(f"select {columns} from silver.state_intervals order by {columns}", branch)
-
-    carrying, anew = FIRST, SECOND
-    wholes = {group: {"create": "$create", "name": f"$name{group}"} for group in (1, 3, 4, 5)}
-    add(
-        {1: "!a", 2: "!a", 3: "!a", 4: "!b", 5: "!c", 8: "!d"}, {2: 1}, wholes | {2: {"topic": "$2"}, 8: {"name": "$8"}}
-    )
-    session.resolve(carrying, 0)
-    assert len(intervals(carrying)) == 9
-
-    # A row that nobody would find when reading the groups of !b shows that they are not read.
-    (said,) = session.sql(
+def add_reused_row(session: DbtSession, branch: str) -> None:
+    """Add an interval of room !b that no resolve returns, so it is only there if the room's intervals are reused."""
+    (snapshot,) = session.sql(
         "select summary from silver.state_intervals.refs join silver.state_intervals.snapshots using (snapshot_id)"
     )
-    kept = ", ".join(
-        f"`snapshot-property.{key}` = '{said['summary'][key]}'" for key in ("built-from", "state-rows", "state-rules")
+    properties = ", ".join(
+        f"`snapshot-property.{key}` = '{snapshot['summary'][key]}'"
+        for key in ("built-from", "state-rows", "state-rules")
     )
     session.sql(
-        f"insert into silver.state_intervals with ({kept}) replace where true"
-        " select * from silver.state_intervals union all select '!b', 'unheard of', '', 0, 0, '$carried'",
-        carrying,
+        f"insert into silver.state_intervals with ({properties}) replace where true"
+        " select * from silver.state_intervals union all select '!b', 'unknown', '', 0, 0, '$reused'",
+        branch,
     )
-    # In !a a tree grows, so that the one after it moves; !c loses its group, and !d a row.
-    add({7: "!a"}, {7: 1}, {7: {"topic": "$7"}})
-    for name in names:
+
+
+def test_state_of_unchanged_rooms_is_reused(session: DbtSession, lake: Settings) -> None:
+    catalog = open_catalog(lake)
+    create_tables(catalog, GROUP_TABLES)
+    states = {group: {"create": "$create", "name": f"$name{group}"} for group in (1, 3, 4, 5)}
+    append_groups(
+        catalog, {1: "!a", 2: "!a", 3: "!a", 4: "!b", 5: "!c", 8: "!d"}, {2: 1},
+        states | {2: {"topic": "$2"}, 8: {"name": "$8"}},
+    )  # fmt: skip
+    session.resolve(FIRST, 0)
+    assert len(intervals(session, FIRST)) == 9
+    add_reused_row(session, FIRST)
+
+    # In !a, a tree grows, so that the next tree moves; !c loses its group, and !d a row.
+    append_groups(catalog, {7: "!a"}, {7: 1}, {7: {"topic": "$7"}})
+    for name in GROUP_TABLES:
         session.sql(f"refresh table bronze.{name}")
     session.sql("delete from bronze.state_groups where id = 5")
     session.sql("alter table bronze.state_groups_state set tblproperties ('write.delete.mode' = 'merge-on-read')")
     session.sql("delete from bronze.state_groups_state where state_group = 8")
-    session.resolve(carrying, 0)
-    session.resolve(anew, 1_000_000)
-    found = intervals(carrying)
-    assert {row["room_id"] for row in found} == {"!a", "!b"}
-    assert [row for row in found if row["event_id"] != "$carried"] == intervals(anew)
-    assert len(found) == len(intervals(anew)) + 1
+    session.resolve(FIRST, 0)
+    session.resolve(SECOND, 1_000_000)
+    reused = intervals(session, FIRST)
+    assert {row["room_id"] for row in reused} == {"!a", "!b"}
+    assert [row for row in reused if row["event_id"] != "$reused"] == intervals(session, SECOND)
+    assert len(reused) == len(intervals(session, SECOND)) + 1
+
+
+def redaction_row(number: int, room: str) -> dict[str, object]:
+    """A row of bronze.events."""
+    return {"event_id": f"${number}", "room_id": room, "type": "m.room.redaction"}
+
+
+def redaction_json(number: int, target: str) -> dict[str, object]:
+    """A row of bronze.event_json."""
+    event: dict[str, object] = {
+        "type": "m.room.redaction", "sender": "@a:x", "room_id": "!a", "event_id": f"${number}", "depth": 1,
+        "origin_server_ts": 1, "hashes": {}, "auth_events": [], "prev_events": [],
+    }  # fmt: skip
+    text = json.dumps(event | {"redacts": f"${target}", "content": {}})
+    return {"event_id": f"${number}", "json": text, "internal_metadata": "{}", "format_version": 1}
 
 
 @pytest.mark.heavy
-def test_only_events_that_changed_are_made_anew(session: DbtSession, lake: Settings) -> None:
-    catalog, whole = open_catalog(lake), catalogue.load_catalogue()
+def test_only_changed_events_are_rebuilt(session: DbtSession, lake: Settings) -> None:
+    catalog = open_catalog(lake)
     names = ("event_json", "events", "rooms")
-    tables.ensure_tables(catalog, whole.model_copy(update={"tables": tuple(map(whole.table, names))}))
+    create_tables(catalog, names)
 
     def add(name: str, *rows: dict[str, object]) -> None:
-        schema = tables.get_arrow_schema(whole.table(name))
-        catalog.load_table(f"bronze.{name}").append(pa.Table.from_pylist(rows, schema=schema))
+        append(catalog, name, rows)
         session.sql(f"refresh table bronze.{name}")
-
-    def event(number: int, room: str) -> dict[str, object]:
-        return {"event_id": f"${number}", "room_id": room, "type": "m.room.redaction"}
-
-    def json_of(number: int, told: str) -> dict[str, object]:
-        event: dict[str, object] = {
-            "type": "m.room.redaction",
-            "sender": "@a:x",
-            "room_id": "!a",
-            "event_id": f"${number}",
-        }
-        event |= {"depth": 1, "origin_server_ts": 1, "hashes": {}, "auth_events": [], "prev_events": []}
-        text = json.dumps(event | {"redacts": f"${told}", "content": {}})
-        return {"event_id": f"${number}", "json": text, "internal_metadata": "{}", "format_version": 1}
 
     def built(branch: str, worth_it: int) -> list[dict[str, object]]:
         variables = json.dumps(session.increment(branch, worth_it))
@@ -291,17 +268,17 @@ def test_only_events_that_changed_are_made_anew(session: DbtSession, lake: Setti
         return session.sql("select * from silver.event_fields order by event_id, json_sha256", branch)
 
     add("rooms", {"room_id": "!a", "room_version": "1"}, {"room_id": "!b", "room_version": "1"})
-    add("events", *(event(number, "!b" if number > 7 else "!a") for number in range(10)))
-    add("event_json", *(json_of(number, "was") for number in range(10)))
+    add("events", *(redaction_row(number, "!b" if number > 7 else "!a") for number in range(10)))
+    add("event_json", *(redaction_json(number, "was") for number in range(10)))
     assert len(built(FIRST, 0)) == session.written("silver.event_fields", FIRST) == 10
 
-    # One is purged, one pruned, one loses its row in events, two are new, and a room has another version.
+    # $1 is purged, $2 redacted, $3 loses its row in events, $10 and $11 are new, and room !b gets another version.
     for name in names:
         session.sql(f"alter table bronze.{name} set tblproperties ('write.delete.mode' = 'merge-on-read')")
     session.sql("delete from bronze.event_json where event_id in ('$1', '$2')")
-    add("event_json", json_of(2, "is"), json_of(10, "new"), json_of(11, "new"))
+    add("event_json", redaction_json(2, "is"), redaction_json(10, "new"), redaction_json(11, "new"))
     session.sql("delete from bronze.events where event_id in ('$1', '$3')")
-    add("events", event(10, "!a"))
+    add("events", redaction_row(10, "!a"))
     session.sql("delete from bronze.rooms where room_id = '!b'")
     add("rooms", {"room_id": "!b", "room_version": "11"})
     found = built(FIRST, 0)

@@ -1,0 +1,46 @@
+"""Run ``lakehouse doctor``, and a role for it."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from typer.testing import CliRunner
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access import public_rights
+from synapse_lakehouse.postgres.access.grants import build_grants_sql
+from tests.support.doctor import Examine, Findings
+
+
+@pytest.fixture
+def examine(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Examine:
+    """Runs the command with changed settings; returns the exit code and the findings by subject."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*options: str, **changes: object) -> tuple[int, Findings]:
+        environment = settings.model_copy(update=changes).to_environment()
+        done = CliRunner().invoke(app, ["doctor", *options, "--format", "json"], env=environment)
+        found: Findings = {}
+        for finding in json.loads(done.stdout):
+            found.setdefault(finding["subject"], []).append(finding)
+        return done.exit_code, found
+
+    return run
+
+
+@pytest.fixture
+def reader(source_copy: str) -> Iterator[str]:
+    """URI of the copy of the source for the role of ``lakehouse grants``, hardened."""
+    name = f"reader_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute(build_grants_sql(catalogue.load_catalogue(), Settings(_env_file=None), name).encode())
+        owner.execute(public_rights.build_hardening_sql(name).encode())
+        owner.execute(f"alter role {name} password 'p'".encode())
+        yield make_conninfo(source_copy, user=name, password="p")
+        owner.execute(f"reassign owned by {name} to postgres; drop owned by {name}; drop role {name}".encode())

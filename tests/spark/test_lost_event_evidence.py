@@ -1,0 +1,154 @@
+"""Other rows are evidence of events that Synapse lost."""
+
+from itertools import pairwise
+
+import pytest
+
+from synapse_lakehouse.streams import stream_tables
+from synapse_lakehouse.streams.gaps import locate_orphaned_json
+from tests.support.stream_lake import Database, Examined
+
+
+@pytest.mark.heavy
+def test_other_rows_are_evidence_of_earlier_losses(
+    examined_lake: tuple[Examined, Database],
+) -> None:
+    examined, source = examined_lake
+    (member,) = source.one("select event_id from room_memberships where membership = 'join' order by event_id limit 1")
+    (changed,) = source.one(
+        "select event_id from current_state_delta_stream join events using (event_id)"
+        " where stream_id = stream_ordering and events.type = 'm.room.topic' order by stream_id limit 1"
+    )
+    (message, other) = source.one(
+        "select events.event_id, prev.event_id from events join event_edges using (event_id)"
+        " join events prev on prev_event_id = prev.event_id and prev.stream_ordering = events.stream_ordering - 1"
+        " join event_edges following on following.prev_event_id = events.event_id join events next"
+        " on following.event_id = next.event_id and next.stream_ordering = events.stream_ordering + 1"
+        " where events.type = 'm.room.message' order by events.stream_ordering limit 1"
+    )
+    lost = {}
+    for evidence, event in (("membership", member), ("delta", changed), ("event_json", message)):
+        (lost[evidence],) = source.one("delete from events where event_id = %s returning stream_ordering", event)
+    source.run("delete from event_json where event_id = any(%s)", [[member, changed, other]])
+    source.run("delete from current_state_delta_stream where event_id = %s", [member])
+    # The tables have equal row counts, so counting finds nothing. A removal of state has no event, so none was lost.
+    assert source.one("select count(*) from event_json") == source.one("select count(*) from events")
+    room, removal = source.one("select room_id, nextval('events_stream_seq') from rooms limit 1")
+    source.run(
+        "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
+        " values (%s, %s, 'm.room.topic', '', null, null)", [removal, room],
+    )  # fmt: skip
+    source.store(), source.store("backfill")
+
+    found = examined.examine()
+    assert {gap for gap in found if gap[4] == "lost"} == {
+        ("events", "events", id_, id_, "lost", evidence, None) for evidence, id_ in lost.items()
+    }
+    assert not any(gap[2] <= removal <= gap[3] for gap in found if gap[0] == "events")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("large", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by changes", "as a whole"])
+def test_json_is_evidence_of_consecutive_lost_events(
+    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large)
+    examined, source = examined_lake
+    source.store(), source.store("backfill")
+    examined.examine()
+    *_, (before, other) = source.run(
+        "select event_id, lag(event_id) over (order by stream_ordering) from events"
+        " where state_key is null and stream_ordering > 0 order by stream_ordering"
+    ).fetchall()
+    chain = [before]
+    for _ in range(4):
+        chain.append(source.write(before, source.reserve()))
+        source.run("insert into event_edges (event_id, prev_event_id, is_state) values (%s, %s, false)", chain[:-3:-1])
+    source.reserve()
+    _, first, second, _, _ = chain
+    lost = [
+        source.one("delete from events where event_id = %s returning stream_ordering", event)[0]
+        for event in (first, second)
+    ]
+    source.run("delete from event_json where event_id = any(%s)", [[other, chain[-1]]])
+    source.store(), source.store("backfill")
+
+    found = {gap for gap in examined.examine() if gap[0] == "events"}
+    assert found == {
+        ("events", "events", *lost, "lost", "event_json", None),
+        ("events", None, lost[1] + 3, lost[1] + 3, "rolled_back", None, None),
+    }
+
+
+def link(source: Database, *chain: str) -> None:
+    """Make each event of ``chain`` refer to the event before it."""
+    for parent, child in pairwise(chain):
+        source.run(
+            "insert into event_edges (event_id, prev_event_id, is_state) values (%s, %s, false)", [child, parent]
+        )
+
+
+@pytest.mark.heavy
+def test_evidence_with_an_id_leaves_rolled_back_ids(
+    examined_lake: tuple[Examined, Database],
+) -> None:
+    examined, source = examined_lake
+    source.store(), source.store("backfill")
+    examined.examine()
+    last, room = source.one(
+        "select event_id, room_id from events where state_key is null order by stream_ordering desc limit 1"
+    )
+    ids = [source.reserve() for _ in range(9)]
+    joined, _, after_it, changed, _, after_that, first, second, end = [
+        source.write(last, id_) if number not in (1, 4) else "" for number, id_ in enumerate(ids)
+    ]
+    link(source, last, joined, after_it, changed, after_that, first, second, end)
+    source.run(
+        "update room_memberships set event_id = %s, event_stream_ordering = %s"
+        " where event_id = (select min(event_id) from room_memberships)", [joined, ids[0]],
+    )  # fmt: skip
+    # A change of state has the ID of the first event in its transaction.
+    for event, id_ in ((changed, ids[3]), (first, ids[6]), (second, ids[6])):
+        source.run(
+            "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
+            " values (%s, %s, 'm.room.topic', %s, %s, null)", [id_, room, event, event],
+        )  # fmt: skip
+    source.run("delete from events where event_id = any(%s)", [[joined, changed, first, second]])
+    source.store(), source.store("backfill")
+
+    assert {gap[2:6] for gap in examined.examine() if gap[0] == "events"} == {
+        (ids[0], ids[0], "lost", "membership"),
+        (ids[1], ids[1], "rolled_back", None),
+        (ids[3], ids[3], "lost", "delta"),
+        (ids[4], ids[4], "rolled_back", None),
+        (ids[6], ids[6], "lost", "delta"),
+        (ids[7], ids[7], "lost", "event_json"),
+    }
+
+
+@pytest.mark.heavy
+def test_old_orphaned_json_hides_no_lost_event(
+    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locate_orphaned_json, "_MAXIMUM_ORPHANS", 3)
+    examined, source = examined_lake
+    (last,) = source.one("select event_id from events where state_key is null order by stream_ordering desc limit 1")
+    source.run(
+        "insert into event_json select '$!' || number, room_id, internal_metadata, json, format_version"
+        " from event_json cross join generate_series(1, 3) number where event_id = %s", [last],
+    )  # fmt: skip
+    source.store(), source.store("backfill")
+    examined.examine()
+
+    ids = [source.reserve() for _ in range(3)]
+    link(source, last, *(source.write(last, id_) for id_ in ids))
+    backwards = [-source.reserve("events_backfill_stream_seq") for _ in range(3)]
+    link(source, *(source.write(last, id_) for id_ in reversed(backwards)))
+    lost = [ids[1], backwards[1]]
+    source.run("delete from events where stream_ordering = any(%s)", [lost])
+    source.store(), source.store("backfill")
+
+    assert {gap[:6] for gap in examined.examine() if gap[0] in ("events", "backfill")} == {
+        ("events", "events", ids[1], ids[1], "lost", "event_json"),
+        ("backfill", "events", backwards[1], backwards[1], "lost", "event_json"),
+    }
