@@ -38,8 +38,8 @@ def publish_release(catalog: Catalog, number: int, run: Run) -> None:
     measured = {
         "dialect": "redis",
         "stream": "events",
-        "heard": 1200,
-        "read": 3,
+        "tokens_received": 1200,
+        "tokens_read": 3,
         "unexplained": 0,
         "measured_at": run.end,
     }
