@@ -136,7 +136,12 @@ def test_new_pages_are_prepared_while_the_source_counts(
         for statement in statements:
             source.execute(statement.encode())
         commits.reset()
-        row = lake.advance()["event_edges"]
+        app = lake.app()
+        # Commits are prepared only once Spark has started.
+        assert app.spark
+        lake.copy(app)
+        lake.publish(app)
+        (row,) = [row for row in lake.ledger(app) if row["table_name"] == "event_edges"]
         assert row["extent"] == "changed"
         assert lake.departures() == {}
         return commits.number
