@@ -18,7 +18,7 @@ DAYS = ["2026-11-10", "2026-11-11", "2026-11-12"]
 RUNS = "/api/v2/dags/lakehouse/dagRuns?run_type=backfill"
 
 
-def test_three_past_days_are_published_and_reading_them_again_changes_nothing(
+def test_a_backfill_twice_has_the_content_of_one(
     published: Published, airflow: httpx.Client, ui: Ui, logged_in: Chrome
 ) -> None:
     catalog = open_catalog(published.settings)

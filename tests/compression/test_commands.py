@@ -1,4 +1,4 @@
-"""``lakehouse compress`` on a Synapse's database: what it says, what it writes, and what that gives back."""
+"""``lakehouse compress`` on a Synapse database: its output, its changes, and the freed space."""
 
 from pathlib import Path
 
@@ -67,9 +67,7 @@ def test_the_sample_is_compressed_room_by_room(compress: Compress, source_copy: 
     assert chosen not in {one["room_id"] for one in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
 
 
-def test_what_is_given_back_is_room_for_new_rows_after_vacuum_and_the_disk_s_after_vacuum_full(
-    compress: Compress, rooms: tuple[str, World]
-) -> None:
+def test_vacuum_frees_space_in_the_table_or_on_disk(compress: Compress, rooms: tuple[str, World]) -> None:
     dsn, world = rooms
     with psycopg.connect(dsn, autocommit=True) as connection:
 
@@ -95,9 +93,7 @@ def test_what_is_given_back_is_room_for_new_rows_after_vacuum_and_the_disk_s_aft
     assert all_states(dsn) == world.states
 
 
-def test_what_reading_costs_before_and_after_is_measured_as_synapse_reads(
-    compress: Compress, rooms: tuple[str, World]
-) -> None:
+def test_read_cost_is_measured_with_synapse_s_query(compress: Compress, rooms: tuple[str, World]) -> None:
     dsn, world = rooms
     (done,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
     assert done["rows_after"] < done["rows_before"]

@@ -1,4 +1,4 @@
-"""Rows of state that are there twice, as after a backup was restored twice: nothing is unique in that table."""
+"""Duplicate rows of state, as after a double restore of a backup: the table has no unique index."""
 
 import random
 from collections import Counter
@@ -79,9 +79,7 @@ def test_any_rows_that_are_there_any_number_of_times(
 
 
 @STRATEGIES
-def test_a_room_with_two_events_for_one_key_is_left_with_the_reason(
-    compress: Compress, source_copy: str, strategy: str
-) -> None:
+def test_a_room_with_two_events_for_a_key_is_skipped(compress: Compress, source_copy: str, strategy: str) -> None:
     with psycopg.connect(source_copy) as connection:
         connection.execute(
             "insert into state_groups_state (state_group, room_id, type, state_key, event_id)"

@@ -1,4 +1,4 @@
-"""The compressor's plan as a cluster makes it from a release, beside the one that comes from the database itself."""
+"""The plan that a cluster makes from a release equals the plan from the database."""
 
 import json
 import subprocess
@@ -44,9 +44,7 @@ def test_the_plan_from_the_lake_is_the_one_from_the_database(
 
 
 @pytest.mark.heavy
-def test_a_room_that_has_to_be_left_takes_no_other_room_s_place_the_next_time(
-    published: Published, source_copy: str
-) -> None:
+def test_a_skipped_room_takes_no_place_in_the_next_plan(published: Published, source_copy: str) -> None:
     how = {"synapse_dsn": source_copy, "lakehouse_compressor_number_of_rooms": "1"}
     settings = published.settings.model_copy(update=how)
     (left,) = planned(settings, "plan first")

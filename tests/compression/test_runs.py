@@ -1,4 +1,4 @@
-"""What was planned from the lake, applied to a Synapse's database and recorded room by room."""
+"""A plan from the lake is applied to a Synapse database and recorded room by room."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -140,9 +140,7 @@ def test_what_damages_no_state_is_no_fault(own: Settings, lake: Catalog, source_
     apply.apply_plan(own, lake, RUN, print)
 
 
-def test_a_lost_undo_file_is_told_and_keeps_no_other_room_from_being_verified(
-    own: Settings, lake: Catalog, source_copy: str
-) -> None:
+def test_a_lost_undo_file_stops_no_other_verification(own: Settings, lake: Catalog, source_copy: str) -> None:
     apply.apply_plan(own, lake, RUN, print)
     rows = {room: row for room, row in recorded(lake).items() if row["undo"]}
     kept = Path(rows[min(rows)]["undo"][0])
@@ -158,9 +156,7 @@ def test_a_lost_undo_file_is_told_and_keeps_no_other_room_from_being_verified(
     assert not any(one.faults for one in apply.verify_run(own, lake, RUN))
 
 
-def test_a_room_that_is_wrong_afterwards_is_named_until_it_is_repaired(
-    own: Settings, lake: Catalog, source_copy: str
-) -> None:
+def test_a_wrong_room_is_reported_until_it_is_repaired(own: Settings, lake: Catalog, source_copy: str) -> None:
     before = all_states(source_copy)
     apply.apply_plan(own, lake, RUN, print)
     spoiled = apply.read_plan(lake, RUN)[0]["room_id"]

@@ -83,7 +83,7 @@ def test_a_changed_database_is_named(
     assert all((departure.column or departure.table) in departure.message for departure in found)
 
 
-def test_what_is_not_listed_is_no_drift_and_new_tables_and_columns_are_named(connection: Connection) -> None:
+def test_unlisted_tables_are_no_drift_and_new_ones_are_listed(connection: Connection) -> None:
     assert find_unknown_objects(load_catalogue(), connection) == []
     connection.execute("alter table events add column novelty text")
     connection.execute("alter table user_threepids add column novelty text")

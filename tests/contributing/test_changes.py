@@ -93,7 +93,7 @@ def copy(tmp_path: Path) -> Path:
     return copy
 
 
-def test_the_named_files_suffice_for_a_new_table_column_and_stream(copy: Path) -> None:
+def test_the_named_files_suffice(copy: Path) -> None:
     for row, changes in CHANGES.items():
         assert {file for file, _, _ in changes} == _named_files(row)
         for file, before, inserted in changes:

@@ -44,11 +44,11 @@ def test_it_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
     assert dag.max_active_runs == 1
 
 
-def test_only_the_comparing_copy_reads_the_source_and_takes_its_turn(dag: "DAG") -> None:
+def test_only_the_copy_takes_a_slot_of_the_source_pool(dag: "DAG") -> None:
     assert {task.task_id for task in dag.tasks if task.pool == "synapse_source"} == {"bronze.reconcile_bronze"}
 
 
-def test_files_are_looked_after_whatever_became_of_the_copy_if_only_the_lease_was_taken(dag: "DAG") -> None:
+def test_files_are_maintained_after_a_failed_copy(dag: "DAG") -> None:
     from airflow.sdk import TriggerRule
 
     maintain = dag.get_task("maintain_lake")
@@ -56,7 +56,7 @@ def test_files_are_looked_after_whatever_became_of_the_copy_if_only_the_lease_wa
     assert maintain.upstream_task_ids == {"open_run", "publish_release"}
 
 
-def test_a_failed_copy_makes_the_run_red_although_its_files_were_looked_after(dag: "DAG") -> None:
+def test_a_failed_copy_fails_the_run_despite_maintained_files(dag: "DAG") -> None:
     from airflow.sdk import TriggerRule
 
     (close,) = (task for task in dag.tasks if task.is_teardown)

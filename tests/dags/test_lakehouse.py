@@ -62,7 +62,7 @@ def test_retries_are_where_they_help(lakehouse_dag: "DAG") -> None:
     assert retries["audit_bronze.validate_bronze"] == retries["audit_gold.validate_gold"] == 0
 
 
-def test_closing_runs_always_and_does_not_turn_a_failed_run_green(lakehouse_dag: "DAG") -> None:
+def test_close_run_always_runs_and_hides_no_failure(lakehouse_dag: "DAG") -> None:
     from airflow.sdk import TriggerRule
 
     close = lakehouse_dag.get_task("close_run")

@@ -1,4 +1,4 @@
-"""The dbt project as its manifest shows it: everything described and owned, nothing that goes around the audit."""
+"""The dbt project's manifest: all models are described and owned, and none bypasses the audit."""
 
 import re
 from collections.abc import Iterator
@@ -126,7 +126,7 @@ def test_exposures_name_commands_that_exist_and_what_they_read(manifest: dict[st
     assert read == named & models
 
 
-def test_questions_are_asked_in_the_documents_that_exposures_name(manifest: dict[str, Any]) -> None:
+def test_exposures_name_the_documents_that_query_them(manifest: dict[str, Any]) -> None:
     analyses = [one for one in manifest["exposures"].values() if one["type"] == "analysis"]
     assert analyses
     for exposure in analyses:

@@ -1,4 +1,4 @@
-"""The views of what the tap heard, as DuckDB reads them; dbt's unit tests hold them in Spark."""
+"""The views of received commands, read by DuckDB; dbt's unit tests cover Spark."""
 
 import duckdb
 import pytest

@@ -30,7 +30,7 @@ def test_thousands_of_levels_stop_nothing() -> None:
     assert event_loader.load_event("$1", "!r", text, text, 1, "1").unloadable == "not_json"
 
 
-def test_a_pair_at_the_last_level_that_can_be_parsed_stops_nothing() -> None:
+def test_a_key_at_the_deepest_level_can_be_parsed() -> None:
     for levels in range(800, 1000):
         content = f'{{"pair": "\\ud83d\\ude00", "levels": {"[" * levels}{"]" * levels}}}'
         text = f'{{"type": "m.room.message", "room_id": "!r", "sender": "@a:b", "content": {content}}}'

@@ -28,7 +28,7 @@ def test_every_answer_is_synapse_s(name: str, asked: dict[str, list[answers.Even
     assert ours == recorded, "`make answers` records anew; test_synapse_answers_the_same_again shows what differs"
 
 
-def test_each_event_of_the_sample_is_what_was_sent_or_what_a_redaction_left(sample_dsn: str) -> None:
+def test_events_of_the_sample_have_the_hashes_of_synapse(sample_dsn: str) -> None:
     with psycopg.connect(sample_dsn) as source:
         stored = source.execute(
             "select event_id, room_id, json, internal_metadata, format_version, room_version from event_json"

@@ -1,4 +1,4 @@
-"""News of incidents reaches a real webhook and a mail server, survives one that is dead, and is told once."""
+"""Alerts reach a real webhook and a mail server once, also after a failure of the receiver."""
 
 import json
 import threading
@@ -92,9 +92,7 @@ def tell(lake: Settings, book: Catalog, hook: Webhook) -> Callable[..., None]:
     return tell
 
 
-def test_each_incident_is_told_once_when_it_begins_and_once_when_it_is_over(
-    hook: Webhook, tell: Callable[..., None]
-) -> None:
+def test_each_incident_sends_one_alert_and_one_resolve(hook: Webhook, tell: Callable[..., None]) -> None:
     server = hook.open()
     for found in ([LATE], [LATE], [], []):
         tell("bronze", *found)
@@ -102,9 +100,7 @@ def test_each_incident_is_told_once_when_it_begins_and_once_when_it_is_over(
     assert hook.titles == ["example.org: late ids: stream events", "example.org: late ids: stream events — over"]
 
 
-def test_what_several_find_is_told_when_the_first_finds_it_and_when_it_is_over_for_the_last(
-    hook: Webhook, tell: Callable[..., None]
-) -> None:
+def test_a_shared_incident_lasts_until_its_last_reporter(hook: Webhook, tell: Callable[..., None]) -> None:
     server = hook.open()
     for scope, *found in (["bronze", LATE], ["streams", LATE], ["bronze"], ["bronze"]):
         tell(scope, *found)
@@ -116,7 +112,7 @@ def test_what_several_find_is_told_when_the_first_finds_it_and_when_it_is_over_f
     assert hook.titles[2:] == ["example.org: late ids: stream events"]
 
 
-def test_a_dead_sink_holds_nobody_up_and_hears_of_it_when_it_is_back(
+def test_a_dead_sink_delays_nothing_and_gets_alerts_later(
     hook: Webhook, tell: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Webhook()
@@ -167,9 +163,7 @@ def test_a_sink_that_never_ends_its_answer_holds_nobody_up(
     assert SECRET not in caplog.text
 
 
-def test_a_book_of_an_earlier_version_goes_on_and_what_follows_is_told_later_too(
-    hook: Webhook, book: Catalog, tell: Callable[..., None]
-) -> None:
+def test_a_log_of_an_earlier_version_is_continued(hook: Webhook, book: Catalog, tell: Callable[..., None]) -> None:
     with book.load_table(incident_log.INCIDENTS_TABLE).update_schema() as update:
         update.delete_column("consequence")
     names = [name for name in store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].names if name != "consequence"]
@@ -192,9 +186,7 @@ def test_a_book_of_an_earlier_version_goes_on_and_what_follows_is_told_later_too
     assert ["nothing is published" in body for body in bodies] == [True, False]
 
 
-def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(
-    hook: Webhook, book: Catalog, tell: Callable[..., None]
-) -> None:
+def test_pending_alerts_of_other_runs_wait_for_minutes(hook: Webhook, book: Catalog, tell: Callable[..., None]) -> None:
     now = datetime.now(UTC)
     for minutes, subject in ((0, "new"), (10, "left untold")):
         found = [AlertFinding(IncidentKind.LATE_IDS, subject, "late")]
@@ -214,7 +206,7 @@ def test_news_of_others_is_left_to_them_for_minutes_as_they_may_be_telling_it(
 
 
 @pytest.mark.parametrize("scope", ["bronze", "streams"])
-def test_two_reports_at_once_do_not_both_tell_what_a_sink_that_is_back_has_missed(
+def test_concurrent_reports_send_a_missed_alert_once(
     hook: Webhook, lake: Settings, book: Catalog, tell: Callable[..., None], scope: str
 ) -> None:
     incident_log.append_events(
@@ -234,9 +226,7 @@ def test_two_reports_at_once_do_not_both_tell_what_a_sink_that_is_back_has_misse
     assert hook.titles == ["example.org: late ids: stream events", "example.org: release overdue: the lake"]
 
 
-def test_what_happened_before_anybody_was_to_be_told_is_not_told_later(
-    hook: Webhook, tell: Callable[..., None]
-) -> None:
+def test_incidents_from_before_a_sink_are_not_sent(hook: Webhook, tell: Callable[..., None]) -> None:
     tell("bronze", LATE, to="")
     server = hook.open()
     tell("bronze", LATE)

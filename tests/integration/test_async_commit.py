@@ -1,4 +1,4 @@
-"""A snapshot is gone on from only where a crash of the source can no longer undo what it saw."""
+"""A PostgreSQL snapshot becomes a baseline only once a crash of the source cannot undo what it contains."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def test_a_snapshot_is_not_ahead_of_the_sources_disk(settings: Settings, source_
                 assert connection.execute(SEEN, [f"!{number}:it", committed]).fetchone() == (True, True)
 
 
-def test_what_was_written_is_not_waited_for_beyond_the_header_of_a_new_page(
+def test_the_flush_wait_ends_at_a_page_header(
     settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wal_flush, "_MAX_SECONDS", 5.0)
@@ -61,7 +61,7 @@ def test_what_an_open_transaction_wrote_is_not_waited_for(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("most_seconds", "extents"), [(30.0, {"none", "changed"}), (0.1, {"full"})])
-def test_what_a_crash_of_the_source_undid_hides_nothing_that_came_after(
+def test_rows_after_a_crash_of_the_source_are_copied(
     new_lake: Callable[..., Settings],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

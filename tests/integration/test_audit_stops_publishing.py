@@ -1,4 +1,4 @@
-"""Faults planted in the source are caught on the branch: nothing is published, readers keep the release before."""
+"""Faults in the source are found on the branch: nothing is published, and readers keep the previous release."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def spoiled(published: Published) -> Iterator[Published]:
         server.execute(sql.SQL("alter database {} rename to {}").format(spare, source))
 
 
-def test_planted_faults_are_caught_and_readers_see_the_release_before(spoiled: Published) -> None:
+def test_faults_are_found_and_readers_keep_the_release(spoiled: Published) -> None:
     published = spoiled
     before = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
     events = published.lakehouse("query", "select count(*) as n from gold.events", "--format", "json").stdout

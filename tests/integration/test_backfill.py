@@ -1,4 +1,4 @@
-"""Days run late, out of order and twice, beside the same days run in order: the same content, the same slices."""
+"""Days that run late, out of order and twice have the same content and slices as days in order."""
 
 import subprocess
 from collections import Counter
@@ -29,7 +29,7 @@ LATE = "update receipts_linearized set stream_id = nextval('receipts_sequence') 
 Slices = dict[tuple[str, str], int]
 
 
-def test_days_in_any_order_and_twice_give_what_they_give_in_order(
+def test_days_in_any_order_and_twice_have_equal_content(
     server: EmbeddedServer, new_lake: Callable[..., Settings], source_copy: str
 ) -> None:
     server.tool("createdb", "--template", sample.SAMPLE_DATABASE, "backfilled_source")

@@ -1,4 +1,4 @@
-"""A source that cannot be copied is refused before anything is read, with a message that says what to do."""
+"""An unsuitable source is refused before it is read, with a message that names the remedy."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The operator's command on a small lake of two releases, a view and a failed run's branch, made without a JVM."""
+"""The operator's command on a small lake with two releases, a view and the branch of a failed run, without a JVM."""
 
 import json
 import os

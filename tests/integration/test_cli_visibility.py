@@ -33,7 +33,7 @@ def test_who_can_see_an_event(published: Published, hidden: dict[str, Any]) -> N
     assert {row["peeking_outcome"] for row in rows} <= {"full", "redacted", "hidden"}
 
 
-def test_a_user_who_never_was_there_is_answered_like_anybody_else(published: Published, hidden: dict[str, Any]) -> None:
+def test_a_user_who_was_never_in_the_room_gets_an_answer(published: Published, hidden: dict[str, Any]) -> None:
     everybody = published.rows("who-can-see", hidden["event_id"])
     (row,) = published.rows("who-can-see", hidden["event_id"], "--user", "@nobody.at.all:synapse.example")
     assert row == everybody[-1] | {"user": "@nobody.at.all:synapse.example"}
@@ -113,7 +113,7 @@ def _outcomes(published: Published, *arguments: str) -> dict[str, str]:
     return {row["event_id"]: row["outcome"] for row in published.rows("visible", *arguments)}
 
 
-def test_who_left_and_has_not_forgotten_the_room_reads_as_a_member(published: Published) -> None:
+def test_a_former_member_reads_as_a_member(published: Published) -> None:
     (left,) = published.rows(
         "query",
         "select mine.user_id, mine.room_id from bronze.local_current_membership as mine"

@@ -1,4 +1,4 @@
-"""The published copy of the sample: every row of every catalogued table, byte for byte."""
+"""The published copy of the sample equals the source in every row and byte."""
 
 import hashlib
 from collections.abc import Iterator

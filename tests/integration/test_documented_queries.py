@@ -1,4 +1,4 @@
-"""The queries of the guide to visibility run on the published sample, and so does the macro that writes one of them."""
+"""The queries of the visibility guide and their macro run on the published sample."""
 
 import re
 from collections.abc import Callable

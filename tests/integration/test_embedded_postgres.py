@@ -1,4 +1,4 @@
-"""A server of the wheel comes up whatever killed its predecessors, and goes with its last user."""
+"""The embedded PostgreSQL starts after any crash, and stops with its last user."""
 
 import os
 import pwd
@@ -50,7 +50,7 @@ def half_made(data: Path) -> Path:
     raise AssertionError("initdb was done before it was told to stop, every time")
 
 
-def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+def test_an_interrupted_first_start_leaves_nothing(tmp_path: Path) -> None:
     data = tmp_path / "postgres"
     tmp_path.chmod(0o700)
     half_made(data)
@@ -64,7 +64,7 @@ def test_a_first_use_that_is_interrupted_leaves_nothing_to_the_next(tmp_path: Pa
     }  # fmt: skip
 
 
-def test_a_server_that_does_not_start_is_explained_by_its_log_and_not_left_behind(made: Path) -> None:
+def test_a_failed_start_is_explained_and_leaves_nothing(made: Path) -> None:
     with (
         pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"server\.log"),
         embedded_postgres.run_server(made, options=["port=none"]),

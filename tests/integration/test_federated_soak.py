@@ -66,9 +66,7 @@ class MeasuredLake(AdvancingLake):
             return {row[0] for row in lake.execute("select event_id from bronze.events").fetchall()}
 
 
-def test_increments_beside_a_busy_federation_end_equal_to_the_source(
-    new_lake: Callable[..., Settings], tmp_path: Path
-) -> None:
+def test_increments_under_federation_equal_the_source(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
     print(f"SOAK_SEED={SEED}")
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         source = server.dsn("here")

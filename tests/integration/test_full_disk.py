@@ -1,4 +1,4 @@
-"""A warehouse without room: the run stops with a clear message and publishes nothing."""
+"""With a full warehouse disk, the run stops with a clear message and publishes nothing."""
 
 import os
 import subprocess

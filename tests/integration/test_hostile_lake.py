@@ -1,4 +1,4 @@
-"""The operator's commands on a lake, and on a room, of which every text was chosen to do harm; made without a JVM."""
+"""Commands on a lake and a room with hostile text only, without a JVM."""
 
 import csv
 import io
@@ -129,9 +129,7 @@ def test_what_commands_show_is_printable(ask: Callable[..., Result], name: str) 
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_commands_write_for_programs_is_printable_and_means_the_same(
-    ask: Callable[..., Result], name: str
-) -> None:
+def test_machine_readable_output_is_printable(ask: Callable[..., Result], name: str) -> None:
     written = ask(*COMMANDS[name], "--format", "json")
     assert written.exit_code == 0, written.output
     assert not hostile_text.unshown(written.output)

@@ -1,4 +1,4 @@
-"""A whole run on a database whose texts were all chosen to do harm: what people and programs get of it is harmless."""
+"""A whole run on a database with hostile text only: all of its output is harmless."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What libpq's variables do to commands: nothing on the embedded PostgreSQL, and on the source what libpq does."""
+"""libpq's variables do not affect the embedded PostgreSQL, and affect the source as in libpq."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A fresh homeserver with two event persisters, copied while people talk, and again when they have stopped."""
+"""A new homeserver with two event persisters is copied during conversations and after them."""
 
 import itertools
 import threading
@@ -23,9 +23,7 @@ PRESENCE_SECONDS = 70.0
 """So long after somebody's last word Synapse still writes that they are gone."""
 
 
-def test_a_live_homeserver_is_copied_and_then_equal_to_its_source(
-    new_lake: Callable[..., Settings], tmp_path: Path
-) -> None:
+def test_the_copy_of_a_live_homeserver_equals_it(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
     with homeserver(tmp_path / "synapse") as hs:
         settings = new_lake(
             synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path.resolve()

@@ -1,4 +1,4 @@
-"""The harness itself: a real Synapse with workers starts, forks a room, and leaves nothing behind."""
+"""The test's Synapse with workers starts, forks a room, and leaves no process behind."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

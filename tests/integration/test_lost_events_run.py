@@ -1,4 +1,4 @@
-"""Events that are gone although their JSON is stored: whole runs report each, publish, and stop for accepted rooms."""
+"""Whole runs report lost events whose JSON is stored, publish, and stop reporting accepted rooms."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ CHECK = "check event_lost"
 
 
 @pytest.mark.heavy
-def test_they_are_reported_for_each_room_until_an_operator_accepts_the_room(
+def test_lost_events_are_reported_until_the_room_is_accepted(
     new_lake: Callable[..., Settings], source_copy: str
 ) -> None:
     with psycopg.connect(source_copy) as source:

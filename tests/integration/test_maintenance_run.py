@@ -1,4 +1,4 @@
-"""The whole maintenance DAG on a lake of its own, with real operators, and what an operator sees of it."""
+"""The whole maintenance DAG on its own lake, with real operators, and its report."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A warehouse on S3, as a server speaks it that keeps everything in memory."""
+"""A warehouse on S3, on a server that keeps all objects in memory."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The oldest and the newest PostgreSQL that may be under a Synapse are read like the one that the lakehouse brings."""
+"""The oldest and the newest supported PostgreSQL are read like the embedded one."""
 
 import platform
 import tarfile

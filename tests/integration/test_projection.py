@@ -1,4 +1,4 @@
-"""Projected columns: what PostgreSQL makes of any JSON that a user or another server may have sent."""
+"""Projected columns: PostgreSQL's result for any JSON that a user or another server may send."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_only_listed_keys_leave_and_no_text_breaks_it(session: Session, text: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_text_that_is_checked_can_be_parsed_with_the_least_of_stacks(session: Session, version: int) -> None:
+def test_valid_json_parses_with_the_smallest_stack(session: Session, version: int) -> None:
     # Not a constant, which the planner would compute on a fuller stack.
     statement = sql.SQL("select {} from (select %s::text as data offset 0) as given").format(
         build_column_sql(COLUMN, version)

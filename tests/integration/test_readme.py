@@ -1,4 +1,4 @@
-"""The examples of the README and the tutorial print the output that is shown there."""
+"""The examples of the README and the tutorial print the shown output."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""``lakehouse run`` when it is refused, has to wait, or is stopped."""
+"""``lakehouse run`` that is refused, waits, or is stopped."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_a_first_run_that_is_refused_says_why_and_tells(new_lake: Callable[..., 
 
 
 @pytest.mark.heavy
-def test_two_runs_of_an_interval_at_once_publish_one_after_the_other(new_lake: Callable[..., Settings]) -> None:
+def test_concurrent_runs_publish_one_after_the_other(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
     together = [runs.start(settings, "--date", "2026-11-01") for _ in range(2)]
     said = [one.communicate(timeout=1200)[0] for one in together]

@@ -1,4 +1,4 @@
-"""The local services: lakes beside each other, and several users at once."""
+"""Local services with several lakes and several users at once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +12,7 @@ from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.services import connect_services, remember_lake
 
 
-def test_each_homeserver_has_a_lake_of_its_own_beside_the_sample_s(tmp_path: Path) -> None:
+def test_each_homeserver_has_its_own_lake(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     mine = Settings(_env_file=None, lakehouse_home=tmp_path)
     theirs = mine.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "[::1]:8448"})

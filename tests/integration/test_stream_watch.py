@@ -1,4 +1,4 @@
-"""Looks at a real database's streams, kept in a real lake and shown by the command."""
+"""The stream watch on a real database and a real lake."""
 
 import json
 import uuid
@@ -78,9 +78,7 @@ def test_what_is_open_idle_or_gone_is_kept(source_copy: str, looked: Callable[[]
     assert second["receipts"]["safe_bound"] is None
 
 
-def test_a_database_that_went_back_is_told_of_once_until_it_is_where_it_was(
-    source_copy: str, looked: Callable[[], Looks]
-) -> None:
+def test_a_regressed_database_is_one_incident(source_copy: str, looked: Callable[[], Looks]) -> None:
     def told() -> list[tuple[str, str, bool]]:
         with closing(open_catalog(Settings())) as catalog:
             rows = catalog.load_table("audit.incidents").scan().to_arrow().sort_by("at").to_pylist()
@@ -116,9 +114,7 @@ def test_behind_an_idle_or_a_removed_writer_the_bound_goes_on(
     assert {one["open_since"] for one in bounds} == {None}
 
 
-def test_what_synapse_would_refuse_is_told_before_it_is_restarted(
-    source_copy: str, looked: Callable[[], Looks]
-) -> None:
+def test_faults_that_stop_synapse_s_start_are_reported(source_copy: str, looked: Callable[[], Looks]) -> None:
     looked()
     preflight()
 
@@ -130,9 +126,7 @@ def test_what_synapse_would_refuse_is_told_before_it_is_restarted(
         preflight()
 
 
-def test_sequences_of_no_stream_are_held_against_rows_and_positions(
-    source_copy: str, looked: Callable[[], Looks]
-) -> None:
+def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callable[[], Looks]) -> None:
     looked()
     furthest = {}
     with psycopg.connect(source_copy, autocommit=True) as synapse:
@@ -163,7 +157,7 @@ def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[
         preflight()
 
 
-def test_a_lake_that_never_had_a_release_is_overdue_from_when_it_was_made(looked: Callable[[], Looks]) -> None:
+def test_a_lake_without_a_release_becomes_overdue(looked: Callable[[], Looks]) -> None:
     looked()
     with closing(open_catalog(Settings())) as catalog:
         assert check_lake(Settings(), catalog, []) == (None, [])
@@ -172,9 +166,7 @@ def test_a_lake_that_never_had_a_release_is_overdue_from_when_it_was_made(looked
     assert overdue.description == "there is no release yet, and the lake is 0 hours old, 0 are allowed"
 
 
-def test_a_lake_that_is_overdue_is_told_although_the_source_is_away(
-    looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overdue_is_reported_without_the_source(looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch) -> None:
     looked()
     long_ago = datetime.now(UTC) - timedelta(days=9)
     with closing(open_catalog(Settings())) as catalog:

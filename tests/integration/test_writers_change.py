@@ -1,4 +1,4 @@
-"""A homeserver at work whose writers rest, restart, are renamed and come: it is healthy, and no alarm is raised."""
+"""Writers of a busy homeserver idle, restart, are renamed and added: no alert."""
 
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -77,7 +77,7 @@ class Talk:
                     database.execute("select nextval('events_stream_seq'), nextval('receipts_sequence')")
 
 
-def test_writers_that_rest_restart_are_renamed_or_added_raise_no_alarm(
+def test_normal_changes_of_writers_raise_no_alert(
     new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:

@@ -1,4 +1,4 @@
-"""Drivers start from the archive, and without one where there is none."""
+"""Drivers start with the class archive, and without it if it is absent."""
 
 import subprocess
 import sys

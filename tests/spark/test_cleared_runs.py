@@ -1,4 +1,4 @@
-"""A run that is cleared is tried again under its name: what an attempt that was not published wrote counts nowhere."""
+"""A cleared run is retried under its name; rows of an unpublished try do not count."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ def lake(server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path: 
         yield lake
 
 
-def test_what_changed_before_a_failed_second_attempt_is_copied_by_the_next_run(lake: SmallLake) -> None:
+def test_changes_before_a_failed_retry_are_copied(lake: SmallLake) -> None:
     lake.advance()
     with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as source:
         source.execute("set session_replication_role = replica")

@@ -1,4 +1,4 @@
-"""What Spark writes is read without a JVM: Iceberg views, merge-on-read deletes, branches."""
+"""The command reads Spark's views, merge-on-read deletes and branches without a JVM."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Rows that Synapse deletes with an account, however soon that is opened again."""
+"""Rows that Synapse deletes with an account, also if the account is soon reopened."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ _SEQUENCES = {"push_rules_stream": "push_rules_stream_sequence", "account_data":
 
 
 @pytest.mark.heavy
-def test_rules_of_an_account_that_was_closed_and_opened_again_are_not_lost(
+def test_push_rules_of_a_reopened_account_are_not_lost(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_lake, "TABLES", (*stream_lake.TABLES, "users", "push_rules_stream"))

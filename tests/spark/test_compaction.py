@@ -1,4 +1,4 @@
-"""Compaction of what increments make of a table: deletes that mark rows of several files at once."""
+"""Compaction of tables with position deletes for rows of several files."""
 
 from collections.abc import Callable
 
@@ -58,7 +58,7 @@ def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable
         assert sorted(former["n"].to_pylist()) == list(range(0, 100, 10))
 
 
-def test_tables_are_counted_by_their_files_as_totals_may_be_wrong(new_lake: Callable[..., Settings]) -> None:
+def test_rows_are_counted_by_files_not_by_totals(new_lake: Callable[..., Settings]) -> None:
     """Iceberg begins totals at zero in the first commit of a branch that this commit makes, as Spark's do."""
     with advancing(new_lake()) as lake:
         spark = lake.app().spark

@@ -1,4 +1,4 @@
-"""Synapse's schema changes under the lake: what can be copied is, the rest stays, and nothing is copied wrongly."""
+"""Synapse's schema changes: tables that fit are copied, the others keep their content, and no value is wrong."""
 
 from collections.abc import Callable, Iterator
 
@@ -84,7 +84,7 @@ def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_
         assert store.read_releases(lake.app().catalog) == []
 
 
-def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
+def test_new_columns_keep_the_ids_of_the_others() -> None:
     known = catalogue.load_catalogue()
     table = known.table("rooms")
     older = table.model_copy(update={"columns": tuple(one for one in table.columns if one.name != "creator")})
@@ -98,9 +98,7 @@ def test_columns_that_the_catalogue_gains_keep_the_ids_of_the_others() -> None:
     assert {field.name for field in lake.load_table("bronze.rooms").schema().fields} == set(after)
 
 
-def test_a_run_that_is_tried_again_publishes_nothing_of_a_table_that_drifted_since(
-    lake: AdvancingLake, source: Source
-) -> None:
+def test_a_retry_publishes_nothing_of_a_drifted_table(lake: AdvancingLake, source: Source) -> None:
     before = store.read_latest_release(lake.app().catalog)
     assert before
     first = lake.app()

@@ -1,4 +1,4 @@
-"""Spark's ports: on 127.0.0.1, and closed to programs that do not know the secret."""
+"""Spark listens on 127.0.0.1 and requires its secret."""
 
 import os
 import subprocess
@@ -68,7 +68,7 @@ def of(secret_file: Path | None = None) -> Settings:
 
 
 @pytest.mark.parametrize("starter", ["spark-submit", pytest.param("python", marks=pytest.mark.heavy)])
-def test_a_driver_is_reached_from_this_machine_with_its_secret_only(starter: str, home: Path, tmp_path: Path) -> None:
+def test_a_driver_requires_its_secret(starter: str, home: Path, tmp_path: Path) -> None:
     (tmp_path / "session.py").write_text(SESSION)
     assert listens_on(starter, tmp_path / "session.py", home, tmp_path) == LOOPBACK
 

@@ -6,7 +6,7 @@ from bench.compression.plan_process import minimum_rows
 from bench.compression.transaction_log import Transaction, transactions
 from synapse_lakehouse.compressor.algorithm import fewest_rows
 from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
-from tests.unit.test_compression_best import WORLDS, whole
+from tests.unit.test_fewest_rows import WORLDS, whole
 
 
 @given(WORLDS)

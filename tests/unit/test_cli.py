@@ -76,9 +76,7 @@ def test_a_wrong_setting_is_named_without_its_value() -> None:
 
 
 @pytest.mark.parametrize("value", ["s3.secret-access-key=many-secret", '["many-secret"]', '{"key": ["many-secret"]}'])
-def test_properties_that_are_no_json_object_are_named_without_their_value(
-    value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_json_settings_are_reported_without_value(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_CATALOG_PROPERTIES", value)
     with pytest.raises(ValidationError) as caught:
         Settings(_env_file=None)
@@ -203,7 +201,7 @@ def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -
 
 
 @pytest.mark.parametrize("command", [["run"], ["ui", "--port", "18080"], ["airflow", "version"]])
-def test_no_second_airflow_is_started_beside_that_of_the_services(
+def test_ui_is_refused_beside_the_compose_services(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())["services"]

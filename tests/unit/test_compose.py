@@ -123,7 +123,7 @@ def test_what_is_read_only_has_room_for_temporary_files() -> None:
         assert not it["read_only"] or name == "redis" or "/tmp" in places, name
 
 
-def test_every_service_says_whether_it_is_healthy_or_is_waited_for_until_it_ends() -> None:
+def test_every_service_has_a_health_check_or_ends() -> None:
     waited_for = {
         name
         for it in SERVICES.values()
@@ -183,7 +183,7 @@ def test_workers_run_what_the_drivers_run_and_see_the_same_files() -> None:
     assert set(worker["volumes"]) <= {volume for volume in driver["volumes"] if isinstance(volume, str)}
 
 
-def test_master_workers_and_apps_share_a_secret_that_is_written_before_they_start() -> None:
+def test_spark_services_share_a_secret() -> None:
     file = SERVICES["airflow-scheduler"]["environment"]["LAKEHOUSE_SPARK_SECRET_FILE"]
     for service in ("spark-master", "spark-worker"):
         command = SERVICES[service]["command"]
@@ -205,7 +205,7 @@ def test_images_are_pinned() -> None:
     assert f'VERSION = "{synapse}"' in _lines("sample/environment.py")
 
 
-def test_the_image_is_built_from_the_lock_on_the_python_of_the_project() -> None:
+def test_the_image_has_the_locked_packages_and_python() -> None:
     dockerfile = (PROJECT_FOLDER / "docker/Dockerfile").read_text()
     sources = [
         path for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE) for path in copied.split()

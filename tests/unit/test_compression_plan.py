@@ -1,4 +1,4 @@
-"""What a plan says is what the compression does."""
+"""A plan estimates exactly what the compression does."""
 
 import random
 

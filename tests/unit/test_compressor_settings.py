@@ -52,7 +52,7 @@ def test_settings_that_mean_nothing_are_refused(section: dict[str, object]) -> N
         CompressorSettings(**section)
 
 
-def test_the_environment_wins_over_the_section_and_defaults_fill_the_rest(tmp_path: Path) -> None:
+def test_the_environment_has_precedence_over_the_file(tmp_path: Path) -> None:
     settings = homeserver(tmp_path, "enabled: true\nchunk_size: 50\ndefault_levels: 10,5", chunk_size="70")
     found = load_compressor_settings(settings.model_copy(update={"lakehouse_compressor_strategy": "best"}))
     assert (found.enabled, found.chunk_size, found.default_levels) == (True, 70, parse_levels("10,5"))

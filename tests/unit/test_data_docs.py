@@ -1,4 +1,4 @@
-"""Data Docs: pages that lead to what failed, stand alone, and hold counts and no content."""
+"""Data Docs link to the failed checks, need no other server, and contain counts and no message content."""
 
 import re
 from pathlib import Path

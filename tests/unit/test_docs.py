@@ -1,4 +1,4 @@
-"""What the documents name exists: files behind links, settings, make targets, the operator's commands."""
+"""Files, settings, make targets and commands that the documents name exist."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""``.env.example`` says what the settings class says: the same names, order, defaults and descriptions."""
+"""``.env.example`` has the names, order, defaults and descriptions of the settings class."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 EXAMPLE = PROJECT_FOLDER / ".env.example"
 
 
-def test_every_setting_stands_in_the_example_with_its_description_and_default() -> None:
+def test_the_example_has_all_settings() -> None:
     header, _, found = EXAMPLE.read_text().partition("\n\n")
     expected = "\n\n".join(_entry(name, field) for name, field in Settings.model_fields.items()) + "\n"
 

@@ -1,4 +1,4 @@
-"""Hostile text at every sink: nothing steers a terminal, is taken for markup or forges a line."""
+"""Hostile text at every output: it controls no terminal, is no markup, and forges no line."""
 
 import ast
 import csv
@@ -28,7 +28,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 from tests.support import hostile_text
-from tests.unit.test_compression_question import ROW
+from tests.unit.test_compression_approval import ROW
 
 SOURCES = [*(PROJECT_FOLDER / "src").rglob("*.py"), *(PROJECT_FOLDER / "spark_apps").rglob("*.py"),
            *(PROJECT_FOLDER / "dags").rglob("*.py"),

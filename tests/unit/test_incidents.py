@@ -1,4 +1,4 @@
-"""Incidents: one message when something begins, one when it is over, none in between."""
+"""An incident sends one message at its begin and one at its end."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -86,7 +86,7 @@ def test_a_message_says_what_where_since_when_and_what_to_do() -> None:
     assert over.is_resolution
 
 
-def test_what_follows_is_said_while_it_goes_on_and_not_when_it_is_over() -> None:
+def test_the_consequence_is_in_the_alert_only() -> None:
     late = replace(LATE, consequence="nothing is published while this is so")
     more = AlertFinding(IncidentKind.LATE_IDS, "stream events", "1 more", "a warning")
     (begun,) = compute_incident_events([], [late, more], "bronze", "", NOW)
@@ -108,7 +108,7 @@ def test_a_storm_is_one_message() -> None:
     assert len(message.events) == len(found)
 
 
-def test_a_storm_says_when_what_follows_and_where_more_is_to_be_seen() -> None:
+def test_a_message_of_many_incidents_is_short_and_complete() -> None:
     found = [
         AlertFinding(IncidentKind.LATE_IDS, f"stream {number}", "late", "nothing is published") for number in range(4)
     ]
@@ -153,7 +153,7 @@ def of_looks(now: StreamObservation) -> list[IncidentKind]:
     return [one.kind for one in found]
 
 
-def test_watching_finds_what_is_wrong_with_a_stream_and_nothing_else() -> None:
+def test_the_watch_finds_faults_of_streams_only() -> None:
     well = watched({"ep1": 7, "ep2": 9}, 9)
     assert of_looks(well) == []
     assert of_looks(watched({"ep1": 7, "ep2": 90}, 95, well)) == [], "an idle writer"
@@ -161,7 +161,7 @@ def test_watching_finds_what_is_wrong_with_a_stream_and_nothing_else() -> None:
     assert of_looks(watched({"ep1": 6, "ep2": 9}, 9, well)) == [IncidentKind.POSITION_WENT_BACK]
 
 
-def test_a_database_that_went_back_is_told_of_until_it_is_where_it_was_or_a_release_accepted_it() -> None:
+def test_a_regression_ends_when_it_is_undone_or_accepted() -> None:
     stream = catalogue.load_catalogue().stream("events")
     well = watched({"ep1": 90, "ep2": 900}, 900)
     restored = watched({"ep1": 80, "ep2": 800}, 900, well)
@@ -196,7 +196,7 @@ def test_all_that_is_wrong_with_a_stream_is_told() -> None:
     assert begun.description.splitlines() == [worst, mild]
 
 
-def test_a_lake_is_overdue_after_so_many_hours_whether_or_not_there_was_ever_a_release() -> None:
+def test_a_lake_is_overdue_after_the_configured_hours() -> None:
     hours, made = timedelta(hours=26), NOW - timedelta(hours=40)
     assert rules.check_releases(None, NOW - hours, hours, NOW) == []
     assert rules.check_releases(NOW - hours, made, hours, NOW) == []
@@ -206,7 +206,7 @@ def test_a_lake_is_overdue_after_so_many_hours_whether_or_not_there_was_ever_a_r
     assert finding.description == "there is no release yet, and the lake is 40 hours old, 26 are allowed"
 
 
-def test_a_tap_is_silent_after_so_many_minutes_if_one_was_ever_used() -> None:
+def test_a_used_tap_is_silent_after_the_configured_minutes() -> None:
     limit = timedelta(minutes=15)
     assert rules.check_tap(None, limit, NOW) == []
     assert rules.check_tap(NOW - limit, limit, NOW) == []

@@ -1,4 +1,4 @@
-"""Which jars Spark gets: those of the lock with the SHA-256 that it names, and no others."""
+"""Spark gets the jars of the lock, with their SHA-256, and no others."""
 
 import hashlib
 from collections.abc import Callable

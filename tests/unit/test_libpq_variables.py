@@ -1,4 +1,4 @@
-"""libpq's variables apply to the databases that an operator names, and to no connection to the embedded PostgreSQL."""
+"""libpq's variables affect connections that an operator configures, and none to the embedded PostgreSQL."""
 
 import os
 from pathlib import Path

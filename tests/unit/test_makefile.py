@@ -1,4 +1,4 @@
-"""The Makefile: an installed uv is used unless it is too old for the lock, and what people give it is no program."""
+"""The Makefile uses an installed uv that is new enough for the lock, and runs no value of a variable."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which limit of memory is in force, and what is reported when the kernel killed for it."""
+"""The memory limit in force, and the report after the kernel killed a process for it."""
 
 import os
 from datetime import UTC, datetime
@@ -113,7 +113,7 @@ def test_a_failure_for_another_reason_is_not_explained_by_memory() -> None:
 
 
 @pytest.mark.parametrize(("why", "kills"), [(f"Airflow {KILLED_TEXT}.", 0), ("EOFError", 1)])
-def test_what_was_killed_is_explained_with_the_limit_and_the_setting(why: str, kills: int) -> None:
+def test_a_kill_is_explained_with_the_limit_and_setting(why: str, kills: int) -> None:
     settings = Settings(_env_file=None, lakehouse_driver_memory="1g")
     said = explain_kill({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
     assert said

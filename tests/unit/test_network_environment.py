@@ -1,4 +1,4 @@
-"""Whatever the proxy and TLS variables are, Airflow's HTTP client starts, and reaches this machine directly."""
+"""Airflow's HTTP client starts and reaches this machine directly, whatever the proxy and TLS variables are."""
 
 import os
 import urllib.request

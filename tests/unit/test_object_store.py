@@ -1,4 +1,4 @@
-"""What a warehouse on S3 takes, in the words of who reads it."""
+"""Settings for a warehouse on S3, as Spark, PyIceberg and DuckDB need them."""
 
 import os
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_nothing_but_the_warehouse_is_read() -> None:
         duckdb_reader.open_duckdb(on_s3("gs://lake/warehouse"))
 
 
-def test_keys_reach_a_driver_under_names_that_spark_does_not_hand_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_keys_are_not_passed_to_executors(monkeypatch: pytest.MonkeyPatch) -> None:
     outside = {"AWS_ACCESS_KEY_ID": "outside", "AWS_SECRET_ACCESS_KEY": "too", "AWS_SESSION_TOKEN": "and this"}
     monkeypatch.setattr(os, "environ", dict(outside))
     for _ in range(2):

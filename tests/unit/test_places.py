@@ -1,4 +1,4 @@
-"""Rows are found where they lie, in whatever row groups and files."""
+"""Places of rows in data files, across row groups and files."""
 
 from collections.abc import Sequence
 

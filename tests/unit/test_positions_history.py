@@ -1,4 +1,4 @@
-"""What ``lakehouse positions --history`` says of a stream is what is so at the latest look."""
+"""``lakehouse positions --history`` shows the latest observation."""
 
 from datetime import UTC, datetime, timedelta
 

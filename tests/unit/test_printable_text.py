@@ -1,4 +1,4 @@
-"""Characters that are invisible, or that change how other text is shown, reach nobody."""
+"""Text for people contains no invisible characters and none that change other text."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ ANY = st.text(st.characters() | st.sampled_from(hostile_text.ALL))
 @given(ANY)
 @example(hostile_text.ALL)
 @example("\ud800 \x00")
-def test_one_line_of_shown_characters_comes_out_and_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_one_line_and_stays(text: str) -> None:
     written = to_printable(text)
     assert not hostile_text.unshown(written, lines=False)
     assert to_printable(written) == written

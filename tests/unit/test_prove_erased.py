@@ -1,4 +1,4 @@
-"""What prove-erased concludes from what it found."""
+"""The verdict of prove-erased."""
 
 import json
 from dataclasses import replace
@@ -44,15 +44,13 @@ def content(state: ContentState, events: int) -> FoundContent:
         ([content(ContentState.PURGED, 5), content(ContentState.IN_SOURCE, 3)], 1, "and of 5 purged events"),
     ],
 )
-def test_the_verdict_tells_what_the_lake_keeps_from_what_synapse_has(
-    found: list[FoundContent], code: int, said: str
-) -> None:
+def test_the_verdict_separates_the_lake_from_synapse(found: list[FoundContent], code: int, said: str) -> None:
     text, exit_code = summarize_proof(USER, RELEASE, found)
     assert exit_code == code
     assert said in text
 
 
-def test_a_release_that_does_not_know_what_synapse_deleted_is_no_proof() -> None:
+def test_a_release_without_deletions_is_no_proof() -> None:
     for found in ([], [content(ContentState.IN_SOURCE, 3)]):
         text, exit_code = summarize_proof(USER, replace(RELEASE, partial=("event_json", "rooms")), found)
         assert exit_code == 1

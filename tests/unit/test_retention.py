@@ -1,4 +1,4 @@
-"""Whether messages expire: as homeserver.yaml says, or as the operator's own settings do."""
+"""Whether messages expire, by homeserver.yaml or by the operator's settings."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -14,7 +14,7 @@ def test_a_run_comes_back_from_its_command_line() -> None:
     assert parse_run_arguments("", run.to_arguments()) == run
 
 
-def test_branches_of_two_runs_of_one_interval_differ_and_are_known_as_branches() -> None:
+def test_runs_of_an_interval_have_different_branches() -> None:
     one, two = Run("a", START, END), Run("b", START, END)
     assert one.branch != two.branch
     assert one.tag == two.tag == "interval_20261117T000000Z_20261118T000000Z"

@@ -1,4 +1,4 @@
-"""Settings that no task could use, and a ``.env`` that cannot be read, are refused before anything is done."""
+"""Invalid settings and an unreadable ``.env`` are refused before anything else happens."""
 
 import os
 from pathlib import Path

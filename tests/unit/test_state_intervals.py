@@ -1,4 +1,4 @@
-"""The state of every group, looked up by its position, is the state that walking its chain gives."""
+"""The state of a group, looked up by position, equals the state from its chain."""
 
 import pyarrow as pa
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Streams as Synapse's documentation defines them, and the bound that a lakehouse reads out of the database."""
+"""Streams as Synapse's documentation defines them, and the safe bound that follows from stored positions."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_the_documented_example_step_by_step(sign: int) -> None:
         assert senses == (sign * current,) * 4, (action, token)
 
 
-def test_advancing_tells_readers_once_of_each_fact_that_it_passes() -> None:
+def test_each_fact_is_delivered_once() -> None:
     stream = Stream(["ep1", "ep2"])
     mine, other, later = stream.reserve("ep1"), stream.reserve("ep2"), stream.reserve("ep1")
     assert stream.complete(later, rows=3) == []
@@ -48,7 +48,7 @@ def test_advancing_tells_readers_once_of_each_fact_that_it_passes() -> None:
     assert stream.complete(mine, succeeded=False) == [Rdata("ep1", mine, 0), Rdata("ep1", later, 3)]
 
 
-def test_a_writer_that_starts_again_has_its_position_from_the_database_and_awaits_nothing() -> None:
+def test_a_restarted_writer_resumes_from_the_database() -> None:
     stream = Stream(["ep1", "ep2"])
     kept, lost = stream.reserve("ep1"), stream.reserve("ep1")
     stream.end(kept, rows=1)
@@ -59,7 +59,7 @@ def test_a_writer_that_starts_again_has_its_position_from_the_database_and_await
     assert stream.database().writers == {kept: "ep1"}
 
 
-def test_a_writer_that_never_wrote_or_is_not_configured_keeps_the_linear_minimum_unknown() -> None:
+def test_the_linear_minimum_needs_all_writers() -> None:
     stream = Stream(["ep1", "ep2"])
     stream.complete(stream.reserve("ep1"))
     assert stream.linear_minimum() is None

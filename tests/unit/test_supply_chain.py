@@ -1,4 +1,4 @@
-"""Everything that is installed has a version and a SHA-256 in a lock, and the bill of materials has all of it."""
+"""All installed packages have a version and a SHA-256 in a lock, and are in the bill of materials."""
 
 import json
 import re

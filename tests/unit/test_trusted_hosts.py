@@ -1,4 +1,4 @@
-"""Requests that name a host which is not this Airflow's are refused, whatever they ask for."""
+"""Airflow refuses requests with the name of another host."""
 
 import asyncio
 from pathlib import Path

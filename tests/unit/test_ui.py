@@ -1,4 +1,4 @@
-"""``lakehouse ui`` leaves nothing behind, whatever became of those who read what it says."""
+"""``lakehouse ui`` stops all of its processes, also if the reader of its output is gone."""
 
 import os
 import signal

@@ -1,0 +1,169 @@
+"""Compression beside Synapse, readers and other compressors."""
+
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.cli.compression import compress_actions
+from synapse_lakehouse.compressor.backpressure import Backpressure
+from synapse_lakehouse.compressor.postgres import connection as connections
+from synapse_lakehouse.compressor.postgres import writer as postgres_writer
+from synapse_lakehouse.compressor.postgres.transaction import rewrite_groups
+from synapse_lakehouse.compressor.record_outcome import OutcomeRow, compress_and_record
+from tests.compression.conftest import BEST, Compress, rows
+from tests.support.state_database import all_states, stored
+from tests.support.state_rooms import World
+
+
+def test_unreferenced_groups_are_deleted_on_request_only(compress: Compress, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        connection.execute("delete from state_groups_pending_deletion")
+        found = connection.execute(
+            "select id, room_id from state_groups where id not in (select state_group from event_to_state_groups)"
+            " and id not in (select prev_state_group from state_group_edges) order by room_id limit 20"
+        ).fetchall()
+        nobodys, pending = {group for group, _ in found}, found[0][0]
+        chosen = [argument for room in {room for _, room in found[:-1]} for argument in ("--room", room)]
+        connection.execute(
+            "insert into state_groups_pending_deletion (state_group, insertion_ts) values (%s, 1)", [pending]
+        )
+        before = stored(source_copy)
+        options = (*BEST, *chosen, "--yes")
+        rows(compress(source_copy, "apply", *options, "--format", "json"))
+        after = stored(source_copy)
+        for group in nobodys:
+            assert after[0].get(group) == before[0].get(group)
+            assert after[1].get(group) == before[1].get(group)
+        assert not nobodys & set(after[0].values())
+        assert connection.execute("select count(*) from state_groups_pending_deletion").fetchone() == (1,)
+
+        done = rows(compress(source_copy, "apply", *options, "--hand-over-unreferenced", "--format", "json"))
+        marked = {group for (group,) in connection.execute("select state_group from state_groups_pending_deletion")}
+        assert {group for group, room in found if room in chosen} <= marked
+        assert len(marked) == 1 + sum(one["handed_over"] for one in done)
+        used = {group for (group,) in connection.execute("select state_group from event_to_state_groups")}
+        assert not marked & used
+        assert all(group in marked for group, prev in after[0].items() if prev in marked)
+
+
+def test_a_room_purged_meanwhile_stops_no_other_room(
+    compress: Compress, source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as connection:
+        of_rooms = "select room_id from state_groups group by room_id order by count(*) desc, room_id limit 2"
+        chosen = [room for (room,) in connection.execute(of_rooms.encode())]
+
+        def and_purged(room: str, *arguments: Any) -> OutcomeRow:
+            row = compress_and_record(room, *arguments)
+            if room == chosen[0]:
+                connection.execute("delete from state_groups where room_id = %s", [room])
+            return row
+
+        monkeypatch.setattr(compress_actions, "compress_and_record", and_purged)
+        options = ("--room", chosen[0], "--room", chosen[1], "--hand-over-unreferenced", "--format", "json")
+        done = rows(compress(source_copy, "apply", *BEST, *options, "--yes"))
+    assert [(row["room_id"], row["skipped"]) for row in done] == [(room, None) for room in chosen]
+    assert done[0]["handed_over"] == 0
+
+
+def test_chains_keep_the_limit_despite_pending_groups(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Synapse marks groups for deletion just when what was planned with them is written."""
+    dsn, world = rooms
+    room = "!0:it's.example"
+    of_room = [group for group, name in world.groups.items() if name == room]
+    pending = of_room[20::15]
+
+    def mark(*arguments: Any) -> Any:
+        with psycopg.connect(dsn) as synapse:
+            synapse.execute(
+                "insert into state_groups_pending_deletion (state_group, insertion_ts) select unnest(%s::bigint[]), 1"
+                " on conflict do nothing",
+                [pending],
+            )
+        return rewrite_groups(*arguments)
+
+    monkeypatch.setattr(postgres_writer, "rewrite_groups", mark)
+    options = (*BEST, "--room", room, "--max-chain", "20", "--yes", "--format", "json")
+    (done,) = rows(compress(dsn, "apply", *options))
+    assert done["groups_skipped"]
+    assert done["longest_chain"] <= 20
+    assert done["skipped"] is None
+    assert all_states(dsn) == world.states
+
+
+def test_who_holds_locks_for_long_is_not_waited_for(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, world = rooms
+    monkeypatch.setattr(postgres_writer, "_TRIES", 1)
+    options = (*BEST, "--room", "!whole", "--yes", "--format", "json")
+    with psycopg.connect(dsn) as deleter:
+        deleter.execute("select from state_groups where room_id = '!whole' for update")
+        (locked,) = rows(compress(dsn, "apply", *options))
+        assert locked["groups_rewritten"] == 0 < locked["groups_skipped"]
+        assert "locks" in locked["skipped"]
+    (free,) = rows(compress(dsn, "apply", *options))
+    assert (free["groups_rewritten"], free["groups_skipped"], free["skipped"]) == (locked["groups_skipped"], 0, None)
+    assert all_states(dsn) == world.states
+
+
+def test_it_waits_while_the_database_is_busy(rooms: tuple[str, World]) -> None:
+    dsn, _ = rooms
+    told: list[str] = []
+
+    def tell(why: str) -> None:
+        told.append(why)
+        busy.rollback()
+
+    with psycopg.connect(dsn, autocommit=True) as connection, psycopg.connect(dsn) as busy:
+        load = Backpressure(connection, sessions=0, lag_bytes=0, report=tell)
+        load.wait()
+        assert told == []
+        load = replace(load)
+        busy.execute("select 1")
+        load.wait()
+    assert told[0] == "waiting: 1 sessions are in a transaction"
+    assert [one.partition(" ")[0] for one in told[1:]] == ["waited"]
+    assert load.seconds_paused > 0
+
+
+def test_another_compressors_work_is_noticed(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, world = rooms
+    rows(compress(dsn, "apply", "--room", "!7:it's.example", "--yes", "--format", "json"))
+
+    def meddle(*arguments: Any) -> Any:
+        with psycopg.connect(dsn) as other:
+            other.execute(
+                "insert into state_compressor_progress values (%s, 1) on conflict do nothing", ["!0:it's.example"]
+            )
+        return rewrite_groups(*arguments)
+
+    monkeypatch.setattr(postgres_writer, "rewrite_groups", meddle)
+    done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
+    assert done.exit_code == 1
+    assert "!0:it's.example" in done.stderr
+    assert all_states(dsn) == world.states
+
+
+def test_only_one_of_ours_works_on_a_database(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LOCK_WAIT_SECONDS", 0.1)
+    with connections.open_write_connection(rooms[0]):
+        done = compress(rooms[0], "apply", "--yes")
+    assert done.exit_code == 1
+    assert "Another compression" in done.stderr
+
+
+def test_a_session_that_writes_is_never_ended_for_being_idle(rooms: tuple[str, World]) -> None:
+    dsn, _ = rooms
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute(f"alter database {owner.info.dbname} set idle_session_timeout = '1s'".encode())
+    with connections.open_write_connection(dsn) as writer:
+        assert writer.execute("show idle_session_timeout").fetchone() == ("0",)

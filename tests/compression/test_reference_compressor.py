@@ -1,0 +1,150 @@
+"""The strategy `levels` writes the same edges, rows and progress as Synapse's own compressor."""
+
+import itertools
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+from sample.environment import compressor_python
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
+from synapse_lakehouse.compressor.algorithm.level_sizes import levels_from_rows, parse_levels
+from synapse_lakehouse.compressor.algorithm.state_tables import build_edge_table, encode_tables
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.support.state_database import state_database, state_tables, store, stored
+from tests.support.state_rooms import KINDS, World, begin, grow, purge
+
+RUN = """
+from os import environ as given
+from synapse_auto_compressor import compress_state_events_table
+compress_state_events_table(given["DSN"], int(given["CHUNK"]), given["LEVELS"], int(given["CHUNKS"]))
+"""
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """Python with the reference installed."""
+    return compressor_python()
+
+
+@pytest.fixture
+def database(server: EmbeddedServer) -> Iterator[str]:
+    """An empty database with Synapse's tables of state."""
+    with state_database(server) as dsn:
+        yield dsn
+
+
+def progress(dsn: str) -> tuple[dict[str, RoomProgress], int]:
+    """What the reference saved: progress by room, and the oldest group that was left."""
+    with psycopg.connect(dsn) as connection:
+        if connection.execute("SELECT to_regclass('state_compressor_state')").fetchone() == (None,):
+            return {}, 0
+        saved = connection.execute(
+            "SELECT room_id, last_compressed, level_num, max_size, current_length, current_head"
+            " FROM state_compressor_state JOIN state_compressor_progress USING (room_id) ORDER BY room_id, level_num"
+        ).fetchall()
+        total = connection.execute("SELECT lowest_uncompressed_group FROM state_compressor_total_progress").fetchone()
+        assert total
+    rooms = {}
+    for room, rows in itertools.groupby(saved, lambda row: row[0]):
+        levels = list(rows)
+        rooms[room] = RoomProgress(levels[0][1], levels_from_rows(level[2:] for level in levels))
+    return rooms, total[0]
+
+
+def run_reference(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> None:
+    """One run of the reference."""
+    environment = {"DSN": dsn, "CHUNK": str(chunk_size), "LEVELS": levels, "CHUNKS": str(chunks)}
+    done = subprocess.run([python, "-c", RUN], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
+    """Run both from what the database holds; what they leave is the same."""
+    stored, names = encode_tables(*state_tables(dsn))
+    before, oldest = progress(dsn)
+    rooms = names.rooms.to_pylist()
+    known = {rooms.index(room): one for room, one in before.items() if room in rooms}
+    steps = list(itertools.islice(compress_chunks(stored, parse_levels(levels), chunk_size, known, oldest), chunks))
+    run_reference(python, dsn, chunk_size, levels, chunks)
+    _, edges, rows = state_tables(dsn)
+    groups = stored.groups()
+    # A purge may leave rows of groups that nothing mentions; nobody touches them.
+    rows = rows.filter(pc.is_in(rows["state_group"], pa.array(groups.ids)))
+    ours = build_edge_table(groups)
+    assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(edges)
+    ours = names.rows(groups).cast(rows.schema)
+    assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(rows)
+    after, oldest = progress(dsn)
+    assert after == before | {rooms[step.room]: step.progress for step in steps}
+    assert not steps or oldest == steps[-1].first
+    return steps
+
+
+def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[ChunkResult]:
+    """Let rooms grow, be purged and be compressed, with other settings each time."""
+    world = World(random.Random(seed))
+    rooms = begin(world, world.rng.sample(KINDS, world.rng.randint(3, len(KINDS))), groups)
+    steps = []
+    for _ in range(3):
+        grow(world, rooms, len(rooms) * groups // 3)
+        heads = {level.head for room in progress(dsn)[0].values() for level in room.levels if level.head is not None}
+        purge(world, world.rng.choice([0, 0.03]), heads)
+        store(world, dsn)
+        levels = world.rng.choice(["100,50,25", "10,5", "3,3", "100", "7,2,2", "1,4"])
+        chunk_size = world.rng.choice([7, 50, 500, 100_000])
+        steps += compare(python, dsn, chunk_size, levels, world.rng.choice([3, 1000]))
+    return steps
+
+
+def test_the_command_stores_and_saves_what_the_reference_does(
+    reference: Path, server: EmbeddedServer, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turn by turn: each goes on from what the other saved."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(settings.lakehouse_home))
+    world = World(random.Random(7))
+    rooms = begin(world, KINDS, 120)
+    options = ["--levels", "7,3,2", "--chunk-size", "20", "--number-of-rooms", "1000", "--yes"]
+    with state_database(server) as twin:
+        for turn in range(3):
+            grow(world, rooms, 150)
+            heads = {level.head for room in progress(twin)[0].values() for level in room.levels if level.head}
+            purge(world, 0.03 * (turn > 0), heads)
+            for dsn in (database, twin):
+                store(world, dsn)
+            run_reference(reference, twin, 20, "7,3,2", 1000)
+            if turn == 1:
+                run_reference(reference, database, 20, "7,3,2", 1000)
+            else:
+                monkeypatch.setenv("SYNAPSE_WRITE_DSN", database)
+                done = CliRunner().invoke(app, ["compress", "apply", *options])
+                assert done.exit_code == 0, done.output
+            assert stored(database) == stored(twin)
+            assert progress(database)[0] == progress(twin)[0]
+
+
+def test_three_runs_over_rooms_that_grow(reference: Path, database: str) -> None:
+    several_runs(reference, database, 1, 120)
+
+
+def test_rooms_whose_chains_were_full(reference: Path, database: str) -> None:
+    world = World(random.Random(2))
+    grow(world, begin(world, KINDS, 330), 2500)
+    store(world, database)
+    steps = compare(reference, database, 150, "100,50,25", 1000)
+    assert any(step.is_skipped for step in steps)
+    assert any(step.rows_after < step.rows_before for step in steps)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(3, 63))
+def test_many_rooms(reference: Path, database: str, seed: int) -> None:
+    several_runs(reference, database, seed, random.Random(seed).choice([20, 150, 400]))

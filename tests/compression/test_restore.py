@@ -1,0 +1,289 @@
+"""Faults and interruptions of a compression are found and undone."""
+
+import random
+from collections import deque
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from bench.compression.synthetic_rooms import STATE_TABLES
+from synapse_lakehouse.cli.compression import compress_actions, compression_log
+from synapse_lakehouse.cli.compression.compress import INTERRUPTED
+from synapse_lakehouse.compressor import compress_room
+from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
+from synapse_lakehouse.compressor.postgres import writer
+from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
+from synapse_lakehouse.compressor.postgres.transaction import TransactionSize, rewrite_groups
+from synapse_lakehouse.compressor.record_outcome import OutcomeRow
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.errors import ReadError
+from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
+from tests.support.state_database import all_states, state_database, store, stored
+from tests.support.state_rooms import World, linear
+
+
+def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> None:
+    """Let the first transaction that rewrites groups run ``statement``, too, about a ``group`` that it wrote."""
+
+    def damaged(connection: Connection, changes: RowChanges, start: int, end: int, *rest: Any) -> Any:
+        left = rewrite_groups(connection, changes, start, end, *rest)
+        connection.execute(statement.encode(), {"group": int(changes.ids[start:end][which])})
+        monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
+        return left
+
+    monkeypatch.setattr(writer, "rewrite_groups", damaged)
+
+
+def test_a_room_that_reads_otherwise_afterwards_is_put_back(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, _ = rooms
+    before = stored(dsn)
+    spoil = (
+        "update state_groups_state set event_id = '$wrong'"
+        " where ctid = (select min(ctid) from state_groups_state where state_group = %(group)s)"
+    )
+    damage_once(monkeypatch, spoil, which=0)
+    done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
+    assert done.exit_code == 1
+    assert "restored from" in done.stderr
+    assert stored(dsn) == before
+
+
+def test_the_next_try_compares_what_an_interrupted_one_wrote(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dsn, world = rooms
+
+    def spoil_and_stop(*arguments: Any) -> Any:
+        if arguments[2]:
+            raise KeyboardInterrupt
+        left = rewrite_groups(*arguments)
+        arguments[0].execute(
+            "update state_groups_state set event_id = '$wrong' where state_group = %s", [int(arguments[1].ids[0])]
+        )
+        return left
+
+    monkeypatch.setattr(
+        compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
+    )
+    monkeypatch.setattr(writer, "rewrite_groups", spoil_and_stop)
+    options = ("apply", *BEST, "--room", "!whole", "--yes")
+    assert compress(dsn, *options).exit_code == INTERRUPTED
+    monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
+    spoiled = stored(dsn)
+    assert all_states(dsn) != world.states
+
+    for _ in range(2):
+        again = compress(dsn, *options)
+        assert again.exit_code == 1
+        assert "since compressing !whole was interrupted" in again.stderr
+        assert stored(dsn) == spoiled
+    assert compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes").exit_code == 0
+    assert all_states(dsn) == world.states
+    assert compress(dsn, *options).exit_code == 0
+    assert all_states(dsn) == world.states
+
+
+def restore(dsn: str, server: EmbeddedServer, was: World) -> World:
+    """Bring a database back under its name in which the ids of ``!whole`` are other groups'."""
+    name, first = conninfo_to_dict(dsn)["dbname"], min(group for group, room in was.groups.items() if room == "!whole")
+    world = World(random.Random(11), next_id=first)
+    deque(linear(world, "!whole", 250), maxlen=0)
+    server.tool("dropdb", "--force", str(name))
+    server.create_database(str(name))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(STATE_TABLES.encode())
+    store(world, dsn)
+    return world
+
+
+def test_an_undo_file_of_a_restored_database_is_not_used(
+    compress: Compress,
+    rooms: tuple[str, World],
+    server: EmbeddedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    dsn, was = rooms
+    options = ("apply", *BEST, "--room", "!whole", "--yes")
+
+    def stop(*arguments: Any) -> Any:
+        if arguments[2]:
+            raise KeyboardInterrupt
+        return rewrite_groups(*arguments)
+
+    monkeypatch.setattr(
+        compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
+    )
+    monkeypatch.setattr(writer, "rewrite_groups", stop)
+    assert compress(dsn, *options).exit_code == INTERRUPTED
+    monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
+    world = restore(dsn, server, was)
+
+    repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
+    assert repaired.exit_code == 1
+    assert "restored or failed over since" in repaired.stderr
+    recorded: list[OutcomeRow] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(compression_log, "open_compression_log", lambda *_: nullcontext(recorded.append))
+        again = compress(dsn, *options)
+    assert again.exit_code == 1
+    # It stops no further run, as a faulty room would.
+    assert [row["outcome"] for row in recorded] == ["stopped"]
+    assert "Move these files away" in again.stderr
+    assert "--repair" not in again.stderr
+    assert all_states(dsn) == world.states
+    for file in undo_files(tmp_path):
+        Path(file).unlink()
+    assert compress(dsn, *options).exit_code == 0
+    assert all_states(dsn) == world.states
+
+
+def test_a_resumed_run_reports_the_rows_of_both_tries(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn, world = rooms
+    rows_before = sum(len(rows) for group, rows in world.rows.items() if world.groups[group] == "!whole")
+    options = ("apply", *BEST, "--room", "!whole", "--yes", "--format", "json")
+    contents = RoomReader.read_tables
+
+    def lost(*arguments: Any) -> Any:
+        if writing_is_over:
+            raise ReadError(psycopg.OperationalError("the connection is lost"))
+        return contents(*arguments)
+
+    writing_is_over = False
+    write = writer.GroupWriter.write
+
+    def over(*arguments: Any) -> Any:
+        nonlocal writing_is_over
+        left = write(*arguments)
+        writing_is_over = True
+        return left
+
+    monkeypatch.setattr(RoomReader, "read_tables", lost)
+    monkeypatch.setattr(writer.GroupWriter, "write", over)
+    assert compress(dsn, *options).exit_code == 1
+    monkeypatch.setattr(RoomReader, "read_tables", contents)
+    monkeypatch.setattr(writer.GroupWriter, "write", write)
+    (again,) = rows(compress(dsn, *options))
+    assert again["rows_before"] == rows_before > again["rows_after"]
+    assert again["groups_rewritten"] == 0
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_stopped: bool
+) -> None:
+    """As two compressors at once may leave it; also by hand, where the command was stopped before it looked."""
+    dsn, _ = rooms
+    before = stored(dsn)
+    second_edge = (
+        "insert into state_group_edges select %(group)s, min(id) from state_groups where room_id = '!whole'"
+        " and id not in (select prev_state_group from state_group_edges where state_group = %(group)s)"
+    )
+    damage_once(monkeypatch, second_edge, which=-1)
+    apply = ("apply", *BEST, "--room", "!whole", "--yes")
+    if not is_stopped:
+        done = compress(dsn, *apply)
+        assert done.exit_code == 1
+        assert "cannot be resolved any more" in done.stderr
+        assert "restored from" in done.stderr
+        assert stored(dsn) == before
+        assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
+        return
+    with monkeypatch.context() as patched:
+        patched.setattr(compress_room, "_describe_difference", interrupt)
+        assert compress(dsn, *apply).exit_code == INTERRUPTED
+    careful = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
+    assert careful.exit_code == 1
+    assert "State groups of !whole cannot be resolved" in careful.stderr
+    assert "--repair" in careful.stderr
+    repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
+    assert repaired.exit_code == 0, repaired.stderr
+    assert stored(dsn) == before
+    assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_room_that_is_gone_keeps_no_other_from_being_put_back(
+    compress: Compress, rooms: tuple[str, World], tmp_path: Path
+) -> None:
+    dsn, _ = rooms
+    before = stored(dsn)
+    rows(compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes", "--format", "json"))
+    rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    with psycopg.connect(dsn) as connection:
+        for table, column in (
+            ("state_group_edges", "state_group"), ("state_groups_state", "state_group"), ("state_groups", "id"),
+        ):  # fmt: skip
+            connection.execute(
+                f"delete from {table} where {column} in (select id from state_groups where room_id = '!whole')".encode()
+            )
+    done = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
+    assert done.exit_code == 1
+    assert "!whole" in done.stderr
+    assert "!0:it's.example" in done.stdout
+    (edges, states), (edges_now, states_now) = before, stored(dsn)
+    assert edges | edges_now == edges
+    assert states | states_now == states
+
+
+def test_only_groups_that_an_undo_file_has_count_as_compared(
+    compress: Compress, rooms: tuple[str, World], tmp_path: Path
+) -> None:
+    dsn, _ = rooms
+    (applied,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    kept = ("--undo", *undo_files(tmp_path))
+    verified = rows(compress(dsn, "verify", "--room", "!whole", *kept, "--format", "json"))
+    assert [one["compared"] for one in verified] == [applied["groups_rewritten"]]
+
+
+@pytest.mark.parametrize("strategy", ["levels", "best"])
+def test_an_interrupted_run_resumes_to_the_same_result(
+    compress: Compress, server: EmbeddedServer, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    dsn, world = rooms
+    options = ("--strategy", strategy, "--levels", "9,4", "--chunk-size", "60", *EVERY_ROOM, "--yes")
+    left = 0
+    monkeypatch.setattr(
+        compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
+    )
+
+    def stop(*arguments: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+        return rewrite_groups(*arguments)
+
+    with state_database(server) as twin:
+        store(world, twin)
+        assert compress(twin, "apply", *options).exit_code == 0
+        expected = stored(twin)
+    monkeypatch.setattr(writer, "rewrite_groups", stop)
+    stops = 0
+    while True:
+        left = 5 + 8 * stops
+        done = compress(dsn, "apply", *options)
+        if done.exit_code == 0:
+            break
+        assert done.exit_code == INTERRUPTED, done.output
+        assert "Stopped" in done.stderr
+        assert all_states(dsn) == world.states
+        stops += 1
+    assert stops > 2
+    if strategy == "levels":
+        assert stored(dsn) == expected
+    else:
+        assert sum(map(len, stored(dsn)[1].values())) <= 1.02 * sum(map(len, expected[1].values()))

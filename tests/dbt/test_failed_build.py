@@ -1,0 +1,67 @@
+"""A failed build_models on the published lake names the failed tests, and main stays unchanged."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.iceberg.write import branches
+from tests.conftest import Published, run_app
+
+RUN = Run("test_gate", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
+
+
+@pytest.fixture
+def catalog(published: Published) -> Iterator[Catalog]:
+    catalog = open_catalog(published.settings)
+    yield catalog
+    branches.drop_branch(catalog, RUN.branch)
+
+
+def _mains(catalog: Catalog) -> dict[str, int]:
+    return {
+        ".".join(table.name()): table.refs()["main"].snapshot_id
+        for table in branches.load_branched_tables(catalog)
+        if "main" in table.refs()
+    }
+
+
+def _repeat_a_row(catalog: Catalog, table: str) -> None:
+    """Add a copy of a row to ``table`` on the run's branch, as if the audit of bronze had missed it."""
+    loaded = catalog.load_table(table)
+    loaded.manage_snapshots().create_branch(loaded.refs()["main"].snapshot_id, RUN.branch).commit()
+    loaded.append(loaded.scan(limit=1).to_arrow(), branch=RUN.branch)
+
+
+def test_what_does_not_hold_is_named_and_main_stays(catalog: Catalog, published: Published) -> None:
+    before = _mains(catalog)
+    assert before["gold.events"]
+    assert before["gold.current_rooms"]
+    _repeat_a_row(catalog, "bronze.event_relations")
+
+    done = run_app("build_models", published.settings, RUN)
+
+    assert done.returncode == 1
+    assert "progress: gold.events: success" in done.stdout
+    assert "progress: gold.current_rooms: skipped" in done.stdout
+    explained = done.stderr[done.stderr.index("error: ") :]
+    assert "nothing is published and readers see the release before" in explained
+    assert "test events_event_id_is_unique: 1 rows speak against it" in explained
+    assert "test events_has_one_row_for_each_event: 1 rows speak against it" in explained
+    assert explained.count("speak against it") == 2
+    assert "Traceback" not in done.stderr
+    # what is made of the same as before was left as it is
+    on_branch = {".".join(one.name()) for one in branches.load_branched_tables(catalog) if RUN.branch in one.refs()}
+    assert on_branch == {"bronze.event_relations", "gold.events"}
+    # what was built stays on the branch, and only there
+    rows = {ref: _rows(catalog, "gold.events", ref) for ref in ("main", RUN.branch)}
+    assert rows[RUN.branch] == rows["main"] + 1
+    assert _mains(catalog) == before
+
+
+def _rows(catalog: Catalog, table: str, ref: str) -> int:
+    loaded = catalog.load_table(table)
+    return int(loaded.scan(snapshot_id=loaded.refs()[ref].snapshot_id).count())

@@ -1,0 +1,104 @@
+"""Reports on a release contain only rows of its published try, also after a run was cleared."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.cli.runs import release_summary
+from synapse_lakehouse.cli.streams import gaps, positions
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
+
+DAY, HOUR = datetime(2026, 11, 17, tzinfo=UTC), timedelta(hours=1)
+FIRST, SECOND, THIRD = (Run(name, DAY, DAY + 24 * HOUR) for name in ("first", "second", "third"))
+
+
+@pytest.fixture
+def lake(new_lake: Callable[..., Settings]) -> Settings:
+    """A lake that nothing was written to."""
+    return new_lake()
+
+
+@pytest.fixture
+def catalog(lake: Settings) -> Iterator[Catalog]:
+    with closing(open_catalog(lake)) as catalog:
+        tables.ensure_audit_tables(catalog)
+        yield catalog
+
+
+def attempt(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
+    """An attempt at a run that found a fault in each of some streams, whose safe bound is the hour."""
+    found = {name: {"stream": name, "measured_at": DAY + hour * HOUR} for name in ("events", "receipts")}
+    bounds = [row | {"safe_bound": hour, "rule": "configured", "sequence_is_called": True} for row in found.values()]
+    gap = {"first_id": hour, "last_id": hour, "flags": []}
+    late = [row | gap | {"class": faults[name]} for name, row in found.items() if name in faults]
+    store.append_audit_rows(catalog, "audit.stream_positions", bounds, run)
+    if late:
+        moment = {"measured_at": DAY + hour * HOUR + timedelta(minutes=1)}
+        store.append_audit_rows(catalog, "audit.stream_gaps", [row | moment for row in late], run)
+    copied = {"table_name": "events", "extent": "changed", "rows_read": hour, "snapshot_id": hour}
+    store.append_audit_rows(catalog, "audit.ledger", [copied | {"written_at": DAY + hour * HOUR}], run)
+    check = {"stage": "bronze", "subject": f"hour {hour}", "success": False, "checked_at": DAY + hour * HOUR}
+    store.append_audit_rows(catalog, "audit.checks", [check], run)
+
+
+def publish(catalog: Catalog, run: Run, hour: int, *, accepted: int | None = None, snapshot: int) -> None:
+    """A release of a run; a compaction, if it was ``accepted`` in an earlier hour."""
+    known = store.read_releases(catalog)
+    maps: dict[str, Any] = {"tables": [("bronze.events", snapshot)], "positions": [], "views": []}
+    moments = {"published_at": DAY + hour * HOUR, "accepted_at": DAY + (accepted or hour) * HOUR}
+    store.append_audit_rows(catalog, "audit.releases", [{"release": len(known) + 1} | maps | moments], run)
+
+
+def told(lake: Settings, number: int | None = None) -> list[tuple[str, str, int, int | None]]:
+    """What is told of gaps: stream, class, the hour that they were found in, and the release."""
+    with duckdb_reader.open_duckdb(lake) as connection:
+        release = duckdb_reader.get_release(connection, lake, number)
+        found = gaps.read_gaps(connection, lake, release, is_latest=number is None)
+    return [(one.stream, one.kind, one.first_id, one.release) for one in found]
+
+
+def test_gaps_are_those_of_the_attempt_that_was_published(lake: Settings, catalog: Catalog) -> None:
+    attempt(catalog, FIRST, 1, events="late", receipts="rolled_back")
+    attempt(catalog, FIRST, 2, receipts="in_flight")
+    publish(catalog, FIRST, 3, snapshot=2)
+    attempt(catalog, FIRST, 4, events="lost")
+    assert told(lake, 1) == [("receipts", "in_flight", 2, 1)]
+    assert told(lake) == [("events", "lost", 4, None), ("receipts", "in_flight", 2, 1)]
+
+    attempt(catalog, SECOND, 5, receipts="rolled_back")
+    publish(catalog, SECOND, 6, snapshot=5)
+    assert told(lake) == [("receipts", "rolled_back", 5, 2)]
+    publish(catalog, SECOND, 7, accepted=6, snapshot=50)
+    assert told(lake) == [("receipts", "rolled_back", 5, 2)]
+
+    attempt(catalog, FIRST, 8, events="rolled_back")
+    publish(catalog, FIRST, 9, snapshot=8)
+    attempt(catalog, FIRST, 10, events="purged")
+    assert told(lake) == [("receipts", "rolled_back", 5, 2), ("events", "rolled_back", 8, 4)]
+    assert told(lake, 3) == told(lake, 2) == [("receipts", "rolled_back", 5, 2)]
+    attempt(catalog, THIRD, 11, events="in_flight")
+    assert told(lake) == [("receipts", "rolled_back", 5, 2), ("events", "rolled_back", 8, 4)]
+
+
+def test_reports_are_those_of_the_published_try(lake: Settings, catalog: Catalog) -> None:
+    attempt(catalog, FIRST, 1)
+    publish(catalog, FIRST, 2, snapshot=1)
+    attempt(catalog, FIRST, 3)
+    with duckdb_reader.open_duckdb(lake) as connection:
+        release = duckdb_reader.get_release(connection, lake)
+        (events, _), found = (
+            positions.read_positions(connection, lake, release),
+            release_summary.read_summary(connection, lake, release),
+        )
+    assert (events.stream, events.bound) == ("events", 1)
+    assert [one.rows_read for one in found.copied] == [1]
+    assert [one.subject for one in found.warned] == ["hour 1"]

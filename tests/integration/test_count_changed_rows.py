@@ -1,0 +1,152 @@
+"""One scan returns the number of rows, of changed rows, and the pages of the changed ones."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.ingest.count_tables import CountRows, count_tables
+from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.rows import row_counts
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
+from synapse_lakehouse.postgres.rows.select_sql import build_select
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+
+EVENTS = catalogue.load_catalogue().table("events")
+
+
+@pytest.fixture
+def changed(source_copy: str) -> tuple[int, int, set[str]]:
+    """The transaction since which some events changed, how many there are, and the ids of those that changed."""
+    with psycopg.connect(source_copy, autocommit=True) as source:
+        source.execute("set session_replication_role = replica")
+        (since,) = source.execute("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone() or (0,)
+        ids = source.execute("update events set depth = depth + 1 where random() < 0.1 returning event_id").fetchall()
+        source.execute("delete from events where event_id not in (select event_id from event_json)")
+        (rows,) = source.execute("select count(*) from events").fetchone() or (0,)
+        return since, rows, {one for (one,) in ids}
+
+
+def test_changed_rows_are_found_and_read_where_they_are(
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]]
+) -> None:
+    since, rows, ids = changed
+    with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
+        found = count_changed_rows(connection, EVENTS, since)
+        assert (found.rows, found.changed) == (rows, len(ids))
+        at = [column.name for column in EVENTS.columns].index("event_id")
+        for statement in (build_select(EVENTS, since=since), build_select(EVENTS, since=since, places=found.places)):
+            read = [row[at] for row in connection.execute(statement)]
+            assert len(read) == len(ids)
+            assert set(read) == ids
+        assert count_changed_rows(connection, EVENTS, since) == found
+        (now,) = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone() or (0,)
+        assert count_changed_rows(connection, EVENTS, now) == RowCounts(rows, 0, "{}")
+
+
+def test_changed_rows_are_before_a_page_or_from_it_on(
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]]
+) -> None:
+    since, rows, ids = changed
+    with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
+        pages = read_heap_file(connection, EVENTS).pages
+        at = [column.name for column in EVENTS.columns].index("event_id")
+        for page in (0, 1, pages // 2, pages - 1, pages, pages + 1):
+            found = count_changed_rows(connection, EVENTS, since, page)
+            parts = (build_select(EVENTS, places=found.places), build_select(EVENTS, (page, None), since))
+            before, after = ({row[at] for row in connection.execute(part)} for part in parts)
+            assert (found.rows, found.changed) == (rows, len(before))
+            assert before | after == ids
+            assert not before & after
+
+
+@pytest.mark.parametrize("tracked", ["on", "off"])
+def test_invisible_rows_are_not_counted(
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]], tracked: str
+) -> None:
+    since, rows, ids = changed
+    with psycopg.connect(source_copy) as source:
+        source.execute(
+            sql.SQL("alter database {} set track_counts = {}").format(
+                sql.Identifier(source.info.dbname), sql.Literal(tracked)
+            )
+        )
+        source.commit()
+        source.execute("set session_replication_role = replica")
+        source.execute("update events set depth = depth + 1 where random() < 0.5")
+        source.execute("delete from events where random() < 0.5")
+        with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
+            for _ in range(2):
+                found = count_changed_rows(connection, EVENTS, since)
+                assert (found.rows, found.changed) == (rows, len(ids))
+                assert count_rows(connection, EVENTS) == rows
+
+
+def test_rows_of_a_table_that_inherits_are_counted(
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]]
+) -> None:
+    since, rows, _ = changed
+    with psycopg.connect(source_copy, autocommit=True) as source:
+        source.execute("create table more_events () inherits (events)")
+        source.execute("insert into more_events select * from events limit 7")
+    with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
+        assert count_changed_rows(connection, EVENTS, since).rows == count_rows(connection, EVENTS) == rows + 7
+
+
+def test_many_changed_rows_are_counted_only(
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since, rows, ids = changed
+    monkeypatch.setattr(row_counts, "MAX_CTIDS", len(ids) - 1)
+    with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
+        assert count_changed_rows(connection, EVENTS, since) == RowCounts(rows, len(ids), None)
+
+
+@pytest.mark.parametrize(("pages", "connections", "expected"), [(0, 4, 1), (10_000, 1, 1), (10_000, 3, 3)])
+def test_large_tables_are_counted_side_by_side_in_one_snapshot(
+    settings: Settings, source_copy: str, pages: int, connections: int, expected: int
+) -> None:
+    counting = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_source_connections": connections})
+    began = Barrier(expected, timeout=30)
+    counted: list[tuple[int, int]] = []
+
+    def count_events(over: Connection) -> None:
+        began.wait()
+        counted.append((over.info.backend_pid, count_rows(over, EVENTS)))
+
+    with (
+        export_snapshot(counting, catalogue.load_catalogue()) as (connection, taken),
+        psycopg.connect(source_copy) as source,
+    ):
+        before = count_rows(connection, EVENTS)
+        source.execute("set session_replication_role = replica")
+        source.execute("delete from events")
+        source.commit()
+        with ThreadPoolExecutor(max(connections - 1, 1)) as readers:
+            count_tables(counting, connection, taken, [(pages, count_events)] * 6, readers)
+    assert [rows for _, rows in counted] == [before] * 6
+    assert len({backend for backend, _ in counted}) == expected
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_nothing_more_is_counted_after_what_fails(settings: Settings, source_copy: str, at_first: bool) -> None:
+    counting = settings.model_copy(update={"synapse_dsn": source_copy})
+    began = Barrier(2, timeout=30)
+    later: list[Connection] = []
+    with export_snapshot(counting, catalogue.load_catalogue()) as (connection, taken), ThreadPoolExecutor(1) as readers:
+
+        def fail(over: Connection) -> None:
+            began.wait()
+            fails = (over is connection) is at_first
+            # Over the first connection nobody ends it.
+            over.execute("select 1 / 0" if fails else f"select pg_sleep({600 if at_first else 1})")
+
+        tables: list[CountRows] = [fail, fail, later.append]
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            count_tables(counting, connection, taken, [(10_000, one) for one in tables], readers)
+        connection.rollback()
+    assert not later

@@ -1,0 +1,104 @@
+"""Each role of the embedded PostgreSQL reaches its own database and runs no program."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from synapse_lakehouse.local.postgres import roles
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, run_server
+
+MADE_BY_THE_SUPERUSER = """
+create type kind as enum ('one', 'other');
+create table things (id serial primary key, number bigint generated always as identity, kind kind);
+create view all_things as select * from things;
+create sequence free;
+create function double(number int) returns int language sql as 'select 2 * number';
+insert into things (kind) values ('one');
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server on which databases may be made."""
+    with run_server(tmp_path_factory.mktemp("roles") / "postgres") as server:
+        yield server
+
+
+def test_an_owner_makes_what_it_needs_and_runs_nothing(own: EmbeddedServer) -> None:
+    uri, other = roles.ensure_owner(own, "lake-example.org"), roles.ensure_owner(own, "airflow")
+    assert roles.ensure_owner(own, "lake-example.org") == uri
+    own.create_database("anybody")
+    with psycopg.connect(uri, autocommit=True) as connection:
+        connection.execute("create table things (id int)")
+        for attempt in (
+            "copy things from program 'echo 1'",
+            "select pg_read_file('/etc/passwd')",
+            "select lo_import('/etc/passwd')",
+            "create role another superuser",
+            "create database another",
+            "select * from pg_authid",
+            "set role postgres",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(attempt.encode())
+    for database in ("airflow", "postgres", "template1"):
+        with pytest.raises(psycopg.OperationalError, match="permission denied"):
+            psycopg.connect(make_conninfo(uri, dbname=database))
+    with pytest.raises(psycopg.OperationalError, match="permission denied"):
+        psycopg.connect(make_conninfo(other, dbname="lake-example.org"))
+    file = own.password_file("airflow")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert own.password not in file.read_text()
+
+
+def test_the_superuser_runs_nothing_that_an_owner_made(own: EmbeddedServer) -> None:
+    with psycopg.connect(roles.ensure_owner(own, "trap"), autocommit=True) as connection:
+        connection.execute("create function public.shobj_description(oid, name) returns text return current_user")
+        connection.execute("alter database trap set search_path = public, pg_catalog")
+    own.tool("psql", "-Xqc", "comment on database trap is 'remembered'")
+    assert own.comment("trap") == "remembered"
+
+
+def test_a_database_of_the_superuser_is_handed_over(own: EmbeddedServer) -> None:
+    own.create_database("earlier")
+    with psycopg.connect(own.dsn("earlier")) as superuser:
+        superuser.execute(MADE_BY_THE_SUPERUSER.encode())
+    with psycopg.connect(roles.ensure_owner(own, "earlier"), autocommit=True) as connection:
+        owners = connection.execute(
+            "select relowner::regrole::text from pg_class where relnamespace = 'public'::regnamespace union"
+            " select typowner::regrole::text from pg_type where typnamespace = 'public'::regnamespace union"
+            " select proowner::regrole::text from pg_proc where pronamespace = 'public'::regnamespace"
+        ).fetchall()
+        assert owners == [("earlier",)]
+        connection.execute("alter table things add column name text")
+        assert connection.execute("insert into things (kind) values ('other') returning id, number").fetchone() == (
+            2,
+            2,
+        )
+
+
+def test_a_reader_reads_and_writes_nothing(own: EmbeddedServer, tmp_path: Path) -> None:
+    for _ in range(2):
+        own.create_database("sample")
+        with psycopg.connect(own.dsn("sample")) as superuser:
+            superuser.execute(MADE_BY_THE_SUPERUSER.encode())
+        uri = roles.ensure_reader(own, "sample")
+        with psycopg.connect(uri, autocommit=True) as connection:
+            assert connection.execute("select id from things").fetchall() == [(1,)]
+            connection.execute("select last_value from things_id_seq")
+            for attempt in ("delete from things", "create table mine (id int)", "create temp table mine (id int)"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(attempt.encode())
+        own.tool("dropdb", "--force", "sample")
+
+
+def test_a_role_that_was_not_made_to_the_end_is_made(own: EmbeddedServer) -> None:
+    own.password_file("half").touch(mode=0o600)
+    own.password_file("half").write_text("known before")
+    own.create_database("half")
+    with psycopg.connect(roles.ensure_owner(own, "half")) as connection:
+        assert connection.execute("select current_user").fetchone() == ("half",)

@@ -1,0 +1,87 @@
+"""Secrets of the catalog and of S3 stay in the driver; the test searches the memory of executors."""
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from synapse_lakehouse.config.settings import Settings
+from tests.conftest import environment
+from tests.support.cluster import cluster
+
+SESSION = """
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
+from synapse_lakehouse.config.settings import Settings
+
+spark = create_spark_session("test", Settings(_env_file=None))
+spark.sql("create schema if not exists bronze")
+spark.sql("create table bronze.numbers (number bigint)")
+spark.range(100, numPartitions=4).selectExpr("id as number").writeTo("bronze.numbers").append()
+numbers = spark.table("bronze.numbers").repartition(4)
+assert numbers.rdd.map(lambda row: row.number).sum() == 4950
+print("done", flush=True)
+input()
+"""
+_CHUNK = 16 << 20
+
+
+@pytest.mark.heavy
+def test_executors_get_neither_the_catalog_s_password_nor_keys(
+    new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    shown, key, secret = (secrets.token_hex(16) for _ in range(3))
+    lake = new_lake(
+        lakehouse_catalog_properties={
+            "s3.access-key-id": key, "s3.secret-access-key": secret, "table-default.shown": shown
+        }
+    )  # fmt: skip
+    password = str(urlsplit(str(lake.lakehouse_catalog_uri)).password)
+    with cluster(tmp_path) as spark:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SESSION], env=environment(lake) | spark.variables() | {"SPARK_MASTER": spark.master},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout
+        assert "done\n" in iter(process.stdout.readline, "")
+        executors = list(_working_below(tmp_path))
+        assert len(executors) >= 4, "two executors with their Python workers"
+        found = {value for executor in executors for value in _found(executor, {shown, key, secret, password})}
+        of_driver = _found(process.pid, {password, secret})
+        process.communicate("\n")
+    assert found == {shown}, "what is not secret shows that the search works"
+    assert of_driver == {password, secret}
+
+
+def _working_below(folder: Path) -> Iterator[int]:
+    """Processes of applications whose files are in ``folder``."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if "/app-" in str((entry / "cwd").readlink().relative_to(folder)):
+                yield int(entry.name)
+        except (OSError, ValueError):
+            continue
+
+
+def _found(pid: int, values: set[str]) -> set[str]:
+    """Those of ``values`` that are in the memory of a process, its variables and arguments included."""
+    found = set()
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            addresses, rights, *_ = line.split()
+            start, end = (int(one, 16) for one in addresses.split("-"))
+            if not rights.startswith("rw"):
+                continue
+            rest = b""
+            for at in range(start, end, _CHUNK):
+                try:
+                    content = rest + os.pread(memory.fileno(), min(_CHUNK, end - at), at)
+                except OSError:
+                    break
+                found |= {value for value in values if value.encode() in content}
+                rest = content[-64:]
+    return found

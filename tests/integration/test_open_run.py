@@ -1,0 +1,118 @@
+"""open_run refuses a lake of another homeserver and invalid settings."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from typer.testing import CliRunner
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.orchestration import run_lifecycle
+from tests.support.runs import lease_holder
+
+START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
+WRONG: list[dict[str, object]] = [
+    {"lakehouse_stream_writers": "events"},
+    {"synapse_config": Path("/nowhere/homeserver.yaml")},
+    {"synapse_config": Path("/etc")},
+    {"lakehouse_acknowledged_ids": "events:all"},
+    {"lakehouse_retention_max_lifetime": "long"},
+]
+OPENINGS = [run_lifecycle.open_run, run_lifecycle.open_maintenance]
+
+
+@pytest.fixture
+def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+    """An empty lake that the tasks of this process open, with changed settings."""
+    dag = SimpleNamespace(dag_id="lakehouse")
+    context = {"dag": dag, "run_id": "manual__1", "data_interval_start": START, "data_interval_end": END}
+    monkeypatch.setattr(run_lifecycle, "get_current_context", lambda: context)
+    monkeypatch.chdir(tmp_path)
+    made = new_lake()
+
+    def configure(**changes: object) -> Settings:
+        settings = made.model_copy(update=changes)
+        for name, value in settings.to_environment().items():
+            monkeypatch.setenv(name, value)
+        return settings
+
+    return configure
+
+
+def release_of(server_name: str, settings: Settings) -> None:
+    with closing(open_catalog(settings)) as catalog:
+        tables.ensure_audit_tables(catalog)
+        number = len(store.read_releases(catalog)) + 1
+        row = {"release": number, "server_name": server_name, "tables": [], "positions": [], "views": []}
+        store.append_audit_rows(catalog, "audit.releases", [row], Run("run", START, END))
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_a_lake_of_another_homeserver_is_refused(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
+    settings = lake()
+    release_of(sample.read_server_name(), settings)
+    release_of("example.org", settings)
+    refusal = rf"holds releases of example\.org, but .*{sample.read_server_name()}.*LAKEHOUSE_CATALOG_URI"
+    with pytest.raises(AirflowFailException, match=refusal):
+        opening()
+    assert lease_holder(settings) is None
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
+    settings = lake()
+    release_of(sample.read_server_name(), settings)
+    opening()
+    assert lease_holder(settings) == "manual__1"
+
+
+@pytest.mark.parametrize("has_copied", [False, True])
+def test_what_a_failed_copy_left_is_gone_on_with(has_copied: bool, lake: Callable[..., Settings]) -> None:
+    settings, run = lake(), Run("manual__1", START, END)
+    run_lifecycle.open_run()
+    with closing(open_catalog(settings)) as catalog:
+        table = catalog.load_table("bronze.rooms")
+        table.append(pa.Table.from_pylist([{}], schema=table.schema().as_arrow()))
+        table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
+        if has_copied:
+            store.append_audit_rows(catalog, "audit.ledger", [{"table_name": "rooms", "written_at": END}], run)
+        run_lifecycle.close_run()
+        assert lease_holder(settings) is None
+        run_lifecycle.open_run()
+        assert (run.branch in catalog.load_table("bronze.rooms").refs()) is not has_copied
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: next(iter(wrong)))
+def test_a_setting_that_later_tasks_read_is_refused_at_once(
+    wrong: dict[str, object], lake: Callable[..., Settings]
+) -> None:
+    settings = lake(**wrong)
+    with pytest.raises(AirflowFailException, match=next(iter(wrong)).upper()) as refused:
+        run_lifecycle.open_run()
+    with closing(open_catalog(settings)) as catalog:
+        assert not catalog.list_namespaces()
+    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
+    assert done.exit_code == 1
+    failed = {one["message"] for one in json.loads(done.stdout) if one["level"] == "FAIL"}
+    assert str(refused.value) in failed
+
+
+def test_the_compressor_s_configuration_stops_no_other_run(lake: Callable[..., Settings]) -> None:
+    settings = lake(lakehouse_compressor_chunk_size="many")
+    run_lifecycle.open_run()
+    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
+    assert done.exit_code == 1
+    (failed,) = [one for one in json.loads(done.stdout) if one["level"] == "FAIL"]
+    assert failed["subject"] == "state compressor"

@@ -1,0 +1,148 @@
+"""Columns outside the catalogue leave the source in no form; the test searches all that a run writes."""
+
+import os
+import secrets
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
+from synapse_lakehouse.local import services
+from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.connection import build_conninfo
+from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from tests.conftest import Published, publish
+from tests.support.privacy_canaries import contents
+
+CANARY = secrets.token_hex(12)
+SPARK = """
+from synapse_lakehouse.iceberg.spark.session import create_spark_session
+from synapse_lakehouse.config.settings import Settings
+
+spark = create_spark_session("test", Settings(_env_file=None))
+spark.range(3).count()
+config = getattr(getattr(spark._jvm, "org.apache.spark.internal.config.package$"), "MODULE$")
+print(config.SECRET_REDACTION_PATTERN().defaultValueString())
+print(spark.sparkContext.getConf().get("spark.redaction.regex"))
+spark.stop()
+"""
+EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
+
+
+def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_copy: str, tmp_path: Path) -> None:
+    table = catalogue.load_catalogue().table("receipts_linearized")
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("update receipts_linearized set data = %s", ['{"ts" ' + CANARY])
+    # The product's own statements have no cast that can fail; PostgreSQL quotes the text in the error of this one.
+    failing = "select data::json from receipts_linearized"
+    source = settings.model_copy(update={"synapse_dsn": source_copy})
+    with export_snapshot(source, catalogue.load_catalogue()) as (_, snapshot):
+        chunk = ReadChunk(
+            build_conninfo(source), snapshot.name, failing, get_arrow_schema(table), (), tmp_path.as_uri(), {}
+        )
+        with pytest.raises(ReadError) as broken:
+            copy_chunks([chunk])
+    with pytest.raises(ReadError) as refused, export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
+        connection.execute(failing)
+    for caught in (broken, refused):
+        told = "".join(traceback.format_exception(caught.value))
+        assert "invalid input syntax for type json" in told
+        assert CANARY not in told
+
+
+def test_canaries_are_found_nowhere(published: Published, server: EmbeddedServer, tmp_path: Path) -> None:
+    searched, warehouses = search(published, server, tmp_path)
+    assert warehouses == {"warehouse"}
+    assert {"logs", "postgres", "data_docs", "dbt", "printed"} <= searched
+
+
+def test_the_lake_s_files_are_for_their_user_alone(published: Published) -> None:
+    (first, *_) = sorted((published.settings.lakehouse_home / "logs").glob("run_*.log"), key=_last_written)
+    found = Path(published.settings.warehouse.removeprefix("file://")).rglob("*")
+    # Later ones may be of tests, which write with whatever umask they have.
+    written = [one for one in found if one.is_file() and _last_written(one) <= _last_written(first)]
+    assert len(written) > 500
+    assert not [one for one in written if one.stat().st_mode & 0o077]
+
+
+def _last_written(file: Path) -> float:
+    return file.stat().st_mtime
+
+
+@pytest.mark.heavy
+def test_canaries_are_found_nowhere_when_everybody_is_talkative(
+    published: Published, server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "events").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(EVENT_LOG.format(folder=(tmp_path / "events").as_uri()))
+    settings = new_lake(synapse_dsn=published.source.dsn, lakehouse_log_level="INFO")
+    talkative = publish(settings, published.source, SPARK_CONF_DIR=str(tmp_path / "conf"))
+    searched, warehouses = search(talkative, server, tmp_path)
+    assert warehouses == {"warehouse", Path(settings.warehouse).name}
+    assert {"logs", "events", "printed"} <= searched
+    assert any(b"SparkListenerTaskEnd" in one.read_bytes() for one in (tmp_path / "events").rglob("*") if one.is_file())
+
+
+def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(EVENT_LOG.format(folder=(tmp_path / "events").as_uri()))
+    settings = Settings(
+        _env_file=None,
+        lakehouse_home=home,
+        lakehouse_catalog_uri=f"http://reader:{CANARY}@127.0.0.1:9/api",
+        lakehouse_catalog_properties={"credential": f"reader:{CANARY}"},
+    )
+    variables = os.environ | settings.to_environment() | {"SPARK_CONF_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", SPARK], env=variables, check=True, capture_output=True, text=True)
+    written = b"".join(one.read_bytes() for one in (tmp_path / "events").rglob("*") if one.is_file())
+    assert b"spark.sql.catalog.lake.uri" in written
+    assert CANARY.encode() not in written
+    assert CANARY not in done.stdout + done.stderr
+    default, ours = done.stdout.splitlines()[-2:]
+    assert ours.startswith(default + "|"), "what Spark hides by itself stays hidden"
+
+
+def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
+    variables = environment.build_environment(
+        Settings(_env_file=None, lakehouse_home=tmp_path), "postgresql://it/airflow", 8080
+    )
+    modes = {name: value for name, value in variables.items() if "FILE_TASK_HANDLER_NEW" in name}
+    assert sorted(modes.values()) == ["0o600", "0o700"]
+
+
+def search(published: Published, server: EmbeddedServer, scratch: Path) -> tuple[set[str], set[str]]:
+    """What was searched, and in which folders the copied rows were; nothing of the canaries was anywhere."""
+    source, home = published.source, published.settings.lakehouse_home
+    assert len(source.canaries.places) > 150
+    (scratch / "printed").write_text(published.output)
+    for database in (services.AIRFLOW_DATABASE, services.CATALOG_DATABASE):
+        dumped = server.tool("pg_dump", database=database, stdout=subprocess.PIPE).stdout
+        (scratch / f"{database}.sql").write_bytes(dumped)
+
+    found: dict[str, set[str]] = {}
+    searched: set[str] = set()
+    for folder in (home, scratch):
+        for path, content in contents(folder):
+            searched |= {path.suffix, path.relative_to(folder).parts[0]}
+            places = source.canaries.found(content)
+            places |= {name for name in ("password", "copied") if getattr(source, name).encode() in content}
+            for place in places:
+                found.setdefault(place, set()).add(str(path.relative_to(folder)))
+    copied = {Path(one).parts[0] for one in found.pop("copied")}
+    assert found == {}
+    assert {".parquet", ".avro", ".json", ".html"} <= searched
+    assert any(b"snapshot_tables" in one.read_bytes() for one in (home / "logs").rglob("*") if one.is_file())
+    assert b"rendered_task_instance_fields" in (scratch / f"{services.AIRFLOW_DATABASE}.sql").read_bytes()
+    # The server has the shipped sample, without canaries, beside the databases of Airflow and of the catalog.
+    return searched, copied - {"postgres"}

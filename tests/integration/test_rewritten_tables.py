@@ -1,0 +1,130 @@
+"""A rewritten table looks empty to older PostgreSQL snapshots: no such snapshot is copied."""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.rows.row_counts import count_rows
+from synapse_lakehouse.postgres.snapshot import snapshot
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from synapse_lakehouse.postgres.snapshot.table_locks import lock_tables
+
+TABLE = catalogue.load_catalogue().table("receipts_linearized")
+TRUNCATE = (
+    f"create temp table kept on commit drop as table {TABLE.name}; truncate {TABLE.name};"
+    f"insert into {TABLE.name} table kept"
+)
+REWRITE = f"alter table {TABLE.name} alter column stream_id type bigint using stream_id + 0"
+WAITING = "select count(*) from pg_locks where relation = to_regclass(%s) and not granted"
+
+Session = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture
+def source(settings: Settings, source_copy: str) -> Settings:
+    return settings.model_copy(update={"synapse_dsn": source_copy})
+
+
+@pytest.fixture
+def other(source_copy: str) -> Iterator[Session]:
+    """Somebody else's session, who does not wait for long."""
+    with psycopg.connect(source_copy) as connection:
+        connection.execute("set lock_timeout = '500ms'")
+        connection.commit()
+        yield connection
+
+
+@pytest.mark.parametrize("statement", [TRUNCATE, REWRITE], ids=["truncate", "alter"])
+def test_a_table_is_not_rewritten_during_a_snapshot(source: Settings, other: Session, statement: str) -> None:
+    rows = _rows(other)
+    with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute(statement.encode())
+        other.rollback()
+        assert count_rows(connection, TABLE) == rows
+        assert other.execute(f"update {TABLE.name} set data = data".encode()).rowcount == rows
+        other.execute(f"create index on {TABLE.name} (data)".encode())
+        other.commit()
+        other.autocommit = True
+        other.execute(f"vacuum analyze {TABLE.name}".encode())
+        assert count_rows(connection, TABLE) == rows
+    other.execute(statement.encode())
+
+
+@pytest.mark.parametrize("statement", [TRUNCATE, REWRITE], ids=["truncate", "alter"])
+def test_a_table_being_rewritten_is_read_in_full_or_not(
+    source: Settings, source_copy: str, other: Session, statement: str
+) -> None:
+    rows = _rows(other)
+    taken, over = threading.Event(), threading.Event()
+
+    def counted() -> int:
+        with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
+            taken.set()
+            over.wait(60)
+            return count_rows(connection, TABLE)
+
+    def is_waited_for() -> bool:
+        row = watcher.execute(WAITING, [TABLE.name]).fetchone()
+        return bool(row and row[0])
+
+    with psycopg.connect(source_copy, autocommit=True) as watcher, ThreadPoolExecutor(1) as pool:
+        other.execute(statement.encode())
+        counting = pool.submit(counted)
+        assert _until(lambda: taken.is_set() or is_waited_for())
+        other.commit()
+        over.set()
+        assert counting.result() == rows
+
+
+def test_tables_rewritten_at_every_try_are_named(
+    source: Settings, other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = _rows(other)
+    times = list[int]()
+
+    def too_late(connection: Connection, tables: Collection[str]) -> None:
+        times.append(1)
+        other.execute(TRUNCATE.encode())
+        other.commit()
+        lock_tables(connection, tables)
+
+    monkeypatch.setattr(snapshot, "lock_tables", too_late)
+    with (
+        pytest.raises(SourceError, match=f"3 times .*{TABLE.name}"),
+        export_snapshot(source, catalogue.load_catalogue()),
+    ):
+        pass
+    assert len(times) == 3
+    monkeypatch.setattr(
+        snapshot, "lock_tables", lambda *given: too_late(*given) if len(times) < 5 else lock_tables(*given)
+    )
+    with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
+        assert count_rows(connection, TABLE) == rows
+    assert len(times) == 5
+
+
+def _rows(session: Session) -> int:
+    row = session.execute(f"select count(*) from {TABLE.name}".encode()).fetchone()
+    session.commit()
+    assert row
+    assert isinstance(row[0], int)
+    assert row[0] > 0
+    return row[0]
+
+
+def _until(is_so: Callable[[], bool], seconds: float = 30) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

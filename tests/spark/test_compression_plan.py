@@ -1,0 +1,135 @@
+"""Plans from the lake equal plans from the database, on rooms of every kind, some half compressed."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psycopg
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli import app as command
+from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
+from synapse_lakehouse.compressor.compress_room import plan_room
+from synapse_lakehouse.compressor.plan import CompressionPlanner
+from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
+from synapse_lakehouse.compressor.settings import CompressorSettings
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.spark_app import SparkApp
+from tests.support.incremental_lake import advancing
+from tests.support.state_database import fetched, state_database, store
+from tests.support.state_rooms import KINDS, World, begin, grow, purge
+
+COLUMNS = {
+    "state_groups": "id, room_id",
+    "state_group_edges": "state_group, prev_state_group",
+    "state_groups_state": "state_group, type, state_key, event_id",
+    "event_to_state_groups": "event_id, state_group",
+    "state_groups_pending_deletion": "state_group",
+}
+MORE = "CREATE TABLE event_to_state_groups (event_id text, state_group bigint)"
+HOW = [
+    CompressorSettings(strategy=Strategy.BEST, max_chain=20, number_of_rooms=1000),
+    CompressorSettings.model_validate({"default_levels": "10,5", "chunk_size": 30, "number_of_rooms": 1000}),
+]
+
+
+@contextmanager
+def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World, Callable[[int], None]]]:
+    """A database with rooms of every kind, some groups of which nothing needs or are about to go; and how they grow."""
+    world = World(random.Random(7))
+    growing = begin(world, KINDS, 400)
+    with state_database(server) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(MORE)
+
+        def more(groups: int) -> None:
+            grow(world, growing, groups)
+            store(world, dsn)
+            connection.execute(
+                "insert into event_to_state_groups select '$' || id, id from state_groups where id % 5 > 0"
+                " and id not in (select state_group from event_to_state_groups)"
+            )
+
+        yield dsn, world, more
+
+
+def copied(app: SparkApp, dsn: str) -> Release:
+    """The newest release: the lake's tables are as the database's."""
+    published: dict[str, int] = {}
+    for name, columns in COLUMNS.items():
+        table = app.catalog.load_table(f"bronze.{name}")
+        schema, rows = tables.get_arrow_schema(catalogue.load_catalogue().table(name)), fetched(dsn, columns, name)
+        values = [
+            rows[column.name].cast(column.type)
+            if column.name in rows.column_names
+            else pa.nulls(len(rows), column.type)
+            for column in schema
+        ]
+        table.overwrite(pa.table(values, schema=schema))
+        snapshot = table.refresh().current_snapshot()
+        app.spark.sql(f"refresh table bronze.{name}")
+        if snapshot:
+            published[f"bronze.{name}"] = snapshot.snapshot_id
+    return cast(Release, SimpleNamespace(number=1, tables=published))
+
+
+def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
+    for wanted in HOW:
+        with connect_readers(dsn, app.settings, WRITE_DSN_SETTING) as reading, reading() as reader:
+            chosen = reader.select_rooms(wanted)
+            planning = CompressionPlanner(app.spark, release, wanted)
+            assert list(planning.select_rooms(reader.read_last_compressed(wanted.strategy))) == chosen
+            found = {
+                row["room_id"]: row
+                for row in planning.plan_rooms({room: reader.read_progress(room) for room in chosen})
+            }
+            expected: dict[str, dict[str, Any]] = {}
+            for room in chosen:
+                try:
+                    expected[room] = asdict(plan_room(reader.read_room(room), wanted)[1]) | {"skipped": None}
+                except InvalidStateGroupsError as error:
+                    expected[room] = {"skipped": str(error)}
+        assert len(expected) > 5
+        assert {room: {name: found[room][name] for name in row} for room, row in expected.items()} == expected
+        assert found.keys() == expected.keys()
+
+
+@pytest.mark.heavy
+def test_the_lake_plans_as_the_database_does(
+    server: EmbeddedServer, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rooms(server) as (dsn, world, more), advancing(new_lake(synapse_dsn=dsn)) as lake:
+        now = datetime.now(UTC)
+        app = SparkApp("test", Run("plan", now.replace(year=2025), now), lake.settings, writes_branches=False)
+        tables.ensure_tables(app.catalog, catalogue.load_catalogue())
+        more(1200)
+        purge(world, 0.02, set())
+        more(100)
+        with psycopg.connect(dsn) as connection:
+            connection.execute(
+                "insert into state_groups_pending_deletion (state_group, insertion_ts)"
+                " select id, 1 from state_groups where id % 35 = 0"
+            )
+        assert_same(app, copied(app, dsn), dsn)
+
+        monkeypatch.setenv("SYNAPSE_DSN", dsn)
+        monkeypatch.setenv("SYNAPSE_WRITE_DSN", dsn)
+        monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.settings.lakehouse_home))
+        done = CliRunner().invoke(
+            command, ["compress", "apply", "--levels", "10,5", "--chunk-size", "30", "--number-of-rooms", "4", "--yes"]
+        )
+        assert done.exit_code == 0, done.output
+        more(300)
+        assert_same(app, copied(app, dsn), dsn)

@@ -1,0 +1,192 @@
+"""A few real tables are compared with the source, and differing ranges are repaired."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+from pyiceberg.table import Table as IcebergTable
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import ReleaseError
+from synapse_lakehouse.catalogue import Column, LoadMode, Table
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.ingest import snapshot_session
+from synapse_lakehouse.ingest.reconcile import (
+    SliceComparison,
+    digest_lake,
+    digest_source,
+    list_slices_by_age,
+    reconcile_tables,
+)
+from synapse_lakehouse.ingest.repair import Repair
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.rows.range_digest import KeySlice
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from synapse_lakehouse.spark_app import SparkApp
+from tests.support.small_lake import SmallLake, small_lake
+
+COPIED = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
+
+ODD = Table(
+    name="odd",
+    description="Values that two systems may write differently.",
+    primary_key=("key", "part"),
+    key_enforced=False,
+    load=LoadMode.REPLACE,
+    streams={},
+    writer_column=None,
+    columns=tuple(
+        Column(name=name, data_type=kind, source_type=catalogue.POSTGRES_TYPES[kind], description=name)
+        for name, kind in {
+            "key": "string",
+            "part": "string",
+            "number": "double",
+            "yes": "boolean",
+            "big": "bigint",
+        }.items()
+    ),
+)
+ODD_ROWS = """
+create table odd (key text, part text, number double precision, yes boolean, big bigint);
+insert into odd values
+  ('', null, 'NaN', true, 9223372036854775807), (null, '', 0.0, false, -9223372036854775808),
+  ('N', '1:N', -0.0, null, 0),
+  ('1:N', 'N', 1e300, true, null), ('é', '😀', 5e-324, true, 1), (chr(31), chr(31), '-Infinity', true, 1),
+  ('a' || chr(31), 'b', 0.1, true, 1), ('a', chr(31) || 'b', 0.1, true, 1), ('twice', 'x', null, null, null),
+  ('twice', 'x', null, null, null)
+"""
+
+
+@pytest.fixture(scope="module")
+def lake(
+    server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SmallLake]:
+    with small_lake(
+        server, settings, tmp_path_factory.mktemp("proven"), [*map(catalogue.load_catalogue().table, COPIED), ODD]
+    ) as lake:
+        with psycopg.connect(str(lake.settings.synapse_dsn)) as source:
+            source.execute(ODD_ROWS.encode())
+        lake.advance()
+        yield lake
+
+
+def test_an_exact_copy_is_proven(lake: SmallLake) -> None:
+    app = lake.app()
+    found = lake.verify(app)
+    assert {row["table_name"]: row["differing"] for row in found} == dict.fromkeys([*COPIED, "odd"], 0)
+    assert sum(row["rows"] for row in found if row["table_name"] == "odd") == 10
+    assert all(row["seconds"] >= 0 and row["compared_at"] for row in found)
+
+
+def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
+    app = lake.app()
+    lake.copy(app)
+    spark, event = (
+        app.spark,
+        lake.ask("query", "select min(event_id) from bronze.events", "--format", "csv").stdout.split()[1],
+    )
+    # No increment would see this: the source did not change.
+    for name in ("events", "odd"):
+        _begin_branch(app, app.catalog.load_table(f"bronze.{name}"))
+    spark.sql("update bronze.events set depth = depth + 1 where stream_ordering % 500 = 0")
+    spark.sql(f"delete from bronze.events where event_id = '{event}'")
+    spark.sql("insert into bronze.events (event_id, room_id) values ('$nobody', '!nowhere')")
+    spark.sql("delete from bronze.odd where key = 'twice'")
+
+    found = {row["table_name"]: row["differing"] for row in lake.verify(app)}
+    assert found["events"] > 2
+    assert found["odd"] == 1
+    assert {found[name] for name in COPIED[1:]} == {0}
+    repairs = {row["table_name"]: row for row in store.read_run_rows(app.catalog, "audit.repairs", app.run.run_id)}
+    assert (repairs["events"]["rows_added"], repairs["events"]["rows_removed"]) == (1, 1)
+    assert repairs["events"]["rows_changed"] == found["events"] - 2
+    assert repairs["odd"]["rows_added"] == 2
+    assert ("events", '{"event_id":"$nobody"}') in lake.deletions()
+
+    lake.publish(app)
+    assert lake.equal_to_source()
+
+
+def test_a_repair_may_exceed_the_source_s_idle_timeout(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = lake.app()
+    lake.copy(app)
+    _begin_branch(app, app.catalog.load_table("bronze.odd"))
+    app.spark.sql("delete from bronze.odd where key = 'twice'")
+
+    def slowly(repair: Repair, do: Callable[[Repair], None] = Repair.do) -> None:
+        time.sleep(3)
+        do(repair)
+
+    monkeypatch.setattr(Repair, "do", slowly)
+    monkeypatch.setattr(snapshot_session, "KEEPALIVE_SECONDS", 0.3)
+    with export_snapshot(lake.settings, lake.declared) as (connection, taken):
+        connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
+        reconcile_tables(app, lake.declared, connection, taken)
+    repairs = {row["table_name"]: row for row in store.read_run_rows(app.catalog, "audit.repairs", app.run.run_id)}
+    assert repairs["odd"]["rows_added"] == 2
+    lake.publish(app)
+    assert lake.equal_to_source()
+
+
+def test_what_was_written_after_the_audit_is_not_published(lake: SmallLake) -> None:
+    app = lake.app()
+    lake.copy(app)
+    measured = [
+        {"table_name": row["table_name"], "snapshot_id": row["snapshot_id"], "measured_at": datetime.now(UTC)}
+        for row in lake.ledger(app)
+    ]
+    store.append_audit_rows(app.catalog, "audit.table_facts", measured, app.run)
+    before = {name: app.catalog.load_table(f"bronze.{name}") for name in (*COPIED, "odd")}
+    _begin_branch(app, before["room_memberships"])
+    app.spark.sql("insert into bronze.room_memberships (event_id, room_id) values ('$unaudited', '!nowhere')")
+    with pytest.raises(ReleaseError, match=r"bronze\.room_memberships .* is not what was measured"):
+        lake.publish(app)
+    for name, table in before.items():
+        now = app.catalog.load_table(f"bronze.{name}")
+        assert now.metadata.current_snapshot_id == table.metadata.current_snapshot_id
+        assert app.run.tag not in now.refs()
+    app.spark.sql(f"alter table bronze.room_memberships drop branch {app.run.branch}")
+    lake.publish(app)
+    assert lake.equal_to_source()
+
+
+def test_reconciliation_keeps_its_time_budget(lake: SmallLake) -> None:
+    app = lake.app()
+    with export_snapshot(lake.settings, lake.declared) as (connection, _):
+        table = lake.declared.table("event_json")
+        (cut_off,) = digest_source(
+            connection, [SliceComparison(table, KeySlice(0, 1)), SliceComparison(table, KeySlice(0, 1))], 0.001
+        )
+        assert cut_off.source is None
+        assert cut_off.seconds < 1
+        again = digest_source(connection, [SliceComparison(table, KeySlice(number, 4)) for number in range(4)], 60)
+        digest_lake(app.spark, again)
+        assert [unit.differing for unit in again] == [[], [], [], []]
+        assert len({name for unit in again for name in unit.lake}) > 1000
+        timeout = connection.execute("select current_setting('statement_timeout')").fetchone()
+        assert timeout == ("1h",)
+        old = {"slice": 0, "slices": 1, "differing": 0, "seconds": 0.1, "compared_at": datetime(2000, 1, 1, tzinfo=UTC)}
+        slow = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
+        store.append_audit_rows(
+            app.catalog, "audit.reconciliation", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}]
+        )
+        turns = list_slices_by_age(app, lake.declared, connection)
+        assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]
+        assert [unit.table.name for unit in turns[-2:]] == ["events"] * 2, "its halves wait for all others"
+        assert all(31 < unit.seconds < 60 for unit in turns[-2:]), "and need more than what it had"
+        richer = replace(app, settings=app.settings.model_copy(update={"lakehouse_parity_seconds": 600}))
+        turns = list_slices_by_age(richer, lake.declared, connection)
+        assert [unit.part.of for unit in turns if unit.table.name == "events"] == [1], "it had too little then"
+        dear = [replace(turns[0], seconds=0.0), replace(turns[1], seconds=50.0)]
+        assert digest_source(connection, dear, 40) == dear[:1]
+
+
+def _begin_branch(app: SparkApp, table: IcebergTable) -> None:
+    """Create the run's branch of ``table`` at its current snapshot."""
+    snapshot = table.metadata.current_snapshot_id
+    assert snapshot
+    table.manage_snapshots().create_branch(snapshot, app.run.branch).commit()

@@ -1,0 +1,43 @@
+"""Acknowledged faults do not count; all others do."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.streams.checks.acknowledged_ids import (
+    ACKNOWLEDGED_FLAG,
+    AcknowledgedIdsError,
+    flag_acknowledged,
+    parse_acknowledged_ids,
+)
+from synapse_lakehouse.streams.gaps.classify import GapClass, StreamGap
+
+CATALOGUE = catalogue.load_catalogue()
+
+
+def test_ids_and_ranges_of_streams_are_read() -> None:
+    found = parse_acknowledged_ids(CATALOGUE, "events:4711,4800..4810 backfill:-20..-12")
+    assert found == {"events": [(4711, 4711), (4800, 4810)], "backfill": [(12, 20)]}
+    assert parse_acknowledged_ids(CATALOGUE, "") == {}
+
+
+@pytest.mark.parametrize("setting", ["events", "events:", "events:x", "events:4..", "evnets:4", "events:1;2"])
+def test_what_cannot_be_understood_is_named(setting: str) -> None:
+    with pytest.raises(AcknowledgedIdsError, match=setting.split(":")[0]):
+        parse_acknowledged_ids(CATALOGUE, setting)
+
+
+RANGES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10)).map(lambda one: (one[0], sum(one))), max_size=4)
+
+
+@given(st.integers(1, 40), st.integers(0, 20), RANGES, st.sampled_from(GapClass))
+def test_only_acknowledged_ids_are_flagged_and_none_is_dropped(
+    first: int, more: int, ranges: list[tuple[int, int]], verdict: GapClass
+) -> None:
+    parts = list(flag_acknowledged(StreamGap(first, first + more, verdict), ranges))
+    told = [one for part in parts for one in range(part.first, part.last + 1)]
+    assert told == list(range(first, first + more + 1))
+    flagged = {one for part in parts if ACKNOWLEDGED_FLAG in part.flags for one in range(part.first, part.last + 1)}
+    is_fault = verdict in (GapClass.LOST, GapClass.LATE, GapClass.DUPLICATE, GapClass.CHANGED)
+    assert flagged == {one for one in told if is_fault and any(low <= one <= high for low, high in ranges)}

@@ -1,0 +1,60 @@
+"""Appends to tables with many Iceberg snapshots: concurrent appends lose nothing, and old snapshots are not read."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyiceberg.table
+import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.update import update_table_metadata
+
+from synapse_lakehouse.iceberg.write.append import append_rows
+
+ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
+RETRIED = {"commit.retry.num-retries": "2", "commit.retry.min-wait-ms": "1"}
+NEVER_RETRIED = {"commit.retry.num-retries": "0"}
+
+
+@pytest.fixture
+def lake(tmp_path_factory: pytest.TempPathFactory) -> InMemoryCatalog:
+    lake = InMemoryCatalog("lake", warehouse=tmp_path_factory.mktemp("lake").as_uri())
+    lake.create_namespace("audit")
+    return lake
+
+
+@pytest.mark.parametrize("merging", ["false", "true"])
+def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog, merging: str) -> None:
+    merged = {"commit.manifest-merge.enabled": merging, "commit.manifest.min-count-to-merge": "2"}
+    first = lake.create_table("audit.rows", schema=ROWS.schema, properties=RETRIED | merged)
+    second = lake.load_table("audit.rows")
+    append_rows(first, ROWS, {"by": "first"})
+    append_rows(second, ROWS.slice(1), {"by": "second"})
+    table = lake.load_table("audit.rows")
+    assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [1, 2, 2]
+    assert [one.summary.additional_properties["by"] for one in table.snapshots() if one.summary] == ["first", "second"]
+
+
+def test_one_that_is_not_to_try_again_is_told_of_the_other(lake: InMemoryCatalog) -> None:
+    first = lake.create_table("audit.rows", schema=ROWS.schema, properties=NEVER_RETRIED)
+    second = lake.load_table("audit.rows")
+    append_rows(first, ROWS)
+    with pytest.raises(CommitFailedException):
+        append_rows(second, ROWS)
+    assert lake.load_table("audit.rows").scan().count() == 2
+
+
+def test_what_a_table_keeps_is_copied_a_few_times_at_most(
+    lake: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table: Table = lake.create_table("audit.rows", schema=ROWS.schema)
+    worked_out: list[tuple[Any, ...]] = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        worked_out.append(arguments)
+        return update_table_metadata(*arguments, **options)
+
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
+    append_rows(table, ROWS)
+    assert 0 < len(worked_out) <= 4

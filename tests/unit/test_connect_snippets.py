@@ -1,0 +1,72 @@
+"""``lakehouse connect`` for catalogs and properties that tests cannot connect to."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli.lake import connect_snippets
+from synapse_lakehouse.cli.lake.connect_snippets import Tool
+from synapse_lakehouse.config.settings import Settings
+from tests.unit.test_cli import NOON
+
+TOOLS = [Tool.SPARK, Tool.PYICEBERG, Tool.TRINO]
+RELEASE = Release(1, "run", NOON, NOON, "run_1", "release_1", "example.org", {"gold.events": 11}, {}, {}, 1, 0, NOON)
+POSTGRES = "postgresql://reader:secret-word@db.example.org/iceberg?sslmode=verify-full&sslkey=/etc/key.pk8"
+
+
+def written(tool: Tool, uri: str, **properties: str) -> str:
+    settings = Settings(
+        _env_file=None,
+        lakehouse_catalog_uri=uri,
+        lakehouse_catalog_properties=properties,
+        lakehouse_warehouse="s3://lake/warehouse",
+        lakehouse_home=Path("home"),
+    )
+    with duckdb.connect() as connection:
+        return connect_snippets.render_snippet(tool, connection, settings, RELEASE)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_login_in_a_uri_is_left_out_and_it_says_so(tool: Tool) -> None:
+    told = written(
+        tool, "https://reader:secret-word@rest.example.org/api", **{"s3.endpoint": "https://k:secret-word@s3"}
+    )
+    assert "secret-word" not in told
+    assert "https://rest.example.org/api" in told
+    assert "Users and passwords" in told
+    assert "It needs no secrets." in written(tool, "https://rest.example.org/api")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "adls.auth.shared-key.account.key",
+        "adls.connection-string",
+        "adls.sas-token.lake",
+        "header.Authorization",
+        "rest.auth.basic.password",
+        "s3.sse.key",
+    ],
+)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_whatever_may_be_a_secret_comes_from_the_environment(tool: Tool, key: str) -> None:
+    told = written(tool, "https://rest.example.org", **{key: "secret-word"})
+    assert "secret-word" not in told
+    if tool is not Tool.TRINO:
+        assert key.replace(".", "_").replace("-", "_").upper() in told
+        assert "PGPASSWORD" not in told
+
+
+def test_how_the_database_is_connected_to_is_passed_on() -> None:
+    spark, pyiceberg, trino = (written(tool, POSTGRES) for tool in TOOLS)
+    for told in (spark, trino):
+        assert "jdbc:postgresql://db.example.org:5432/iceberg?sslkey=%2Fetc%2Fkey.pk8&sslmode=verify-full" in told
+    assert (
+        "postgresql+psycopg2://reader@/iceberg?host=db.example.org&sslmode=verify-full&sslkey=%2Fetc%2Fkey.pk8"
+        in pyiceberg
+    )
+    for told in (spark, pyiceberg, trino):
+        assert "secret-word" not in told
+        assert "Secrets come from the environment: PGPASSWORD." in told

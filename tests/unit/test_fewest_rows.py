@@ -1,0 +1,161 @@
+"""Compression with the strategy `best`: states never change, rows never grow, chains stay within the limit."""
+
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.compression.synthetic_rooms import SHAPES, SMALL, Shape, room
+from synapse_lakehouse.compressor.algorithm import fewest_rows, level_sizes, levels, state_tables
+from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import (
+    assign_line_bases,
+    maximum_line_length,
+    minimum_line_cost,
+)
+from synapse_lakehouse.compressor.algorithm.chain_limit import limit_chains
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
+from tests.support.state_rooms import World, begin, grow, linear, worlds
+
+BOUNDS = st.sampled_from([1, 2, 3, 5, 20, 100])
+
+
+WORLDS = worlds(3, 60, 150).map(lambda world: state_tables.encode_tables(*world.tables())[0].groups())
+
+
+def whole(groups: StateGroups) -> np.ndarray:
+    """All of the groups."""
+    return np.ones(len(groups), bool)
+
+
+@given(WORLDS, BOUNDS)
+def test_every_group_keeps_its_state_and_hangs_on_an_older_one(groups: StateGroups, max_chain: int) -> None:
+    better = fewest_rows.minimize_rows(groups, whole(groups), max_chain)
+    assert not fingerprint_states(groups).differ(fingerprint_states(better)).any()
+    assert (better.prev < np.arange(len(better))).all()
+
+
+@given(WORLDS, BOUNDS)
+def test_rows_never_grow_and_chains_keep_the_limit(groups: StateGroups, max_chain: int) -> None:
+    better = fewest_rows.minimize_rows(groups, whole(groups), max_chain)
+    assert len(better.keys) <= len(groups.keys)
+    if groups.changed(better).any():
+        assert better.chain_nodes().max() <= max_chain
+
+
+@given(WORLDS, BOUNDS)
+def test_a_second_time_there_is_nothing_to_win(groups: StateGroups, max_chain: int) -> None:
+    better = fewest_rows.minimize_rows(groups, whole(groups), max_chain)
+    assert not better.changed(fewest_rows.minimize_rows(better, whole(better), max_chain)).any()
+
+
+@given(WORLDS, BOUNDS)
+def test_long_chains_are_cut_without_changing_a_state(groups: StateGroups, max_chain: int) -> None:
+    cut = limit_chains(groups, whole(groups), max_chain)
+    assert cut.chain_nodes().max(initial=0) <= max_chain
+    assert not fingerprint_states(groups).differ(fingerprint_states(cut)).any()
+    assert (cut.prev[cut.prev != groups.prev] == NONE).all()
+    half = np.arange(len(groups)) % 2 == 0
+    assert not groups.changed(limit_chains(groups, half, max_chain))[~half].any()
+
+
+@given(WORLDS, st.data())
+def test_groups_out_of_range_are_left_alone(groups: StateGroups, data: st.DataObject) -> None:
+    in_range = np.array(data.draw(st.lists(st.booleans(), min_size=len(groups), max_size=len(groups))), bool)
+    better = fewest_rows.minimize_rows(groups, in_range, 100)
+    assert not groups.changed(better)[~in_range].any()
+    assert better.chain_nodes().max(initial=0) <= max(100, groups.chain_nodes().max(initial=0))
+    assert not fingerprint_states(groups).differ(fingerprint_states(better)).any()
+
+
+@pytest.mark.parametrize("ends", [0.01, 0.3, 1])
+def test_pending_groups_hardly_reduce_the_compression(ends: float) -> None:
+    """As where Synapse is about to delete groups, or nothing needs them."""
+    groups = state_tables.encode_tables(*room(Shape(3000, 300, joins=0.2, forks=0.2, merges=0.1), 1))[0].groups()
+    is_end = ~np.isin(np.arange(len(groups)), groups.prev)
+    left_alone = is_end & (np.random.default_rng(1).random(len(groups)) < ends)
+    assert left_alone.any()
+    better = fewest_rows.minimize_rows(groups, ~left_alone, 100)
+    assert better.chain_nodes().max() <= 100
+    assert not groups.changed(better)[left_alone].any()
+    assert not fingerprint_states(groups).differ(fingerprint_states(better)).any()
+    of_others = ~left_alone[np.repeat(np.arange(len(groups)), groups.rows)]
+    without = fewest_rows.minimize_rows(groups, whole(groups), 100)
+    assert better.rows[~left_alone].sum() <= 1.3 * without.rows[~left_alone].sum()
+    assert better.rows[~left_alone].sum() < 0.5 * of_others.sum()
+
+
+def test_a_room_that_grew_large_keeps_few_whole_states() -> None:
+    """What is whole further down a line is larger than what is whole at its head."""
+    world = World(random.Random(1))
+    grow(world, begin(world, [linear], 1500), 1500)
+    groups = state_tables.encode_tables(*world.tables())[0].groups()
+    by_levels, _ = levels.compress_by_levels(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
+    better = fewest_rows.minimize_rows(groups, whole(groups), 100)
+    assert len(better.keys) <= 1.1 * len(by_levels.keys)
+
+
+def test_a_line_of_any_length_is_cut_in_no_time() -> None:
+    """Chains may be bounded by one group: then each is a piece, of which a long line has many."""
+    line = np.arange(1_000_000)
+    sizes = np.full(len(line), 3)
+    assert fewest_rows._count_pieces(line, sizes, 1) == (len(line), 3 * len(line))
+    pieces, rows = fewest_rows._count_pieces(line, sizes, 2)
+    assert (pieces, rows) == (len(line) // 2, 3 * len(line) // 2 + len(line) // 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"),
+    [
+        (Shape(3000, 1000, joins=0.2), 0.90),
+        (Shape(1500, 1500, joins=0.2, forks=0.15, merges=0.14), 0.45),
+        (Shape(3000, 100, joins=0.1, active=0.3, backfilled=0.02), 0.85),
+        (Shape(1000, 100, joins=0.3, backfilled=0.2), 0.70),
+        (SMALL, 0.95),
+    ],
+)
+def test_far_fewer_rows_are_left_than_the_levels_leave(shape: Shape, most: float) -> None:
+    groups = state_tables.encode_tables(*room(shape, 1))[0].groups()
+    by_levels, _ = levels.compress_by_levels(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
+    theirs = min(len(by_levels.keys), len(groups.keys))
+    assert len(fewest_rows.minimize_rows(groups, whole(groups), 100).keys) <= most * theirs
+
+
+@given(st.integers(1, 300), st.integers(1, 12))
+def test_a_line_hangs_on_itself_as_cheaply_as_can_be(length: int, depth: int) -> None:
+    line = np.arange(length)
+    bases, depths = np.full(length, NONE), np.ones(length, np.int64)
+    assign_line_bases(line, depth, bases, depths)
+    assert depths.max() <= depth + 1
+    assert (bases[1:] >= 0).all()
+    assert (depths[1:] == depths[bases[1:]] + 1).all()
+    assert (line - bases)[1:].sum() == minimum_line_cost(length, depth)
+
+
+def test_no_tree_for_a_line_spans_fewer_steps() -> None:
+    """The cost by trying every place for the last child of the first node."""
+
+    @cache
+    def least(length: int, depth: int) -> int:
+        if length == 1:
+            return 0
+        if depth == 0:
+            return 10**9
+        return min(least(at, depth) + at + least(length - at, depth - 1) for at in range(1, length))
+
+    for depth in range(1, 6):
+        for length in range(1, 60):
+            assert minimum_line_cost(length, depth) == least(length, depth), (length, depth)
+
+
+def test_a_tree_holds_binomially_many_nodes() -> None:
+    assert (maximum_line_length(99, 1), maximum_line_length(99, 2), maximum_line_length(99, 3)) == (100, 5050, 171_700)
+
+
+def test_the_shapes_of_the_bench_are_the_same_each_time() -> None:
+    assert SHAPES
+    assert room(SMALL, 5)[2].equals(room(SMALL, 5)[2])
+    assert not room(SMALL, 5)[2].equals(room(SMALL, 6)[2])

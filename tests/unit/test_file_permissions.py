@@ -1,0 +1,78 @@
+"""Files of the command are readable by their owner only, and doctor reports others."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.cli.doctor import env_file, machine
+from synapse_lakehouse.cli.doctor.finding import FindingLevel
+from synapse_lakehouse.config.settings import Settings
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A LAKEHOUSE_HOME that everybody may enter, whatever pytest's own folders are like."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder).resolve()
+
+
+def test_the_command_and_its_children_write_for_their_user_alone() -> None:
+    before = os.umask(0o022)
+    try:
+        CliRunner().invoke(app, ["grants"])
+        assert os.umask(0o022) == 0o077
+    finally:
+        os.umask(before)
+
+
+def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
+    settings = Settings(_env_file=None, lakehouse_home=home)
+    (home / "data_docs").mkdir(mode=0o700)
+    (home / "warehouse").mkdir(mode=0o755)
+    (home / "warehouse").chmod(0o755)
+
+    (found,) = machine.check_privacy(settings)
+    assert found.level is FindingLevel.WARN
+    assert found.advice == f"chmod -R go-rwx {home / 'warehouse'}"
+
+    home.chmod(0o700)
+    assert [one.level for one in machine.check_privacy(settings)] == [FindingLevel.OK]
+    home.chmod(0o711)
+    (home / "warehouse").chmod(0o711)
+    assert [one.level for one in machine.check_privacy(settings)] == [FindingLevel.OK]
+
+
+@pytest.mark.parametrize(
+    ("line", "holds_a_secret"),
+    [
+        ("SYNAPSE_DSN=postgresql://reader:sesame@db/synapse", True),
+        ("synapse_dsn='host=db password=sesame'", True),
+        ("SYNAPSE_DSN=postgresql://reader@db:5432/synapse", False),
+        ("SYNAPSE_DSN=", False),
+        ("LAKEHOUSE_ALERT_URLS=matrixs://sesame@example.org", True),
+        ("AIRFLOW_ADMIN_PASSWORD=sesame", True),
+        ("AWS_SECRET_ACCESS_KEY=sesame", True),
+        ("SYNAPSE_SERVER_NAME=example.org", False),
+    ],
+)
+def test_doctor_warns_of_secrets_in_a_file_that_others_may_read(
+    home: Path, monkeypatch: pytest.MonkeyPatch, line: str, holds_a_secret: bool
+) -> None:
+    monkeypatch.chdir(home)
+    file = home / ".env"
+    assert list(env_file.examine()) == []
+    file.write_text(f"{line}\n")
+    for mode, warns in ((0o644, True), (0o600, False)):
+        file.chmod(mode)
+        found = list(env_file.examine())
+        assert [one.level for one in found] == [FindingLevel.WARN] * (warns and holds_a_secret)
+        assert "sesame" not in str(found)
+    file.chmod(0o644)
+    home.chmod(0o700)
+    assert list(env_file.examine()) == []

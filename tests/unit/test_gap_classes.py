@@ -1,0 +1,194 @@
+"""Classes of missing, late and duplicate IDs: labelled examples, and rules over random ones."""
+
+from datetime import UTC, datetime
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.streams.gaps import classify, record_gaps
+from synapse_lakehouse.streams.gaps.classify import (
+    Evidence,
+    Explanation,
+    GapClass,
+    MissingIds,
+    PresentId,
+    StreamGap,
+    StreamWindow,
+)
+from synapse_lakehouse.streams.sql import EVIDENCE_RANGES, MISSING_RANGES
+
+DUCKDB = duckdb.connect()
+
+# "2-5 | 5": the ids that a release has | its bound; "none": nothing was released before.
+# "2-9 | 7 of 9": the ids that are there now | the bound now, of the last id handed out. "4x2": two rows have id 4.
+# "6 delta": a evidence tells that 6 had a row; "6 room_deleted": that explains it. An accepted row is its own evidence.
+TRACES = {
+    # Nothing is wrong.
+    "an empty stream": ("none", "| 1 of 1", "", ""),
+    "all there on the first run": ("none", "2-6 | 6 of 6", "", ""),
+    "all there later": ("2-6 | 6", "2-9 | 9 of 9", "", ""),
+    "nothing new": ("2-6 | 6", "2-6 | 6 of 6", "", ""),
+    "idle with an old gap": ("2-3 5-6 | 6", "2-3 5-6 | 6 of 6", "", ""),
+    "rows beyond the bound": ("2-6 | 6", "2-9 | 6 of 9", "", ""),
+    # In flight.
+    "one in flight": ("2-6 | 6", "2-6 | 6 of 7", "", "7 in_flight"),
+    "in flight between rows": ("2-6 | 6", "2-6 8 | 6 of 8", "", "7 in_flight"),
+    "many in flight": ("2-6 | 6", "2-6 9 | 6 of 12", "", "7-8 in_flight; 10-12 in_flight"),
+    "in flight on the first run": ("none", "2-4 | 4 of 6", "", "5-6 in_flight"),
+    "in flight for several runs": ("2-4 6 | 4", "2-4 6-7 | 4 of 7", "", "5 in_flight"),
+    "landed": ("2-4 6 | 4", "2-6 | 6 of 6", "", ""),
+    "given up after being in flight": ("2-4 6 | 4", "2-4 6 | 6 of 6", "", "5 rolled_back"),
+    # Rolled back.
+    "one rolled back": ("2-6 | 6", "2-6 8 | 8 of 8", "", "7 rolled_back"),
+    "a run of rollbacks": ("2-6 | 6", "2-6 12 | 12 of 12", "", "7-11 rolled_back"),
+    "rolled back at the end": ("2-6 | 6", "2-6 | 8 of 8", "", "7-8 rolled_back"),
+    "rolled back at the beginning": ("2-6 | 6", "2-6 8-9 | 9 of 9", "", "7 rolled_back"),
+    "rolled back and in flight, side by side": ("2-6 | 6", "2-6 | 8 of 10", "", "7-8 rolled_back; 9-10 in_flight"),
+    "only rollbacks": ("| 1", "| 4 of 4", "", "2-4 rolled_back"),
+    "history before the first run": ("none", "3 6 | 6 of 6", "", "2 rolled_back before_first_run; "
+                                     "4-5 rolled_back before_first_run"),
+    "history and the present": ("none", "2 | 3 of 4", "", "3 rolled_back before_first_run; 4 in_flight"),
+    "older gaps are not told again": ("2 6 | 6", "2 6 8 | 8 of 8", "", "7 rolled_back"),
+    # Purged.
+    "a purged room": ("2-6 | 6", "2-3 6 | 6 of 6", "4-5 room_deleted", "4-5 purged accepted_row"),
+    "purged history": ("2-6 | 6", "5-8 | 8 of 8", "2-4 history_purged", "2-4 purged accepted_row"),
+    "purged and rolled back": ("2-6 | 6", "2-5 8 | 8 of 8", "6 history_purged",
+                               "6 purged accepted_row; 7 rolled_back"),
+    "purged above the bound": ("2-6 8 | 6", "2-6 | 8 of 8", "8 room_deleted", "7 rolled_back; 8 purged accepted_row"),
+    "a delta that outlived its room": ("none", "2-4 6 | 6 of 6", "5 delta, 5 room_deleted", "5 purged delta"),
+    "a row that went with its event": ("2-6 | 6", "2-5 | 6 of 6", "6 event_gone", "6 purged accepted_row"),
+    "an account that was closed": ("2-6 | 6", "2 5-6 | 6 of 6", "3-4 account_closed", "3-4 purged accepted_row"),
+    "purged for two reasons": ("2-6 | 6", "2 5-6 | 6 of 6", "3 room_deleted, 4 history_purged",
+                               "3 purged accepted_row; 4 purged accepted_row"),
+    "an event that came back under another id": ("2-6 | 6", "2-3 5-7 | 7 of 7", "4 second_life",
+                                                 "4 purged accepted_row"),
+    # Lost.
+    "an accepted row is lost": ("2-6 | 6", "2-3 5-6 | 6 of 6", "", "4 lost accepted_row"),
+    "the last accepted row is lost": ("2-6 | 6", "2-5 | 6 of 6", "", "6 lost accepted_row"),
+    "a run of rows is lost": ("2-9 | 9", "2-3 8-9 | 9 of 9", "", "4-7 lost accepted_row"),
+    "all is lost": ("2-6 | 6", "| 6 of 6", "", "2-6 lost accepted_row"),
+    "lost above the bound": ("2-6 8 | 6", "2-7 | 6 of 8", "", "8 lost accepted_row"),
+    "lost beside purged": ("2-6 | 6", "2 6 | 6 of 6", "3 room_deleted, 5 room_deleted",
+                           "3 purged accepted_row; 4 lost accepted_row; 5 purged accepted_row"),
+    "lost by a restore": ("2-9 | 9", "2-6 | 6 of 6", "", "7-9 lost accepted_row"),
+    "lost, as a delta tells": ("none", "2-4 6 | 6 of 6", "5 delta", "5 lost delta"),
+    "lost, as a membership tells": ("2-4 | 4", "2-4 6 | 6 of 6", "5 membership", "5 lost membership"),
+    "lost, as its JSON tells": ("none", "2-4 6 | 6 of 6", "5 event_json", "5 lost event_json"),
+    "announced and lost": ("2-4 | 4", "2-4 6 | 6 of 6", "5 rdata", "5 lost rdata"),
+    "lost among rollbacks": ("2-4 | 4", "2-4 8 | 8 of 8", "6 delta", "5 rolled_back; 6 lost delta; 7 rolled_back"),
+    "a key that went back": ("2-6 | 6", "2-5 | 6 of 6", "6 other_id", "6 lost other_id"),
+    # Late.
+    "late in a gap": ("2-4 6 | 6", "2-6 | 6 of 6", "", "5 late"),
+    "late below all others": ("5-6 | 6", "3 5-6 | 6 of 6", "", "3 late"),
+    "late at the bound": ("2-5 | 6", "2-6 | 6 of 6", "", "6 late"),
+    "late among new ones": ("2-4 6 | 6", "2-6 7 9 | 9 of 9", "", "5 late; 8 rolled_back"),
+    "late twice": ("2 6 | 6", "2 4-6 | 6 of 6", "", "4 late; 5 late"),
+    "just above the bound is in time": ("2-6 | 6", "2-7 | 7 of 7", "", ""),
+    "late, but a second life": ("2-4 6 | 6", "2-6 | 6 of 6", "5 again", ""),
+    "late and another lost": ("2-4 6 | 6", "2-3 5-6 | 6 of 6", "", "4 lost accepted_row; 5 late"),
+    # Duplicate.
+    "an id with two rows": ("2-4 | 4", "2-4 5x2 6 | 6 of 6", "", "5 duplicate"),
+    "an accepted id with two rows": ("2-4 | 4", "2-3 4x2 | 4 of 4", "", "4 duplicate"),
+    "an id with three rows on the first run": ("none", "2 3x3 | 3 of 3", "", "3 duplicate"),
+    "a late id with two rows": ("2 4 | 4", "2 3x2 4 | 4 of 4", "", "3 late; 3 duplicate"),
+}  # fmt: skip
+
+
+def ids(text: str) -> dict[int, int]:
+    """``2-4 6x2`` as rows by id."""
+    found: dict[int, int] = {}
+    for part in text.split():
+        numbers, _, rows = part.partition("x")
+        first, _, last = numbers.partition("-")
+        found |= dict.fromkeys(range(int(first), int(last or first) + 1), int(rows or 1))
+    return found
+
+
+def examined(before: str, now: str, told: str) -> list[StreamGap]:
+    """What is found in a trace, in the way in which a run finds it."""
+    was, _, accepted = before.partition("|")
+    there, _, position = now.partition("|")
+    bound, _, last = position.partition("of")
+    known, present = ({}, ids(there)) if before == "none" else (ids(was), ids(there))
+    window = StreamWindow(int(accepted) if accepted else None, int(bound), int(last))
+    words = [part.split() for part in told.split(",") if part]
+    signs = {one: word for numbers, word in words for one in ids(numbers)}
+    explained = {one: word for numbers, word in words if word in set(Explanation) for one in ids(numbers)}
+    witnessed = dict.fromkeys(known.keys() - present.keys(), Evidence.ACCEPTED_ROW.value)
+    witnessed |= {one: word for numbers, word in words if word in set(Evidence) for one in ids(numbers)}
+    DUCKDB.execute("create or replace temp table ids (stream text, id bigint)")
+    DUCKDB.execute("create or replace temp table windows (stream text, after bigint, until bigint)")
+    DUCKDB.execute(
+        "create or replace temp table witnessed"
+        " (stream text, table_name text, id bigint, evidence text, explanation text)"
+    )
+    DUCKDB.execute(f"insert into windows values ('s', {window.accepted or 1}, {window.last})")
+    DUCKDB.execute("insert into ids select 's', unnest(?::bigint[])", [[*present, *witnessed]])
+    for one, evidence in witnessed.items():
+        DUCKDB.execute("insert into witnessed values ('s', 't', ?, ?, ?)", [one, evidence, explained.get(one)])
+    found: list[StreamGap] = []
+    for _, first, last_id in DUCKDB.execute(MISSING_RANGES).fetchall():
+        found += classify.classify_missing(MissingIds(first, last_id), window)
+    for _, table, evidence, explanation, first, last_id in DUCKDB.execute(EVIDENCE_RANGES).fetchall():
+        reason = Explanation(explanation) if explanation else None
+        found += classify.classify_missing(MissingIds(first, last_id, table, Evidence(evidence), reason), window)
+    for one, rows in present.items():
+        found += classify.classify_present(PresentId(one, "t", rows, one in known, signs.get(one) == "again"), window)
+    return sorted(found, key=lambda gap: (gap.first, list(GapClass).index(gap.gap_class)))
+
+
+def label(gap: StreamGap) -> str:
+    numbers = str(gap.first) if gap.first == gap.last else f"{gap.first}-{gap.last}"
+    evidence = gap.evidence.value if gap.evidence else None
+    return " ".join(filter(None, [numbers, gap.gap_class.value, evidence, *gap.flags]))
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_labelled_trace_is_classified(name: str) -> None:
+    before, now, told, expected = TRACES[name]
+    assert "; ".join(map(label, examined(before, now, told))) == expected
+
+
+def test_there_are_traces_of_every_class_witness_and_explanation() -> None:
+    words = " ".join(" ".join(trace) for trace in TRACES.values())
+    assert len(TRACES) >= 40
+    # Whether a row says what it said is no matter of ids: tests/spark/test_closed_rows.py.
+    for one in (*({*GapClass} - {GapClass.CHANGED}), *Evidence, *Explanation):
+        assert one.value in words, one
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.integers(2, 30)), st.integers(1, 30), st.integers(0, 5), st.sets(st.integers(2, 30)), st.booleans())
+def test_every_closed_id_has_a_row_or_one_gap(
+    known: set[int], accepted: int, more: int, new: set[int], is_first: bool
+) -> None:
+    bound, last = accepted + more, accepted + more + 3
+    released = {one for one in known if one <= last}
+    present = released | {one for one in new if accepted < one <= last}
+    before = "none" if is_first else f"{' '.join(map(str, released))} | {accepted}"
+    found = examined(before, f"{' '.join(map(str, present))} | {bound} of {last}", "")
+    assert not [gap for gap in found if gap.gap_class in classify.FAULT_CLASSES]
+    told = [one for gap in found for one in range(gap.first, gap.last + 1)]
+    after = 1 if is_first else accepted
+    assert sorted(told) == sorted(set(range(after + 1, last + 1)) - present)
+    assert all((gap.last <= bound) is (gap.gap_class is GapClass.ROLLED_BACK) for gap in found)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.integers(2, 4_000_000), max_size=8), st.integers(2, 4_000_000))
+def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
+    numbers = " ".join(str(one) for one in present if one <= last)
+    found = examined("none", f"{numbers} | {last} of {last}", "")
+    ends = sorted(one for one in present if one <= last)
+    expected = [(low + 1, high - 1) for low, high in zip([1, *ends], [*ends, last + 1], strict=True) if high > low + 1]
+    assert [(gap.first, gap.last) for gap in found] == expected
+
+
+def test_streams_that_count_downwards_are_mirrored() -> None:
+    known = catalogue.load_catalogue()
+    gap = StreamGap(7, 9, GapClass.ROLLED_BACK)
+    rows = [record_gaps._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
+    assert [(row["first_id"], row["last_id"]) for row in rows] == [(7, 9), (-9, -7)]

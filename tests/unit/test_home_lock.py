@@ -1,0 +1,77 @@
+"""The scheduler and local runs lock LAKEHOUSE_HOME against each other."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local import home_lock
+from synapse_lakehouse.local.airflow.environment import LocalAirflowError
+
+ADDRESS = "http://127.0.0.1:8080"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Settings:
+    (tmp_path / "airflow").mkdir()
+    return Settings(_env_file=None, lakehouse_home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "claim", [home_lock.claim_for_test_run, partial(home_lock.claim_for_scheduler, address=ADDRESS)]
+)
+def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..., Any]) -> None:
+    waiting, started = threading.Event(), threading.Event()
+
+    def begin() -> None:
+        with claim(own, tell=lambda _: waiting.set()) as scheduler:
+            assert scheduler is None
+            started.set()
+
+    second = threading.Thread(target=begin)
+    with home_lock.claim_for_test_run(own, print):
+        second.start()
+        assert waiting.wait(10)
+        assert not started.is_set()
+    second.join(10)
+    assert started.is_set()
+
+
+def test_a_scheduler_that_was_killed_has_nothing(own: Settings) -> None:
+    lock = own.lakehouse_home / "airflow" / "scheduler.lock"
+    with home_lock.claim_for_scheduler(own, ADDRESS, print):
+        left = lock.read_text()
+    lock.write_text(left)
+    with home_lock.claim_for_test_run(own, print) as scheduler:
+        assert scheduler is None
+        assert lock.read_text() == ""
+
+
+def test_a_run_learns_where_the_scheduler_is(own: Settings) -> None:
+    with home_lock.claim_for_scheduler(own, ADDRESS, print), home_lock.claim_for_test_run(own, print) as scheduler:
+        assert scheduler == home_lock.RunningScheduler(ADDRESS, ())
+    with home_lock.claim_for_test_run(own, print) as scheduler:
+        assert scheduler is None
+
+
+def test_a_run_reports_differing_settings_without_values(own: Settings) -> None:
+    other = own.model_copy(
+        update={"synapse_dsn": "postgresql://me:secret-word@here/synapse", "lakehouse_erasure_days": 7}
+    )
+    with home_lock.claim_for_scheduler(own, ADDRESS, print), home_lock.claim_for_test_run(other, print) as scheduler:
+        assert scheduler == home_lock.RunningScheduler(ADDRESS, ("LAKEHOUSE_ERASURE_DAYS", "SYNAPSE_DSN"))
+    with home_lock.claim_for_scheduler(other, ADDRESS, print):
+        assert "secret-word" not in (own.lakehouse_home / "airflow" / "scheduler.lock").read_text()
+
+
+def test_a_second_scheduler_is_refused(own: Settings) -> None:
+    with (
+        home_lock.claim_for_scheduler(own, ADDRESS, print),
+        pytest.raises(LocalAirflowError, match="already, on the same"),
+        home_lock.claim_for_scheduler(own, "http://127.0.0.1:8081", print),
+    ):
+        pass

@@ -1,0 +1,45 @@
+"""Creation of the lake's tables, and columns and properties that existing ones gain."""
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.iceberg.maintenance import erasure_scan
+from synapse_lakehouse.iceberg.write import tables
+
+EVENTS = catalogue.load_catalogue().table("event_json")
+FEW = catalogue.load_catalogue().model_copy(update={"tables": (EVENTS,)})
+BOUNDS = "write.metadata.metrics.column.json"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Catalog:
+    return InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
+
+
+def test_no_bounds_of_message_content_reach_metadata(lake: Catalog) -> None:
+    tables.ensure_tables(lake, FEW)
+    assert lake.load_table("bronze.event_json").properties[BOUNDS] == "none"
+
+
+def test_an_existing_table_keeps_its_properties(lake: Catalog) -> None:
+    lake.create_namespace("bronze")
+    own = tables.BRANCHED | {"write.parquet.compression-codec": "gzip"}
+    lake.create_table("bronze.event_json", schema=tables.get_arrow_schema(EVENTS), properties=own)
+    kept = lake.load_table("bronze.event_json").properties
+    tables.ensure_tables(lake, FEW)
+    assert lake.load_table("bronze.event_json").properties == kept | {BOUNDS: "none"}
+
+    before = lake.load_table("bronze.event_json").metadata_location
+    tables.ensure_tables(lake, FEW)
+    assert lake.load_table("bronze.event_json").metadata_location == before
+
+
+def test_what_prove_erased_looks_for_is_declared_as_content() -> None:
+    declared = {
+        column.name for table in catalogue.load_catalogue().tables for column in table.columns if column.holds_content
+    }
+    assert set(erasure_scan.CONTENT_COLUMNS) <= declared

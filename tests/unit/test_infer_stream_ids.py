@@ -1,0 +1,81 @@
+"""Stream IDs of events with only their JSON, inferred from neighbours in the room's graph."""
+
+from collections.abc import Iterator
+from itertools import permutations
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse.streams.gaps.infer_stream_ids import (
+    UNBOUNDED,
+    AttestedId,
+    EventEdge,
+    IdRange,
+    IdSpan,
+    compute_id_spans,
+    find_assigned_ranges,
+)
+
+
+def test_an_id_lies_between_those_of_the_neighbours() -> None:
+    edges = [
+        EventEdge("$a", "$before", None, 4),
+        EventEdge("$a", "$earlier", None, 2),
+        EventEdge("$after", "$a", 9, None),
+    ]
+    assert compute_id_spans({"$a", "$alone"}, edges) == {"$a": (4, 9), "$alone": UNBOUNDED}
+
+
+def test_bounds_pass_through_missing_neighbours() -> None:
+    edges = [EventEdge("$a", "$before", None, 4), EventEdge("$b", "$a", None, None), EventEdge("$after", "$b", 9, None)]
+    assert compute_id_spans({"$a", "$b"}, edges) == {"$a": (4, 8), "$b": (5, 9)}
+
+
+def test_edges_in_a_circle_are_no_trouble() -> None:
+    assert set(
+        compute_id_spans({"$a", "$b"}, [EventEdge("$b", "$a", None, None), EventEdge("$a", "$b", None, None)])
+    ) == {"$a", "$b"}
+
+
+def test_what_is_known_of_an_id_holds_for_the_neighbours_too() -> None:
+    edges = [EventEdge("$b", "$a", None, None), EventEdge("$c", "$b", None, None)]
+    names = [AttestedId("$b", 6, is_own=True)]
+    assert compute_id_spans({"$a", "$b", "$c"}, edges, names) == {"$a": (-inf, 6), "$b": (5, 7), "$c": (6, inf)}
+    names = [AttestedId("$b", 6, is_own=False)]
+    assert compute_id_spans({"$a", "$b", "$c"}, edges, names) == {"$a": UNBOUNDED, "$b": (5, inf), "$c": (6, inf)}
+
+
+def chosen(missing: list[IdRange], between: list[IdSpan]) -> list[IdRange]:
+    def once() -> Iterator[IdRange]:
+        yield from missing
+
+    return find_assigned_ranges(once, between)
+
+
+def test_an_owner_takes_the_only_id_that_is_left() -> None:
+    assert chosen([(5, 5), (8, 9)], [(4, 7)]) == [(5, 5)]
+    assert chosen([(5, 6), (8, 9)], [(4, 7)]) == []
+    assert chosen([(5, 6), (8, 9)], [(4, 7), (4, 7)]) == [(5, 6)]
+    assert chosen([(-3, -3), (5, 6), (8, 9)], [(4, 9), (4, 9), (5, 9)]) == [(5, 6), (8, 8)]
+    assert chosen([(5, 6)], [UNBOUNDED, UNBOUNDED]) == [(5, 6)]
+    assert chosen([], [UNBOUNDED]) == []
+
+
+IDS = st.integers(-8, 8)
+
+
+@given(st.sets(IDS, min_size=1, max_size=6), st.lists(st.tuples(IDS, IDS), max_size=4))
+def test_what_is_taken_is_taken_in_every_choice(missing: set[int], bounds: list[tuple[int, int]]) -> None:
+    between: list[IdSpan] = [(min(pair) - 1, max(pair) + 1) for pair in bounds]
+    choices = [
+        set(ids)
+        for ids in permutations(sorted(missing), len(between))
+        if all(after < one < before for one, (after, before) in zip(ids, between, strict=True))
+    ]
+    starts = [one for one in sorted(missing) if one - 1 not in missing]
+    ranges = [(one, next(end for end in range(one, 10) if end + 1 not in missing)) for one in starts]
+    found = {one for first, last in chosen(ranges, between) for one in range(first, last + 1)}
+    assert found <= missing
+    if choices:
+        assert found == set.intersection(*choices)

@@ -1,0 +1,25 @@
+"""The integrity checks have the same names in code, model, description and runbook."""
+
+import re
+
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
+from synapse_lakehouse.room_state.group_tree import StateGroupFault
+from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
+
+NAMES = [check.name for check in INTEGRITY_CHECKS]
+
+
+def test_model_description_and_runbook_have_the_same_checks() -> None:
+    folder = PROJECT_FOLDER / "dbt" / "models" / "gold" / "state"
+    sql = (folder / "state_integrity.sql").read_text()
+    found = set(re.findall(r"(?:^union all\s+(?:--.*\s+)*select\s+|then )'([a-z_]+)'(?=,|\n| as)", sql, re.MULTILINE))
+    assert found | {f"state_group_{fault}" for fault in StateGroupFault} == {*NAMES}
+    described = re.search(r"check_name\n.*?description: >(.*?)- name", (folder / "_state.yml").read_text(), re.DOTALL)
+    assert described
+    assert {*re.findall("`(.*?)`", described[1])} == {*NAMES}
+    table = re.findall(r"^\| `(.*?)` \|", (PROJECT_FOLDER / "docs/runbooks/integrity.md").read_text(), re.MULTILINE)
+    assert {*table} == {*NAMES}
+
+
+def test_names_are_unique() -> None:
+    assert len(NAMES) == len(set(NAMES))

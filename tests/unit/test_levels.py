@@ -1,0 +1,257 @@
+"""Compression with the strategy `levels`: states never change, and chains have the documented structure."""
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse.compressor.algorithm import state_tables
+from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
+from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
+from synapse_lakehouse.compressor.algorithm.level_sizes import ChainLevel, Levels, levels_from_rows, parse_levels
+from synapse_lakehouse.compressor.algorithm.levels import compress_by_levels
+from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
+from tests.support.state_rooms import State, World, resolved, worlds
+
+SIZES = st.lists(st.integers(1, 8), min_size=1, max_size=4).map(lambda sizes: tuple(ChainLevel(size) for size in sizes))
+CHUNKS = st.sampled_from([3, 20, 100_000])
+
+
+WORLDS = worlds(4, 40, 120)
+
+
+def compressed(
+    world: World, levels: Levels, chunk_size: int, known: dict[str, RoomProgress] | None = None
+) -> tuple[dict[int, int], dict[int, State], list[ChunkResult], state_tables.CodeTexts]:
+    """Edges and rows after compression, by group, and the steps that led there."""
+    stored, names = state_tables.encode_tables(*world.tables())
+    rooms = names.rooms.to_pylist()
+    progress = {rooms.index(room): one for room, one in (known or {}).items()}
+    steps = list(compress_chunks(stored, levels, chunk_size, progress))
+    return *content(stored.groups(), names), steps, names
+
+
+def content(groups: StateGroups, names: state_tables.CodeTexts) -> tuple[dict[int, int], dict[int, State]]:
+    """Edges and rows by group."""
+    edges = {row["state_group"]: row["prev_state_group"] for row in state_tables.build_edge_table(groups).to_pylist()}
+    rows: dict[int, State] = {}
+    for row in names.rows(groups).to_pylist():
+        rows.setdefault(row["state_group"], {})[row["type"], row["state_key"]] = row["event_id"]
+    return edges, rows
+
+
+def line(groups: int, keys: int = 5) -> World:
+    """A room of which each group changes one key of the one before; Synapse's own structure."""
+    world = World(random.Random(0))
+    tip, state = None, {("m.room.create", str(key)): world.event() for key in range(keys)}
+    for number in range(groups):
+        state = state | {("m.room.create", str(number % keys)): world.event()}
+        tip = world.add("!line", state, tip)
+    return world
+
+
+@given(WORLDS, SIZES, CHUNKS)
+def test_every_group_keeps_its_state(world: World, levels: Levels, chunk_size: int) -> None:
+    edges, rows, _, _ = compressed(world, levels, chunk_size)
+    for group in world.groups:
+        assert resolved(edges, rows, group) == resolved(world.edges, world.rows, group)
+
+
+@given(WORLDS, SIZES, CHUNKS)
+def test_predecessors_are_older_and_rows_never_grow(world: World, levels: Levels, chunk_size: int) -> None:
+    edges, rows, steps, _ = compressed(world, levels, chunk_size)
+    assert all(prev < group for group, prev in edges.items())
+    assert sum(map(len, rows.values())) <= sum(map(len, world.rows.values()))
+    assert all(step.is_skipped or step.rows_after <= step.rows_before for step in steps)
+
+
+@given(WORLDS, SIZES, CHUNKS)
+def test_the_order_of_rooms_does_not_matter(world: World, levels: Levels, chunk_size: int) -> None:
+    edges, rows, _, _ = compressed(world, levels, chunk_size)
+    world.groups = dict(sorted(world.groups.items(), key=lambda one: (one[1], -one[0]), reverse=True))
+    assert compressed(world, levels, chunk_size)[:2] == (edges, rows)
+
+
+@given(WORLDS, SIZES, CHUNKS)
+def test_a_second_run_finds_nothing_to_do(world: World, levels: Levels, chunk_size: int) -> None:
+    edges, rows, steps, names = compressed(world, levels, chunk_size)
+    rooms = names.rooms.to_pylist()
+    world.edges, world.rows = edges, rows
+    again = compressed(world, levels, chunk_size, {rooms[step.room]: step.progress for step in steps})
+    assert (again[0], again[1], again[2]) == (edges, rows, [])
+
+
+@given(st.integers(1, 400), SIZES)
+def test_a_chain_is_at_most_as_long_as_the_sum_of_levels(groups: int, levels: Levels) -> None:
+    stored, _ = state_tables.encode_tables(*line(groups, keys=groups).tables())
+    (step,) = compress_chunks(stored, levels, groups, {})
+    if not step.is_skipped:
+        assert stored.groups().chain_nodes().max() <= sum(level.size for level in levels)
+
+
+def test_the_documents_three_groups_stay_as_they_are() -> None:
+    """Alice, then Bob too, then Bob alone: the third cannot be a delta, as a delta removes nothing."""
+    alice, bob = ("m.room.member", "@alice"), ("m.room.member", "@bob")
+    world = World(random.Random(0))
+    first = world.add("!room", {alice: "$1"})
+    second = world.add("!room", {alice: "$1", bob: "$3"}, first)
+    third = world.add("!room", {bob: "$3"}, second)
+    edges, rows, (step,), _ = compressed(world, parse_levels("100,50,25"), 500)
+    assert edges == {second: first}
+    assert rows == {first: {alice: "$1"}, second: {bob: "$3"}, third: {bob: "$3"}}
+    assert step.progress == RoomProgress(third, (ChainLevel(100, 3, third), ChainLevel(50), ChainLevel(25)))
+
+
+def test_two_levels_make_the_picture_of_the_document() -> None:
+    """Each L2 is hung on the L2 before it, and three L1 in a row on each L2."""
+    stored, _ = state_tables.encode_tables(*line(25, keys=60).tables())
+    chunk = stored.take(0, None, 100, [])
+    assert chunk
+    groups, _ = compress_by_levels(chunk.groups, chunk.in_range, parse_levels("3,10"))
+    # Before there is an L2 to hang on, the first three are a chain of their own.
+    assert groups.prev_ids()[:3].tolist() == [NONE, 1, 2]
+    level_2 = list(range(4, 26, 3))
+    assert [int(groups.prev_ids()[group - 1]) for group in level_2] == [NONE, *level_2[:-1]]
+    for above, below in pairwise(level_2):
+        assert [int(groups.prev_ids()[group - 1]) for group in range(above + 1, below)] == list(range(above, below - 1))
+
+
+def test_one_level_of_100_is_what_synapse_writes() -> None:
+    world = line(1000)
+    edges, rows, (step,), _ = compressed(world, parse_levels("100"), 100_000)
+    assert (edges, rows) == (world.edges, world.rows)
+    assert step.rows_before == step.rows_after
+
+
+def test_a_chunk_that_would_grow_is_skipped() -> None:
+    world = line(20, keys=10)
+    edges, rows, steps, _ = compressed(world, parse_levels("3,10"), 10)
+    assert (edges, rows) == (world.edges, world.rows)
+    assert [step.is_skipped for step in steps] == [True, True]
+    assert steps[-1].progress == RoomProgress(20, (ChainLevel(3), ChainLevel(10)))
+
+
+def test_levels_that_were_saved_win_over_those_configured() -> None:
+    world = line(40, keys=40)
+    known = {"!line": RoomProgress(30, (ChainLevel(4, 2, 30),))}
+    edges, _, (step,), _ = compressed(world, parse_levels("100"), 500, known)
+    assert edges[31] == 30
+    assert 33 not in edges or step.is_skipped
+    assert [level.size for level in step.progress.levels] == ([100] if step.is_skipped else [4])
+
+
+def test_a_purged_head_restarts_its_level() -> None:
+    world = line(40)
+    for group in range(1, 31):
+        del world.groups[group], world.rows[group]
+        world.edges.pop(group, None)
+    del world.edges[31]
+    world.rows[31] = world.states[31]
+    edges, rows, _, _ = compressed(
+        world, parse_levels("100"), 500, {"!line": RoomProgress(30, (ChainLevel(100, 30, 30),))}
+    )
+    for group in world.groups:
+        assert resolved(edges, rows, group) == world.states[group]
+
+
+def test_a_predecessor_known_only_from_its_edge_counts_as_empty() -> None:
+    world = World(random.Random(0))
+    one = world.add("!room", {("a", ""): "$1"})
+    two = world.add("!room", {("a", ""): "$1", ("b", ""): "$2"}, one)
+    del world.groups[one], world.rows[one]
+    edges, rows, _, _ = compressed(world, parse_levels("100"), 500)
+    assert resolved(edges, rows, two) == {("b", ""): "$2"}
+
+
+def test_dollars_in_values_are_kept() -> None:
+    world = World(random.Random(0))
+    state = {("$$", "a$$b$"): "$$event"}
+    one = world.add("!$$room", state)
+    two = world.add("!$$room", state | {("$", "$$"): "$$"}, one)
+    edges, rows, _, _ = compressed(world, parse_levels("1,2"), 500)
+    assert resolved(edges, rows, two) == world.states[two]
+
+
+@pytest.mark.parametrize(
+    ("edges", "rows", "reason"),
+    [
+        ([(2, 1), (1, 2)], [], "not older"),
+        ([(1, 3)], [], "not older"),
+        ([(2, 2)], [], "not older"),
+        ([(3, 1), (3, 2)], [], "more than one predecessor"),
+        ([(2, 1), (2, 1)], [], "more than one predecessor"),
+        ([], [(1, "t", "k", "$1"), (2, "t", "k", "$1"), (1, "t", "k", "$2")], "two events"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(
+    edges: list[tuple[int, int]], rows: list[tuple[int, str, str, str]], reason: str
+) -> None:
+    with pytest.raises(InvalidStateGroupsError, match=reason):
+        state_tables.encode_tables(*_raw([1, 2, 3], edges, rows))
+
+
+def test_a_row_that_is_there_twice_counts_once() -> None:
+    stored, _ = state_tables.encode_tables(
+        *_raw([1, 2], [(2, 1)], [(2, "t", "k", "$1"), (1, "t", "k", "$1"), (2, "t", "k", "$1")])
+    )
+    assert stored.groups().rows.tolist() == [1, 1]
+
+
+def test_nothing_compresses_to_nothing() -> None:
+    stored, _ = state_tables.encode_tables(*_raw([], [], []))
+    assert list(compress_chunks(stored, parse_levels("100"), 500, {})) == []
+
+
+@given(WORLDS)
+def test_fingerprints_tell_states_apart(world: World) -> None:
+    stored, _ = state_tables.encode_tables(*world.tables())
+    groups = stored.groups()
+    known = fingerprint_states(groups)
+    of = {tuple(map(int, known.fingerprints[at])): at for at in range(len(groups))}
+    plain = [resolved(world.edges, world.rows, int(group)) for group in groups.ids]
+    assert known.sizes.tolist() == [len(state) for state in plain]
+    assert len(of) == len({frozenset(state.items()) for state in plain})
+    for at, state in enumerate(plain):
+        assert plain[of[tuple(map(int, known.fingerprints[at]))]] == state
+
+
+@pytest.mark.parametrize("text", ["", "0", "100,0", "-1", "100,,25", "ten", "1.5", "100;50", "٣"])
+def test_levels_that_are_no_sizes_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="positive whole numbers"):
+        parse_levels(text)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(2, 10, 0, None)],
+        [(1, 10, 0, None), (1, 10, 0, None)],
+        [(1, 10, 3, None)],
+        [(1, 10, 11, 5)],
+        [(0, 10, 0, None)],
+    ],
+)
+def test_saved_levels_that_no_compressor_writes_are_refused(rows: list[tuple[int, int, int, int | None]]) -> None:
+    with pytest.raises(ValueError, match=r"level \d"):
+        levels_from_rows(rows)
+
+
+def _raw(
+    ids: list[int], edges: list[tuple[int, int]], rows: list[tuple[int, str, str, str]]
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    groups = pa.table({"id": pa.array(ids, pa.int64()), "room_id": pa.array(["!room"] * len(ids), pa.string())})
+    edge_columns = np.array(edges, np.int64).reshape(-1, 2)
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    return (
+        groups,
+        pa.table({"state_group": edge_columns[:, 0], "prev_state_group": edge_columns[:, 1]}),
+        pa.table(
+            [pa.array(columns[0], pa.int64()), *(pa.array(column, pa.string()) for column in columns[1:])],
+            ["state_group", "type", "state_key", "event_id"],
+        ),
+    )

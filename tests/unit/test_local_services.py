@@ -1,0 +1,43 @@
+"""Local services replace settings that are not set, except where that would be wrong."""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.services import LocalServicesError, connect_services
+
+
+def test_the_sample_is_not_taken_for_a_homeserver_that_was_named(tmp_path: Path) -> None:
+    named = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name="example.org")
+    with (
+        pytest.raises(LocalServicesError, match=r"SYNAPSE_SERVER_NAME is example\.org, but SYNAPSE_DSN"),
+        connect_services(named),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("begin", [environment.prepare_airflow, connect_services])
+def test_a_home_that_cannot_be_made_is_explained(
+    begin: Callable[[Settings], AbstractContextManager[object]], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    given = Settings(_env_file=None, lakehouse_home=tmp_path / "file" / "home")
+    with pytest.raises(LocalServicesError, match=r"file/home cannot be created \(Not a directory\)"), begin(given):
+        pass
+
+
+def test_a_home_that_cannot_be_written_to_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a file system that is read-only; who runs the tests may be allowed everything else."""
+    monkeypatch.setattr(os, "access", lambda path, mode: not (path == tmp_path and mode & os.W_OK))
+    with (
+        pytest.raises(LocalServicesError, match="cannot be written to"),
+        connect_services(Settings(lakehouse_home=tmp_path)),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())

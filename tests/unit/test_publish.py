@@ -1,0 +1,58 @@
+"""Which checks allow a release."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import ReleaseError
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.write.publish import require_audits_passed
+
+DAY = datetime(2026, 11, 18, tzinfo=UTC)
+RUN = Run("scheduled__1", DAY, DAY + timedelta(days=1))
+BOUND = {"subject": "stream events", "expectation": "the safe bound did not go back"}
+KEYS = {"subject": "bronze.rooms", "expectation": "every key occurs once"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Catalog:
+    catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("audit")
+    for name in ("audit.snapshots", "audit.checks"):
+        catalog.create_table(name, schema=store.AUDIT_SCHEMAS[name])
+    return catalog
+
+
+def judge(lake: Catalog, stage: str, hour: int, *checks: dict[str, Any]) -> None:
+    plain = {"stage": stage, "suite": stage, "severity": "fail", "success": True, "observed": ""}
+    moment = {"checked_at": DAY + timedelta(hours=hour)}
+    store.append_audit_rows(lake, "audit.checks", [plain | moment | check for check in checks], RUN)
+
+
+def test_only_checks_of_the_last_validation_block(lake: Catalog) -> None:
+    judge(lake, "bronze", 1, KEYS, BOUND | {"success": False})
+    with pytest.raises(ReleaseError, match="gold of run scheduled__1 were never judged"):
+        require_audits_passed(lake, RUN)
+    judge(lake, "gold", 2, KEYS)
+    with pytest.raises(ReleaseError, match="1 checks of run scheduled__1 failed"):
+        require_audits_passed(lake, RUN)
+
+    judge(lake, "bronze", 3, KEYS)
+
+    assert require_audits_passed(lake, RUN) == (2, 0)
+
+
+def test_a_later_judgement_that_fails_blocks(lake: Catalog) -> None:
+    judge(lake, "bronze", 1, KEYS, BOUND | {"severity": "warn", "success": False})
+    judge(lake, "gold", 2, KEYS)
+    assert require_audits_passed(lake, RUN) == (2, 1)
+
+    judge(lake, "gold", 3, KEYS | {"success": False})
+
+    with pytest.raises(ReleaseError, match=r"failed, the first on bronze\.rooms"):
+        require_audits_passed(lake, RUN)

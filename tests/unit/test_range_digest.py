@@ -1,0 +1,53 @@
+"""Slices of key ranges, and the comparison of their digests. Integration tests run the SQL."""
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.postgres.rows.range_digest import (
+    RANGE_COUNT,
+    KeySlice,
+    RangeDigest,
+    build_digest_query,
+    build_rows_query,
+    find_differing_ranges,
+    slice_key_ranges,
+)
+
+NAMES = [f"{number:03x}" for number in range(RANGE_COUNT)]
+
+
+@pytest.mark.parametrize(("rows", "of"), [(0, 1), (1_000, 1), (1_001, 2), (7_999, 8), (10**12, RANGE_COUNT)])
+def test_a_table_is_cut_into_slices_that_are_small_enough(rows: int, of: int) -> None:
+    assert [part.of for part in slice_key_ranges(rows, 1_000)] == [of] * of
+
+
+@pytest.mark.parametrize("of", [1, 2, 8])
+def test_every_range_is_in_exactly_one_slice(of: int) -> None:
+    parts = [KeySlice(number, of) for number in range(of)]
+    assert all(part.first in part and part.last in part for part in parts)
+    assert sum(name in part for name in NAMES for part in parts) == RANGE_COUNT
+    assert all(
+        (part.first <= name <= part.last) == (name in part) for part in parts for name in NAMES[:: RANGE_COUNT // 64]
+    )
+
+
+def test_ranges_differ_by_rows_content_or_presence() -> None:
+    source = {
+        "000": RangeDigest(1, 2, 3),
+        "001": RangeDigest(1, 2, 3),
+        "002": RangeDigest(1, 2, 3),
+        "003": RangeDigest(4, 5, 6),
+    }
+    lake = {
+        "000": RangeDigest(1, 2, 3),
+        "001": RangeDigest(2, 2, 3),
+        "002": RangeDigest(1, 3, 2),
+        "fff": RangeDigest(1, 0, 0),
+    }
+    assert find_differing_ranges(source, lake) == ["001", "002", "003", "fff"]
+
+
+def test_names_of_ranges_and_columns_are_quoted() -> None:
+    table = catalogue.load_catalogue().table("erased_users")
+    assert build_rows_query(table, ["0'f"]).as_string().endswith("in ('0''f')")
+    assert '"user_id"' in build_digest_query(table, KeySlice(0, 2)).as_string()

@@ -1,0 +1,132 @@
+"""The parts of a table that a run reads."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse.ingest.baseline import Baseline
+from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
+from synapse_lakehouse.postgres.rows import page_ranges
+from synapse_lakehouse.postgres.rows.copy_to_parquet import WrittenPart
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages, split_pages
+
+WHOLE_COPY = Baseline(snapshot_id=1, rows=1000, since=50)
+OF_100_PAGES = replace(WHOLE_COPY, heap_pages=100)
+RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
+
+
+def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:
+    planned = plan_read(None, 2 * page_ranges.PAGES_PER_CHUNK + 1, 1000, 0)
+    assert planned.extent is ReadExtent.FULL
+    assert [part.pages for part in planned.parts] == [
+        (0, page_ranges.PAGES_PER_CHUNK),
+        (page_ranges.PAGES_PER_CHUNK, 2 * page_ranges.PAGES_PER_CHUNK),
+        (2 * page_ranges.PAGES_PER_CHUNK, None),
+    ]
+    assert {part.since for part in planned.parts} == {None}
+
+
+def test_an_unchanged_table_is_not_read() -> None:
+    assert plan_read(WHOLE_COPY, 10, 1000, 0).parts == ()
+
+
+def test_changes_and_deletions_are_read_since_the_base() -> None:
+    for rows, changed in ((1000, 3), (990, 0), (1100, 100)):
+        planned = plan_read(WHOLE_COPY, 10, rows, changed)
+        assert planned == ReadPlan(ReadExtent.CHANGED, WHOLE_COPY, (ReadPart(WHOLE_TABLE, 50),))
+
+
+def test_rows_whose_places_are_known_are_read_there() -> None:
+    planned = plan_read(WHOLE_COPY, 40 * page_ranges.PAGES_PER_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
+    assert planned.parts == (ReadPart(WHOLE_TABLE, 50, '{"(0,1)","(7,2)"}'),)
+    assert planned.parts[0].is_small(1_000_000)
+    assert plan_read(WHOLE_COPY, 10, 1000, 501, "{}").parts == (ReadPart(WHOLE_TABLE),)
+
+
+def test_a_small_table_is_not_worth_another_process() -> None:
+    (part,) = plan_read(None, 250, 5_000, 0).parts
+    assert part.is_small(250)
+    assert not part.is_small(16_000)
+
+
+def test_new_pages_are_read_before_the_count() -> None:
+    assert plan_growth(OF_100_PAGES, 101) == ReadPart((36, None), 50)
+    assert plan_growth(replace(OF_100_PAGES, heap_pages=3), 4) == ReadPart((0, None), 50)
+    for pages_now in (100, 99, 201, 100_000):
+        assert plan_growth(OF_100_PAGES, pages_now) is None
+    for base in (None, WHOLE_COPY, replace(OF_100_PAGES, pages=((0, 100),))):
+        assert plan_growth(base, 101) is None
+
+
+def test_where_the_end_was_read_only_other_changes_are() -> None:
+    end = _end(36, rows=7)
+    assert plan_read(OF_100_PAGES, 101, 1007, 0, "{}", end) == ReadPlan(ReadExtent.CHANGED, OF_100_PAGES, (end,))
+    others = ReadPart((0, 36), 50, '{"(7,2)"}')
+    assert plan_read(OF_100_PAGES, 101, 1008, 1, '{"(7,2)"}', end).parts == (end, others)
+    assert all(part.is_small(1_000_000) for part in (end, others))
+    assert plan_read(OF_100_PAGES, 101, 1400, 400, None, end).parts == (end, ReadPart((0, 36), 50))
+
+
+def test_what_was_read_of_the_end_counts() -> None:
+    assert plan_read(OF_100_PAGES, 101, 1000, 0, "{}", _end(36, rows=0)).extent is ReadExtent.NONE
+    assert plan_read(OF_100_PAGES, 101, 993, 0, "{}", _end(36, rows=0)).extent is ReadExtent.CHANGED
+    whole = plan_read(OF_100_PAGES, 101, 1400, 400, None, _end(36, rows=301))
+    assert whole == ReadPlan(ReadExtent.FULL, None, (ReadPart(WHOLE_TABLE),))
+
+
+@given(st.integers(0, 60), st.integers(1, 500_000), st.integers(1, 40 * page_ranges.PAGES_PER_CHUNK))
+def test_with_an_end_all_pages_are_read_once(rows_at_end: int, changed: int, first: int) -> None:
+    heap_pages = first + 5
+    parts = plan_read(OF_100_PAGES, heap_pages, 1_500_000, changed, None, _end(first, rows_at_end)).parts
+    assert find_remaining_pages([part.pages for part in parts]) == []
+    edges = sorted({page for part in parts for page in part.pages if page is not None})
+    for page in (*edges, *(edge - 1 for edge in edges if edge)):
+        assert sum(_has(part.pages, page) for part in parts) == 1
+
+
+def test_few_changes_in_many_pages_become_few_files() -> None:
+    large = 40 * page_ranges.PAGES_PER_CHUNK
+    assert len(plan_read(WHOLE_COPY, large, 1_000_000, 100).parts) == 1
+    assert len(plan_read(WHOLE_COPY, large, 1_000_000, 250_000).parts) == 10
+
+
+def test_a_table_that_changed_by_more_than_half_is_read_anew() -> None:
+    planned = plan_read(WHOLE_COPY, 10, 1000, 501)
+    assert (planned.extent, planned.base) == (ReadExtent.FULL, None)
+
+
+def test_an_interrupted_copy_reads_the_rest_and_what_changed() -> None:
+    part = Baseline(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
+    planned = plan_read(part, 10, 1000, 0)
+    assert (planned.extent, planned.base) == (ReadExtent.RESUMED, part)
+    assert planned.parts == (ReadPart((2, 4)), ReadPart((8, None)), ReadPart((4, 8), 50), ReadPart((0, 2), 50))
+    assert plan_read(part, 10, 1000, 1, '{"(5,1)"}').parts == planned.parts
+
+
+@given(RANGES, st.booleans())
+def test_what_is_done_and_what_remains_are_all_pages_once(done: list[tuple[int, int]], to_the_end: bool) -> None:
+    ranges: list[PageRange] = [(first, first + length) for first, length in done]
+    if to_the_end and ranges:
+        ranges[-1] = (ranges[-1][0], None)
+    left = find_remaining_pages(ranges)
+    for page in range(120):
+        assert any(_has(one, page) for one in ranges) + sum(_has(one, page) for one in left) == 1
+
+
+@given(st.integers(0, 50), st.one_of(st.none(), st.integers(1, 60)), st.integers(0, 70), st.integers(1, 20))
+def test_chunks_cover_a_range_once(first: int, length: int | None, table: int, chunk: int) -> None:
+    part = (first, None if length is None else first + length)
+    chunks = split_pages(part, table, chunk)
+    for page in range(150):
+        assert sum(_has(one, page) for one in chunks) == _has(part, page)
+    assert all(last is None or last - start <= chunk for start, last in chunks)
+
+
+def _has(part: PageRange, page: int) -> bool:
+    first, last = part
+    return first <= page and (last is None or page < last)
+
+
+def _end(first: int, rows: int) -> ReadPart:
+    return ReadPart((first, None), 50, written=WrittenPart("end.parquet" if rows else None, rows, 10, 1, 1, 0.1))

@@ -1,0 +1,55 @@
+"""Rows since a run are read without the older rows of the same files."""
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.table import Table
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.iceberg.read.recent_rows import read_rows_since_run
+
+DAY = datetime(2026, 5, 1, tzinfo=UTC)
+SCHEMA = pa.schema([store.AUDIT_SCHEMAS["audit.snapshots"].field(name) for name in ("run_id", "taken_at")])
+NAMES = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 5)]
+
+
+@given(
+    files=st.lists(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 9)), min_size=1, max_size=3), max_size=5),
+    run_id=st.sampled_from(NAMES),
+    kept=st.sampled_from(["full", "truncate(16)", "counts", "none"]),
+)
+def test_rows_since_a_run_are_never_missed(
+    files: list[list[tuple[str, int]]], run_id: str, kept: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    table = _looks(tmp_path_factory, kept)
+    for file in files:
+        _written(table, file)
+    first = min((minute for file in files for name, minute in file if name == run_id), default=0)
+    since = sorted((name, minute) for file in files for name, minute in file if minute >= first)
+    found = read_rows_since_run(table, run_id, "taken_at", ["run_id", "taken_at"]).to_pylist()
+    read = sorted((row["run_id"], (row["taken_at"] - DAY) // timedelta(minutes=1)) for row in found)
+    assert [one for one in read if one[1] >= first] == since
+
+
+def test_files_that_are_older_than_the_run_are_not_read(tmp_path_factory: pytest.TempPathFactory) -> None:
+    table = _looks(tmp_path_factory, "full")
+    for minute, name in enumerate(NAMES):
+        _written(table, [(name, minute)])
+    assert read_rows_since_run(table, NAMES[2], "taken_at", ["run_id"])["run_id"].to_pylist() == NAMES[:1:-1]
+
+
+def _looks(folder: pytest.TempPathFactory, kept: str) -> Table:
+    lake = InMemoryCatalog("lake", warehouse=folder.mktemp("lake").as_uri())
+    lake.create_namespace("audit")
+    metrics = {"write.metadata.metrics.default": kept}
+    return lake.create_table("audit.snapshots", schema=SCHEMA, properties=metrics)
+
+
+def _written(table: Table, file: list[tuple[str, int]]) -> None:
+    """One file with a row for each run and minute."""
+    rows = [{"run_id": name, "taken_at": DAY + timedelta(minutes=minute)} for name, minute in file]
+    table.append(pa.Table.from_pylist(rows, schema=SCHEMA))

@@ -1,0 +1,125 @@
+"""Safe bounds of streams."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synapse_lakehouse.streams.positions.safe_bound import (
+    BoundRule,
+    SafeBound,
+    compute_bound,
+    compute_closed_end,
+    extend_without_gap,
+    find_missing_writers,
+)
+
+WRITERS = st.dictionaries(st.sampled_from(["master", "ep1", "ep2", "sw1"]), st.integers(1, 50), min_size=1)
+
+
+def test_the_bound_is_the_minimum_of_the_writers() -> None:
+    bound = compute_bound({"ep1": 7, "ep2": 9}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
+    assert (bound.minimum, bound.rule) == (7, BoundRule.CONFIGURED)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_unconfigured_writer_with_a_position_counts(sign: int) -> None:
+    def bound(before: dict[str, int] | None, other: int = 2) -> SafeBound:
+        positions = {"ep1": sign * 7, "ep2": sign * 9, "other": sign * other}
+        then = None if before is None else {writer: sign * position for writer, position in before.items()}
+        return compute_bound(positions, frozenset({"ep1", "ep2"}), [], sign=sign, is_used=True, before=then)
+
+    for before in (None, {"ep1": 7, "ep2": 9, "other": 2}):
+        assert bound(before) == SafeBound(sign * 2, BoundRule.UNCONFIGURED_WRITER, unknown=("other",))
+    # A position that is ahead of the others is no sign that its writer is at work.
+    assert bound({"ep1": 1, "ep2": 1, "other": 20}, 20) == SafeBound(
+        sign * 7, BoundRule.UNCONFIGURED_WRITER, unknown=("other",)
+    )
+    for then in ({"ep1": 7, "ep2": 9, "other": 1}, {"ep1": 7, "ep2": 9}):
+        assert bound(then) == SafeBound(sign * 2, BoundRule.UNKNOWN_WRITER, unknown=("other",))
+
+
+def test_the_bound_of_backfill_is_the_maximum() -> None:
+    bound = compute_bound({"ep1": -3611, "ep2": -3600}, frozenset({"ep1", "ep2"}), [], sign=-1, is_used=True)
+    assert bound.minimum == -3600
+
+
+def test_a_configured_writer_without_a_position_leaves_no_bound() -> None:
+    bound = compute_bound({"ep1": 7}, frozenset({"ep1", "ep2"}), [], sign=1, is_used=True)
+    assert (bound.minimum, bound.rule, bound.missing) == (None, BoundRule.MISSING_WRITER, ("ep2",))
+
+
+def test_a_missing_writer_may_be_a_renamed_one() -> None:
+    def unknown(before: dict[str, int] | None) -> tuple[str, ...]:
+        writers = frozenset({"ep1", "epp2"})
+        return compute_bound({"ep1": 7, "ep2": 9}, writers, [], sign=1, is_used=True, before=before).unknown
+
+    assert (unknown(None), unknown({"ep2": 8}), unknown({"ep2": 9})) == (("ep2",), ("ep2",), ())
+
+
+def test_inferred_writers_come_from_rows_too() -> None:
+    assert compute_bound({"ep1": 7}, None, ["ep1"], sign=1, is_used=True).rule is BoundRule.ASSUMED
+    assert compute_bound({"ep1": 7}, None, ["ep2"], sign=1, is_used=True).missing == ("ep2",)
+
+
+def test_a_stream_that_was_never_used_misses_nobody() -> None:
+    assert compute_bound({}, frozenset({"ep1"}), [], sign=1, is_used=False).rule is BoundRule.UNUSED
+
+
+def test_a_used_stream_without_any_position_has_no_bound() -> None:
+    assert compute_bound({}, None, [], sign=1, is_used=True).minimum is None
+
+
+def test_writers_that_went_are_missed_unless_as_many_came() -> None:
+    assert find_missing_writers({"ep1"}, {"ep1", "ep2"}, ()) == {"ep2"}
+    assert find_missing_writers({"ep1"}, {"ep1"}, {"ep2"}) == {"ep2"}, "it is missed until it is back"
+    assert find_missing_writers({"ep1", "ep3"}, {"ep1", "ep2"}, ()) == set(), "renamed"
+    assert find_missing_writers({"ep3"}, {"ep1", "ep2"}, ()) == {"ep2"}, "one of them was renamed"
+    assert find_missing_writers({"ep3", "ep4"}, {"ep3"}, {"ep2"}) == set(), "and so was the other, which wrote later"
+    assert find_missing_writers((), {"main"}, ()) == find_missing_writers((), (), {"main"}) == {"main"}
+    assert find_missing_writers({"worker"}, (), {"main"}) == set(), "renamed, and only now it writes"
+    assert find_missing_writers({"ep1", "ep2"}, {"ep1"}, {"ep2"}) == set()
+
+
+@given(WRITERS, st.sets(st.integers(1, 60)), st.sampled_from([1, -1]))
+def test_the_bound_never_passes_a_writer_nor_a_missing_id(positions: dict[str, int], ids: set[int], sign: int) -> None:
+    mirrored = {writer: sign * position for writer, position in positions.items()}
+    bound = compute_bound(mirrored, frozenset(positions), [], sign=sign, is_used=True)
+    assert bound.minimum == sign * min(positions.values())
+    end = sign * extend_without_gap(bound.minimum, [sign * one for one in ids], sign=sign)
+    assert end >= min(positions.values())
+    assert set(range(min(positions.values()) + 1, end + 1)) <= ids
+    assert end + 1 not in ids
+
+
+@given(WRITERS, st.sets(st.integers(1, 60)), st.integers(0, 20))
+def test_the_bound_only_rises_as_writers_advance(positions: dict[str, int], ids: set[int], by: int) -> None:
+    writers = frozenset(positions)
+    before = compute_bound(positions, writers, [], sign=1, is_used=True).minimum
+    after = compute_bound({w: p + by for w, p in positions.items()}, writers, [], sign=1, is_used=True).minimum
+    assert before is not None
+    assert after is not None
+    assert extend_without_gap(after, ids, sign=1) >= extend_without_gap(before, ids, sign=1)
+
+
+@given(WRITERS, st.sets(st.integers(1, 60)), st.sets(st.integers(1, 60)), st.integers(0, 9), st.sampled_from([1, -1]))
+def test_a_bound_never_goes_back_whatever_is_purged(
+    positions: dict[str, int], ids: set[int], purged: set[int], by: int, sign: int
+) -> None:
+    def end(positions: dict[str, int], ids: set[int], accepted: int | None, before: dict[str, int]) -> int:
+        minimum = compute_bound(positions, frozenset(positions), [], sign=sign, is_used=True).minimum
+        assert minimum is not None
+        closed = compute_closed_end(minimum, accepted, positions, before, sign=sign)
+        return extend_without_gap(closed, [sign * one for one in ids], sign=sign)
+
+    before = {writer: sign * position for writer, position in positions.items()}
+    after = {writer: sign * (position + by) for writer, position in positions.items()}
+    first = end(before, ids, None, {})
+    second = end(after, ids - purged, first, before)
+    assert sign * second >= sign * first
+    assert sign * second >= min(sign * position for position in after.values())
+
+
+def test_a_position_that_went_back_takes_the_bound_with_it() -> None:
+    assert compute_closed_end(7, 9, {"ep1": 7, "ep2": 8}, {"ep1": 7, "ep2": 9}, sign=1) == 7
+    assert compute_closed_end(7, 9, {"ep1": 7, "new": 8}, {"ep1": 7, "gone": 9}, sign=1) == 9
+    assert compute_closed_end(-7, -9, {"ep1": -7, "ep2": -9}, {"ep1": -7, "ep2": -9}, sign=-1) == -9

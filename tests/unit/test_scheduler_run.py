@@ -1,0 +1,82 @@
+"""``lakehouse run`` beside ``make ui`` logs in to this Airflow and to no other server."""
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.cli.runs import scheduler_run
+from synapse_lakehouse.local import loopback
+from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
+
+CREDENTIAL = {"username": "admin", "password": "generated"}
+NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
+
+
+class Airflow(BaseHTTPRequestHandler):
+    """As much of Airflow's API as a run needs; answers only after a login."""
+
+    def do_GET(self) -> None:
+        if self.path == "/api/v2/monitor/health":
+            self.reply(200, {})
+        elif self.headers["Authorization"] == "Bearer session":
+            self.reply(200, {"is_paused": False})
+        else:
+            self.reply(401, {"detail": "Not authenticated"})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/auth/token":
+            right = body == CREDENTIAL
+            self.reply(
+                201 if right else 401, {"access_token": "session"} if right else {"detail": "Invalid credentials"}
+            )
+        elif self.headers["Authorization"] == "Bearer session":
+            self.reply(200, {"dag_run_id": f"manual__{body['data_interval_end']}"})
+        else:
+            self.reply(401, {"detail": "Not authenticated"})
+
+    def reply(self, status: int, body: dict[str, Any]) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *of: object) -> None: ...
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where such an Airflow listens; the environment names a proxy where nobody does."""
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{find_free_port()}")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Airflow) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_run_is_triggered_after_a_login(address: str) -> None:
+    run = scheduler_run.trigger_run(address, CREDENTIAL, NOON, NOON, NOON)
+    assert run.run_id == f"manual__{NOON.isoformat()}"
+
+
+def test_no_password_is_sent_to_another_user(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(scheduler_run.SchedulerError, match="Another user of this machine listens on the port"):
+        scheduler_run.trigger_run(address, CREDENTIAL, NOON, NOON, NOON)
+
+
+def test_only_a_listener_of_this_user_is_ours(address: str) -> None:
+    port = int(address.rpartition(":")[2])
+    assert loopback.is_own_listener(port)
+    assert not loopback.is_own_listener(find_free_port())
+
+
+def test_a_wrong_password_is_refused_without_being_repeated(address: str) -> None:
+    with pytest.raises(scheduler_run.SchedulerError, match=r"401.*Invalid credentials") as refused:
+        scheduler_run.trigger_run(address, CREDENTIAL | {"password": "other-word"}, NOON, NOON, NOON)
+    assert "other-word" not in str(refused.value)

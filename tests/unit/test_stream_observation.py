@@ -1,0 +1,146 @@
+"""Differences between two observations of a stream."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.cli.streams.positions_history import draw_bars
+from synapse_lakehouse.streams.watch.observation import StreamObservation, describe_observation, observe_stream
+
+BOTH = frozenset({"ep1", "ep2"})
+
+
+@dataclass
+class Watcher:
+    """Looks at ``events`` (or another stream) every five minutes."""
+
+    stream: str = "events"
+    configured: frozenset[str] | None = BOTH
+    now: datetime = datetime(2026, 11, 17, tzinfo=UTC)
+    last: StreamObservation | None = field(default=None)
+
+    def sees(
+        self, positions: dict[str, int], last_allocated_id: int, beyond: tuple[int, ...] = ()
+    ) -> StreamObservation:
+        self.now += timedelta(minutes=5)
+        self.last = observe_stream(
+            catalogue.load_catalogue().stream(self.stream),
+            positions,
+            last_allocated_id,
+            beyond,
+            self.configured,
+            self.last,
+            self.now,
+        )
+        return self.last
+
+
+def minutes_open(found: StreamObservation) -> float | None:
+    return None if found.open_since is None else (found.watched_at - found.open_since) / timedelta(minutes=1)
+
+
+def minutes_unmoved(found: StreamObservation, writer: str) -> float:
+    return (found.watched_at - found.unchanged_since[writer]) / timedelta(minutes=1)
+
+
+def test_a_quiet_stream_has_nothing_open() -> None:
+    found = Watcher().sees({"ep1": 7, "ep2": 9}, 9, (8, 9))
+    assert (found.safe_bound, found.lag, found.open_since) == (9, 0, None)
+
+
+def test_an_open_id_is_timed_until_it_closes() -> None:
+    watcher = Watcher()
+    assert minutes_open(watcher.sees({"ep1": 7, "ep2": 7}, 8)) == 0
+    assert minutes_open(watcher.sees({"ep1": 7, "ep2": 9}, 9, (9,))) == 5
+    assert watcher.sees({"ep1": 9, "ep2": 9}, 9).open_since is None
+
+
+def test_what_was_complete_stays_so_although_its_rows_are_purged() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 7, 8, 9))
+    found = watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 8, 9))
+    assert (found.safe_bound, found.open_since) == (9, None)
+    assert watcher.sees({"ep1": 4, "ep2": 9}, 9, (6, 8, 9)).safe_bound == 4
+
+
+def test_another_id_that_is_open_is_timed_anew() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 7, "ep2": 7}, 8)
+    assert minutes_open(watcher.sees({"ep1": 8, "ep2": 8}, 9)) == 0
+
+
+def test_an_idle_writer_is_told_from_one_that_works() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 5, "ep2": 7}, 7)
+    found = watcher.sees({"ep1": 5, "ep2": 20}, 20)
+    assert (found.behind("ep1"), minutes_unmoved(found, "ep1")) == (15, 5)
+    assert (found.behind("ep2"), minutes_unmoved(found, "ep2")) == (0, 0)
+
+
+def test_a_writer_without_its_position_is_missing() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 7, "ep2": 9}, 9)
+    for _ in range(2):
+        found = watcher.sees({"ep1": 9}, 10)
+        assert (found.vanished_writers, found.safe_bound, found.rule) == (("ep2",), None, "missing_writer")
+    assert watcher.sees({"ep1": 9, "ep2": 10}, 10).vanished_writers == ()
+
+
+def test_a_removed_writer_is_not_missing() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 7, "ep2": 9}, 9)
+    watcher.configured = frozenset({"ep1"})
+    assert watcher.sees({"ep1": 9}, 9).vanished_writers == ()
+
+
+def test_where_writers_are_guessed_any_that_goes_is_missed() -> None:
+    watcher = Watcher(configured=None)
+    assert watcher.sees({"ep1": 7, "ep2": 9}, 9).rule == "assumed"
+    assert watcher.sees({"ep1": 9}, 9).vanished_writers == ("ep2",)
+
+
+def test_a_renamed_inferred_writer_is_not_missing() -> None:
+    watcher = Watcher(configured=None)
+    watcher.sees({"ep1": 7, "ep2": 9}, 9)
+    for _ in range(2):
+        found = watcher.sees({"ep1": 12, "ep3": 11}, 12)
+        assert (found.vanished_writers, found.missing_writers, found.rule) == ((), (), "assumed")
+
+
+def test_inferred_writers_may_be_renamed_in_turn() -> None:
+    watcher = Watcher(configured=None)
+    watcher.sees({"ep1": 7, "ep2": 9}, 9)
+    assert len(watcher.sees({"new1": 12}, 12).vanished_writers) == 1
+    for _ in range(2):
+        found = watcher.sees({"new1": 12, "new2": 13}, 13)
+        assert (found.vanished_writers, found.missing_writers, found.rule) == ((), (), "assumed")
+
+
+def test_backfill_counts_down_while_its_sequence_counts_up() -> None:
+    watcher = Watcher("backfill")
+    found = watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))
+    assert (found.safe_bound, found.lag, found.behind("ep2")) == (-11, 2, 1)
+    assert minutes_open(watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))) == 5
+
+
+def test_a_stream_without_positions_says_so() -> None:
+    found = Watcher("caches", None).sees({}, 500)
+    assert (found.safe_bound, found.lag, found.rule) == (None, None, "no_positions")
+
+
+def test_the_log_says_who_is_waited_for() -> None:
+    watcher = Watcher()
+    watcher.sees({"ep1": 7, "ep2": 7}, 7)
+    line = describe_observation(watcher.sees({"ep1": 7, "ep2": 1210}, 1210))
+    assert all(value in line for value in ("events", "up to 7", "1,203", "ep1", "5 min"))
+    assert "ep2" not in line
+    line = describe_observation(watcher.sees({"ep1": 1210}, 1210))
+    assert all(value in line for value in ("events", "missing writer", "ep2"))
+    assert "ep1" not in line
+
+
+@pytest.mark.parametrize(("values", "drawn"), [([0, 0], "▁▁"), ([0, 7, None, 14], "▁▄·█"), ([], ""), ([None], "·")])
+def test_lags_are_drawn(values: list[int | None], drawn: str) -> None:
+    assert draw_bars(values) == drawn

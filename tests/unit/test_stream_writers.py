@@ -1,0 +1,75 @@
+"""Writers of streams, read from settings and homeserver.yaml."""
+
+from pathlib import Path
+
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.streams.positions.writers import StreamWritersError, default_writer, read_configured_writers
+
+CATALOGUE = catalogue.load_catalogue()
+
+
+def test_the_setting_wins_over_the_configuration_file(tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text("stream_writers:\n  events: [ep1, ep2]\n  receipts: worker1\n")
+    found = read_configured_writers(CATALOGUE, "events:ep3", config)
+    assert found["events"] == found["backfill"] == {"ep3"}
+    assert found["receipts"] == {"worker1"}
+
+
+def test_streams_without_a_setting_have_unknown_writers() -> None:
+    found = read_configured_writers(CATALOGUE, "", None)
+    assert "events" not in found
+    assert found["pushers"] == {"master"}
+
+
+def test_streams_missing_in_the_file_are_the_main_process_s(tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text("server_name: here\nstream_writers:\n  events: [ep1]\n")
+    found = read_configured_writers(CATALOGUE, "receipts:worker1", config)
+    writers = [set(found[stream]) for stream in ("events", "receipts", "quarantined_media")]
+    assert writers == [{"ep1"}, {"worker1"}, {"master"}]
+    assert set(found) == {stream.name for stream in CATALOGUE.streams if stream.stream_positions}
+
+
+@pytest.mark.parametrize("setting", ["events", "events:", ":ep1", "events:ep1 receipts"])
+def test_bad_syntax_says_what_is_expected(setting: str) -> None:
+    with pytest.raises(StreamWritersError, match="stream:writer1,writer2"):
+        read_configured_writers(CATALOGUE, setting, None)
+
+
+def test_a_stream_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(StreamWritersError, match="events:ep1,ep2"):
+        read_configured_writers(CATALOGUE, "events:ep1 receipts:worker1 events:ep2", None)
+
+
+def test_an_unknown_stream_is_named() -> None:
+    with pytest.raises(StreamWritersError, match="evnets"):
+        read_configured_writers(CATALOGUE, "evnets:ep1", None)
+
+
+def test_a_configuration_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StreamWritersError, match=r"nowhere\.yaml"):
+        read_configured_writers(CATALOGUE, "", tmp_path / "nowhere.yaml")
+
+
+def test_what_is_no_section_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text("stream_writers: worker1\n")
+    with pytest.raises(StreamWritersError, match="should be a section"):
+        read_configured_writers(CATALOGUE, "", config)
+
+
+@pytest.mark.parametrize("writers", ["", "5", "{ep1: 1}", "[ep1, 2]", "[[ep1]]"])
+def test_writers_that_are_no_names_are_refused(writers: str, tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text(f"stream_writers:\n  events: {writers}\n")
+    with pytest.raises(StreamWritersError, match=r"stream_writers\.events in SYNAPSE_CONFIG"):
+        read_configured_writers(CATALOGUE, "", config)
+
+
+def test_rows_without_a_writer_are_those_of_the_only_writer() -> None:
+    assert default_writer({"worker1"}) == "worker1"
+    assert default_writer({"worker1": 7}) == "worker1"
+    assert default_writer({"worker1", "worker2"}) == default_writer(()) == "master"

@@ -1,0 +1,88 @@
+"""A run's progress, parsed from Airflow's log."""
+
+import json
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT, RunStep, TaskLogParser, extract_failure_reason
+
+
+def line(event: str, second: int = 0, **more: Any) -> str:
+    return json.dumps({"timestamp": f"2026-11-21T01:00:{second:02}.500000Z", "event": event, "logger": "x"} | more)
+
+
+def read(*lines: str) -> tuple[TaskLogParser, list[RunStep]]:
+    progress = TaskLogParser()
+    return progress, [step for one in lines if (step := progress.read(one))]
+
+
+def test_a_task_starts_speaks_and_ends() -> None:
+    progress, steps = read(
+        line("creating dag run", run_id="manual__1"),
+        line("[DAG TEST] starting task_id=bronze.snapshot_tables map_index=-1", 1),
+        line("Spark-Submit cmd: spark-submit", 2),
+        line("progress: 1/56 bronze.events: 12 rows", 3),
+        "progress: printed by a Python task",
+        line("Task instance state updated", 4, new_state="success"),
+        line("[DAG TEST] end task task_id=bronze.snapshot_tables map_index=-1", 5),
+    )
+    task = "bronze.snapshot_tables"
+    assert progress.run_id == "manual__1"
+    assert steps == [
+        RunStep("started", task),
+        RunStep("said", task, "1/56 bronze.events: 12 rows"),
+        RunStep("said", task, "printed by a Python task"),
+        RunStep("success", task, seconds=4.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "killed"), [("-9", True), ("137", True), ("1", False), ("-15", False), ("1379", False), ("-90", False)]
+)
+def test_a_driver_that_was_killed_is_named(code: str, killed: bool) -> None:
+    message = f"Cannot execute: spark-submit app.py. Error code is: {code}.\nLast spark-submit output:\nprogress: 1/56"
+    assert (KILLED_TEXT in extract_failure_reason(message)) is killed
+
+
+def test_a_failure_is_reported_until_the_next_try() -> None:
+    task = "bronze.snapshot_tables"
+    start, end = (f"[DAG TEST] {what} task_id={task} map_index=-1" for what in ("starting", "end task"))
+    failed = line("Task failed with exception", exception=[{"exc_type": "ValueError", "exc_value": "broken"}])
+    _, steps = read(
+        line(start), failed, line("Task instance state updated", new_state="up_for_retry"), line(end, 2),
+        line(start, 3), line("Task instance state updated", 4, new_state="success"), line(end, 5),
+    )  # fmt: skip
+    assert [step.kind for step in steps] == ["started", "up_for_retry", "started", "success"]
+    assert [step.text for step in steps] == ["", "broken", "", ""]
+
+
+def test_a_task_whose_process_died_failed() -> None:
+    _, steps = read(
+        line("[DAG TEST] starting task_id=a map_index=-1"), line("[DAG TEST] end task task_id=a map_index=-1", 1)
+    )
+    assert steps[-1].kind == "failed"
+
+
+def test_what_the_package_warns_of_is_shown() -> None:
+    _, steps = read(line("waiting for run other", logger="synapse_lakehouse.iceberg.lease.lease"))
+    assert [(step.kind, step.text) for step in steps] == [("noted", "waiting for run other")]
+
+
+SUBMIT = "Cannot execute: spark-submit --master local[*]. Error code is: 1.\nLast spark-submit output:\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("The interval is not over yet.\n", "The interval is not over yet."),
+        (SUBMIT + "error: The role may not read events.\nGRANT it.\n26/11/21 01:00:00 INFO Shutdown: bye",
+         "The role may not read events.\nGRANT it."),
+        (SUBMIT + "Traceback (most recent call last):\nFile x\nValueError: no\n26/11/21 01:00:00 INFO x",
+         "ValueError: no"),
+        (SUBMIT + "26/11/21 01:00:00 INFO x\nKilled", "Killed"),
+        (SUBMIT + "26/11/21 01:00:00 INFO x", "Cannot execute: spark-submit --master local[*]. Error code is: 1."),
+    ],
+)  # fmt: skip
+def test_the_reason_is_what_tells_people_what_happened(message: str, expected: str) -> None:
+    assert extract_failure_reason(message) == expected

@@ -1,0 +1,37 @@
+"""After the source was restored to an earlier state, copies of the later state are not used."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.ingest.baseline import read_valid_wal_positions
+
+DAY = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def test_what_was_seen_lasts_unless_a_later_look_was_behind_it(tmp_path: Path) -> None:
+    lake = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
+    tables.ensure_audit_tables(lake)
+    looks = [
+        ("published", 80, 1), ("died", 100, 1), ("took over", 90, 1), ("took over", 130, 1), ("elsewhere", 10, 2),
+    ]  # fmt: skip
+    for minute, (run_id, lsn, timeline) in enumerate(looks):
+        seen = _seen(lsn, timeline) | {"run_id": run_id, "taken_at": DAY + timedelta(minutes=minute)}
+        store.append_audit_rows(lake, "audit.snapshots", [seen])
+    store.append_audit_rows(lake, "audit.snapshots", [{"run_id": "of an earlier version", "taken_at": DAY}])
+    expected = {("0/50", 1), ("0/5A", 1), ("0/82", 1), ("0/A", 2)}
+    assert {(one.wal_lsn, one.timeline) for one in read_valid_wal_positions(lake)} == expected
+
+    # The same position again, of a log that was written anew.
+    again = _seen(100, 1) | {"run_id": "again", "taken_at": DAY + timedelta(hours=1)}
+    store.append_audit_rows(lake, "audit.snapshots", [again])
+    assert "0/64" not in {one.wal_lsn for one in read_valid_wal_positions(lake)}
+
+
+def _seen(lsn: int, timeline: int) -> dict[str, Any]:
+    ids = {"snapshot_xmin": lsn, "snapshot_xmax": lsn, "system_identifier": 1, "database_oid": 2}
+    return ids | {"timeline": timeline, "wal_lsn": f"0/{lsn:X}"}
