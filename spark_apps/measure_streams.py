@@ -4,7 +4,7 @@ from functools import partial
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.iceberg.read import duckdb_spill
-from synapse_lakehouse.replication.coverage.job import covering, said
+from synapse_lakehouse.replication.coverage.job import prepare_comparison, summarize
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 from synapse_lakehouse.streams import pipeline
 
@@ -15,10 +15,11 @@ def measure_streams(app: SparkApp) -> None:
     And to ``audit.replication_coverage``, if a tap received commands since the previous run.
     """
     spill = duckdb_spill.create_spill_folder(app.settings)
-    report = pipeline.measure(app, partial(covering, app.catalog, app.run, catalogue.load_catalogue(), spill=spill))
+    compare = partial(prepare_comparison, app.catalog, app.run, catalogue.load_catalogue(), spill=spill)
+    report = pipeline.measure(app, compare)
     report.append(app.catalog, app.run)
     if report.replication_coverage:
-        app.report_progress(f"replication compared: {said(report.replication_coverage)}")
+        app.report_progress(f"replication compared: {summarize(report.replication_coverage)}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, list_serving_grants
 from synapse_lakehouse.postgres.rows.select_sql import build_select, build_stream_id_counts
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
-from synapse_lakehouse.replication.server.stream_reader import Feed
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from tests.conftest import copied_source, lakehouse
 from tests.support.reader_role import Role, create_role, reader_role, run_script
 
@@ -265,10 +265,10 @@ def test_a_role_name_is_no_sql(settings: Settings) -> None:
 
 
 def test_the_role_can_read_every_stream(settings: Settings, role: Role) -> None:
-    feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue())
-    heads = feed.heads()
-    for stream, token in heads.handed_out.items():
-        feed.page((stream, None), 0, token)
+    feed = DatabaseReader(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue())
+    positions = feed.read_positions()
+    for stream, token in positions.last_allocated.items():
+        feed.read_page((stream, None), 0, token)
     feed.close()
 
 
@@ -282,8 +282,8 @@ def test_cache_keys_need_a_right_of_their_own(settings: Settings, role: Role, da
         )
 
     def rows() -> list[object]:
-        feed = Feed(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue())
-        updates, _ = feed.page(("caches", None), 0, 2)
+        feed = DatabaseReader(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue())
+        updates, _ = feed.read_page(("caches", None), 0, 2)
         feed.close()
         return [row for update in updates for row in update.rows]
 

@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.row_schemas import Release
-from synapse_lakehouse.replication.server.server import Server, Timing
-from synapse_lakehouse.replication.server.stream_reader import Feed
-from synapse_lakehouse.replication.tap.follower import Patience
+from synapse_lakehouse.replication.server.server import DEFAULT_LIMITS, ReplicationServer, ServerLimits, ServerTiming
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
+from synapse_lakehouse.replication.tap.follower import ClientTiming
 from tests.conftest import BIN, environment
 from tests.replication.database import Database
 
 SECONDS = 10
 MOST_SECONDS = 120
 """For a whole conversation: a server that has nothing more to say still sends PINGs."""
-QUICK = Timing(poll=0.02)
+QUICK = ServerTiming(poll=0.02)
 
 
 @dataclass(frozen=True)
-class Counted(Patience):
+class Counted(ClientTiming):
     """Waits for no time, and keeps which attempts in a row were waited before."""
 
     seen: list[int] = field(default_factory=list)
 
-    def before(self, attempt: int) -> float:
+    def delay_before(self, attempt: int) -> float:
         self.seen.append(attempt)
         return 0.0
 
@@ -76,16 +76,17 @@ async def connected(port: int, address: str = "127.0.0.1") -> AsyncIterator[Conv
 
 @asynccontextmanager
 async def serving(
-    feed: Feed,
+    feed: DatabaseReader,
     dialect: Dialect,
     name: str = "synapse.example",
-    timing: Timing = QUICK,
+    timing: ServerTiming = QUICK,
+    limits: ServerLimits = DEFAULT_LIMITS,
     recorded: list[Command] | None = None,
     port: int = 0,
 ) -> AsyncIterator[int]:
     """A running server; yields its port."""
-    kept = recorded if recorded is not None else []
-    server = Server(feed, dialect, name, lambda _, command: kept.append(command), timing)
+    commands = recorded if recorded is not None else []
+    server = ReplicationServer(feed, dialect, name, lambda _, command: commands.append(command), timing, limits)
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     running = asyncio.create_task(server.serve("127.0.0.1", port, ready.set_result, stop))
     try:
@@ -120,13 +121,19 @@ Talk = Callable[[Conversation], Awaitable[None]]
 
 
 def talk(
-    source: Database, dialect: Dialect, *talks: Talk, timing: Timing = QUICK, release: Release | None = None
+    source: Database,
+    dialect: Dialect,
+    *talks: Talk,
+    timing: ServerTiming = QUICK,
+    limits: ServerLimits = DEFAULT_LIMITS,
+    release: Release | None = None,
 ) -> list[Command]:
     """Serve ``source`` and hold conversations one after the other; returns what was recorded."""
     recorded: list[Command] = []
 
     async def all_of_it() -> None:
-        async with serving(source.feed(release=release), dialect, timing=timing, recorded=recorded) as port:
+        reader = source.feed(release=release)
+        async with serving(reader, dialect, timing=timing, limits=limits, recorded=recorded) as port:
             for one in talks:
                 async with connected(port) as conversation, asyncio.timeout(MOST_SECONDS):
                     await one(conversation)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,8 +10,10 @@ import psycopg
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.replication.protocol.row_schemas import Release, shapes_of
-from synapse_lakehouse.replication.server.stream_reader import Feed
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.replication.protocol.row_schemas import Release, row_schemas_of
+from synapse_lakehouse.replication.server.settled_ids import Transactions, read_transactions
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 
 KNOWN = catalogue.load_catalogue()
 
@@ -20,6 +23,7 @@ class Database:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.read_transactions = read_transactions
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -33,10 +37,18 @@ class Database:
     ) -> None:
         self._open.close()
 
-    def feed(self, settle_seconds: float = 0.05, release: Release | None = None) -> Feed:
-        feed = Feed(self.settings, KNOWN, settle_seconds, shapes_of(release))
-        self._open.callback(feed.close)
-        return feed
+    def feed(self, settle_seconds: float = 0.05, release: Release | None = None) -> DatabaseReader:
+        reader = DatabaseReader(self.settings, KNOWN, settle_seconds, row_schemas_of(release), self.read_transactions)
+        self._open.callback(reader.close)
+        return reader
+
+    def enter_recovery(self) -> None:
+        """Let later readers see the database as a standby."""
+
+        def read_as_standby(connection: Connection) -> Transactions:
+            return replace(read_transactions(connection), is_standby=True)
+
+        self.read_transactions = read_as_standby
 
     def do(self, statement: str, *given: object) -> list[tuple[Any, ...]]:
         cursor = self._connection.execute(statement, given or None)

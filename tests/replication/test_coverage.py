@@ -17,15 +17,21 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.replication.coverage.compare import Heard, Key, Window, since, windows
-from synapse_lakehouse.replication.coverage.job import TABLE, covering, said
+from synapse_lakehouse.replication.coverage.compare import (
+    Key,
+    TapPositions,
+    Window,
+    compute_read_starts,
+    compute_windows,
+)
+from synapse_lakehouse.replication.coverage.job import TABLE, prepare_comparison, summarize
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.rdata_subject import about
+from synapse_lakehouse.replication.protocol.rdata_subject import read_subject
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Update
 from synapse_lakehouse.replication.tap.follower import Item
-from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
-from synapse_lakehouse.replication.tap.redact_fields import Keeping
+from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink
+from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from tests.replication.database import KNOWN
 
 STREAMS = ("events", "backfill", "receipts", "to_device", "device_lists")
@@ -55,19 +61,19 @@ class Lake:
 
     def hear(self, positions: Mapping[Any, int], *items: Item, dialect: Dialect = Dialect.REDIS) -> None:
         """A commit of the tap, which ends at ``positions``."""
-        batch = Batch(Keeping(KNOWN), "redis", dialect)
+        batch = Batch(RowRedactor(KNOWN), "redis", dialect)
         for item in items:
             batch.add(item)
-        batch.end(positions)
-        landing = Landing(self.catalog, "redis", dialect)
-        landing.positions()
+        batch.add_positions(positions)
+        landing = IcebergSink(self.catalog, "redis", dialect)
+        landing.read_positions()
         landing.append(batch)
 
     def compare(self, *, publish: bool = True, **bounds: int) -> tuple[dict[Any, dict[str, Any]], list[dict[str, Any]]]:
         """What a run finds by source (of one dialect), and what it says was announced and is not there."""
         self.runs += 1
         run = Run(f"run_{self.runs}", DAY, DAY + timedelta(days=1))
-        covered = covering(self.catalog, run, FEW, bounds, self.folder)
+        covered = prepare_comparison(self.catalog, run, FEW, bounds, self.folder)
         announced, rows = (covered.announced(), covered.rows()) if covered else ([], [])
         if rows:
             store.append_audit_rows(self.catalog, TABLE, rows, run)
@@ -146,7 +152,7 @@ def test_every_missing_row_is_found_on_either_side_with_the_reason(lake: Lake) -
             for one in announced} == {
         ("events", "events", 18, "$gone", "!r", None), ("events", "events", 19, "$state", "!r", "key"),
     }  # fmt: skip
-    assert said(list(found.values())).endswith(", 2 missing without an explanation")
+    assert summarize(list(found.values())).endswith(", 2 missing without an explanation")
 
 
 def test_a_device_that_changed_twice_before_anybody_told_is_announced_once(lake: Lake) -> None:
@@ -220,7 +226,7 @@ def test_taps_of_several_dialects_are_compared_one_by_one(lake: Lake) -> None:
     ],
 )
 def test_a_row_tells_what_it_was_about(stream: str, row: str, told: tuple[Any, ...] | None) -> None:
-    found = about(KNOWN, stream, row)
+    found = read_subject(KNOWN, stream, row)
     assert (found and tuple(found.values())) == told
 
 
@@ -234,9 +240,9 @@ def test_every_id_is_compared_once_whatever_is_published(steps: list[tuple[int, 
     now, known, compared = DAY, dict[Key, dict[str, Any]](), list[Window]()
     for heard, closed, has_bound, is_published in steps:
         position, bound, now = position + heard, bound + closed, now + timedelta(minutes=1)
-        read_from = min(since(known).values(), default=DAY)
-        tap = Heard({P1: begin}, {P1: position}, max(read_from, DAY), now)
-        (one,) = windows(known, {"redis": tap}, {}, {"events": bound if has_bound else None})
+        read_from = min(compute_read_starts(known).values(), default=DAY)
+        tap = TapPositions({P1: begin}, {P1: position}, max(read_from, DAY), now)
+        (one,) = compute_windows(known, {"redis": tap}, {}, {"events": bound if has_bound else None})
         end = compared[-1].upto if compared else begin
         if has_bound:
             assert one.after == end
@@ -254,5 +260,7 @@ def test_a_tap_that_began_anew_is_no_fault() -> None:
         ("redis", *P1): {"listened_from": 1, "upto": 5, "read_until": DAY, "open_since": None}
     }
     later = DAY + timedelta(days=9)
-    (one,) = windows(known, {"redis": Heard({P1: 90}, {P1: 99}, later, later)}, {("redis", *P1): 80}, {"events": 95})
+    (one,) = compute_windows(
+        known, {"redis": TapPositions({P1: 90}, {P1: 99}, later, later)}, {("redis", *P1): 80}, {"events": 95}
+    )
     assert one == Window(0, "redis", *P1, 80, 80, 95, 95, None, later)

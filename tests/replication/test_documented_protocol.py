@@ -7,8 +7,8 @@ import pytest
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.server.server import Timing
-from synapse_lakehouse.replication.tap.follower import Patience
+from synapse_lakehouse.replication.server.server import ServerTiming
+from synapse_lakehouse.replication.tap.follower import ClientTiming
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import KNOWN, Database
 
@@ -51,7 +51,7 @@ def test_all_streams_are_followed_from_now_on(homeserver: Database) -> None:
 
 
 def test_the_documented_intervals_are_the_defaults() -> None:
-    for sides in (Timing(), Patience()):
+    for sides in (ServerTiming(), ClientTiming()):
         assert (sides.ping, sides.silence) == (5, 15)
 
 
@@ -65,8 +65,8 @@ def test_a_client_may_report_an_error_and_the_connection_ends(homeserver: Databa
 
 
 def test_commands_are_sent_by_the_documented_side_only() -> None:
-    only_servers = {word for word, kind in c.WORDS.items() if kind in c.ONLY_SERVERS_SEND}
-    only_clients = {word for word, kind in c.WORDS.items() if kind in c.ONLY_CLIENTS_SEND}
+    only_servers = {word for word, kind in c.WORDS.items() if kind in c.SERVER_COMMANDS}
+    only_clients = {word for word, kind in c.WORDS.items() if kind in c.CLIENT_COMMANDS}
     assert (only_servers, only_clients) == (SIDES["S"], SIDES["C"])
     # Two came to Synapse after the documents were written.
     assert c.WORDS.keys() - only_servers - only_clients == SIDES["SC"] | {"LOCK_RELEASED", "NEW_ACTIVE_TASK"}

@@ -5,16 +5,12 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import psycopg
 import pytest
 
-from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.server import stream_reader
-from synapse_lakehouse.replication.server.settled_ids import Transactions, read_transactions
-from synapse_lakehouse.replication.server.stream_reader import Feed
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 
@@ -110,8 +106,8 @@ def add_invalidation(connection: psycopg.Connection, token: int) -> None:
     )
 
 
-def _at(source: Feed) -> int:
-    return source.heads().linear["caches"]
+def _at(source: DatabaseReader) -> int:
+    return source.read_positions().by_stream["caches"]
 
 
 def test_caches_wait_for_a_transaction_that_gets_its_transaction_id_late(homeserver: Database) -> None:
@@ -135,7 +131,7 @@ def test_caches_wait_for_a_transaction_that_gets_its_transaction_id_late(homeser
             assert _at(source) < token
         late.commit()
         assert [_at(source) for _ in range(2)][-1] == token + 1
-        updates, _ = source.page(("caches", "ep1"), 3, token + 1)
+        updates, _ = source.read_page(("caches", "ep1"), 3, token + 1)
         assert [update.token for update in updates] == [token, token + 1]
 
 
@@ -156,12 +152,9 @@ def test_caches_go_on_while_other_transactions_follow_one_another(homeserver: Da
 
 
 def test_on_a_standby_caches_wait_for_a_transaction_that_got_its_transaction_id_while_they_did(
-    homeserver: Database, monkeypatch: pytest.MonkeyPatch
+    homeserver: Database,
 ) -> None:
-    def as_in_recovery(connection: Connection) -> Transactions:
-        return replace(read_transactions(connection), is_standby=True)
-
-    monkeypatch.setattr(stream_reader, "read_transactions", as_in_recovery)
+    homeserver.enter_recovery()
     homeserver.invalidation(3, "ep1")
     source = homeserver.feed(settle_seconds=0.2)
     assert _at(source) == 1

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,16 +17,21 @@ from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catal
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.protocol import commands as c
-from synapse_lakehouse.replication.protocol.decode import parse
+from synapse_lakehouse.replication.protocol.decode import parse_line
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress
-from synapse_lakehouse.replication.tap import iceberg_sink as landing_module
-from synapse_lakehouse.replication.tap.follower import Item, Patience, items
-from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing, SinkWriteError, TapRunningError
-from synapse_lakehouse.replication.tap.redact_fields import WITHHELD_KEY, Keeping, hash_of
-from synapse_lakehouse.replication.tap.tap import Pace, land
-from synapse_lakehouse.replication.tap.tcp_client import Address, follow
-from synapse_lakehouse.replication.tap_liveness import last_landed, last_landed_by_duckdb
+from synapse_lakehouse.replication.tap.follower import ClientTiming, Item, process_command
+from synapse_lakehouse.replication.tap.iceberg_sink import (
+    Batch,
+    IcebergSink,
+    MonotonicClock,
+    SinkWriteError,
+    TapRunningError,
+)
+from synapse_lakehouse.replication.tap.redact_fields import WITHHELD_KEY, RowRedactor, hash_json
+from synapse_lakehouse.replication.tap.tap import CommitPolicy, write_items
+from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
+from synapse_lakehouse.replication.tap_liveness import read_last_commit_time, read_last_commit_time_by_duckdb
 from tests.replication.database import KNOWN
 
 EP1 = ("events", "ep1")
@@ -40,7 +44,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 
 def new_batch() -> Batch:
-    return Batch(Keeping(KNOWN), "redis", Dialect.REDIS)
+    return Batch(RowRedactor(KNOWN), "redis", Dialect.REDIS)
 
 
 def landed(catalog: Catalog, **wanted: str) -> list[dict[str, Any]]:
@@ -65,29 +69,29 @@ def landed(catalog: Catalog, **wanted: str) -> list[dict[str, Any]]:
         ("to_device", ["@a"], [None]),
         ("typing", ["!r", ["@a"]], None),
         ("push_rules", ["@a", "more than is known"], ["@a"]),
-        ("caches", ["get_user_by_id", ["@a"], 5], ["get_user_by_id", hash_of(["@a"]), 5]),
+        ("caches", ["get_user_by_id", ["@a"], 5], ["get_user_by_id", hash_json(["@a"]), 5]),
         ("caches", ["get_user_by_id", None, 5], ...),
-        ("caches", ["get_monthly_active_count", [], 5], ["get_monthly_active_count", hash_of([]), 5]),
+        ("caches", ["get_monthly_active_count", [], 5], ["get_monthly_active_count", hash_json([]), 5]),
         ("caches", ["get_user_by_access_token", [None], 5], ["get_user_by_access_token", WITHHELD_KEY, 5]),
         ("caches", "odd", None),
         ("unheard_of", ["secret"], None),
     ],
 )  # fmt: skip
 def test_rows_keep_what_the_catalogue_lists(stream: str, row: Any, stored: Any) -> None:
-    assert Keeping(KNOWN).of(stream, row) == (row if stored is ... else stored)
+    assert RowRedactor(KNOWN).redact(stream, row) == (row if stored is ... else stored)
 
 
 def test_every_command_has_its_place(catalog: Catalog) -> None:
-    landing, progress = Landing(catalog, "redis", Dialect.REDIS), Progress()
+    landing, progress = IcebergSink(catalog, "redis", Dialect.REDIS), Progress()
     batch = new_batch()
     for command in (c.Rdata(*EP1, None, ["ev", ["$a"]]), c.Rdata(*EP1, 5, ["ev", ["$b"]])):
-        if update := progress.rdata(command):
+        if update := progress.add_row(command):
             batch.add(update)
     batch.add(c.Position(*EP1, 5, 7))
     batch.add(Gap(*EP1, 7, 9, 1, "because"))
     batch.add(c.LockReleased("ep1", "lock", "!r"))
     batch.add(c.Unknown("USER_IP", "@a secret"))
-    batch.end(progress.positions)
+    batch.add_positions(progress.positions)
     landing.append(batch)
     rows = landed(catalog)
     named = ("command", "stream", "instance", "token", "ordinal", "previous", "row")
@@ -97,38 +101,34 @@ def test_every_command_has_its_place(catalog: Catalog) -> None:
         ("POSITION", *EP1, 7, None, 5, None),
         ("GAP", *EP1, 9, None, 7, None),
     ]
-    assert json.loads(rows[4]["fields"]) == {"instance": "ep1", "name": "lock", "key": hash_of("!r")}
+    assert json.loads(rows[4]["fields"]) == {"instance": "ep1", "name": "lock", "key": hash_json("!r")}
     assert "secret" not in json.dumps(rows, default=str)
-    assert landing.positions() == {EP1: 5}
-    assert Landing(catalog, "tcp", Dialect.TOKENS).positions() == {}
+    assert landing.read_positions() == {EP1: 5}
+    assert IcebergSink(catalog, "tcp", Dialect.TOKENS).read_positions() == {}
 
 
 def test_text_that_is_json_and_not_utf8_is_landed_without_what_cannot_be_written(catalog: Catalog) -> None:
     batch = new_batch()
     for line in (b'RDATA push_rules ep1 5 ["@\\ud800:x \\ud83d\\ude00"]', b'LOCK_RELEASED ["\\udfff","lock","key"]'):
-        command = parse(line, Dialect.REDIS)
-        heard = Progress().rdata(command) if isinstance(command, c.Rdata) else command
+        command = parse_line(line, Dialect.REDIS)
+        heard = Progress().add_row(command) if isinstance(command, c.Rdata) else command
         assert heard
         batch.add(heard)
-    Landing(catalog, "redis", Dialect.REDIS).append(batch)
+    IcebergSink(catalog, "redis", Dialect.REDIS).append(batch)
     pushed, released = landed(catalog)
     assert json.loads(pushed["row"]) == ["@\N{REPLACEMENT CHARACTER}:x \N{GRINNING FACE}"]
     assert json.loads(released["fields"])["instance"] == "\N{REPLACEMENT CHARACTER}"
 
 
-def test_the_order_survives_a_clock_that_is_set_back_between_two_starts(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_order_survives_a_clock_that_is_set_back_between_two_starts(catalog: Catalog) -> None:
     for token, hours_back in ((7, 0), (9, 1)):
-        at = iter([time.time() - 3600 * hours_back])
-        monkeypatch.setattr(landing_module, "time", SimpleNamespace(time=at.__next__, monotonic=time.monotonic))
-        monkeypatch.setattr(landing_module, "_now", landing_module._Clock())
-        landing = Landing(catalog, "redis", Dialect.REDIS)
-        landing.positions()
-        batch = new_batch()
-        batch.end({EP1: token})
+        clock = MonotonicClock(iter([time.time() - 3600 * hours_back]).__next__)
+        landing = IcebergSink(catalog, "redis", Dialect.REDIS, clock=clock)
+        landing.read_positions()
+        batch = Batch(RowRedactor(KNOWN), "redis", Dialect.REDIS, clock)
+        batch.add_positions({EP1: token})
         landing.append(batch)
-    assert Landing(catalog, "redis", Dialect.REDIS).positions() == {EP1: 9}
+    assert IcebergSink(catalog, "redis", Dialect.REDIS).read_positions() == {EP1: 9}
 
 
 class CrashError(Exception):
@@ -137,9 +137,9 @@ class CrashError(Exception):
 
 def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     random, last = Random(7), 150
-    append = Landing.append
+    append = IcebergSink.append
 
-    def crashing(self: Landing, batch: Batch) -> None:
+    def crashing(self: IcebergSink, batch: Batch) -> None:
         how = random.choice(["before", "after", "not", "not"])
         if how == "before":
             raise CrashError
@@ -148,10 +148,10 @@ def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monke
             raise CrashError
 
     async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
-        progress.disconnected()
+        progress.mark_disconnected()
         for token in range(progress.positions.get(EP1, 1) + 1, last + 1):
             for number in range(token % 3, -1, -1):
-                async for item in items(
+                async for item in process_command(
                     c.Rdata(*EP1, None if number else token, ["ev", [f"${token}"]]), progress, None
                 ):
                     yield item
@@ -159,19 +159,21 @@ def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monke
         await asyncio.Event().wait()
 
     async def until_it_crashes() -> None:
-        landing, stop = Landing(catalog, "redis", Dialect.REDIS), asyncio.Event()
-        progress = Progress(landing.positions())
+        landing, stop = IcebergSink(catalog, "redis", Dialect.REDIS), asyncio.Event()
+        progress = Progress(landing.read_positions())
         landing_it = asyncio.create_task(
-            land(heard(progress), progress, landing, new_batch, stop, Pace(rows=60, seconds=0.2, most=90))
+            write_items(
+                heard(progress), progress, landing, new_batch, stop, CommitPolicy(rows=60, seconds=0.2, max_pending=90)
+            )
         )
         while progress.positions.get(EP1) != last and not landing_it.done():
             await asyncio.sleep(0.01)
         stop.set()
         await landing_it
 
-    monkeypatch.setattr(Landing, "append", crashing)
+    monkeypatch.setattr(IcebergSink, "append", crashing)
     crashes = 0
-    while Landing(catalog, "redis", Dialect.REDIS).positions().get(EP1) != last:
+    while IcebergSink(catalog, "redis", Dialect.REDIS).read_positions().get(EP1) != last:
         try:
             asyncio.run(until_it_crashes())
         except CrashError:
@@ -182,7 +184,8 @@ def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monke
 
 
 def test_a_commit_whose_answer_was_lost_is_not_repeated(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    landing, batch, fails = Landing(catalog, "redis", Dialect.REDIS), new_batch(), ["after", "before"]
+    landing = IcebergSink(catalog, "redis", Dialect.REDIS, retry_seconds=0.0)
+    batch, fails = new_batch(), ["after", "before"]
     batch.add(c.Position(*EP1, 5, 7))
     commit = type(catalog).commit_table
 
@@ -196,23 +199,22 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(catalog: Catalog, monkey
         return answer
 
     monkeypatch.setattr(type(catalog), "commit_table", losing)
-    monkeypatch.setattr(Landing, "_wait", lambda *_: None)
     landing.append(batch)
     assert [row["command"] for row in landed(catalog)] == ["POSITION"]
     assert not fails
 
 
 def test_a_tap_that_cannot_write_ends_when_it_is_asked_to(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing_module, "_LAST_SECONDS", 0.5)
     tried = asyncio.Event()
 
     async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
-        async for item in items(c.Rdata(*EP1, 2, ["ev", ["$2"]]), progress, None):
+        async for item in process_command(c.Rdata(*EP1, 2, ["ev", ["$2"]]), progress, None):
             yield item
         await asyncio.Event().wait()
 
     async def until_asked() -> None:
-        landing, stop, progress = Landing(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
+        landing = IcebergSink(catalog, "redis", Dialect.REDIS, stop_seconds=0.5)
+        stop, progress = asyncio.Event(), Progress()
         loop = asyncio.get_running_loop()
 
         def failing(*given: Any, **named: Any) -> Any:
@@ -220,33 +222,35 @@ def test_a_tap_that_cannot_write_ends_when_it_is_asked_to(catalog: Catalog, monk
             raise ConnectionError
 
         monkeypatch.setattr(type(catalog), "commit_table", failing)
-        landing_it = asyncio.create_task(land(heard(progress), progress, landing, new_batch, stop, Pace(seconds=0.1)))
+        landing_it = asyncio.create_task(
+            write_items(heard(progress), progress, landing, new_batch, stop, CommitPolicy(seconds=0.1))
+        )
         async with asyncio.timeout(30):
             await tried.wait()
             stop.set()
             await landing_it
 
-    with pytest.raises(SinkWriteError, match="reads from Synapse's database"):
+    with pytest.raises(SinkWriteError):
         asyncio.run(until_asked())
     assert landed(catalog) == []
 
 
 def test_of_two_taps_the_one_that_comes_later_stops(catalog: Catalog) -> None:
-    def landing(dialect: Dialect = Dialect.REDIS) -> Landing:
-        one = Landing(catalog, "redis", dialect)
-        one.positions()
+    def landing(dialect: Dialect = Dialect.REDIS) -> IcebergSink:
+        one = IcebergSink(catalog, "redis", dialect)
+        one.read_positions()
         return one
 
     def batch() -> Batch:
         heard = new_batch()
         heard.add(c.Position(*EP1, 5, 7))
-        heard.end({EP1: 7})
+        heard.add_positions({EP1: 7})
         return heard
 
     first, second, other = landing(), landing(), landing(Dialect.TOKENS)
     first.append(batch())
     other.append(batch())
-    with pytest.raises(TapRunningError, match="Run only one"):
+    with pytest.raises(TapRunningError):
         second.append(batch())
     first.append(batch())
     successor = landing()
@@ -259,12 +263,12 @@ def test_of_two_taps_the_one_that_comes_later_stops(catalog: Catalog) -> None:
 def test_a_tap_that_another_one_overtakes_while_it_commits_stops(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = Landing(catalog, "redis", Dialect.REDIS), Landing(catalog, "redis", Dialect.REDIS)
+    first, second = (IcebergSink(catalog, "redis", Dialect.REDIS, retry_seconds=0.0) for _ in range(2))
     batches = [new_batch(), new_batch()]
     for landing, batch in zip((first, second), batches, strict=True):
-        landing.positions()
+        landing.read_positions()
         batch.add(c.Position(*EP1, 5, 7))
-        batch.end({EP1: 7})
+        batch.add_positions({EP1: 7})
     commit = type(catalog).commit_table
 
     def overtaken(*given: Any, **named: Any) -> Any:
@@ -273,7 +277,6 @@ def test_a_tap_that_another_one_overtakes_while_it_commits_stops(
         return commit(*given, **named)
 
     monkeypatch.setattr(type(catalog), "commit_table", overtaken)
-    monkeypatch.setattr(Landing, "_wait", lambda *_: None)
     with pytest.raises(TapRunningError):
         first.append(batches[0])
     assert len(landed(catalog, command="POSITION")) == 1
@@ -285,26 +288,28 @@ def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> Non
         yield c.Ping("")
 
     async def listen(seconds: float, *, is_connected: bool, reads: bool = True) -> None:
-        landing, stop, progress = Landing(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
-        landing.positions()
+        landing, stop, progress = IcebergSink(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
+        landing.read_positions()
         progress.is_connected = is_connected
         asyncio.get_running_loop().call_later(seconds, stop.set)
-        await land(quiet(progress), progress, landing, new_batch, stop, Pace(quiet=0.1), reads=lambda: reads)
+        await write_items(
+            quiet(progress), progress, landing, new_batch, stop, CommitPolicy(quiet=0.1), can_read=lambda: reads
+        )
 
     asyncio.run(listen(0.6, is_connected=False))
     asyncio.run(listen(0.6, is_connected=True, reads=False))
-    assert last_landed(catalog) is None
+    assert read_last_commit_time(catalog) is None
     asyncio.run(listen(1.5, is_connected=True))
     assert landed(catalog, command="TAP")
     now = datetime.now(UTC)
-    found = last_landed(catalog)
+    found = read_last_commit_time(catalog)
     assert found
     assert now - timedelta(seconds=5) < found <= now
     # Its snapshots are given up, its rows stay.
     table = catalog.load_table(COMMANDS_TABLE)
     table.append(tables.COMMANDS_SCHEMA.empty_table())
     table.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
-    again = last_landed(catalog)
+    again = read_last_commit_time(catalog)
     assert again
     assert abs(found - again) < timedelta(seconds=5)
 
@@ -320,21 +325,21 @@ def test_a_tap_that_hears_only_refusals_is_silent(new_lake: Callable[..., Settin
             writer.write(words)
             await reader.read() if words == greeting else writer.close()
 
-        landing, stop = Landing(catalog, "tcp", Dialect.TOKENS), asyncio.Event()
-        progress = Progress(landing.positions())
+        landing, stop = IcebergSink(catalog, "tcp", Dialect.TOKENS), asyncio.Event()
+        progress = Progress(landing.read_positions())
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        address = Address("127.0.0.1", server.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
-        heard = follow(address, progress, streams=["events"], patience=Patience(first=0.1, most=0.1))
+        address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
+        heard = follow_server(address, progress, streams=["events"], timing=ClientTiming(first=0.1, longest=0.1))
         asyncio.get_running_loop().call_later(1.5, stop.set)
         async with server:
-            await land(
-                heard, progress, landing, lambda: Batch(Keeping(KNOWN), "tcp", Dialect.TOKENS), stop,
-                Pace(seconds=0.3, quiet=0.3),
+            await write_items(
+                heard, progress, landing, lambda: Batch(RowRedactor(KNOWN), "tcp", Dialect.TOKENS), stop,
+                CommitPolicy(seconds=0.3, quiet=0.3),
             )  # fmt: skip
 
     def last() -> set[datetime | None]:
         with duckdb_reader.open_duckdb(settings) as connection:
-            return {last_landed(catalog), last_landed_by_duckdb(connection, settings)}
+            return {read_last_commit_time(catalog), read_last_commit_time_by_duckdb(connection, settings)}
 
     asyncio.run(follow_who_says(b"ERROR too many connections\n"))
     assert last() == {landed(catalog, command="ERROR")[0]["received_at"]}
@@ -351,4 +356,4 @@ def test_a_tap_that_hears_only_refusals_is_silent(new_lake: Callable[..., Settin
     (known,) = last()
     assert known
     assert abs(listened - known) < timedelta(seconds=5)
-    assert Landing(catalog, "tcp", Dialect.TOKENS).positions() == {("events", None): 5}
+    assert IcebergSink(catalog, "tcp", Dialect.TOKENS).read_positions() == {("events", None): 5}

@@ -26,12 +26,12 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.replication.coverage.job import covering
+from synapse_lakehouse.replication.coverage.job import prepare_comparison
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress, Update
-from synapse_lakehouse.replication.server.async_reader import Reader
-from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME, listen
-from synapse_lakehouse.replication.tap.tcp_client import Address, follow
+from synapse_lakehouse.replication.server.async_reader import AsyncReader
+from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME, follow_redis
+from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
 from tests.replication.conversation import serving
 from tests.replication.database import KNOWN, Database
 
@@ -50,7 +50,7 @@ def test_every_row_is_heard_or_served_once(tmp_path: Path) -> None:
         with Database(settings) as database:
             heard, served = asyncio.run(_follow(hs, database))
             rows = {stream: _tokens(database, stream) for stream in STREAMS}
-            bounds = database.feed().heads().linear
+            bounds = database.feed().read_positions().by_stream
     for stream in STREAMS:
         assert {token for _, token in rows[stream] if token <= bounds[stream]} - served[stream].keys() == set(), stream
         named = {(writer, token) for writer, token in rows[stream] if writer}
@@ -80,12 +80,12 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
     writers = ("master", *hs.urls)
     heard_up_to = Progress({(stream, writer): 1 for stream in STREAMS for writer in writers})
     served_up_to = Progress(dict.fromkeys(((stream, None) for stream in STREAMS), 1))
-    reader = Reader(database.feed())
+    reader = AsyncReader(database.feed())
     gaps: list[Gap] = []
 
     async def hear() -> None:
         url = f"redis://127.0.0.1:{hs.redis_port}"
-        async with aclosing(listen(url, hs.server_name, heard_up_to, reader)) as items:
+        async with aclosing(follow_redis(url, hs.server_name, heard_up_to, reader)) as items:
             async for item in items:
                 if isinstance(item, Gap):
                     gaps.append(item)
@@ -94,8 +94,8 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
                     tokens[item.instance, item.token] = tokens.get((item.instance, item.token), 0) + 1
 
     async def be_served(port: int) -> None:
-        address = Address("127.0.0.1", port, Dialect.TOKENS, hs.server_name)
-        async with aclosing(follow(address, served_up_to, streams=STREAMS)) as items:
+        address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, hs.server_name)
+        async with aclosing(follow_server(address, served_up_to, streams=STREAMS)) as items:
             async for item in items:
                 if isinstance(item, Update):
                     served[item.stream][item.token] = served[item.stream].get(item.token, 0) + 1
@@ -119,7 +119,7 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
             with suppress(asyncio.CancelledError):
                 await task
     await reader.close()
-    assert any(gap.found for gap in gaps)
+    assert any(gap.recovered for gap in gaps)
     return heard, served
 
 
@@ -186,7 +186,7 @@ def test_every_row_is_landed_or_its_absence_explained(new_lake: Callable[..., Se
 def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
     """What the tap landed, held against the rows that the database has: coverage, and rows that are not there."""
     with Database(settings) as database, closing(open_catalog(settings)) as catalog:
-        bounds = database.feed().heads().linear
+        bounds = database.feed().read_positions().by_stream
         tables.ensure_tables(catalog, KNOWN)
         for table in KNOWN.copied_tables():
             for column in table.streams.values():
@@ -196,7 +196,7 @@ def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, 
                 bronze = pa.Table.from_pylist(ids, schema=tables.get_arrow_schema(table))
                 catalog.load_table(f"bronze.{table.name}").append(bronze)
         now = datetime.now(UTC)
-        covered = covering(
+        covered = prepare_comparison(
             catalog,
             Run("live", now - timedelta(days=1), now),
             KNOWN,

@@ -16,12 +16,12 @@ from sample.redis import redis
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import WORDS
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.encode import format_line
+from synapse_lakehouse.replication.protocol.encode import encode_line
 from synapse_lakehouse.replication.protocol.stream_tokens import Progress
-from synapse_lakehouse.replication.server.async_reader import Reader
-from synapse_lakehouse.replication.tap.follower import Patience
-from synapse_lakehouse.replication.tap.redis_client import listen
-from synapse_lakehouse.replication.tap.tcp_client import Address, follow
+from synapse_lakehouse.replication.server.async_reader import AsyncReader
+from synapse_lakehouse.replication.tap.follower import ClientTiming
+from synapse_lakehouse.replication.tap.redis_client import follow_redis
+from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
 from tests.replication.conversation import connected, serving
 from tests.replication.database import Database
 
@@ -101,13 +101,13 @@ def test_the_client_outlives_nonsense(dialect: Dialect, instance: str | None) ->
                 await writer.drain()
                 await asyncio.sleep(0)
         if sent >= LINES:
-            writer.write((format_line(c.Rdata(*source, 2, [1]), dialect) + b"\n") * 2)
+            writer.write((encode_line(c.Rdata(*source, 2, [1]), dialect) + b"\n") * 2)
 
     async def scenario() -> int:
         running = await asyncio.start_server(babble, "127.0.0.1", 0)
-        address = Address("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "synapse.example")
-        progress, patience = Progress({source: 1}), Patience(first=0.0, most=0.0)
-        async with running, aclosing(follow(address, progress, streams=["events"], patience=patience)) as items:
+        address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "synapse.example")
+        progress, timing = Progress({source: 1}), ClientTiming(first=0.0, longest=0.0)
+        async with running, aclosing(follow_server(address, progress, streams=["events"], timing=timing)) as items:
             async for _ in items:
                 if sent >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
@@ -136,8 +136,8 @@ def test_the_listener_outlives_nonsense(sample: Database, tmp_path: Path) -> Non
                 if item == c.NewActiveTask("end"):
                     break
 
-        reader, patience = Reader(sample.feed()), Patience(first=0.0, most=0.0)
-        items = listen(f"redis://127.0.0.1:{port}", "synapse.example", progress, reader, patience)
+        reader, timing = AsyncReader(sample.feed()), ClientTiming(first=0.0, longest=0.0)
+        items = follow_redis(f"redis://127.0.0.1:{port}", "synapse.example", progress, reader, timing)
         async with aclosing(items):
             hearing = asyncio.create_task(hear())
             while heard < LINES:

@@ -7,15 +7,16 @@ import pytest
 
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.replication.protocol.commands import Position
-from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Missed, Progress, Update
-from synapse_lakehouse.replication.server.async_reader import NO_ROW, NOT_THAT_FAR, Reader
-from synapse_lakehouse.replication.server.stream_reader import Feed, Heads
+from synapse_lakehouse.replication.protocol.stream_tokens import Gap, MissedRange, Progress, Update
+from synapse_lakehouse.replication.server.async_reader import NO_ROW, STANDBY_BEHIND, AsyncReader
+from synapse_lakehouse.replication.server.stream_positions import StreamPositions
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from tests.replication.database import KNOWN, Database
 
 EP1 = ("events", "ep1")
 
 
-class Standby(Feed):
+class Standby(DatabaseReader):
     """Replays the announced token when it is looked at for the ``replays_at``-th time."""
 
     def __init__(self, primary: Database, replays_at: int) -> None:
@@ -25,24 +26,24 @@ class Standby(Feed):
         self.looks = 0
         self.looks_before: list[int] = []
 
-    def heads(self) -> Heads:
+    def read_positions(self) -> StreamPositions:
         self.looks += 1
         if self.looks == self._replays_at:
             self._primary.event(5, "ep1")
             self._primary.position("events", "ep1", 5)
-        return replace(super().heads(), is_standby=True)
+        return replace(super().read_positions(), is_standby=True)
 
 
-def fill(standby: Standby, *uptos: int) -> list[Update | Gap]:
+def read_missed(standby: Standby, *uptos: int, wait_seconds: float = 0.5) -> list[Update | Gap]:
     async def scenario() -> list[Update | Gap]:
-        progress, reader = Progress({EP1: 2}), Reader(standby, lag_seconds=0.5)
-        found: list[Update | Gap] = []
+        progress, reader = Progress({EP1: 2}), AsyncReader(standby, wait_seconds)
+        items: list[Update | Gap] = []
         for upto in uptos:
-            missed = Missed(*EP1, progress.positions[EP1], upto)
+            missed = MissedRange(*EP1, progress.positions[EP1], upto)
             standby.looks_before.append(standby.looks)
-            found += [item async for item in reader.fill(missed, progress)]
+            items += [item async for item in reader.read_missed(missed, progress)]
         await reader.close()
-        return found
+        return items
 
     return asyncio.run(scenario())
 
@@ -58,7 +59,7 @@ def primary(homeserver: Database) -> Database:
 
 def test_a_standby_is_waited_for(primary: Database) -> None:
     standby = Standby(primary, replays_at=3)
-    update, gap = fill(standby, 5)
+    update, gap = read_missed(standby, 5, wait_seconds=30.0)
     assert isinstance(update, Update)
     assert (update.token, gap) == (5, Gap(*EP1, 2, 5, 1, NO_ROW))
     assert standby.looks == 3
@@ -66,24 +67,24 @@ def test_a_standby_is_waited_for(primary: Database) -> None:
 
 def test_a_standby_that_stays_behind_is_waited_for_once(primary: Database) -> None:
     standby = Standby(primary, replays_at=1000)
-    assert fill(standby, 5, 6) == [Gap(*EP1, 2, 5, 0, NOT_THAT_FAR), Gap(*EP1, 5, 6, 0, NOT_THAT_FAR)]
+    assert read_missed(standby, 5, 6) == [Gap(*EP1, 2, 5, 0, STANDBY_BEHIND), Gap(*EP1, 5, 6, 0, STANDBY_BEHIND)]
     assert standby.looks == standby.looks_before[1] + 1
 
 
 def test_a_reader_says_that_it_cannot_read(primary: Database) -> None:
     fails = [False, True, False]
 
-    class Away(Feed):
-        def heads(self) -> Heads:
+    class Away(DatabaseReader):
+        def read_positions(self) -> StreamPositions:
             if fails.pop(0):
                 raise ReadError(ValueError("away"))
-            return super().heads()
+            return super().read_positions()
 
     async def scenario() -> None:
-        reader = Reader(Away(primary.settings, KNOWN))
-        await reader.heads()
+        reader = AsyncReader(Away(primary.settings, KNOWN))
+        await reader.read_positions()
         assert reader.is_reading
-        again = asyncio.create_task(reader.heads())
+        again = asyncio.create_task(reader.read_positions())
         while reader.is_reading:
             await asyncio.sleep(0.01)
         assert not again.done()
@@ -98,8 +99,8 @@ def test_a_primary_is_not_waited_for(primary: Database) -> None:
     feed = primary.feed()
 
     async def scenario() -> list[Update | Gap]:
-        reader = Reader(feed, lag_seconds=1000.0)
-        found = [item async for item in reader.fill(Missed(*EP1, 2, 5), Progress({EP1: 2}))]
+        reader = AsyncReader(feed, standby_wait_seconds=1000.0)
+        found = [item async for item in reader.read_missed(MissedRange(*EP1, 2, 5), Progress({EP1: 2}))]
         await reader.close()
         return found
 
@@ -114,8 +115,8 @@ def test_caches_that_go_back_are_a_database_that_did_only_where_that_says_so(
     feed = homeserver.feed()
 
     async def scenario() -> bool:
-        reader = Reader(feed)
-        went_back = await reader.went_back(Position("caches", "ep1", 18, 18), Progress({("caches", "ep1"): 20}))
+        reader = AsyncReader(feed)
+        went_back = await reader.has_gone_back(Position("caches", "ep1", 18, 18), Progress({("caches", "ep1"): 20}))
         await reader.close()
         return went_back
 

@@ -14,7 +14,7 @@ import pytest
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Release, parse_release
+from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS, Release, parse_release
 from synapse_lakehouse.replication.protocol.stream_tokens import Source
 from tests.conftest import copied_source
 from tests.replication import every_stream
@@ -74,7 +74,7 @@ def _every_row_of_the_tables_is_among(wanted: Mapping[Token, Any], database: Dat
         tokens.setdefault(stream, set()).add(token)
     for stream, found in tokens.items():
         sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
-        announced = {shape.table for shape in SHAPES[stream] if shape.is_announced}
+        announced = {shape.table for shape in ROW_SCHEMAS[stream] if shape.is_announced}
         ids = {
             token
             for table, column in KNOWN.backing_tables(stream)
@@ -90,14 +90,14 @@ def _every_row_of_the_tables_is_among(wanted: Mapping[Token, Any], database: Dat
 def _rows(database: Database, release: Release, dialect: Dialect) -> Iterator[tuple[Token, list[Any]]]:
     """Tokens, and the rows that the server reads for them."""
     feed = database.feed(release=release)
-    heads = feed.heads()
-    while heads.linear["caches"] < heads.handed_out["caches"]:
-        heads = feed.heads()
-    sources: list[Source] = [(stream, None) for stream in heads.linear]
-    for source in sources if dialect is Dialect.TOKENS else heads.by_instance:
-        after, upto = 0, heads.of(source)
+    positions = feed.read_positions()
+    while positions.by_stream["caches"] < positions.last_allocated["caches"]:
+        positions = feed.read_positions()
+    sources: list[Source] = [(stream, None) for stream in positions.by_stream]
+    for source in sources if dialect is Dialect.TOKENS else positions.by_instance:
+        after, upto = 0, positions.position_of(source)
         while after < upto:
-            updates, after = feed.page(source, after, upto)
+            updates, after = feed.read_page(source, after, upto)
             yield from (((update.stream, update.instance, update.token), list(update.rows)) for update in updates)
     feed.close()
 
@@ -126,7 +126,7 @@ async def _follow(
         asyncio.timeout(SECONDS),
     ):
         streams = set((await anext(said))["streams"])
-        positions, known = set[str](), streams & SHAPES.keys()
+        positions, known = set[str](), streams & ROW_SCHEMAS.keys()
         wanted = sum(stream in known for stream, _, _ in expected)
         async for item in said:
             assert "error" not in item, item

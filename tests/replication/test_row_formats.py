@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Release, parse_release, shapes_of
+from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS, Release, parse_release, row_schemas_of
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 
@@ -33,16 +33,16 @@ FIELDS: dict[str, dict[Release, int]] = {
 """How many fields the row class of a stream has: of ``ev`` rows, for events."""
 
 
-@pytest.mark.parametrize("stream", SHAPES)
+@pytest.mark.parametrize("stream", ROW_SCHEMAS)
 def test_rows_have_as_many_fields_as_the_row_class_of_the_release(stream: str) -> None:
     counted = {
-        release: {len(shape.fields) for shape in shapes_of(release)[stream] if shape.tag in (None, "ev")}
+        release: {len(shape.fields) for shape in row_schemas_of(release)[stream] if shape.tag in (None, "ev")}
         for release in FIELDS[stream]
     }
     assert counted == {release: {count} for release, count in FIELDS[stream].items()}
-    assert shapes_of((1, 163))[stream] == SHAPES[stream]
+    assert row_schemas_of((1, 163))[stream] == ROW_SCHEMAS[stream]
     major, minor = min(FIELDS[stream])
-    assert minor == 0 or stream not in shapes_of((major, minor - 1))
+    assert minor == 0 or stream not in row_schemas_of((major, minor - 1))
 
 
 def test_a_follower_gets_rows_of_the_release_that_it_is(homeserver: Database) -> None:

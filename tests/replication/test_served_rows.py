@@ -10,14 +10,14 @@ from psycopg import sql
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, WITHHELD, Json
+from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS, WITHHELD, Json
 from synapse_lakehouse.replication.server import sql as server_sql
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import KNOWN, Database
 
 
 def test_every_stream_of_the_catalogue_has_a_shape_for_each_of_its_tables() -> None:
-    shaped = {stream: {shape.table for shape in shapes} for stream, shapes in SHAPES.items()}
+    shaped = {stream: {shape.table for shape in shapes} for stream, shapes in ROW_SCHEMAS.items()}
     assert shaped == {
         stream.name: {table.name for table, _ in KNOWN.backing_tables(stream.name)} for stream in KNOWN.streams
     }
@@ -74,7 +74,10 @@ def test_a_page_is_found_without_reading_what_comes_after_it(homeserver: Databas
     homeserver.do("analyze events")
     given = {"after": 1, "upto": 20_000, "writer": None, "unnamed": "master", "rows": 100}
     with psycopg.connect(str(homeserver.settings.synapse_dsn)) as connection:
-        for statement in (server_sql.page_end(KNOWN, stream, SHAPES[stream][0]), server_sql.ids(KNOWN, stream)):
+        for statement in (
+            server_sql.build_page_end_query(KNOWN, stream, ROW_SCHEMAS[stream][0]),
+            server_sql.build_token_page_query(KNOWN, stream),
+        ):
             explained = connection.execute(sql.SQL("explain (analyze, format json) ") + statement, given).fetchone()
             read = re.findall(r"'Relation Name': 'events'.*?'Actual Rows': (\d+)", str(explained))
             assert [int(one) for one in read] == [100]
@@ -84,7 +87,7 @@ def test_a_page_is_found_without_reading_what_comes_after_it(homeserver: Databas
 
 def test_rows_that_name_no_writer_are_those_of_the_only_one(sample: Database) -> None:
     feed, source = sample.feed(), ("account_data", "worker1")
-    updates, _ = feed.page(source, 1, feed.heads().of(source))
+    updates, _ = feed.read_page(source, 1, feed.read_positions().position_of(source))
     feed.close()
     rows = sample.do(
         "select stream_id from account_data union select stream_id from room_account_data"
@@ -95,15 +98,15 @@ def test_rows_that_name_no_writer_are_those_of_the_only_one(sample: Database) ->
 
 
 def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Database) -> None:
-    heads = sample.feed().heads().linear
-    streams = sorted(set(heads) - {"caches"})
+    positions = sample.feed().read_positions().by_stream
+    streams = sorted(set(positions) - {"caches"})
     seen: Counter[str] = Counter()
     tokens: dict[str, list[int]] = {stream: [] for stream in streams}
 
     async def follow(conversation: Conversation) -> None:
         conversation.say(*(f"REPLICATE {stream} 0" for stream in streams))
         at: dict[str, int] = {}
-        while at != {stream: heads[stream] for stream in streams}:
+        while at != {stream: positions[stream] for stream in streams}:
             match (await conversation.hear() or "").split(" ", 3):
                 case ["RDATA", stream, token, row]:
                     json.loads(row)
@@ -115,12 +118,12 @@ def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Databas
                     at[stream] = int(token)
 
     talk(sample, Dialect.TOKENS, follow)
-    announced = {shape.table for shapes in SHAPES.values() for shape in shapes if shape.is_announced}
+    announced = {shape.table for shapes in ROW_SCHEMAS.values() for shape in shapes if shape.is_announced}
     for stream in streams:
         sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
         counted = [
             sample.do(
-                f"select {sign} * {column} from {table.name} where {sign} * {column} between 1 and {heads[stream]}"
+                f"select {sign} * {column} from {table.name} where {sign} * {column} between 1 and {positions[stream]}"
             )
             for table, column in KNOWN.backing_tables(stream)
             if table.name in announced
@@ -181,7 +184,7 @@ def test_the_docs_list_each_field_that_is_withheld_or_cut() -> None:
     documented = {(cells[1].strip(" `"), cells[2]) for line in table.splitlines() if len(cells := line.split("|")) > 3}
     columns = {
         (stream, field.column if isinstance(field, Json) else field)
-        for stream, shapes in SHAPES.items()
+        for stream, shapes in ROW_SCHEMAS.items()
         for shape in shapes
         for field in shape.fields
         if isinstance(field, Json | str)
@@ -193,6 +196,6 @@ def test_the_docs_list_each_field_that_is_withheld_or_cut() -> None:
         assert any(stream == name and f"`{column}`" in fields for name, fields in documented), (stream, column)
     # Synapse itself has no room in a row of global account data.
     withheld = {
-        stream for stream, shapes in SHAPES.items() for shape in shapes if WITHHELD in shape.fields
+        stream for stream, shapes in ROW_SCHEMAS.items() for shape in shapes if WITHHELD in shape.fields
     } - {"account_data"}  # fmt: skip
     assert {name for name, _ in documented} - {"---"} == withheld | {stream for stream, _ in columns}

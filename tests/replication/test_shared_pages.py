@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.server import shared_pages
-from synapse_lakehouse.replication.server.async_reader import BACKLOG, LIVE, POSITIONS, Reader
-from synapse_lakehouse.replication.server.stream_reader import Feed
+from synapse_lakehouse.replication.server.async_reader import AsyncReader, Priority
+from synapse_lakehouse.replication.server.shared_pages import SHARED_SECONDS, SharedPages
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from tests.replication.conversation import Conversation, connected, serving
 from tests.replication.database import Database
 
@@ -21,14 +21,14 @@ ROWS = 6_000
 def read(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The streams of pages that were read, in order; a database with a backlog of rules, where a page takes a while."""
     pages: list[str] = []
-    page = Feed.page
+    page = DatabaseReader.read_page
 
-    def slow_page(feed: Feed, source: Any, after: int, upto: int) -> Any:
+    def slow_page(feed: DatabaseReader, source: Any, after: int, upto: int) -> Any:
         pages.append(source[0])
         time.sleep(0.03)
         return page(feed, source, after, upto)
 
-    monkeypatch.setattr(Feed, "page", slow_page)
+    monkeypatch.setattr(DatabaseReader, "read_page", slow_page)
     homeserver.do(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
         " select n, 1, '@a', 'x', 'ADD' from generate_series(2, %s) n", ROWS,
@@ -81,51 +81,50 @@ def test_rows_that_just_came_wait_for_no_backlog(homeserver: Database, read: lis
 
 
 def test_what_waits_is_read_by_its_urgency(homeserver: Database) -> None:
-    async def ask() -> list[int]:
-        reader = Reader(homeserver.feed())
-        order: list[int] = []
+    async def ask() -> list[Priority]:
+        reader = AsyncReader(homeserver.feed())
+        order: list[Priority] = []
 
-        async def one(priority: int) -> None:
-            await reader._read(priority, order.append, priority)
+        def call(priority: Priority) -> asyncio.Task[None]:
+            return asyncio.create_task(reader.call(priority, order.append, priority))
 
-        first = asyncio.create_task(reader._read(BACKLOG, time.sleep, 0.2))
+        first = asyncio.create_task(reader.call(backlog, time.sleep, 0.2))
         await asyncio.sleep(0)
-        waiting = [asyncio.create_task(one(priority)) for priority in (BACKLOG, LIVE, BACKLOG, POSITIONS, LIVE)]
+        waiting = [call(priority) for priority in (backlog, live, backlog, Priority.POSITIONS, live)]
         await asyncio.sleep(0)
         waiting.pop(0).cancel()
         await asyncio.gather(first, *waiting)
         # A task that was cancelled when its turn had come gives it on.
-        held = asyncio.create_task(reader._read(LIVE, time.sleep, 0.05))
+        cancelled = asyncio.create_task(reader.call(live, time.sleep, 0.05))
         await asyncio.sleep(0)
-        held.cancel()
-        await one(BACKLOG)
+        cancelled.cancel()
+        await call(backlog)
         await reader.close()
         return order
 
-    assert asyncio.run(ask()) == [POSITIONS, LIVE, LIVE, BACKLOG, BACKLOG]
+    live, backlog = Priority.LIVE, Priority.BACKLOG
+    assert asyncio.run(ask()) == [Priority.POSITIONS, live, live, backlog, backlog]
 
 
-def test_a_page_is_shared_for_a_moment_only_and_never_one_that_failed(
-    homeserver: Database, read: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_shared_for_a_moment_only_and_never_one_that_failed(homeserver: Database, read: list[str]) -> None:
     async def ask() -> None:
-        reader = Reader(homeserver.feed())
-        pages = shared_pages.SharedPages(reader, Dialect.TOKENS)
+        reader = AsyncReader(homeserver.feed())
+        pages, unshared = (SharedPages(reader, Dialect.TOKENS, seconds) for seconds in (SHARED_SECONDS, 0.0))
         source = ("push_rules", None)
         with pytest.MonkeyPatch.context() as broken:
-            broken.setattr(Feed, "page", lambda *_: 1 / 0)
+            broken.setattr(DatabaseReader, "read_page", lambda *_: 1 / 0)
             for _ in range(2):
                 with pytest.raises(ZeroDivisionError):
                     await pages.get(source, 1, 3, is_live=False)
         first, second = await asyncio.gather(*(pages.get(source, 1, 3, is_live=is_live) for is_live in (False, True)))
         assert first is second
         assert (first.last, first.upto, first.lines.count(b"\n")) == (3, 3, 2)
-        monkeypatch.setattr(shared_pages, "SHARED_SECONDS", 0.0)
+        expired = await unshared.get(source, 1, 3, is_live=False)
         await asyncio.sleep(0.01)
-        assert await pages.get(source, 1, 3, is_live=False) is not first
-        pages.forget()
+        assert await unshared.get(source, 1, 3, is_live=False) is not expired
+        pages.clear()
         assert await pages.get(source, 1, 2, is_live=False) is not first
         await reader.close()
 
     asyncio.run(ask())
-    assert len(read) == 3
+    assert len(read) == 4

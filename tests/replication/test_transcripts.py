@@ -14,8 +14,8 @@ import pytest
 from synapse_lakehouse.replication.protocol.commands import Position
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Progress, Update
-from synapse_lakehouse.replication.tap.follower import Item, Patience
-from synapse_lakehouse.replication.tap.tcp_client import Address, follow
+from synapse_lakehouse.replication.tap.follower import ClientTiming, Item
+from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
 from tests.replication.conversation import SECONDS, connected, serving
 from tests.replication.database import Database
 
@@ -92,9 +92,9 @@ def followed(dialect: Dialect, script: list[tuple[str, str]], streams: list[str]
     async def scenario() -> list[Item]:
         found: list[Item] = []
         running = await asyncio.start_server(play, "127.0.0.1", 0)
-        address = Address("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "localhost:8823")
-        following = follow(
-            address, progress, streams=streams, name="synapse.app.appservice", patience=Patience(ping=0.2)
+        address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "localhost:8823")
+        following = follow_server(
+            address, progress, streams=streams, name="synapse.app.appservice", timing=ClientTiming(ping=0.2)
         )
         async with running, aclosing(following) as items, asyncio.timeout(SECONDS):
             async for item in items:

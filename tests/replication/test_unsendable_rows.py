@@ -8,12 +8,12 @@ import pytest
 
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.replication.protocol.commands import Rdata
-from synapse_lakehouse.replication.protocol.decode import parse
+from synapse_lakehouse.replication.protocol.decode import parse_line
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.encode import format_line
-from synapse_lakehouse.replication.protocol.framing import LONGEST
-from synapse_lakehouse.replication.protocol.row_json import MOST_BYTES
-from synapse_lakehouse.replication.server.skipped_rows import MOST_NAMED, SkippedRows
+from synapse_lakehouse.replication.protocol.encode import encode_line
+from synapse_lakehouse.replication.protocol.framing import MAX_LINE_BYTES
+from synapse_lakehouse.replication.protocol.row_json import MAX_ROW_BYTES
+from synapse_lakehouse.replication.server.skipped_rows import MAX_LOGGED, SkippedRows
 from tests.replication.conversation import Conversation, talk
 from tests.replication.database import Database
 
@@ -30,8 +30,8 @@ UNREADABLE = {
     "hexadecimal": r"\x7b227473223a317d",
     "cut off": '{"ts": tru',
     "empty": "",
-    "too long": '{"ts": "%s"}' % ("x" * MOST_BYTES),
-    "too long when it is escaped": '{"ts": "%s"}' % ("é" * (MOST_BYTES // 6)),
+    "too long": '{"ts": "%s"}' % ("x" * MAX_ROW_BYTES),
+    "too long when it is escaped": '{"ts": "%s"}' % ("é" * (MAX_ROW_BYTES // 6)),
 }
 
 
@@ -80,7 +80,7 @@ def test_rows_that_cannot_be_read_or_encoded_are_skipped_and_named(
         # A second follower is not told again.
         talk(homeserver, Dialect.TOKENS, follow, follow)
     named = skipped(caplog)
-    assert named == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MOST_NAMED)]
+    assert named == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MAX_LOGGED)]
     assert SECRET not in caplog.text
 
 
@@ -195,14 +195,14 @@ def test_a_fault_that_no_row_caused_skips_nothing(homeserver: Database, caplog: 
     receipt(homeserver, 2, '{"ts": 7}')
     done(homeserver, 2)
     feed = homeserver.feed()
-    feed.heads()
+    feed.read_positions()
     homeserver.do("alter table receipts_linearized rename to real_receipts")
     try:
         with pytest.raises(ReadError):
-            feed.page(("receipts", None), 1, 2)
+            feed.read_page(("receipts", None), 1, 2)
     finally:
         homeserver.do("alter table real_receipts rename to receipts_linearized")
-    updates, upto = feed.page(("receipts", None), 1, 2)
+    updates, upto = feed.read_page(("receipts", None), 1, 2)
     assert ([update.token for update in updates], upto) == ([2], 2)
     assert skipped(caplog) == []
 
@@ -227,16 +227,16 @@ def test_a_writer_whose_name_no_line_can_carry_is_left_out_and_stops_nobody(
 
 def test_every_row_that_is_read_has_a_line_that_can_be_read(homeserver: Database) -> None:
     """Up to the most levels, and to the longest line."""
-    for token, data in ((2, "[" * 126 + "]" * 126), (3, f'"{"x" * (MOST_BYTES - 200)}"')):
+    for token, data in ((2, "[" * 126 + "]" * 126), (3, f'"{"x" * (MAX_ROW_BYTES - 200)}"')):
         receipt(homeserver, token, f'{{"ts": {data}}}')
     done(homeserver, 3)
-    updates, _ = homeserver.feed().page(("receipts", None), 1, 3)
+    updates, _ = homeserver.feed().read_page(("receipts", None), 1, 3)
     assert [update.token for update in updates] == [2, 3]
     for update in updates:
         command = Rdata("receipts", None, update.token, update.rows[0])
-        line = format_line(command, Dialect.TOKENS)
-        assert len(line) <= LONGEST
-        assert parse(line, Dialect.TOKENS) == command
+        line = encode_line(command, Dialect.TOKENS)
+        assert len(line) <= MAX_LINE_BYTES
+        assert parse_line(line, Dialect.TOKENS) == command
 
 
 def test_a_flood_of_bad_rows_is_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -246,10 +246,10 @@ def test_a_flood_of_bad_rows_is_counted(caplog: pytest.LogCaptureFixture) -> Non
         for token in range(1000):
             rows.add("receipts", token, "receipts_linearized", "data", "not JSON")
             rows.add("receipts", 1, "receipts_linearized", "data", "not JSON")
-        assert len(caplog.records) == MOST_NAMED
+        assert len(caplog.records) == MAX_LOGGED
         now = 60.0
         rows.add("receipts", 1000, "receipts_linearized", "data", "not JSON")
-    counted, named = caplog.records[MOST_NAMED:]
-    assert counted.args == (1000 - MOST_NAMED,)
+    counted, named = caplog.records[MAX_LOGGED:]
+    assert counted.args == (1000 - MAX_LOGGED,)
     assert isinstance(named.args, tuple)
     assert len(named.args) == 5

@@ -14,7 +14,7 @@ from sample.environment import synapse_python
 from synapse_lakehouse.catalogue import DayProjection, ListForTypeProjection
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.replication.protocol.row_schemas import SHAPES
+from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS
 from tests.conftest import copied_source
 from tests.replication import every_stream
 from tests.replication.database import KNOWN, Database
@@ -77,7 +77,7 @@ def answer(busy: Database, ends: dict[str, int], tmp_path_factory: pytest.TempPa
     return json.loads(answered.read_text())
 
 
-@pytest.mark.parametrize("stream", SHAPES)
+@pytest.mark.parametrize("stream", ROW_SCHEMAS)
 def test_rows_are_those_of_synapse_s_own_update_function(
     stream: str, busy: Database, ends: dict[str, int], answer: Any
 ) -> None:
@@ -88,7 +88,7 @@ def test_rows_are_those_of_synapse_s_own_update_function(
     ]
     feed, ours, after = busy.feed(), [], 0
     while after < ends[stream]:
-        updates, after = feed.page((stream, None), after, ends[stream])
+        updates, after = feed.read_page((stream, None), after, ends[stream])
         ours += [(update.token, row) for update in updates for row in update.rows]
     counted, expected = (Counter((token, json.dumps(row)) for token, row in rows) for rows in (ours, theirs))
     if stream in SENT_ONCE:

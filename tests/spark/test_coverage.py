@@ -12,8 +12,8 @@ from synapse_lakehouse.replication.coverage.job import TABLE
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Update
-from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
-from synapse_lakehouse.replication.tap.redact_fields import Keeping
+from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink
+from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from tests.replication.database import KNOWN
 from tests.support.stream_lake import Database, Examined
 
@@ -32,15 +32,15 @@ class Tap:
         }
 
     def receive(self, *items: Update | Gap | c.Position) -> None:
-        batch = Batch(Keeping(KNOWN), "redis", Dialect.REDIS)
+        batch = Batch(RowRedactor(KNOWN), "redis", Dialect.REDIS)
         for item in items:
             batch.add(item)
             source, upto = (item.stream, item.instance), item.upto if isinstance(item, Gap) else item.token
             self.positions[source] = max(self.positions[source], upto)
-        batch.end(self.positions)
+        batch.add_positions(self.positions)
         with closing(open_catalog(self._settings)) as catalog:
-            landing = Landing(catalog, "redis", Dialect.REDIS)
-            landing.positions()
+            landing = IcebergSink(catalog, "redis", Dialect.REDIS)
+            landing.read_positions()
             landing.append(batch)
 
 

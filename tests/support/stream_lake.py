@@ -12,7 +12,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store as audit_store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_spill
-from synapse_lakehouse.replication.coverage.job import covering
+from synapse_lakehouse.replication.coverage.job import prepare_comparison
 from synapse_lakehouse.streams.pipeline import measure
 from tests.support.incremental_lake import AdvancingLake, advancing
 
@@ -43,7 +43,7 @@ class Examined(AdvancingLake):
         app = self.app()
         self.copy(app)
         spill = duckdb_spill.create_spill_folder(app.settings)
-        compare = partial(covering, app.catalog, app.run, catalogue.load_catalogue(), spill=spill)
+        compare = partial(prepare_comparison, app.catalog, app.run, catalogue.load_catalogue(), spill=spill)
         measure(app, compare).append(app.catalog, app.run)
         if publish:
             self.publish(app)

@@ -172,9 +172,9 @@ def test_coverage_starts_at_the_last_compared_release(catalog: Catalog) -> None:
         store.append_audit_rows(catalog, job.TABLE, [row], run)
 
     first, second, third = (Run(name, RUN.start, RUN.end) for name in ("first", "second", "third"))
-    assert job.latest(catalog) == []
+    assert job.read_latest_rows(catalog) == []
     compare(first, 1)
-    assert job.latest(catalog) == []
+    assert job.read_latest_rows(catalog) == []
     _release(catalog, published_hour=2, run=first)
     compare(second, 3)
     _release(catalog, published_hour=4, run=second)
@@ -182,7 +182,7 @@ def test_coverage_starts_at_the_last_compared_release(catalog: Catalog) -> None:
     _release(catalog, published_hour=6, run=third)
     compare(second, 7)
     compare(first, 8)
-    assert [row["upto"] for row in job.latest(catalog)] == [3]
+    assert [row["upto"] for row in job.read_latest_rows(catalog)] == [3]
 
 
 def _release(catalog: Catalog, published_hour: int, run: Run = RUN) -> Release:

@@ -5,10 +5,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from synapse_lakehouse.replication.protocol import commands as c
-from synapse_lakehouse.replication.protocol.decode import parse
+from synapse_lakehouse.replication.protocol.decode import parse_line
 from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
-from synapse_lakehouse.replication.protocol.encode import format_line
-from synapse_lakehouse.replication.protocol.framing import Lines, LineTooLongError
+from synapse_lakehouse.replication.protocol.encode import encode_line
+from synapse_lakehouse.replication.protocol.framing import LineSplitter, LineTooLongError
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=" \n\r"), min_size=1).filter(
     lambda name: name not in ("ALL", "None")
@@ -104,10 +104,10 @@ SPOKEN = [(dialect, line, command) for dialect, lines in LINES.items() for line,
 
 @pytest.mark.parametrize(("dialect", "line", "command"), SPOKEN)
 def test_lines_mean_their_commands(dialect: Dialect, line: str, command: c.Command) -> None:
-    assert parse(line.encode(), dialect) == command
-    assert parse(format_line(command, dialect), dialect) == command
+    assert parse_line(line.encode(), dialect) == command
+    assert parse_line(encode_line(command, dialect), dialect) == command
     if "[" not in line:
-        assert format_line(command, dialect).decode() == line
+        assert encode_line(command, dialect).decode() == line
 
 
 @pytest.mark.parametrize("dialect", Dialect)
@@ -115,9 +115,9 @@ def test_lines_mean_their_commands(dialect: Dialect, line: str, command: c.Comma
 @given(data=st.data())
 def test_what_is_formatted_is_parsed_back_from_one_line(dialect: Dialect, data: st.DataObject) -> None:
     command = data.draw(commands(dialect))
-    line = format_line(command, dialect)
+    line = encode_line(command, dialect)
     assert b"\n" not in line
-    assert parse(line, dialect) == command
+    assert parse_line(line, dialect) == command
 
 
 WORDS = st.sampled_from([word.encode() for word in c.WORDS])
@@ -136,11 +136,11 @@ CUT_LINES = st.builds(lambda spoken, at: spoken[1].encode()[:at], st.sampled_fro
 @example(line=b"\x00\r ")
 def test_any_bytes_are_a_command_or_blank_or_refused(dialect: Dialect, line: bytes) -> None:
     try:
-        command = parse(line, dialect)
+        command = parse_line(line, dialect)
     except MalformedCommandError:
         return
     if command is not None:
-        assert parse(format_line(command, dialect), dialect) == command
+        assert parse_line(encode_line(command, dialect), dialect) == command
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_any_bytes_are_a_command_or_blank_or_refused(dialect: Dialect, line: byt
 )  # fmt: skip
 def test_known_commands_must_be_whole(line: str) -> None:
     with pytest.raises(MalformedCommandError):
-        parse(line.encode(), Dialect.TOKENS)
+        parse_line(line.encode(), Dialect.TOKENS)
 
 
 def test_a_refusal_quotes_nothing_of_the_line() -> None:
     with pytest.raises(MalformedCommandError) as refused:
-        parse(b'RDATA pushers 5 ["@a:x.org","app","secret key",', Dialect.TOKENS)
-    assert str(refused.value) == "RDATA: not JSON, or text that cannot be written"
-    assert "secret" not in repr(parse(b'USER_IP @a:x.org ["secret","127.0.0.1"]', Dialect.REDIS))
+        parse_line(b'RDATA pushers 5 ["@a:x.org","app","secret key",', Dialect.TOKENS)
+    assert str(refused.value) == "RDATA: not JSON, or text that cannot be encoded"
+    assert "secret" not in repr(parse_line(b'USER_IP @a:x.org ["secret","127.0.0.1"]', Dialect.REDIS))
     assert "key1" not in repr(c.RemovePusher("app", "key1", "@a:x.org"))
 
 
@@ -183,7 +183,7 @@ def test_a_refusal_quotes_nothing_of_the_line() -> None:
 )
 def test_what_a_dialect_cannot_say_is_refused(command: c.Command, dialect: Dialect) -> None:
     with pytest.raises(MalformedCommandError):
-        format_line(command, dialect)
+        encode_line(command, dialect)
 
 
 @settings(deadline=None)
@@ -191,16 +191,16 @@ def test_what_a_dialect_cannot_say_is_refused(command: c.Command, dialect: Diale
 def test_lines_do_not_depend_on_how_they_arrive(lines: list[bytes], data: st.DataObject) -> None:
     sent = b"".join(line + b"\n" for line in lines) + b"unfinished"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)))))
-    cutter, found = Lines(), []
+    cutter, found = LineSplitter(), []
     for first, last in zip([0, *cuts], [*cuts, len(sent)], strict=True):
         found += cutter.feed(sent[first:last])
     assert found == lines
 
 
 def test_an_endless_line_is_refused() -> None:
-    cutter = Lines(longest=100)
+    cutter = LineSplitter(max_bytes=100)
     assert cutter.feed(b"x" * 100 + b"\n" + b"y" * 60) == [b"x" * 100]
     with pytest.raises(LineTooLongError):
         cutter.feed(b"y" * 41)
     with pytest.raises(LineTooLongError):
-        Lines(longest=100).feed(b"short\n" + b"z" * 101 + b"\n")
+        LineSplitter(max_bytes=100).feed(b"short\n" + b"z" * 101 + b"\n")

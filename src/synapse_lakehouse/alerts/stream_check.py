@@ -32,7 +32,7 @@ def check_lake(
         catalog.load_table(audit_releases.RELEASES_TABLE).metadata.last_updated_ms / 1000, UTC
     )
     overdue = timedelta(hours=settings.lakehouse_overdue_hours)
-    landed, silent = tap_liveness.last_landed(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
+    landed, silent = tap_liveness.read_last_commit_time(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
     return landed, [*rules.check_releases(latest, made, overdue, now), *rules.check_tap(landed, silent, now)]
 
 

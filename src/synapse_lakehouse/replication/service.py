@@ -1,4 +1,4 @@
-"""The server and the tap as processes: where things are kept, and what ends them."""
+"""Run the server or the tap until the process is stopped."""
 
 import asyncio
 import errno
@@ -18,24 +18,24 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.row_schemas import Release, shapes_of
+from synapse_lakehouse.replication.protocol.row_schemas import Release, row_schemas_of
 from synapse_lakehouse.replication.protocol.stream_tokens import Progress
-from synapse_lakehouse.replication.server.async_reader import Reader
-from synapse_lakehouse.replication.server.server import Record, Server
-from synapse_lakehouse.replication.server.stream_reader import Feed
-from synapse_lakehouse.replication.tap.command_log import record
-from synapse_lakehouse.replication.tap.redact_fields import Keeping
-from synapse_lakehouse.replication.tap.redis_client import is_address, listen
-from synapse_lakehouse.replication.tap.tap import land
-from synapse_lakehouse.replication.tap.tcp_client import Address, follow
+from synapse_lakehouse.replication.server.async_reader import AsyncReader
+from synapse_lakehouse.replication.server.server import RecordCommand, ReplicationServer
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
+from synapse_lakehouse.replication.tap.command_log import redact_command
+from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
+from synapse_lakehouse.replication.tap.redis_client import follow_redis, is_redis_url
+from synapse_lakehouse.replication.tap.tap import write_items
+from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
 
 RECORDED_BYTES: Final = 64 << 20
-"""What is kept of the commands that clients sent."""
-_FILES: Final = 4
+"""Size of the log of client commands."""
+_LOG_FILES: Final = 4
 
 
 class ReplicationServiceError(LakehouseError):
-    """The streams cannot be served; the message says what to do."""
+    """The server or the tap cannot start; the message names the remedy."""
 
 
 def serve(
@@ -43,107 +43,109 @@ def serve(
     dialect: Dialect,
     host: str,
     port: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     release: Release | None = None,
 ) -> None:
     """Serve the streams of the source until SIGINT or SIGTERM.
 
-    :param release: of Synapse, whose row formats are served; by default the newest.
-    :raises ReplicationServiceError: when the port cannot be opened.
-    :raises SourceError: when the database cannot be read.
+    :param release: the release of Synapse whose row formats are served; by default the newest.
+    :raises ReplicationServiceError: if the port cannot be opened.
+    :raises SourceError: if the database cannot be read.
     """
     name = str(settings.synapse_server_name)
-    feed = Feed(settings, catalogue.load_catalogue(), shapes=shapes_of(release))
-    server = Server(feed, dialect, name, recorder(_folder(settings)))
+    reader = DatabaseReader(settings, catalogue.load_catalogue(), schemas=row_schemas_of(release))
+    server = ReplicationServer(reader, dialect, name, create_recorder(_log_folder(settings)))
 
     async def run() -> None:
         await server.serve(
             host,
             port,
-            lambda opened: tell(f"Serving the streams of {name} on {host}:{opened}, dialect {dialect}."),
-            _stopped(),
+            lambda opened: report(f"Serving the streams of {name} on {host}:{opened}, dialect {dialect}."),
+            _stop_event(),
         )
 
     try:
         asyncio.run(run())
     except OSError as error:
-        known = (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL)
-        if error.errno not in known and not isinstance(error, socket.gaierror):
+        address_errors = (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL)
+        if error.errno not in address_errors and not isinstance(error, socket.gaierror):
             raise
         raise ReplicationServiceError(
             f"Port {port} on {host} cannot be opened ({error.strerror}). Choose another with --port or --host."
         ) from None
 
 
-def tap(settings: Settings, dialect: Dialect, host: str, port: int, tell: Callable[[str], None]) -> None:
-    """Land what is heard, until SIGINT or SIGTERM: on Redis, or from a server at ``host`` and ``port`` over TCP.
+def tap(settings: Settings, dialect: Dialect, host: str, port: int, report: Callable[[str], None]) -> None:
+    """Write received commands to the lake until SIGINT or SIGTERM: from Redis, or from a server over TCP.
 
-    :raises ReplicationServiceError: when LAKEHOUSE_REDIS_URL is missing, or not the address of a Redis.
-    :raises SourceError: when the database, which has what is missed, cannot be read at the start.
-    :raises WrongServerError: when the server belongs to another homeserver.
+    :raises ReplicationServiceError: if LAKEHOUSE_REDIS_URL is missing or invalid.
+    :raises SourceError: if the database, from which missed rows are read, cannot be read at the start.
+    :raises WrongServerError: if the server belongs to another homeserver.
     """
-    from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
+    from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink
 
     declared, name, url = catalogue.load_catalogue(), str(settings.synapse_server_name), settings.lakehouse_redis_url
     if dialect is Dialect.REDIS and not url:
-        raise ReplicationServiceError("LAKEHOUSE_REDIS_URL is not set: the Redis that Synapse's workers talk through.")
-    if dialect is Dialect.REDIS and not is_address(str(url)):
         raise ReplicationServiceError(
-            "LAKEHOUSE_REDIS_URL is not the address of a Redis. It looks like redis://:password@host:6379; in the "
-            "password, write / as %2F, @ as %40, # as %23, ? as %3F and % as %25."
+            "LAKEHOUSE_REDIS_URL is not set: the URL of the Redis that Synapse's workers use."
+        )
+    if dialect is Dialect.REDIS and not is_redis_url(str(url)):
+        raise ReplicationServiceError(
+            "LAKEHOUSE_REDIS_URL is not the URL of a Redis. The format is redis://:password@host:6379. In the password "
+            "write / as %2F, @ as %40, # as %23, ? as %3F and % as %25."
         )
     source = "redis" if dialect is Dialect.REDIS else "tcp"
-    landing = Landing(open_catalog(settings), source, dialect)
-    alive = _folder(settings) / "tap.alive"
-    progress = Progress(landing.positions())
-    streams, keeping = [stream.name for stream in declared.streams], Keeping(declared)
+    sink = IcebergSink(open_catalog(settings), source, dialect)
+    alive_file = _log_folder(settings) / "tap.alive"
+    progress = Progress(sink.read_positions())
+    streams, redactor = [stream.name for stream in declared.streams], RowRedactor(declared)
 
     async def run() -> None:
-        reader = Reader(Feed(settings, declared))
+        reader = AsyncReader(DatabaseReader(settings, declared))
         try:
-            await hear(reader)
+            await write_commands(reader)
         finally:
             await reader.close()
 
-    async def hear(reader: Reader) -> None:
+    async def write_commands(reader: AsyncReader) -> None:
         if dialect is Dialect.REDIS:
-            items = listen(str(url), name, progress, reader)
+            items = follow_redis(str(url), name, progress, reader)
         else:
-            items = follow(Address(host, port, dialect, name), progress, streams=streams, reader=reader)
+            items = follow_server(ServerAddress(host, port, dialect, name), progress, streams=streams, reader=reader)
         if dialect is not Dialect.TOKENS:
-            # A wrong SYNAPSE_DSN is told now; an outage later on, whenever it is first noticed, is waited for.
-            await reader.heads()
-        tell(f"Landing the replication of {name} in {COMMANDS_TABLE}.")
-        await land(
-            items, progress, landing, lambda: Batch(keeping, source, dialect), _stopped(),
-            beat=alive.touch, reads=lambda: reader.is_reading,
+            # Fail now if SYNAPSE_DSN is wrong. After the first success the reader waits for the end of an outage.
+            await reader.read_positions()
+        report(f"Writing the replication commands of {name} to {COMMANDS_TABLE}.")
+        await write_items(
+            items, progress, sink, lambda: Batch(redactor, source, dialect), _stop_event(),
+            on_tick=alive_file.touch, can_read=lambda: reader.is_reading,
         )  # fmt: skip
 
     asyncio.run(run())
 
 
-def _folder(settings: Settings) -> Path:
+def _log_folder(settings: Settings) -> Path:
     folder = settings.lakehouse_home / "logs" / "replication"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _stopped() -> asyncio.Event:
-    """Set once this process is asked to end."""
+def _stop_event() -> asyncio.Event:
+    """An event that SIGINT or SIGTERM sets."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 
 
-def recorder(folder: Path) -> Record:
-    """Keeps what clients tell in ``received.jsonl`` of ``folder``, the oldest given up beyond ``RECORDED_BYTES``."""
+def create_recorder(folder: Path) -> RecordCommand:
+    """A function that logs commands of clients to ``received.jsonl`` in ``folder``, at most ``RECORDED_BYTES``."""
     handler = RotatingFileHandler(
-        folder / "received.jsonl", maxBytes=RECORDED_BYTES // _FILES, backupCount=_FILES - 1, encoding="utf-8"
+        folder / "received.jsonl", maxBytes=RECORDED_BYTES // _LOG_FILES, backupCount=_LOG_FILES - 1, encoding="utf-8"
     )
 
-    def keep(subscriber: str, command: Command) -> None:
-        line = json.dumps({"at": datetime.now(UTC).isoformat(), "from": subscriber} | record(command))
+    def write(subscriber: str, command: Command) -> None:
+        line = json.dumps({"at": datetime.now(UTC).isoformat(), "from": subscriber} | redact_command(command))
         handler.emit(logging.makeLogRecord({"msg": line}))
 
-    return keep
+    return write

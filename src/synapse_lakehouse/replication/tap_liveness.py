@@ -1,4 +1,7 @@
-"""When the replication tap last listened, from Iceberg's metadata alone where it says so. Light to import."""
+"""The time when the replication tap last showed that it listens, read from Iceberg's metadata if possible.
+
+The module imports little, because commands without a JVM use it.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ if TYPE_CHECKING:
 
     from synapse_lakehouse.config.settings import Settings
 
-FLUSH: Final = "lakehouse.replication.flush"
-"""Property of a snapshot that a tap wrote: its dialect, and a name of its own."""
+COMMIT_PROPERTY: Final = "lakehouse.replication.flush"
+"""Property of an Iceberg snapshot that a tap wrote: source, dialect and a unique ID."""
 
-CUT_OFF: Final = "lakehouse.replication.cut_off"
-"""Property of such a snapshot that has no positions in its end: no sign that the tap listens."""
+WITHOUT_POSITIONS: Final = "lakehouse.replication.cut_off"
+"""Property of such a snapshot if its commit has no positions: it does not show that the tap listens."""
 
 
-def last_landed(catalog: Catalog) -> datetime | None:
-    """When a tap last committed while it listened, or first did, if it never listened; None if none ever committed."""
+def read_last_commit_time(catalog: Catalog) -> datetime | None:
+    """The last commit of a listening tap, else the first commit of any tap; None without a commit."""
     from pyiceberg.expressions import EqualTo
 
     from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows
@@ -35,36 +38,41 @@ def last_landed(catalog: Catalog) -> datetime | None:
     if table is None or table.current_snapshot() is None:
         return None
     summaries = (
-        (one.timestamp_ms, one.summary.additional_properties if one.summary else {}) for one in table.snapshots()
+        (snapshot.timestamp_ms, snapshot.summary.additional_properties if snapshot.summary else {})
+        for snapshot in table.snapshots()
     )
-    if (landed := _latest(summaries)) is not None:
-        return landed
-    moments = read_newest_rows(table, "received_at", EqualTo(term="command", value="TAP"), ("received_at",))[
-        "received_at"
-    ]
-    if not len(moments):
-        # There is nothing but refusals, so it is small.
-        moments = table.scan(selected_fields=("received_at",)).to_arrow().sort_by("received_at")["received_at"][:1]
-    return moments[-1].as_py() if len(moments) else None
+    if (committed_at := _latest_commit(summaries)) is not None:
+        return committed_at
+    positions = EqualTo(term="command", value="TAP")
+    times = read_newest_rows(table, "received_at", positions, ("received_at",))["received_at"]
+    if not len(times):
+        # The table contains only errors of refused connections, so it is small.
+        times = table.scan(selected_fields=("received_at",)).to_arrow().sort_by("received_at")["received_at"][:1]
+    return times[-1].as_py() if len(times) else None
 
 
-def last_landed_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> datetime | None:
-    """As :func:`last_landed`, for who has DuckDB at hand."""
+def read_last_commit_time_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> datetime | None:
+    """As :func:`read_last_commit_time`, through DuckDB."""
     entry = list_catalog_entries(settings).get(COMMANDS_TABLE)
     if entry is None:
         return None
-    told: Mapping[str, Any] = duckdb_reader.read_metadata(connection, entry.location)
-    snapshots = told.get("snapshots") or []
+    metadata: Mapping[str, Any] = duckdb_reader.read_metadata(connection, entry.location)
+    snapshots = metadata.get("snapshots") or []
     if not snapshots:
         return None
-    if (landed := _latest((one["timestamp-ms"], one.get("summary") or {}) for one in snapshots)) is not None:
-        return landed
+    summaries = ((snapshot["timestamp-ms"], snapshot.get("summary") or {}) for snapshot in snapshots)
+    if (committed_at := _latest_commit(summaries)) is not None:
+        return committed_at
     duckdb_reader.create_views(connection, settings, None, [COMMANDS_TABLE])
-    listened = "coalesce(max(received_at) filter (command = 'TAP'), min(received_at))"
-    row = connection.execute(f"select {listened} from {COMMANDS_TABLE}").fetchone()  # noqa: S608
+    last_time = "coalesce(max(received_at) filter (command = 'TAP'), min(received_at))"
+    row = connection.execute(f"select {last_time} from {COMMANDS_TABLE}").fetchone()  # noqa: S608
     return row[0] if row else None
 
 
-def _latest(snapshots: Iterable[tuple[int, Mapping[str, Any]]]) -> datetime | None:
-    written = [moment for moment, summary in snapshots if FLUSH in summary and CUT_OFF not in summary]
-    return datetime.fromtimestamp(max(written) / 1000, UTC) if written else None
+def _latest_commit(snapshots: Iterable[tuple[int, Mapping[str, Any]]]) -> datetime | None:
+    with_positions = [
+        milliseconds
+        for milliseconds, summary in snapshots
+        if COMMIT_PROPERTY in summary and WITHOUT_POSITIONS not in summary
+    ]
+    return datetime.fromtimestamp(max(with_positions) / 1000, UTC) if with_positions else None

@@ -61,7 +61,7 @@ def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
 
 
 def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    landed = tap_liveness.last_landed_by_duckdb(connection, settings)
+    landed = tap_liveness.read_last_commit_time_by_duckdb(connection, settings)
     if landed is None:
         return
     age = datetime.now(UTC) - landed

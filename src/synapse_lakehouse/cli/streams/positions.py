@@ -59,7 +59,7 @@ def positions(
             gaps.write_gaps(gaps.read_gaps(connection, settings, at, is_latest=release is None), format)
             return
         found = read_positions(connection, settings, at)
-        landed = tap_liveness.last_landed_by_duckdb(connection, settings)
+        landed = tap_liveness.read_last_commit_time_by_duckdb(connection, settings)
     if format is output.OutputFormat.TABLE:
         output.create_console().print(
             f"Stream positions at release {at.number}, of {output.format_time(at.published_at.replace(microsecond=0))}"

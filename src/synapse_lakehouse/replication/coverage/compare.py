@@ -1,37 +1,37 @@
-"""What a tap heard, held against the rows that are there: which ids are to be compared, and how.
+"""Compute which tokens of each source a run compares with bronze.
 
-Tokens are those of the wire, which count upwards: of streams with negative ids, the ids without their sign. Every
-source, a writer of a stream as one tap tells it, has a cursor: up to it, what it wrote has been compared. A run moves
-the cursor to where the tap stands, and never beyond the stream's safe bound.
+A source is a writer of a stream in one tap dialect. Tokens count upwards; in streams with negative IDs they are the IDs
+without the sign. Each run compares the tokens of a source after those of the previous run, up to the tap's position and
+not beyond the stream's safe bound.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any, Final
 
-from synapse_lakehouse.replication.protocol.stream_tokens import lowest
+from synapse_lakehouse.replication.protocol.stream_tokens import lowest_positions
 
 Key = tuple[str, str, str | None]
 """Dialect, stream and instance."""
 
-SLACK: Final = timedelta(minutes=10)
-"""So much of what was read before is read again: clocks are no proof."""
+OVERLAP: Final = timedelta(minutes=10)
+"""Commands of this time before the last read command are read again, because clocks may differ."""
 
-NAMED: Final = 20
-"""Ranges of ids that are listed of a source, for each reason that they are missing."""
-
+MAX_RANGES: Final = 20
+"""Missing ranges that are recorded of a source, for each reason."""
 
 NEVER_ANNOUNCED: Final = "never_announced"
-"""Why a row is missing on the wire: nothing explains it. Rows in a ``GAP`` are missing for what that says."""
+"""Reason of a row that is missing on the wire without an explanation. In a ``GAP``, its cause is the reason."""
 
 NOT_COPIED: Final = "not_copied"
-"""Why a row is missing in the lake: none of the stream's tables is copied."""
+"""Reason of a row that is missing in the lake: no table of the stream is copied."""
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a tap's commits say: its positions in the first that was read, and in the last; when these were made."""
+class TapPositions:
+    """The positions in the first and the last commit of a tap that were read, and their times."""
 
     first: Mapping[tuple[str, str | None], int]
     last: Mapping[tuple[str, str | None], int]
@@ -41,11 +41,11 @@ class Heard:
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens of a source after ``after`` and up to ``upto`` that are compared now.
+    """Tokens of a source after ``after`` and up to ``upto`` that a run compares.
 
-    ``bound``: of the stream; None if there is none now. ``listened_from``: the token after which the tap began to
-    listen. ``read_from``: what was received later was not read by an earlier run; None: nothing was. ``read_until``:
-    when the tap made its last commit.
+    ``bound``: the stream's safe bound; None without one. ``listened_from``: the token after which the tap began to
+    listen. ``read_from``: earlier runs read the commands received up to this time; None if there was no earlier run.
+    ``read_until``: time of the tap's last commit.
     """
 
     number: int
@@ -60,49 +60,51 @@ class Window:
     read_until: datetime
 
 
-def since(known: Mapping[Key, Mapping[str, Any]]) -> dict[str, datetime]:
-    """By dialect, from when on commands are to be read, so that nothing is left out that was not compared yet."""
-    found: dict[str, datetime] = {}
-    for (dialect, _, _), row in known.items():
-        begin = min(row["open_since"] or row["read_until"], row["read_until"]) - SLACK
-        found[dialect] = min(found.get(dialect, begin), begin)
-    return found
+def compute_read_starts(previous: Mapping[Key, Mapping[str, Any]]) -> dict[str, datetime]:
+    """By dialect, the time from which commands are read, so that every uncompared command is read.
+
+    :param previous: the latest rows of ``audit.replication_coverage``.
+    """
+    starts: dict[str, datetime] = {}
+    for (dialect, _, _), row in previous.items():
+        start = min(row["open_since"] or row["read_until"], row["read_until"]) - OVERLAP
+        starts[dialect] = min(starts.get(dialect, start), start)
+    return starts
 
 
-def windows(
-    known: Mapping[Key, Mapping[str, Any]],
-    taps: Mapping[str, Heard],
-    firsts: Mapping[Key, int],
+def compute_windows(
+    previous: Mapping[Key, Mapping[str, Any]],
+    taps: Mapping[str, TapPositions],
+    first_tokens: Mapping[Key, int],
     bounds: Mapping[str, int | None],
 ) -> Iterator[Window]:
-    """What is to be compared now of every source that has positions.
+    """The window of each source that has positions.
 
-    A tap whose last commit is not found any more began anew, and what it missed meanwhile is nobody's fault. A writer
-    that came up later wrote nothing before its stream was listened to. What a stream without a bound says is passed
-    over, as nobody knows when it would be closed.
+    If the last compared commit of a tap is missing, the tap was started again without its history, and its window
+    starts there. A writer that appeared later wrote nothing before the tap listened to its stream. Tokens of a stream
+    without a bound are skipped, because it is unknown when they are complete.
 
-    :param known: the latest rows of ``audit.replication_coverage``.
-    :param taps: what was read of each tap, by dialect.
-    :param firsts: by source, the token after which its first command follows.
-    :param bounds: safe bounds of the streams that are compared; None where there is none now.
+    :param previous: the latest rows of ``audit.replication_coverage``.
+    :param taps: positions by dialect.
+    :param first_tokens: by source, the token after which its first command follows.
+    :param bounds: safe bounds of the compared streams; None without one.
     """
-    numbers = iter(range(1_000_000))
+    numbers = count()
     for dialect, tap in sorted(taps.items()):
-        listened = lowest(tap.first)
+        listened_from = lowest_positions(tap.first)
         for (stream, instance), position in sorted(tap.last.items(), key=str):
             if stream not in bounds:
                 continue
             key = dialect, stream, instance
-            former = known.get(key)
+            former = previous.get(key)
             if former and tap.first_at <= former["read_until"]:
-                begin, after, read_from = former["listened_from"], former["upto"], former["read_until"]
+                start, after, read_from = former["listened_from"], former["upto"], former["read_until"]
             else:
-                begin = min(
-                    tap.first.get((stream, instance), listened.get(stream, position)), firsts.get(key, position)
-                )
-                after, read_from = begin, None
+                first_position = tap.first.get((stream, instance), listened_from.get(stream, position))
+                start = min(first_position, first_tokens.get(key, position))
+                after, read_from = start, None
             bound = bounds[stream]
             if bound is None:
                 after = max(after, position)
             upto = after if bound is None else max(after, min(bound, position))
-            yield Window(next(numbers), *key, begin, after, upto, bound, read_from, tap.last_at)
+            yield Window(next(numbers), *key, start, after, upto, bound, read_from, tap.last_at)

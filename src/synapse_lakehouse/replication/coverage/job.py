@@ -1,7 +1,7 @@
-"""What taps heard, held against bronze: rows of ``audit.replication_coverage``.
+"""Compare received replication commands with bronze: rows of ``audit.replication_coverage``.
 
-Only what was received since the run before is read, and of bronze only the ids that are compared. DuckDB compares:
-that takes no JVM, and what does not fit in memory goes to disk.
+A run reads only the commands received since the previous run, and only the IDs of bronze that it compares. DuckDB
+compares them, without a JVM; it spills to disk what does not fit in memory.
 """
 
 import json
@@ -38,41 +38,55 @@ from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.read.recent_rows import iterate_recent_spans
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.coverage import compare, sql
-from synapse_lakehouse.replication.coverage.compare import Heard, Window
-from synapse_lakehouse.replication.protocol.rdata_subject import about
-from synapse_lakehouse.replication.protocol.row_schemas import SHAPES
+from synapse_lakehouse.replication.coverage.compare import TapPositions, Window
+from synapse_lakehouse.replication.protocol.rdata_subject import read_subject
+from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS
 from synapse_lakehouse.streams.positions.writers import default_writer
 
 TABLE: Final = "audit.replication_coverage"
 
 Row = dict[str, Any]
 
-_READ: Final = ("received_at", "source", "dialect", "command", "stream", "instance", "token", "previous", "fields")
-_IDS: Final = pa.schema(
+_COMMAND_COLUMNS: Final = (
+    "received_at",
+    "source",
+    "dialect",
+    "command",
+    "stream",
+    "instance",
+    "token",
+    "previous",
+    "fields",
+)
+_ID_SCHEMA: Final = pa.schema(
     [("stream", pa.string()), ("writer", pa.string()), ("id", pa.int64()), ("is_announced", pa.bool_())]
 )
 _TABLES: Final = """
 create table windows (
     number bigint, dialect text, stream text, instance text, listened_from bigint, after bigint, upto bigint,
-    bound bigint, read_from timestamptz, read_until timestamptz, leaves text
+    bound bigint, read_from timestamptz, read_until timestamptz, removal_reason text
 );
 create table ids (stream text, writer text, id bigint, is_announced boolean)
 """
-_GONE: Final = {
+_REMOVAL_REASONS: Final = {
     Contiguity.UPSERT: "replaced",
     Contiguity.PRUNED: "pruned",
     Contiguity.TRANSIENT: "fetched",
     Contiguity.UNCHECKED: "unchecked",
 }
-"""Why a row that was announced may be gone, by what becomes of a stream's rows."""
+"""Reasons why an announced row may no longer be stored."""
 _COUNTS: Final = ("rows", "tokens_received", "tokens_read", "gaps", "token_regressions")
-_ONE_BY_ONE: Final = 500
-_MEMORY: Final = "1GB"
+_RANGE_FIELDS: Final = ("first_id", "last_id", "side", "reason")
+_MAX_LISTED_TOKENS: Final = 500
+_MEMORY_LIMIT: Final = "1GB"
 
 
 @dataclass(frozen=True)
-class Covering:
-    """What one run compares: ``windows``, with all that they need in ``duck``; ``unread``: of the ``commands``."""
+class CoverageComparison:
+    """The comparison of one run: its ``windows``, and their data in ``duck``.
+
+    ``unread`` selects the ``commands`` that no earlier run compared.
+    """
 
     catalog: Catalog
     run: Run
@@ -83,60 +97,62 @@ class Covering:
     duck: duckdb.DuckDBPyConnection
 
     def announced(self) -> list[Row]:
-        """Rows of append-only streams that were announced and are not there, as ``witnesses.ANNOUNCED`` wants them.
+        """Announced rows of append-only streams that are not stored, with the columns ``evidence.ANNOUNCED_COLUMNS``.
 
-        An event's own row tells more than those of the state that came with it.
+        An event's own row is preferred to rows of its state changes, because it contains more.
         """
-        rowless = self.duck.execute("select stream, id from rowless where leaves is null").fetchall()
+        rowless = self.duck.execute("select stream, id from rowless where removal_reason is null").fetchall()
         if not rowless:
             return []
         tokens = [token for _, token in rowless]
-        among = And(
+        token_range = And(
             GreaterThanOrEqual(term="token", value=min(tokens)), LessThanOrEqual(term="token", value=max(tokens))
         )
-        wanted = And(
+        condition = And(
             self.unread,
             EqualTo(term="command", value="RDATA"),
             In(term="stream", literals={stream for stream, _ in rowless}),
-            In(term="token", literals=tokens) if len(tokens) <= _ONE_BY_ONE else among,
+            In(term="token", literals=tokens) if len(tokens) <= _MAX_LISTED_TOKENS else token_range,
         )
-        fields = ("dialect", "stream", "token", "ordinal", "row", "received_at")
-        self.duck.from_arrow(_scan(self.commands, wanted, fields)).create("told")
-        found = self.duck.execute(
-            "select distinct on (told.stream, id) told.stream, id, row, received_at from told join rowless"
-            " on told.stream = rowless.stream and told.dialect = rowless.dialect and token = id where leaves is null"
-            """ order by told.stream, id, row like '["state%', ordinal"""
+        columns = ("dialect", "stream", "token", "ordinal", "row", "received_at")
+        self.duck.from_arrow(_scan(self.commands, condition, columns)).create("rdata")
+        rows = self.duck.execute(
+            "select distinct on (rdata.stream, id) rdata.stream, id, row, received_at from rdata join rowless"
+            " on rdata.stream = rowless.stream and rdata.dialect = rowless.dialect and token = id"
+            """ where removal_reason is null order by rdata.stream, id, row like '["state%', ordinal"""
         ).fetchall()
         return [
-            {"stream": stream, "id": token, "heard_at": heard_at} | told
-            for stream, token, row, heard_at in found
-            if (told := about(self.declared, stream, row))
+            {"stream": stream, "id": token, "heard_at": received_at} | subject
+            for stream, token, row, received_at in rows
+            if (subject := read_subject(self.declared, stream, row))
         ]
 
     def rows(self) -> list[Row]:
-        """Rows of ``TABLE``; to be asked for once the run's gaps are recorded."""
-        gaps = And(EqualTo(term="run_id", value=self.run.run_id), NotNull(term="evidence"))
-        told = ("stream", "first_id", "last_id", "class", "explanation")
-        found = self.catalog.load_table("audit.stream_gaps").scan(gaps, selected_fields=told).to_arrow()
-        self.duck.from_arrow(found).create("gaps")
+        """Rows of ``TABLE``. The run's gaps must be recorded before."""
+        with_evidence = And(EqualTo(term="run_id", value=self.run.run_id), NotNull(term="evidence"))
+        columns = ("stream", "first_id", "last_id", "class", "explanation")
+        gaps = self.catalog.load_table("audit.stream_gaps").scan(with_evidence, selected_fields=columns).to_arrow()
+        self.duck.from_arrow(gaps).create("gaps")
         self.duck.execute(
-            "create temp table witnessed as select stream, least(abs(first_id), abs(last_id)) as first_id,"
+            "create temp table evidenced as select stream, least(abs(first_id), abs(last_id)) as first_id,"
             " greatest(abs(first_id), abs(last_id)) as last_id, coalesce(explanation, class) as reason from gaps"
         )
         missing: dict[int, list[Row]] = {}
-        for one in self._fetched(sql.MISSING, named=compare.NAMED):
-            missing.setdefault(one["number"], []).append(one)
+        for range_ in self._fetch(sql.MISSING, max_ranges=compare.MAX_RANGES):
+            missing.setdefault(range_["number"], []).append(range_)
         counted, expected = (
-            {one.pop("number"): one for one in self._fetched(query)} for query in (sql.COUNTED, sql.EXPECTED)
+            {row.pop("number"): row for row in self._fetch(query)} for query in (sql.COUNTED, sql.EXPECTED)
         )
         return [
-            self._row(one, counted.get(one.number, {}), expected.get(one.number, {}), missing.get(one.number, []))
-            for one in self.windows
+            self._row(
+                window, counted.get(window.number, {}), expected.get(window.number, {}), missing.get(window.number, [])
+            )
+            for window in self.windows
         ]
 
     def _row(self, window: Window, counted: Row, expected: Row, missing: list[Row]) -> Row:
-        totals = {(one["side"], one["reason"]): one["total"] for one in missing}
-        is_copied = _leaves(self.declared, window.stream) != compare.NOT_COPIED
+        totals = {(range_["side"], range_["reason"]): range_["total"] for range_ in missing}
+        is_copied = _removal_reason(self.declared, window.stream) != compare.NOT_COPIED
         names = ("dialect", "stream", "instance", "listened_from", "after", "upto", "read_until")
         return {
             **{name: getattr(window, name) for name in names},
@@ -145,132 +161,141 @@ class Covering:
             "missed": sum(ids for (side, _), ids in totals.items() if side == "wire"),
             "unexplained": totals.get(("wire", compare.NEVER_ANNOUNCED), 0),
             "rowless": sum(ids for (side, _), ids in totals.items() if side == "lake"),
-            "missing": [{name: one[name] for name in ("first_id", "last_id", "side", "reason")} for one in missing],
+            "missing": [
+                {name: range_[name] for name in ("first_id", "last_id", "side", "reason")} for range_ in missing
+            ],
             "open_since": counted.get("open_since"),
-            "snapshot_id": _head(self.commands),
+            "snapshot_id": _current_snapshot_id(self.commands),
             "measured_at": datetime.now(UTC),
         }
 
-    def _fetched(self, query: str, **given: Any) -> Iterator[Row]:
-        found = self.duck.execute(query, given or None)
-        names = [column[0] for column in found.description or ()]
-        yield from (dict(zip(names, row, strict=True)) for row in found.fetchall())
+    def _fetch(self, query: str, **parameters: Any) -> Iterator[Row]:
+        result = self.duck.execute(query, parameters or None)
+        names = [column[0] for column in result.description or ()]
+        yield from (dict(zip(names, row, strict=True)) for row in result.fetchall())
 
 
-def covering(
+def prepare_comparison(
     catalog: Catalog, run: Run, declared: Catalogue, bounds: Mapping[str, int], spill: Path
-) -> Covering | None:
-    """What there is to compare; None where no tap was ever used, or nothing was heard since the run before.
+) -> CoverageComparison | None:
+    """Read the commands and IDs to compare; None if no command was received since the previous run.
 
-    :param bounds: by stream, the safe bound of this run as a distance.
-    :param spill: folder for what does not fit in memory.
+    :param bounds: the run's safe bounds by stream, without the sign of negative streams.
+    :param spill: folder for data that does not fit in memory.
     """
     commands = tables.load_table_or_none(catalog, COMMANDS_TABLE)
     if commands is None or commands.current_snapshot() is None:
         return None
-    known = {(row["dialect"], row["stream"], row["instance"]): row for row in latest(catalog)}
-    if known and all(row["snapshot_id"] == _head(commands) for row in known.values()):
+    previous = {(row["dialect"], row["stream"], row["instance"]): row for row in read_latest_rows(catalog)}
+    snapshot_id = _current_snapshot_id(commands)
+    if previous and all(row["snapshot_id"] == snapshot_id for row in previous.values()):
         return None
-    duck = duckdb.connect(config={"temp_directory": str(spill), "memory_limit": _MEMORY})
+    duck = duckdb.connect(config={"temp_directory": str(spill), "memory_limit": _MEMORY_LIMIT})
     duck.execute("set TimeZone = 'UTC'")
-    unread = _unread(compare.since(known))
-    duck.from_arrow(_scan(commands, unread, _READ)).create("commands")
+    unread = _unread_commands(compare.compute_read_starts(previous))
+    duck.from_arrow(_scan(commands, unread, _COMMAND_COLUMNS)).create("commands")
     taps = {
-        dialect: Heard(_positions(first), _positions(last), first_at, last_at)
+        dialect: TapPositions(_positions(first), _positions(last), first_at, last_at)
         for dialect, first_at, last_at, first, last in duck.execute(sql.TAPS).fetchall()
     }
-    firsts = {(dialect, *source): token for dialect, *source, token in duck.execute(sql.FIRSTS).fetchall()}
-    compared = {one.name: bounds.get(one.name) for one in declared.streams if one.stream_positions}
-    windows = list(compare.windows(known, taps, firsts, compared))
+    first_tokens = {(dialect, *source): token for dialect, *source, token in duck.execute(sql.FIRST_TOKENS).fetchall()}
+    compared = {stream.name: bounds.get(stream.name) for stream in declared.streams if stream.stream_positions}
+    windows = list(compare.compute_windows(previous, taps, first_tokens, compared))
     if not windows:
         return None
     duck.execute(_TABLES)
     duck.executemany(
         "insert into windows values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-        [(*vars(one).values(), _leaves(declared, one.stream)) for one in windows],
+        [(*vars(window).values(), _removal_reason(declared, window.stream)) for window in windows],
     )
-    for stream, table, begin in _to_read(declared, windows):
-        writer = default_writer({one.instance for one in windows if one.stream == stream.name and one.instance})
-        sent = _ids(catalog.load_table(f"bronze.{table.name}"), run.branch, stream, table, begin, writer)
-        duck.from_arrow(sent).insert_into("ids")
-    duck.execute(sql.PLACED).execute(sql.ROWLESS)
-    return Covering(catalog, run, declared, commands, unread, windows, duck)
+    for stream, table, after in _tables_to_read(declared, windows):
+        writer = default_writer(
+            {window.instance for window in windows if window.stream == stream.name and window.instance}
+        )
+        ids = _read_ids(catalog.load_table(f"bronze.{table.name}"), run.branch, stream, table, after, writer)
+        duck.from_arrow(ids).insert_into("ids")
+    duck.execute(sql.CREATE_SOURCE_COMMANDS).execute(sql.CREATE_ROWLESS)
+    return CoverageComparison(catalog, run, declared, commands, unread, windows, duck)
 
 
-def latest(catalog: Catalog) -> list[Row]:
-    """The rows of ``TABLE`` of the last release whose run compared something."""
-    published = store.read_releases(catalog)
-    for told in iterate_recent_spans(catalog.load_table(TABLE), "measured_at", columns=("run_id", "measured_at")):
-        firsts = {row["run_id"]: row["measured_at"] for row in reversed(told.to_pylist())}
-        for one in reversed(published):
-            is_told = one.run_id in firsts and firsts[one.run_id] <= one.audited_until
-            if is_told and (rows := store.read_release_rows(catalog, TABLE, one)):
+def read_latest_rows(catalog: Catalog) -> list[Row]:
+    """The rows of ``TABLE`` of the last release whose run compared a source."""
+    releases = store.read_releases(catalog)
+    for span in iterate_recent_spans(catalog.load_table(TABLE), "measured_at", columns=("run_id", "measured_at")):
+        first_times = {row["run_id"]: row["measured_at"] for row in reversed(span.to_pylist())}
+        for release in reversed(releases):
+            has_rows = release.run_id in first_times and first_times[release.run_id] <= release.audited_until
+            if has_rows and (rows := store.read_release_rows(catalog, TABLE, release)):
                 return rows
     return []
 
 
-def said(rows: Sequence[Mapping[str, Any]]) -> str:
-    """``rows`` in a line, for whoever watches the run."""
+def summarize(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Summarize rows of ``TABLE`` in one line."""
     received, read, missed = (
         sum(row[name] for row in rows) for name in ("tokens_received", "tokens_read", "unexplained")
     )
     return f"{received:,} tokens received, {read:,} read from the database, {missed:,} missing without an explanation"
 
 
-def _unread(since: Mapping[str, datetime]) -> BooleanExpression:
-    """Commands that the run before did not read, or not to their end."""
-    later: list[BooleanExpression] = [
-        And(EqualTo(term="dialect", value=dialect), GreaterThanOrEqual(term="received_at", value=begin.isoformat()))
-        for dialect, begin in since.items()
+def _unread_commands(starts: Mapping[str, datetime]) -> BooleanExpression:
+    """Commands that the previous run did not compare, or not completely."""
+    conditions: list[BooleanExpression] = [
+        And(EqualTo(term="dialect", value=dialect), GreaterThanOrEqual(term="received_at", value=start.isoformat()))
+        for dialect, start in starts.items()
     ]
-    later.append(NotIn(term="dialect", literals=list(since)))
-    return reduce(Or, later)
+    conditions.append(NotIn(term="dialect", literals=list(starts)))
+    return reduce(Or, conditions)
 
 
-def _to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[Stream, Table, int]]:
-    """Streams and tables whose ids are compared, with the id after which they are."""
-    begins: dict[str, int] = {}
-    for one in windows:
-        if one.bound is not None and one.bound > one.after:
-            begins[one.stream] = min(begins.get(one.stream, one.after), one.after)
+def _tables_to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[Stream, Table, int]]:
+    """Streams and tables to compare, with the ID after which they are read."""
+    starts: dict[str, int] = {}
+    for window in windows:
+        if window.bound is not None and window.bound > window.after:
+            starts[window.stream] = min(starts.get(window.stream, window.after), window.after)
     for stream, table in declared.stream_table_pairs():
-        if stream.name in begins:
-            yield stream, table, begins[stream.name]
+        if stream.name in starts:
+            yield stream, table, starts[stream.name]
 
 
-def _ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, begin: int, writer: str) -> pa.Table:
-    """Columns stream, writer, id, is_announced of the rows beyond ``begin`` as the branch has them, each once.
+def _read_ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, after: int, writer: str) -> pa.Table:
+    """Distinct stream, writer, id and is_announced of the rows after ``after`` on the branch.
 
-    :param writer: of rows that name none.
+    :param writer: the writer of rows that name none.
     """
     column, refs = table.streams[stream.name], bronze.refs()
     ref = refs.get(branch) or refs.get("main")
-    beyond = LessThan(term=column, value=-begin) if stream.sign == "negative" else GreaterThan(term=column, value=begin)
-    fields = tuple(filter(None, (column, table.writer_column)))
     if ref is None:
-        return _IDS.empty_table()
-    rows = bronze.scan(beyond, selected_fields=fields, snapshot_id=ref.snapshot_id).to_arrow()
+        return _ID_SCHEMA.empty_table()
+    is_later = (
+        LessThan(term=column, value=-after) if stream.sign == "negative" else GreaterThan(term=column, value=after)
+    )
+    columns = tuple(filter(None, (column, table.writer_column)))
+    rows = bronze.scan(is_later, selected_fields=columns, snapshot_id=ref.snapshot_id).to_arrow()
     writers = rows[table.writer_column].fill_null(writer) if table.writer_column else pa.repeat(writer, len(rows))
-    ids = pc.abs(rows[column])
-    is_announced = all(shape.is_announced for shape in SHAPES[stream.name] if shape.table == table.name)
-    named = pa.table([pa.repeat(stream.name, len(rows)), writers, ids, pa.repeat(is_announced, len(rows))], schema=_IDS)
-    return named.group_by(_IDS.names).aggregate([])
+    is_announced = all(schema.is_announced for schema in ROW_SCHEMAS[stream.name] if schema.table == table.name)
+    ids = pa.table(
+        [pa.repeat(stream.name, len(rows)), writers, pc.abs(rows[column]), pa.repeat(is_announced, len(rows))],
+        schema=_ID_SCHEMA,
+    )
+    return ids.group_by(_ID_SCHEMA.names).aggregate([])
 
 
-def _scan(commands: IcebergTable, wanted: BooleanExpression, fields: Sequence[str]) -> pa.RecordBatchReader:
-    return commands.scan(wanted, selected_fields=tuple(fields)).to_arrow_batch_reader()
+def _scan(commands: IcebergTable, condition: BooleanExpression, columns: Sequence[str]) -> pa.RecordBatchReader:
+    return commands.scan(condition, selected_fields=tuple(columns)).to_arrow_batch_reader()
 
 
-def _leaves(declared: Catalogue, name: str) -> str | None:
-    """Why a row of a stream that was announced may be gone; None where the stream's gaps tell."""
+def _removal_reason(declared: Catalogue, name: str) -> str | None:
+    """Why an announced row of a stream may no longer be stored; None if only the stream's gaps can explain it."""
     if all(table.load is LoadMode.MEASURE for table, _ in declared.backing_tables(name)):
         return compare.NOT_COPIED
-    return _GONE.get(declared.stream(name).contiguity)
+    return _REMOVAL_REASONS.get(declared.stream(name).contiguity)
 
 
-def _head(commands: IcebergTable) -> int | None:
-    head = commands.current_snapshot()
-    return head.snapshot_id if head else None
+def _current_snapshot_id(commands: IcebergTable) -> int | None:
+    snapshot = commands.current_snapshot()
+    return snapshot.snapshot_id if snapshot else None
 
 
 def _positions(fields: str) -> dict[tuple[str, str | None], int]:

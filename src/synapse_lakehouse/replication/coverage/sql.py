@@ -1,9 +1,11 @@
-"""What a tap heard and what is there, compared in SQL, for DuckDB.
+"""DuckDB queries that compare received commands with the stored rows.
 
-``commands``: as in ``bronze.replication_commands``. ``windows``: :class:`coverage.Window`, and ``leaves``, why rows of
-the stream may be gone, or NULL. ``ids``: stream, writer and id of the rows that are there, each once a table, and
-``is_announced``, whether Synapse announces every row of that. ``witnessed``: stream, first_id, last_id and reason of
-ids that had a row. Ids are distances, without the sign of negative streams.
+IDs have no sign, also in negative streams. Tables:
+
+- ``commands``: rows of ``bronze.replication_commands``.
+- ``windows``: fields of :class:`compare.Window`, and ``removal_reason``: why rows of the stream may be gone.
+- ``ids``: stream, writer and ID of the stored rows, once per table; ``is_announced``: Synapse announces every row.
+- ``evidenced``: stream, first_id, last_id and reason of missing IDs that are known to have had a row.
 """
 
 from typing import Final
@@ -12,32 +14,32 @@ TAPS: Final = """
 select dialect, min(received_at), max(received_at), arg_min(fields, received_at), arg_max(fields, received_at)
 from commands where command = 'TAP' group by dialect
 """
-"""Dialect, when the first and the last commit were made, and the positions in them, as JSON."""
+"""Dialect, the times of the first and the last commit, and their positions as JSON."""
 
-FIRSTS: Final = """
+FIRST_TOKENS: Final = """
 select dialect, stream, instance,
     min(case command when 'RDATA' then token - 1 when 'GAP' then previous else token end)
 from commands where command in ('RDATA', 'GAP', 'POSITION') group by all
 """
 """Dialect, stream, instance, and the token after which the source's first command follows."""
 
-PLACED: Final = """
-create temp table placed as
+CREATE_SOURCE_COMMANDS: Final = """
+create temp table source_commands as
 select number, windows.after, upto, read_from, command, source, token, previous, received_at, fields
 from windows join commands on windows.dialect = commands.dialect and windows.stream = commands.stream
     and windows.instance is not distinct from commands.instance
 where command in ('RDATA', 'GAP', 'POSITION')
 """
-"""What was told of the sources that are compared."""
+"""Creates ``source_commands``: the commands of the compared sources."""
 
-ROWLESS: Final = """
+CREATE_ROWLESS: Final = """
 create temp table rowless as
-select distinct windows.number, windows.stream, windows.dialect, leaves, placed.token as id
-from windows join placed using (number)
+select distinct windows.number, windows.stream, windows.dialect, removal_reason, source_commands.token as id
+from windows join source_commands using (number)
 where command = 'RDATA' and token > windows.after and token <= windows.upto
-    and not exists (from ids where ids.stream = windows.stream and ids.id = placed.token)
+    and not exists (from ids where ids.stream = windows.stream and ids.id = source_commands.token)
 """
-"""Tokens that the tap got and that have no row."""
+"""Creates ``rowless``: received tokens without a stored row."""
 
 COUNTED: Final = """
 with marked as (
@@ -45,7 +47,7 @@ with marked as (
         max(token) filter (source <> 'database' and command <> 'GAP') over (
             partition by number order by received_at rows between unbounded preceding and 1 preceding
         ) as furthest
-    from placed
+    from source_commands
 )
 select number,
     count(*) filter (command = 'RDATA' and is_inside) as rows,
@@ -58,36 +60,36 @@ select number,
     min(received_at) filter (command <> 'POSITION' and token > upto) as open_since
 from marked group by number
 """
-"""By source: rows and tokens in the window, heard or read from the database; gaps that touch it; commands since the run
-before that name a token behind one that was heard before; when the first token beyond the window came."""
+"""By source: rows and tokens in the window, received or read from the database; gaps that overlap the window; commands
+since the previous run with a token lower than an earlier one; time of the first token after the window."""
 
 EXPECTED: Final = """
 select number, count(distinct id) filter (id <= upto) as ids, count(distinct id) filter (id > upto) as ahead
 from windows join ids on windows.stream = ids.stream and coalesce(windows.instance, ids.writer) = ids.writer
 where is_announced and id > windows.after and id <= bound group by number
 """
-"""By source, how many ids have rows in the window, and beyond it at or below the bound."""
+"""By source: number of IDs with rows in the window, and after it up to the bound."""
 
 MISSING: Final = """
-with heard as (select distinct dialect, stream, token from commands where command = 'RDATA'),
+with received as (select distinct dialect, stream, token from commands where command = 'RDATA'),
 gaps as (
     select number, previous as after, token as upto, 'gap: ' || (fields ->> '$.cause') as reason
-    from placed where command = 'GAP'
+    from source_commands where command = 'GAP'
 ),
-unheard as (
+stored as (
     select windows.number, dialect, windows.stream, id
     from windows join ids on windows.stream = ids.stream and coalesce(windows.instance, ids.writer) = ids.writer
     where is_announced and id > windows.after and id <= upto
 ),
 missing as (
-    select unheard.number, 'wire' as side, coalesce(min(reason), 'never_announced') as reason, id
-    from unheard left join gaps on unheard.number = gaps.number and id > gaps.after and id <= gaps.upto
-    anti join heard on unheard.dialect = heard.dialect and unheard.stream = heard.stream and id = heard.token
-    group by unheard.number, id
+    select stored.number, 'wire' as side, coalesce(min(reason), 'never_announced') as reason, id
+    from stored left join gaps on stored.number = gaps.number and id > gaps.after and id <= gaps.upto
+    anti join received on stored.dialect = received.dialect and stored.stream = received.stream and id = received.token
+    group by stored.number, id
     union all
-    select number, 'lake', coalesce(leaves, min(reason), 'lost'), id
-    from rowless left join witnessed on rowless.stream = witnessed.stream and id between first_id and last_id
-    group by number, leaves, id
+    select number, 'lake', coalesce(removal_reason, min(reason), 'lost'), id
+    from rowless left join evidenced on rowless.stream = evidenced.stream and id between first_id and last_id
+    group by number, removal_reason, id
 ),
 ranges as (
     select number, side, reason, min(id) as first_id, max(id) as last_id, count(*) as ids
@@ -95,7 +97,7 @@ ranges as (
     group by number, side, reason, island
 )
 select number, side, reason, first_id, last_id, (sum(ids) over (partition by number, side, reason))::bigint as total
-from ranges qualify row_number() over (partition by number, side, reason order by first_id) <= $named
+from ranges qualify row_number() over (partition by number, side, reason order by first_id) <= $max_ranges
 order by number, side, reason, first_id
 """
-"""Number, side, reason, first and last ID of the first ranges of IDs missing on one side, and the number of all."""
+"""Number, side, reason, first and last ID of the first missing ranges, and the number of all missing IDs."""

@@ -1,7 +1,7 @@
 """The commands of Synapse's replication protocol, the same in every dialect.
 
-A stream's position is the token of the last row that was sent; ``instance`` names the Synapse process that wrote it,
-and is None in the dialect that knows no instances. Tokens count upwards on the wire, backfill's too.
+A stream's position is the token of the last row that was sent. ``instance`` is the Synapse process that wrote the row,
+and None in the dialect without instances. On the wire tokens count upwards, also those of backfill.
 """
 
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Who is spoken to: the homeserver's name. The first command on a connection."""
+    """The first command on a connection: the homeserver's name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rdata:
-    """One row of a stream. All rows of a token but the last come without it (``batch`` on the wire)."""
+    """One row of a stream. Only the last row of a token carries the token; the others have ``batch`` on the wire."""
 
     stream: str
     instance: str | None
@@ -27,9 +27,9 @@ class Rdata:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A stream stands at ``token``, and there is no row between ``previous`` and it.
+    """A stream is at ``token``, and has no row between ``previous`` and ``token``.
 
-    ``previous`` is None in the dialect that does not tell it.
+    ``previous`` is None in the dialect of tokens.
     """
 
     stream: str
@@ -40,7 +40,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Something went wrong; the connection is usually closed."""
+    """An error; the sender usually closes the connection after it."""
 
     message: str
 
@@ -54,14 +54,14 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a client wants to be called."""
+    """The name that a client chose for itself."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Replicate:
-    """A client subscribes: to ``stream`` (None: all), to what follows ``token`` (None: from now on)."""
+    """A client subscribes to ``stream`` (None: all streams), after ``token`` (None: from now on)."""
 
     stream: str | None = None
     token: int | None = None
@@ -69,7 +69,7 @@ class Replicate:
 
 @dataclass(frozen=True, slots=True)
 class UserSync:
-    """A user has started or stopped syncing on an instance, with a device where it is told."""
+    """A user started or stopped syncing on an instance, with a device if the command names one."""
 
     user_id: str
     is_syncing: bool
@@ -80,14 +80,14 @@ class UserSync:
 
 @dataclass(frozen=True, slots=True)
 class ClearUserSync:
-    """Nobody syncs on an instance any more: it is about to stop."""
+    """An instance is about to stop, so no user syncs on it any more."""
 
     instance: str
 
 
 @dataclass(frozen=True, slots=True)
 class FederationAck:
-    """Everything in the federation stream up to ``token`` has been dealt with."""
+    """The federation stream has been processed up to ``token``."""
 
     token: int
     instance: str | None = None
@@ -104,7 +104,7 @@ class RemovePusher:
 
 @dataclass(frozen=True, slots=True)
 class InvalidateCache:
-    """An entry of a cache should be forgotten."""
+    """An entry of a cache should be dropped."""
 
     cache: str
     keys: Any
@@ -126,7 +126,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class LockReleased:
-    """An instance let go of a lock."""
+    """An instance released a lock."""
 
     instance: str
     name: str
@@ -135,17 +135,17 @@ class LockReleased:
 
 @dataclass(frozen=True, slots=True)
 class NewActiveTask:
-    """A background task can be taken up."""
+    """A background task can be started."""
 
     task_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A command, or a form of one, that the lakehouse does not know.
+    """A command, or a form of a command, that the lakehouse does not know.
 
-    Bytes that are not UTF-8 are kept as lone surrogates. ``rest`` may hold anything, such as the access tokens of
-    ``USER_IP``: it is for counting, never for showing.
+    Bytes that are not UTF-8 are lone surrogates. ``rest`` may contain secrets, such as the access tokens of
+    ``USER_IP``: it may be counted, but never shown.
     """
 
     word: str
@@ -177,13 +177,13 @@ WORDS: Final[dict[str, type]] = {
 }
 """Commands by the word that starts their line."""
 
-ONLY_SERVERS_SEND: Final = (Server, Rdata, Position)
-ONLY_CLIENTS_SEND: Final = (
+SERVER_COMMANDS: Final = (Server, Rdata, Position)
+CLIENT_COMMANDS: Final = (
     Name, Replicate, UserSync, ClearUserSync, FederationAck, RemovePusher, InvalidateCache,
 )  # fmt: skip
 
 
-def word(command: Command) -> str:
+def command_word(command: Command) -> str:
     """The word that starts the command's line."""
     return command.word if isinstance(command, Unknown) else _WORD_OF[type(command)]
 

@@ -1,4 +1,4 @@
-"""One TCP connection, from either side: commands in, commands out, and signs of life."""
+"""One TCP connection, for the client and the server: receive commands, send commands, and keep alive with PINGs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,133 +9,135 @@ from typing import Final
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
-from synapse_lakehouse.replication.protocol.decode import parse
+from synapse_lakehouse.replication.protocol.decode import parse_line
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.encode import format_line
-from synapse_lakehouse.replication.protocol.framing import LONGEST, Lines
+from synapse_lakehouse.replication.protocol.encode import encode_line
+from synapse_lakehouse.replication.protocol.framing import MAX_LINE_BYTES, LineSplitter
 
 PING_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 15.0
-"""Each side sends a command at least this often, and gives up on the other after this long, as the documents ask."""
+"""Each side sends a command at least every ``PING_SECONDS``, and ends the connection after ``SILENCE_SECONDS`` without
+a command. Synapse's documentation sets these values."""
 
-_PIECE: Final = 1 << 16
-_CLOSING_SECONDS: Final = 1.0
+_READ_BYTES: Final = 1 << 16
+CLOSING_SECONDS: Final = 1.0
 
 
 class ConnectionSilentError(LakehouseError):
-    """The other side sent a PING once, and then nothing for too long."""
+    """The other side sent a PING once, and then no command for too long."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"no command was heard for {seconds:g} s")
+        super().__init__(f"no command was received for {seconds:g} s")
 
 
-class Connection:
-    """Speaks ``dialect``."""
+class ProtocolConnection:
+    """Sends and receives commands in ``dialect``."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialect: Dialect, longest: int = LONGEST
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        dialect: Dialect,
+        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
-        """:param longest: bytes that a line may have."""
         self.dialect = dialect
         self._reader = reader
         self._writer = writer
-        self._longest = longest
+        self._max_line_bytes = max_line_bytes
         self._sent_at = asyncio.get_running_loop().time()
 
     @property
-    def waiting(self) -> int:
-        """Bytes that the other side has not taken."""
+    def unsent_bytes(self) -> int:
+        """Bytes in the send buffer."""
         return self._writer.transport.get_write_buffer_size()
 
     def send(self, *commands: Command) -> None:
-        """Send commands; those that do not go out at once are held in memory until :meth:`drain`.
+        """Send commands. Unsent bytes stay in memory; call :meth:`drain` to wait for them.
 
-        Once the connection is being closed, nothing more is sent.
+        A connection that is being closed sends no more commands.
         """
-        self.send_lines(b"".join(format_line(one, self.dialect) + b"\n" for one in commands))
+        self.send_lines(b"".join(encode_line(command, self.dialect) + b"\n" for command in commands))
 
     def send_lines(self, lines: bytes) -> None:
-        """As :meth:`send`, commands that are lines already."""
+        """As :meth:`send`, for commands that are encoded already."""
         if lines and not self._writer.is_closing():
             self._writer.write(lines)
             self._sent_at = asyncio.get_running_loop().time()
 
-    def hold_nothing(self) -> None:
-        """Let :meth:`drain` wait until the other side has taken everything."""
+    def disable_buffering(self) -> None:
+        """Let :meth:`drain` wait until the send buffer is empty."""
         self._writer.transport.set_write_buffer_limits(0)
 
     async def drain(self, seconds: float) -> None:
-        """Wait while too much is held.
+        """Wait while the send buffer is too full.
 
-        :raises TimeoutError: when the other side took nothing for ``seconds``.
+        :raises TimeoutError: if the buffer did not shrink for ``seconds``.
         :raises OSError: when the connection is lost.
         """
         while True:
-            before = self.waiting
+            before = self.unsent_bytes
             try:
                 async with asyncio.timeout(seconds):
                     return await self._writer.drain()
             except TimeoutError:
-                if self.waiting >= before:
+                if self.unsent_bytes >= before:
                     raise
 
-    async def received(self, silence: float) -> AsyncIterator[Command]:
-        """Commands until the other side closes. Whoever never sends a PING may be a person, and is not timed.
+    async def receive_commands(self, silence: float) -> AsyncIterator[Command]:
+        """Yield commands until the other side closes. A client without PINGs may be a person, and has no time limit.
 
-        :param silence: seconds without a command that is known, after which :class:`ConnectionSilentError` is raised.
+        :raises ConnectionSilentError: after ``silence`` seconds without a known command, once a PING was received.
         :raises MalformedCommandError, LineTooLongError: on a line that is not a command.
         :raises OSError: when the connection is lost.
         """
-        loop, lines = asyncio.get_running_loop(), Lines(self._longest)
-        pinged, waited = False, 0.0
+        loop, splitter = asyncio.get_running_loop(), LineSplitter(self._max_line_bytes)
+        has_pinged, waited = False, 0.0
         while True:
-            since = loop.time()
+            started = loop.time()
             try:
-                async with asyncio.timeout(silence - waited if pinged else None):
-                    data = await self._reader.read(_PIECE)
+                async with asyncio.timeout(silence - waited if has_pinged else None):
+                    data = await self._reader.read(_READ_BYTES)
             except TimeoutError:
                 raise ConnectionSilentError(silence) from None
             if not data:
                 return
-            waited += loop.time() - since
-            for line in lines.feed(data):
-                command = parse(line, self.dialect)
+            waited += loop.time() - started
+            for line in splitter.feed(data):
+                command = parse_line(line, self.dialect)
                 if command is not None:
-                    # A line that is no command of the protocol is no sign of life.
+                    # An unknown command does not show that the other side still works.
                     waited = waited if isinstance(command, c.Unknown) else 0.0
-                    pinged = pinged or isinstance(command, c.Ping)
+                    has_pinged = has_pinged or isinstance(command, c.Ping)
                     yield command
 
-    async def keep_alive(self, seconds: float, drained: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Send a PING whenever nothing else was sent for ``seconds``, and none while too much is held.
+    async def keep_alive(self, seconds: float, drain: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Send a PING after ``seconds`` without another command, until the connection is lost.
 
-        Ends when the connection is lost.
-
-        :param drained: waits until there is room again, by default as long as that takes.
+        :param drain: waits until the send buffer has room; by default without a time limit.
         """
         with suppress(OSError):
             while True:
                 while (left := self._sent_at + seconds - asyncio.get_running_loop().time()) > 0:
                     await asyncio.sleep(left)
-                self.send(ping())
-                await (drained or self._writer.drain)()
+                self.send(create_ping())
+                await (drain or self._writer.drain)()
 
-    async def close(self) -> None:
-        """Let go what is held, for a moment, and close."""
+    async def close(self, seconds: float = CLOSING_SECONDS) -> None:
+        """Send the buffer, for at most ``seconds``, and close."""
         self._writer.close()
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_CLOSING_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._writer.wait_closed()
         self.abort()
 
     def abort(self) -> None:
         """Close at once."""
         self._writer.close()
-        # One that was closed with something held, and has let it go since, cannot be aborted any more.
-        if self.waiting:
+        # A closed transport whose buffer has become empty cannot be aborted.
+        if self.unsent_bytes:
             self._writer.transport.abort()
 
 
-def ping() -> c.Ping:
-    """A PING with the time, as Synapse sends it."""
+def create_ping() -> c.Ping:
+    """A PING with the current time, as Synapse sends it."""
     return c.Ping(str(int(time() * 1000)))

@@ -1,7 +1,8 @@
-"""Commands out of lines, in each dialect of the protocol.
+"""Decode lines into commands, in each dialect of the protocol.
 
-Grammar: the documents of Synapse's TCP replication, first and present form, and what Synapse publishes on Redis today.
-The first word of a line is the command; the rest depends on it. Rows are JSON, which may hold spaces.
+The grammar comes from Synapse's documentation of TCP replication, its first and its current version, and from the
+messages that Synapse publishes on Redis today. The first word of a line names the command; the rest depends on the
+command. Rows are JSON, which may contain spaces.
 """
 
 import re
@@ -12,16 +13,16 @@ from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.dialect import (
     ALL,
-    ALL_IS_NOW,
+    ALL_NEEDS_NOW,
     BATCH,
     NO_ARGUMENTS,
     NO_DEVICE,
-    NO_WORDS,
     NOW,
+    WRONG_WORD_COUNT,
     Dialect,
     GrammarError,
     MalformedCommandError,
-    explained,
+    explain_refusal,
 )
 from synapse_lakehouse.replication.protocol.row_json import DECODER
 
@@ -29,10 +30,10 @@ _TOKEN: Final = re.compile(r"-?[0-9]{1,19}")
 _STATES: Final = {"start": True, "end": False}
 
 
-def parse(line: bytes, dialect: Dialect) -> Command | None:
-    """The command of a line, given without its line feed; None for a blank one.
+def parse_line(line: bytes, dialect: Dialect) -> Command | None:
+    """Decode a line without its line feed; None for a blank line.
 
-    :raises MalformedCommandError: on a known command with anything wrong in it.
+    :raises MalformedCommandError: if a known command does not follow its grammar.
     """
     line = line.rstrip(b"\r")
     if not line.strip():
@@ -54,7 +55,7 @@ def parse(line: bytes, dialect: Dialect) -> Command | None:
     except UnicodeDecodeError:
         raise MalformedCommandError(word, "not UTF-8") from None
     except (GrammarError, ValueError, RecursionError) as error:
-        raise MalformedCommandError(word, explained(error)) from None
+        raise MalformedCommandError(word, explain_refusal(error)) from None
 
 
 def _rdata(rest: str, dialect: Dialect) -> Command:
@@ -83,13 +84,13 @@ def _replicate(rest: str, dialect: Dialect) -> Command:
     token = None if at == NOW else _token(at)
     if stream == ALL:
         if token is not None:
-            raise GrammarError(ALL_IS_NOW)
+            raise GrammarError(ALL_NEEDS_NOW)
         return c.Replicate()
     return c.Replicate(stream, token)
 
 
 def _user_sync(rest: str, dialect: Dialect) -> Command:
-    # Synapse came to tell the instance, and later the device, without another name for the command.
+    # Later releases of Synapse added the instance, and then the device, to the same command.
     instance: str | None = None
     device_id: str | None = None
     match _split(rest):
@@ -100,7 +101,7 @@ def _user_sync(rest: str, dialect: Dialect) -> Command:
         case [instance, user_id, device_id, state, last_sync_ms]:
             device_id = None if device_id == NO_DEVICE else device_id
         case _:
-            raise GrammarError(NO_WORDS)
+            raise GrammarError(WRONG_WORD_COUNT)
     if state not in _STATES:
         raise GrammarError("neither start nor end")
     return c.UserSync(user_id, _STATES[state], _token(last_sync_ms), instance, device_id)
@@ -112,7 +113,7 @@ def _federation_ack(rest: str, dialect: Dialect) -> Command:
             return c.FederationAck(_token(token))
         case [instance, token]:
             return c.FederationAck(_token(token), instance)
-    raise GrammarError(NO_WORDS)
+    raise GrammarError(WRONG_WORD_COUNT)
 
 
 def _invalidate_cache(rest: str, dialect: Dialect) -> Command:
@@ -159,18 +160,18 @@ _PARSERS: Final[dict[str, _Parser]] = {
 def _split(rest: str, count: int | None = None) -> list[str]:
     words = rest.strip(" ").split(" ")
     if not all(words) or (count is not None and len(words) != count):
-        raise GrammarError(NO_WORDS)
+        raise GrammarError(WRONG_WORD_COUNT)
     return words
 
 
 def _before_json(rest: str, count: int) -> list[str]:
     words = rest.split(" ", count - 1)
     if not all(words) or len(words) != count:
-        raise GrammarError(NO_WORDS)
+        raise GrammarError(WRONG_WORD_COUNT)
     return words
 
 
 def _token(text: str) -> int:
     if not _TOKEN.fullmatch(text) or abs(token := int(text)) >= 1 << 63:
-        raise GrammarError("not a number of 64 bits where one belongs")
+        raise GrammarError("a number of 64 bits is missing")
     return token

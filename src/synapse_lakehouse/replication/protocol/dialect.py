@@ -1,4 +1,4 @@
-"""What the protocol's dialects have in common, and what can be wrong with a line."""
+"""The dialects of the protocol, their common words, and the errors of a line."""
 
 from enum import StrEnum
 from typing import Final
@@ -13,20 +13,20 @@ NO_DEVICE: Final = "None"
 
 
 class Dialect(StrEnum):
-    """Who speaks how."""
+    """A version of the protocol with its transport."""
 
     TOKENS = "tokens"
-    """TCP, the first form: a client asks for each stream from a token; writers are not told apart."""
+    """TCP, the first version: a client requests each stream from a token; writers are not distinguished."""
     INSTANCES = "instances"
-    """TCP, the present form: positions of each stream and writing instance."""
+    """TCP, the current version: positions by stream and writing instance."""
     REDIS = "redis"
-    """As INSTANCES, one command a message on a Redis channel."""
+    """As INSTANCES, with one command per message on a Redis channel."""
 
 
 class MalformedCommandError(LakehouseError):
-    """A line that breaks the grammar of its command, or a command that its dialect cannot say.
+    """A line that breaks the grammar of its command, or a command that its dialect cannot express.
 
-    The message names the command and the reason, never what the line held.
+    The message names the command and the reason, and never quotes the line.
     """
 
     def __init__(self, word: str, reason: str) -> None:
@@ -34,14 +34,14 @@ class MalformedCommandError(LakehouseError):
 
 
 class GrammarError(LakehouseError):
-    """Why a line is malformed, in words that quote nothing of it."""
+    """The reason why a line is malformed, without a quote of the line."""
 
 
-NO_WORDS: Final = "not as many words as it takes"
-ALL_IS_NOW: Final = "ALL goes with NOW, and with nothing else"
-NO_ARGUMENTS: Final = "this dialect replicates everything from now on, so it takes no stream or token"
+WRONG_WORD_COUNT: Final = "wrong number of words"
+ALL_NEEDS_NOW: Final = "ALL can only be combined with NOW"
+NO_ARGUMENTS: Final = "this dialect replicates all streams from now on and takes no stream or token"
 
 
-def explained(error: Exception) -> str:
-    """The reason that ``error`` gives, if it is one of ours; other messages may quote the line."""
-    return str(error) if isinstance(error, GrammarError) else "not JSON, or text that cannot be written"
+def explain_refusal(error: Exception) -> str:
+    """The message of a ``GrammarError``. Messages of other errors may quote the line and are replaced."""
+    return str(error) if isinstance(error, GrammarError) else "not JSON, or text that cannot be encoded"

@@ -1,38 +1,38 @@
-"""A stream of bytes cut into lines."""
+"""Split a stream of bytes into lines."""
 
 from typing import Final
 
 from synapse_lakehouse.errors import LakehouseError
 
-LONGEST: Final = 1 << 20
-"""Bytes that a line may have; Synapse's own stay far below."""
+MAX_LINE_BYTES: Final = 1 << 20
+"""Bytes of the longest line that is accepted. Lines of Synapse are far shorter."""
 
 
 class LineTooLongError(LakehouseError):
-    """A line without an end: the other side does not speak the protocol."""
+    """A line is too long: the other side does not use the protocol."""
 
 
-class Lines:
-    """Cuts what arrives, in whatever pieces, into lines without their line feeds; holds the last, unfinished one."""
+class LineSplitter:
+    """Splits received pieces of any size into lines without line feeds; buffers the last, unfinished line."""
 
-    def __init__(self, longest: int = LONGEST) -> None:
-        self._longest = longest
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._unfinished: list[bytes] = []
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Lines that ``data`` ends.
+        """Lines that ``data`` completes.
 
-        :raises LineTooLongError: when a line has more than ``longest`` bytes, ended or not.
+        :raises LineTooLongError: if a line has more than ``max_bytes`` bytes, complete or not.
         """
-        head, *others = data.split(b"\n")
-        self._unfinished.append(head)
-        self._size += len(head)
-        if self._size > self._longest or any(len(line) > self._longest for line in others):
-            raise LineTooLongError(f"a line of more than {self._longest} bytes")
-        if not others:
+        first, *following = data.split(b"\n")
+        self._unfinished.append(first)
+        self._size += len(first)
+        if self._size > self._max_bytes or any(len(line) > self._max_bytes for line in following):
+            raise LineTooLongError(f"a line of more than {self._max_bytes} bytes")
+        if not following:
             return []
-        *whole, rest = others
-        lines = [b"".join(self._unfinished), *whole]
-        self._unfinished, self._size = [rest], len(rest)
+        *complete, unfinished = following
+        lines = [b"".join(self._unfinished), *complete]
+        self._unfinished, self._size = [unfinished], len(unfinished)
         return lines

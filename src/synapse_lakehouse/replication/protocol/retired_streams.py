@@ -1,12 +1,12 @@
-"""Streams of Synapse's replication, of any release, whose rows no table has."""
+"""Streams of Synapse's replication, in any release, without a table."""
 
 from typing import Final
 
-from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY
+from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY_STREAMS
 
 _RETIRED: Final = frozenset({"current_state_deltas", "groups", "public_rooms", "tag_account_data", "user_signature"})
-"""Streams that former releases had. ``current_state_deltas`` became part of ``events``, ``tag_account_data`` of
-``account_data``, ``user_signature`` of ``device_lists``; Synapse dropped groups and the stream of public rooms."""
+"""Streams of former releases. ``current_state_deltas`` became part of ``events``, ``tag_account_data`` of
+``account_data``, and ``user_signature`` of ``device_lists``. Synapse dropped groups and the stream of public rooms."""
 
-WITHOUT_TABLE: Final = MEMORY_ONLY | _RETIRED
-"""A client that asks for all of its streams asks for some of these. They have a position and no rows."""
+STREAMS_WITHOUT_TABLE: Final = MEMORY_ONLY_STREAMS | _RETIRED
+"""They are served with a position and no rows, because a client may request all streams of its own release."""

@@ -1,6 +1,6 @@
-"""What the commands of a connection say about its streams: whole tokens, and where something is missing.
+"""Track the tokens of each stream on a connection: complete tokens, positions and missed ranges.
 
-A position moves only with the last row of a token, so that whoever resumes from it gets every row once.
+A position moves only with the last row of a token, so a client that resumes from it receives every row once.
 """
 
 from collections import Counter
@@ -11,27 +11,27 @@ from typing import Any, Final
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.replication.protocol.commands import Position, Rdata
 
-REPEATING: Final = frozenset({"caches"})
-"""Streams whose tokens Synapse may send again, or out of order: they are requests to forget, which do no harm twice."""
+REPEATABLE_STREAMS: Final = frozenset({"caches"})
+"""Streams whose tokens Synapse may repeat or send out of order: a cache entry can be invalidated twice."""
 
-MEMORY_ONLY: Final = frozenset({"typing", "presence_federation", "federation"})
-"""Streams that Synapse keeps in memory: no table has their rows, and their tokens begin again when it restarts."""
+MEMORY_ONLY_STREAMS: Final = frozenset({"typing", "presence_federation", "federation"})
+"""Streams without a table: Synapse keeps their rows in memory, and their tokens restart with Synapse."""
 
-MOST_HELD: Final = 64 << 20
-"""Characters of unfinished tokens' rows that are held before their sender counts as broken: half a million rows."""
+MAX_UNFINISHED_CHARACTERS: Final = 64 << 20
+"""Characters in rows of unfinished tokens, about half a million rows. More than that is an error of the sender."""
 
 WENT_BACK: Final = (
-    "the database went back, by a restore or a failover, so these tokens are given out again; what was written before "
-    "that was noticed was not heard"
+    "the database was restored to an earlier state or failed over, so it allocates these tokens again; rows that were "
+    "written before the tap noticed this were not received"
 )
 
 Source = tuple[str, str | None]
-"""A stream and the instance that writes it; None where instances are not told apart."""
+"""A stream and the instance that writes it; None in the dialect without instances."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """All rows of one token. ``is_read``: they were read from the database instead of heard."""
+    """All rows of one token. ``is_read``: they were read from the database, not received."""
 
     stream: str
     instance: str | None
@@ -41,8 +41,8 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """Tokens after ``after`` and up to ``upto`` of which nothing was heard; some may never have had rows."""
+class MissedRange:
+    """Tokens after ``after`` and up to ``upto`` that were not received; some of them may have no rows."""
 
     stream: str
     instance: str | None
@@ -52,156 +52,162 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Tokens after ``after`` and up to ``upto`` that were not heard: ``found`` of them were read from the database
-    instead, and ``cause`` says why there were not more."""
+    """Tokens after ``after`` and up to ``upto`` that were not received.
+
+    ``recovered`` of them were read from the database; ``cause`` explains why the others may be missing.
+    """
 
     stream: str
     instance: str | None
     after: int
     upto: int
-    found: int
+    recovered: int
     cause: str
 
 
-def lowest(positions: Mapping[Source, int]) -> dict[str, int]:
-    """Tokens up to which each stream was heard, whoever writes it."""
-    found: dict[str, int] = {}
+def lowest_positions(positions: Mapping[Source, int]) -> dict[str, int]:
+    """The lowest position of each stream among its writers."""
+    lowest: dict[str, int] = {}
     for (stream, _), position in positions.items():
-        found[stream] = min(found.get(stream, position), position)
-    return found
+        lowest[stream] = min(lowest.get(stream, position), position)
+    return lowest
 
 
 class EndlessTokenError(LakehouseError):
-    """A token that gathers rows and never ends."""
+    """A token has too many rows without its last one."""
 
 
 class Progress:
-    """Where each stream stands, by source, and what half of a token has arrived.
+    """The position of each source, and the rows of unfinished tokens.
 
-    ``repeated`` counts tokens that came again and were dropped. ``is_connected``: nothing is missed at present.
+    ``repeated`` counts tokens that were received again and dropped. ``is_connected``: commands arrive at present.
     """
 
     def __init__(self, positions: Mapping[Source, int] | None = None) -> None:
         self.positions: dict[Source, int] = dict(positions or {})
         self.repeated = 0
         self.is_connected = False
-        self._rows: dict[Source, list[Any]] = {}
-        self._held: Counter[Source] = Counter()
-        self._interrupted: set[Source] = set()
-        self._heard: set[Source] = set()
-        self._left: dict[str, int] = {}
+        self._unfinished_rows: dict[Source, list[Any]] = {}
+        self._unfinished_characters: Counter[Source] = Counter()
+        self._interrupted_in_memory: set[Source] = set()
+        self._received_sources: set[Source] = set()
+        self._positions_before_interruption: dict[str, int] = {}
         self._interrupt()
 
-    def rdata(self, command: Rdata) -> Update | None:
-        """The token that this row completes; None while more rows are to come, or when all of it was seen before.
+    def add_row(self, command: Rdata) -> Update | None:
+        """Add a row and move the position.
 
-        :raises EndlessTokenError: as :meth:`gather`.
+        :returns: the token that the row completes; None if rows are still missing, or if the token is a repetition.
+        :raises EndlessTokenError: as :meth:`collect_row`.
         """
-        update = self.gather(command)
-        return self.update(update) if update else None
+        update = self.collect_row(command)
+        return self.accept(update) if update else None
 
-    def gather(self, command: Rdata) -> Update | None:
-        """The token that this row completes, with no position moved; None while more rows are to come.
+    def collect_row(self, command: Rdata) -> Update | None:
+        """Add a row without moving the position.
 
-        :raises EndlessTokenError: when more than ``MOST_HELD`` waits for the last row of its token.
+        :returns: the token that the row completes; None if rows are still missing.
+        :raises EndlessTokenError: if rows of unfinished tokens exceed ``MAX_UNFINISHED_CHARACTERS``.
         """
         source = (command.stream, command.instance)
         if command.token is None:
-            self._rows.setdefault(source, []).append(command.row)
-            self._held[source] += len(repr(command.row))
-            if self._held.total() > MOST_HELD:
-                count = len(self._rows[source])
+            self._unfinished_rows.setdefault(source, []).append(command.row)
+            self._unfinished_characters[source] += len(repr(command.row))
+            if self._unfinished_characters.total() > MAX_UNFINISHED_CHARACTERS:
+                count = len(self._unfinished_rows[source])
                 raise EndlessTokenError(
-                    f"{command.stream}: {count} rows, too many to hold, and not the last of their token"
+                    f"{command.stream}: {count} rows without the last row of their token, too many for memory"
                 )
             return None
-        rows = self._rows.pop(source, [])
-        del self._held[source]
+        rows = self._unfinished_rows.pop(source, [])
+        del self._unfinished_characters[source]
         return Update(command.stream, command.instance, command.token, (*rows, command.row))
 
-    def is_first(self, command: Rdata) -> bool:
-        """Whether it ends the first token of a source that is heard after an interruption, and no position came before.
+    def is_first_token(self, command: Rdata) -> bool:
+        """Whether the row ends the first token of a source after an interruption, without a POSITION before it.
 
-        To be asked once a row: what follows a token that was heard is heard.
+        Call it once per row: later tokens of the source are never the first.
         """
         source = (command.stream, command.instance)
-        if command.token is None or source in self._heard:
+        if command.token is None or source in self._received_sources:
             return False
-        self._heard.add(source)
+        self._received_sources.add(source)
         return True
 
-    def unheard(self, command: Rdata) -> tuple[str, str | None, int, int] | None:
-        """Source, last token before and first after an interruption, where the stream is one that is kept in memory.
+    def missed_in_memory(self, command: Rdata) -> MissedRange | None:
+        """The tokens that a memory-only stream lost in an interruption before ``command``; None if there are none.
 
-        What such a stream said meanwhile is known to nobody; all others are asked for again, or read.
+        They cannot be read from the database. Tokens of other streams are requested again, or read.
         """
         source = (command.stream, command.instance)
         position = self.positions.get(source)
-        if source not in self._interrupted or command.token is None or position is None:
+        if source not in self._interrupted_in_memory or command.token is None or position is None:
             return None
-        self._interrupted.discard(source)
-        return None if command.token == position + 1 else (*source, position, command.token - 1)
+        self._interrupted_in_memory.discard(source)
+        return None if command.token == position + 1 else MissedRange(*source, position, command.token - 1)
 
-    def update(self, update: Update) -> Update | None:
-        """``update``, with the position moved; None when it was seen before."""
+    def accept(self, update: Update) -> Update | None:
+        """Move the position to ``update`` and return it; None if it is a repetition."""
         source = (update.stream, update.instance)
         position = self.positions.get(source)
-        if position is not None and update.token <= position and update.stream not in REPEATING | MEMORY_ONLY:
+        may_repeat = update.stream in REPEATABLE_STREAMS | MEMORY_ONLY_STREAMS
+        if position is not None and update.token <= position and not may_repeat:
             self.repeated += 1
             return None
-        self.reach(source, update.token)
+        self.advance(source, update.token)
         return update
 
-    def position(self, command: Position) -> Missed | None:
-        """What is missing before the announced position. Without anything missing, the position moves there.
+    def receive_position(self, command: Position) -> MissedRange | None:
+        """Move to the announced position, or return the missed range before it.
 
-        The first position of a source is where following it begins, unless it came up unheard.
+        The first position of a source is where the client starts to follow it, unless the source appeared during an
+        interruption.
         """
         source = (command.stream, command.instance)
-        self._heard.add(source)
-        # Rows of a token whose writer was interrupted: the token comes again, or is read.
-        self._rows.pop(source, None)
-        del self._held[source]
-        position = self.begin(source)
+        self._received_sources.add(source)
+        # The writer was interrupted in this token, which will be sent again, or read.
+        self._unfinished_rows.pop(source, None)
+        del self._unfinished_characters[source]
+        position = self.start_of(source)
         if position is not None and command.previous is not None and command.previous > position:
-            return Missed(command.stream, command.instance, position, max(command.previous, command.token))
-        self.reach(source, command.token)
+            return MissedRange(command.stream, command.instance, position, max(command.previous, command.token))
+        self.advance(source, command.token)
         return None
 
-    def begin(self, source: Source) -> int | None:
-        """The token after which nothing of ``source`` was heard; None where it is to be followed from now on.
+    def start_of(self, source: Source) -> int | None:
+        """The token after which ``source`` was not received; None if it is followed from now on.
 
-        A writer that came up during an interruption wrote nothing before its stream was last heard.
+        A writer that appeared during an interruption wrote nothing before the last received token of its stream.
         """
-        return self.positions.get(source, self._left.get(source[0]))
+        return self.positions.get(source, self._positions_before_interruption.get(source[0]))
 
-    def caught_up(self) -> None:
-        """All that was written during an interruption was read: writers that come up from now on are heard."""
-        self._left.clear()
+    def mark_caught_up(self) -> None:
+        """The rows of an interruption were read. Writers that appear from now on are received from their first row."""
+        self._positions_before_interruption.clear()
         self.is_connected = True
 
-    def reach(self, source: Source, token: int) -> None:
-        """Nothing more is to come at or below ``token``."""
-        begins_again = source[0] in MEMORY_ONLY
-        self.positions[source] = token if begins_again else max(self.positions.get(source, token), token)
+    def advance(self, source: Source, token: int) -> None:
+        """Set the position to ``token``: all lower tokens were received or recorded as missed."""
+        may_restart = source[0] in MEMORY_ONLY_STREAMS
+        self.positions[source] = token if may_restart else max(self.positions.get(source, token), token)
 
-    def went_back(self, source: Source, token: int) -> Gap:
-        """Follow ``source`` from ``token`` on, as the database went back to it: what is given out again."""
+    def rewind(self, source: Source, token: int) -> Gap:
+        """Set the position back to ``token``, and return the tokens that the database allocates again."""
         position, self.positions[source] = self.positions[source], token
         return Gap(*source, token, position, 0, WENT_BACK)
 
-    def disconnected(self) -> None:
-        """Rows of tokens that were not complete are given up: they are sent again."""
+    def mark_disconnected(self) -> None:
+        """Discard rows of unfinished tokens, which are sent again."""
         self.is_connected = False
         self._interrupt()
-        self._rows.clear()
-        self._held.clear()
+        self._unfinished_rows.clear()
+        self._unfinished_characters.clear()
 
     def _interrupt(self) -> None:
-        self._heard.clear()
-        self._interrupted = {source for source in self.positions if source[0] in MEMORY_ONLY}
-        self._left = {
-            stream: min(self._left.get(stream, position), position)
-            for stream, position in lowest(self.positions).items()
-            if stream not in MEMORY_ONLY
+        self._received_sources.clear()
+        self._interrupted_in_memory = {source for source in self.positions if source[0] in MEMORY_ONLY_STREAMS}
+        self._positions_before_interruption = {
+            stream: min(self._positions_before_interruption.get(stream, position), position)
+            for stream, position in lowest_positions(self.positions).items()
+            if stream not in MEMORY_ONLY_STREAMS
         }

@@ -1,1 +1,1 @@
-"""``lakehouse replicate serve``: the streams of a database, served over TCP."""
+"""``lakehouse replicate serve``: serve the streams of a database over TCP."""

@@ -1,9 +1,10 @@
-"""A feed read beside an event loop, which waits while the database cannot be read."""
+"""Read the database from an event loop, in a thread. Reads wait until the database can be read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import count
 from time import monotonic
@@ -12,141 +13,162 @@ from typing import Any, Final, TypeVar
 from synapse_lakehouse.postgres.errors import ReadError, SourceError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.commands import Position
-from synapse_lakehouse.replication.protocol.row_schemas import SHAPES
-from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY, Gap, Missed, Progress, Source, Update
-from synapse_lakehouse.replication.server.stream_reader import Feed, Heads
+from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS
+from synapse_lakehouse.replication.protocol.stream_tokens import (
+    MEMORY_ONLY_STREAMS,
+    Gap,
+    MissedRange,
+    Progress,
+    Source,
+    Update,
+)
+from synapse_lakehouse.replication.server.stream_positions import StreamPositions
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 
 log = get_printable_logger(__name__)
 
-AGAIN_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 
-LAG_SECONDS: Final = 10.0
-"""How long a standby is waited for that has not replayed what was announced."""
+STANDBY_WAIT_SECONDS: Final = 10.0
+"""How long a read waits for a standby that has not replayed an announced token."""
 
-_LOOK_SECONDS: Final = 0.2
-
-POSITIONS, LIVE, BACKLOG = range(3)
-"""What is read first of what waits: positions, rows that just came, rows of followers that are behind."""
-
-ONLY_IN_MEMORY: Final = "Synapse keeps this stream in memory only, and its tokens may have begun again"
-
-NO_ROW: Final = "what has no row is another writer's, was never written, or was replaced or deleted since"
-NO_TABLE: Final = "the catalogue does not know this stream, so nobody knows which table has its rows"
-NOT_THAT_FAR: Final = "the database, a standby, is not known to be that far: what has no row may still get one"
-CUT: Final = "it began when nobody listened, so rows of it may be missing: "
-
-_Read = TypeVar("_Read")
+_POLL_SECONDS: Final = 0.2
 
 
-class Reader:
-    """Reads ``feed`` in a thread of its own.
+class Priority(IntEnum):
+    """The order of waiting reads: positions, new rows, rows of subscribers that are behind."""
 
-    :ivar is_reading: False while it tries again after a failure.
+    POSITIONS = 0
+    LIVE = 1
+    BACKLOG = 2
+
+
+STREAM_IN_MEMORY: Final = "Synapse keeps this stream in memory only, and its tokens may have restarted"
+
+NO_ROW: Final = "a token without a row belongs to another writer, was never written, or was replaced or deleted since"
+NO_TABLE: Final = "the catalogue does not contain this stream, so the table with its rows is unknown"
+STANDBY_BEHIND: Final = (
+    "the database is a standby and may not have replayed all rows: a token without a row may get one"
+)
+INCOMPLETE: Final = "it began before the tap listened, so rows of it may be missing: "
+
+_Result = TypeVar("_Result")
+
+
+class AsyncReader:
+    """Calls ``reader`` in a separate thread, one call at a time.
+
+    :ivar is_reading: False while it retries after a failure.
     """
 
-    def __init__(self, feed: Feed, lag_seconds: float = LAG_SECONDS) -> None:
-        """:param lag_seconds: how long a standby is waited for."""
-        self._feed = feed
-        self._lag_seconds = lag_seconds
-        self._heads: Heads | None = None
-        self._stood_at: dict[Source, int] = {}
-        self._thread = ThreadPoolExecutor(1, "replication-feed")
+    def __init__(self, reader: DatabaseReader, standby_wait_seconds: float = STANDBY_WAIT_SECONDS) -> None:
+        self._reader = reader
+        self._standby_wait_seconds = standby_wait_seconds
+        self._positions: StreamPositions | None = None
+        self._standby_positions: dict[Source, int] = {}
+        self._thread = ThreadPoolExecutor(1, "replication-reader")
         self._was_read = False
         self._is_busy = False
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
         self._number = count()
         self.is_reading = True
 
-    async def heads(self) -> Heads:
-        """As :meth:`Feed.heads`.
+    async def read_positions(self) -> StreamPositions:
+        """As :meth:`DatabaseReader.read_positions`.
 
-        :raises SourceError: when the database cannot be reached, and never was.
+        :raises SourceError: if the database could never be reached.
         """
-        self._heads = await self._read(POSITIONS, self._feed.heads)
-        return self._heads
+        self._positions = await self.call(Priority.POSITIONS, self._reader.read_positions)
+        return self._positions
 
-    async def went_back(self, command: Position, progress: Progress) -> bool:
-        """Whether a writer announces a lower position than it did, as the database went back.
+    async def has_gone_back(self, command: Position, progress: Progress) -> bool:
+        """Whether a writer announces a lower position than before because the database went back.
 
-        Other reasons are legal where tokens may repeat, so the database decides.
+        A lower position alone proves nothing, because tokens may repeat: the database must lack the former position.
         """
         source = (command.stream, command.instance)
         position = progress.positions.get(source, command.token)
-        if position <= command.token or command.stream in MEMORY_ONLY:
+        if position <= command.token or command.stream in MEMORY_ONLY_STREAMS:
             return False
-        return (await self.heads()).are_behind(source, position)
+        return (await self.read_positions()).is_never_allocated(source, position)
 
-    async def page(self, source: Source, after: int, upto: int, priority: int = BACKLOG) -> tuple[list[Update], int]:
-        """As :meth:`Feed.page`. What has a lower ``priority`` number is read first."""
-        return await self._read(priority, self._feed.page, source, after, upto)
+    async def read_page(
+        self, source: Source, after: int, upto: int, priority: Priority = Priority.BACKLOG
+    ) -> tuple[list[Update], int]:
+        """As :meth:`DatabaseReader.read_page`."""
+        return await self.call(priority, self._reader.read_page, source, after, upto)
 
-    async def fill(self, missed: Missed, progress: Progress) -> AsyncIterator[Update | Gap]:
-        """What the database still has of ``missed``, and then what was missed; moves ``progress`` along."""
+    async def read_missed(self, missed: MissedRange, progress: Progress) -> AsyncIterator[Update | Gap]:
+        """Yield the tokens of ``missed`` that the database still has, and then the gap; moves ``progress``."""
         source = (missed.stream, missed.instance)
-        after, found = missed.after, 0
-        if missed.stream in SHAPES:
-            cause = await self._waited(source, missed.upto)
+        after, recovered = missed.after, 0
+        if missed.stream in ROW_SCHEMAS:
+            cause = await self._wait_for_replay(source, missed.upto)
             while after < missed.upto:
-                updates, after = await self.page(source, after, missed.upto)
+                updates, after = await self.read_page(source, after, missed.upto)
                 for update in updates:
-                    if progress.update(update):
-                        found += 1
+                    if progress.accept(update):
+                        recovered += 1
                         yield replace(update, is_read=True)
         else:
-            cause = ONLY_IN_MEMORY if missed.stream in MEMORY_ONLY else NO_TABLE
-        progress.reach(source, missed.upto)
-        yield Gap(missed.stream, missed.instance, missed.after, missed.upto, found, cause)
+            cause = STREAM_IN_MEMORY if missed.stream in MEMORY_ONLY_STREAMS else NO_TABLE
+        progress.advance(source, missed.upto)
+        yield Gap(missed.stream, missed.instance, missed.after, missed.upto, recovered, cause)
 
-    async def first(self, heard: Update, progress: Progress) -> AsyncIterator[Update | Gap]:
-        """What was announced before ``heard``, the first token after an interruption, and then it; moves ``progress``.
+    async def complete_first_token(self, received: Update, progress: Progress) -> AsyncIterator[Update | Gap]:
+        """Yield the tokens before ``received``, the first token after an interruption, and then itself.
 
-        Rows of its own may have been announced before anybody listened, so what the database has of it is given where
-        that is more.
+        Some of its rows may have been announced before the tap listened. If the database has more rows of the token,
+        they replace the received ones.
         """
-        source, before = (heard.stream, heard.instance), heard.token - 1
-        position = progress.begin(source)
+        source, before = (received.stream, received.instance), received.token - 1
+        position = progress.start_of(source)
         if position is not None and position < before:
-            async for item in self.fill(Missed(*source, position, before), progress):
+            async for item in self.read_missed(MissedRange(*source, position, before), progress):
                 yield item
-        cause, whole = "", heard
-        if heard.stream in SHAPES and (position is None or position <= before):
-            cause = await self._waited(source, heard.token)
-            updates, _ = await self.page(source, before, heard.token)
+        cause, complete = "", received
+        if received.stream in ROW_SCHEMAS and (position is None or position <= before):
+            cause = await self._wait_for_replay(source, received.token)
+            updates, _ = await self.read_page(source, before, received.token)
             counts = [len(update.rows) for update in updates]
-            if counts and counts[0] > len(heard.rows):
-                whole = replace(updates[0], is_read=True)
-            cause = "" if counts and counts[0] >= len(heard.rows) else cause
-        if progress.update(whole):
-            yield whole
+            if counts and counts[0] > len(received.rows):
+                complete = replace(updates[0], is_read=True)
+            cause = "" if counts and counts[0] >= len(received.rows) else cause
+        if progress.accept(complete):
+            yield complete
             if cause:
-                yield Gap(*source, before, heard.token, 0, CUT + cause)
+                yield Gap(*source, before, received.token, 0, INCOMPLETE + cause)
 
     async def close(self) -> None:
         """Close the connection to the database."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._feed.close)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._reader.close)
         self._thread.shutdown()
 
-    async def _waited(self, source: Source, upto: int) -> str:
-        """Why there may be tokens without rows up to ``upto``, which was announced; waits for a standby.
+    async def _wait_for_replay(self, source: Source, upto: int) -> str:
+        """Wait until a standby has replayed the announced token ``upto``.
 
-        A primary has what its writers announce. A writer that does not write announces what others wrote, and has no
-        position of its own there: it is waited for once.
+        On a standby, a writer that writes nothing has no position of its own for the tokens that it announces, so the
+        same position is waited for once. A primary never needs to be waited for.
+
+        :returns: the reason why tokens up to ``upto`` may have no rows.
         """
-        since = monotonic()
-        if self._heads and not self._heads.is_standby:
+        started = monotonic()
+        if self._positions and not self._positions.is_standby:
             return NO_ROW
-        while (heads := await self.heads()).is_standby and (at := heads.now(source)) < upto:
-            if self._stood_at.get(source) == at or monotonic() - since >= self._lag_seconds:
-                self._stood_at[source] = at
-                return NOT_THAT_FAR
-            await asyncio.sleep(_LOOK_SECONDS)
+        while (positions := await self.read_positions()).is_standby and (latest := positions.latest(source)) < upto:
+            is_timed_out = monotonic() - started >= self._standby_wait_seconds
+            if self._standby_positions.get(source) == latest or is_timed_out:
+                self._standby_positions[source] = latest
+                return STANDBY_BEHIND
+            await asyncio.sleep(_POLL_SECONDS)
         return NO_ROW
 
-    async def _read(self, priority: int, call: Callable[..., _Read], *given: Any) -> _Read:
+    async def call(self, priority: Priority, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Call ``function`` in the thread when it is this priority's turn; retry while the database cannot be read."""
         while True:
             await self._take_turn(priority)
             try:
-                found = await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
+                result = await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
             except (ReadError, SourceError) as error:
                 if not self._was_read:
                     raise
@@ -155,12 +177,12 @@ class Reader:
                 self.is_reading = False
             else:
                 self._was_read = self.is_reading = True
-                return found
+                return result
             finally:
                 self._end_turn()
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
-    async def _take_turn(self, priority: int) -> None:
+    async def _take_turn(self, priority: Priority) -> None:
         if not self._is_busy:
             self._is_busy = True
             return

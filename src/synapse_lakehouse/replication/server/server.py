@@ -1,4 +1,4 @@
-"""Publishes the streams of a Synapse database to subscribers over TCP, in either dialect."""
+"""Serve the streams of a Synapse database to subscribers over TCP, in either dialect."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,74 +9,94 @@ from typing import Final
 
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.commands import Command
-from synapse_lakehouse.replication.protocol.connection import PING_SECONDS, SILENCE_SECONDS
+from synapse_lakehouse.replication.protocol.connection import CLOSING_SECONDS, PING_SECONDS, SILENCE_SECONDS
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.encode import is_word
+from synapse_lakehouse.replication.protocol.encode import is_valid_word
 from synapse_lakehouse.replication.protocol.stream_tokens import Source
-from synapse_lakehouse.replication.server.async_reader import Reader
-from synapse_lakehouse.replication.server.shared_pages import Page, SharedPages
-from synapse_lakehouse.replication.server.stream_reader import Feed, Heads
+from synapse_lakehouse.replication.server.async_reader import AsyncReader
+from synapse_lakehouse.replication.server.shared_pages import EncodedPage, SharedPages
+from synapse_lakehouse.replication.server.stream_positions import StreamPositions
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from synapse_lakehouse.replication.server.subscriber import Subscriber
 
 log = get_printable_logger(__name__)
 
-MOST_SUBSCRIBERS: Final = 100
-MOST_OF_AN_ADDRESS: Final = 50
-"""Connections from one address, so that no host can take all places."""
-
 
 @dataclass(frozen=True)
-class Timing:
-    """Seconds. ``congestion``: how long a subscriber may leave its full buffer as it is."""
+class ServerTiming:
+    """Seconds. ``congestion``: a subscriber that reads nothing from a full buffer for this long is disconnected."""
 
     poll: float = 0.25
     ping: float = PING_SECONDS
     silence: float = SILENCE_SECONDS
     congestion: float = 15.0
+    closing: float = CLOSING_SECONDS
 
 
-DOCUMENTED: Final = Timing()
+@dataclass(frozen=True)
+class ServerLimits:
+    """Connections in all and from one address, so that one host cannot use all; and bytes of a send buffer.
 
-Record = Callable[[str, Command], None]
-"""What happens to a command that is recorded and not executed: given the subscriber's name and the command."""
-
-
-class Server:
-    """Reads a feed as it grows and serves it to whoever connects.
-
-    :ivar heads: how far the streams are complete.
+    One page of rows may exceed the buffer of a slow subscriber.
     """
 
-    def __init__(self, feed: Feed, dialect: Dialect, name: str, record: Record, timing: Timing = DOCUMENTED) -> None:
-        """:param name: the homeserver's name, as ``SERVER`` tells it."""
+    subscribers: int = 100
+    per_address: int = 50
+    buffer_bytes: int = 4 << 20
+
+
+DEFAULT_TIMING: Final = ServerTiming()
+DEFAULT_LIMITS: Final = ServerLimits()
+
+RecordCommand = Callable[[str, Command], None]
+"""Records a command that is not executed. Arguments: the subscriber's name, and the command."""
+
+
+class ReplicationServer:
+    """Polls the database and serves its streams to subscribers.
+
+    :ivar positions: up to which token the streams are complete.
+    """
+
+    def __init__(
+        self,
+        reader: DatabaseReader,
+        dialect: Dialect,
+        name: str,
+        record: RecordCommand,
+        timing: ServerTiming = DEFAULT_TIMING,
+        limits: ServerLimits = DEFAULT_LIMITS,
+    ) -> None:
+        """:param name: the homeserver's name, for the ``SERVER`` command."""
         self.dialect = dialect
         self.name = name
         self.timing = timing
+        self.limits = limits
         self.record = record
-        self.heads = Heads({}, {}, {}, ())
-        self._first = self.heads
-        self._reader = Reader(feed)
+        self.positions = StreamPositions({}, {}, {}, ())
+        self._first_positions = self.positions
+        self._reader = AsyncReader(reader)
         self._pages = SharedPages(self._reader, dialect)
-        self._begin: dict[Source, int] = {}
+        self._new_source_starts: dict[Source, int] = {}
         self._subscribers: set[Subscriber] = set()
         self._unsendable: set[Source] = set()
         self._number = 0
 
     async def serve(self, host: str, port: int, ready: Callable[[int], None], stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set; then tell everybody.
+        """Serve until ``stop`` is set; then send an ERROR to all subscribers.
 
-        :param ready: called with the port, once it is open.
-        :raises SourceError: when the database cannot be read at the start.
-        :raises OSError: when the port cannot be opened.
+        :param ready: called with the port once it is open.
+        :raises SourceError: if the database cannot be read at the start.
+        :raises OSError: if the port cannot be opened.
         """
         try:
-            await self._look()
-            self._first = self.heads
-            listening = await asyncio.start_server(self._connected, host, port)
-            ready(listening.sockets[0].getsockname()[1])
-            polling, asked = asyncio.create_task(self._poll()), asyncio.create_task(stop.wait())
-            await asyncio.wait([polling, asked], return_when=asyncio.FIRST_COMPLETED)
-            listening.close()
+            await self._update_positions()
+            self._first_positions = self.positions
+            listener = await asyncio.start_server(self._serve_connection, host, port)
+            ready(listener.sockets[0].getsockname()[1])
+            polling, stopping = asyncio.create_task(self._poll()), asyncio.create_task(stop.wait())
+            await asyncio.wait([polling, stopping], return_when=asyncio.FIRST_COMPLETED)
+            listener.close()
             await self._stop_all("server stopping")
             polling.cancel()
             with suppress(asyncio.CancelledError):
@@ -85,42 +105,42 @@ class Server:
             await self._reader.close()
 
     def sources(self) -> Sequence[Source]:
-        """What can be subscribed to, in this dialect."""
+        """The sources that a client can subscribe to in this dialect."""
         if self.dialect is Dialect.TOKENS:
-            return [(stream, None) for stream in sorted(self.heads.linear)]
-        return sorted(source for source in self.heads.by_instance if self._is_sendable(source))
+            return [(stream, None) for stream in sorted(self.positions.by_stream)]
+        return sorted(source for source in self.positions.by_instance if self._is_sendable(source))
 
-    def begin(self, source: Source) -> int:
-        """Where a source begins that came up while the server ran, for those who followed everything before."""
-        return self._begin.get(source, self.heads.subscribed(source))
+    def start_of_new_source(self, source: Source) -> int:
+        """The start of a source that appeared while the server ran, for a subscriber to everything."""
+        return self._new_source_starts.get(source, self.positions.start_for_subscriber(source))
 
-    async def page(self, source: Source, after: int, upto: int, *, is_live: bool) -> Page:
+    async def read_page(self, source: Source, after: int, upto: int, *, is_live: bool) -> EncodedPage:
         """As :meth:`SharedPages.get`."""
         return await self._pages.get(source, after, upto, is_live=is_live)
 
     def pass_on(self, command: Command, sender: Subscriber) -> None:
-        """Send a command of one client to all others. Who cannot take it now does not get it later."""
+        """Send a command of one client to all others. A client whose buffer is full does not receive it later."""
         for subscriber in self._subscribers - {sender}:
             subscriber.offer(command)
 
     def _is_sendable(self, source: Source) -> bool:
         stream, instance = source
-        if instance is None or is_word(instance):
+        if instance is None or is_valid_word(instance):
             return True
         if source not in self._unsendable:
             self._unsendable.add(source)
             log.warning(
-                "Rows of stream %s by the writer %.60r are not sent, because no line can carry its name: it is empty,"
-                " too long or has a space. The dialect of tokens sends these rows.",
+                "Rows of stream %s by the writer %.60r are not sent, because its name does not fit in a line: it is"
+                " empty, too long or contains a space. The dialect of tokens sends these rows.",
                 stream, instance,
             )  # fmt: skip
         return False
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._number += 1
         subscriber = Subscriber(self, self._number, reader, writer)
         if not await self._make_room(subscriber):
-            log.warning("%s is turned away: there are %d subscribers already", subscriber, len(self._subscribers))
+            log.warning("%s is refused: there are %d subscribers already", subscriber, len(self._subscribers))
             await subscriber.refuse("too many connections")
             return
         self._subscribers.add(subscriber)
@@ -130,52 +150,58 @@ class Server:
             self._subscribers.discard(subscriber)
 
     async def _make_room(self, newcomer: Subscriber) -> bool:
-        """Whether there is a place for ``newcomer``. A client that never asked for a stream gives its place up.
+        """Whether ``newcomer`` can be served. If needed, the oldest client without a subscription is disconnected.
 
-        Clients are people, too, who may take their time: without a newcomer none of them is disconnected.
+        Clients may be people that type slowly, so none is disconnected without need.
         """
-        alike = [one for one in self._subscribers if one.address == newcomer.address]
-        crowd = alike if len(alike) >= MOST_OF_AN_ADDRESS else self._subscribers
-        if crowd is not alike and len(crowd) < MOST_SUBSCRIBERS:
+        same_address = [subscriber for subscriber in self._subscribers if subscriber.address == newcomer.address]
+        is_address_full = len(same_address) >= self.limits.per_address
+        if not is_address_full and len(self._subscribers) < self.limits.subscribers:
             return True
-        idle = min((one for one in crowd if not one.has_subscribed), key=attrgetter("number"), default=None)
-        if idle is None:
+        candidates = same_address if is_address_full else self._subscribers
+        idle_clients = [subscriber for subscriber in candidates if not subscriber.has_subscribed]
+        if not idle_clients:
             return False
-        log.warning("%s asked for no stream and gives its place to %s", idle, newcomer)
+        idle = min(idle_clients, key=attrgetter("number"))
+        log.warning("%s has not subscribed to a stream and is disconnected in favour of %s", idle, newcomer)
         self._subscribers.discard(idle)
-        await idle.stop("too many connections, and no stream was asked for on this one")
+        await idle.stop("too many connections, and this one has not subscribed to a stream")
         return True
 
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(self.timing.poll)
-            await self._look()
+            await self._update_positions()
 
-    async def _look(self) -> None:
-        before = self.heads
-        self.heads = await self._reader.heads()
-        for source in self.heads.by_instance:
-            if before.linear and source not in before.by_instance:
-                # It wrote nothing before; of a stream without positions, it may just have been writing its first row.
-                is_settling = source[0] in before.settling
-                # Others may have gone on before its first row, which is not to be missed, was complete.
-                first = self._first if source[0] in self._first.linear else before
-                self._begin[source] = (
-                    before.of(source) if is_settling else min(before.subscribed(source), first.subscribed(source))
-                )
-        if self._went_back(before):
-            self._first = self.heads
-            self._pages.forget()
-            await self._stop_all("the database went back, by a restore or a failover: ask for tokens that it has")
-        elif self.heads != before:
+    async def _update_positions(self) -> None:
+        before = self.positions
+        self.positions = await self._reader.read_positions()
+        for source in self.positions.by_instance:
+            if before.by_stream and source not in before.by_instance:
+                self._new_source_starts[source] = self._find_start(source, before)
+        if self._has_gone_back(before):
+            self._first_positions = self.positions
+            self._pages.clear()
+            await self._stop_all("the database went back, by a restore or a failover: request tokens that it has")
+        elif self.positions != before:
             for subscriber in self._subscribers:
                 subscriber.wake()
 
-    def _went_back(self, before: Heads) -> bool:
-        # Who follows one writer, or a token that was asked for, may be ahead of what is complete.
-        return any(self.heads.linear[stream] < token for stream, token in before.linear.items()) or any(
-            self.heads.are_behind((stream, None), token) for stream, token in before.handed_out.items()
+    def _find_start(self, source: Source, before: StreamPositions) -> int:
+        """The start of a source that was not in the positions ``before``."""
+        stream, _ = source
+        if stream in before.without_positions:
+            # Its first row may have been open already when the positions were read.
+            return before.position_of(source)
+        # Other writers may have advanced before the first row of the new one was complete.
+        first = self._first_positions if stream in self._first_positions.by_stream else before
+        return min(before.start_for_subscriber(source), first.start_for_subscriber(source))
+
+    def _has_gone_back(self, before: StreamPositions) -> bool:
+        # A subscriber may be ahead of the complete token: it follows one writer, or requested a later token.
+        return any(self.positions.by_stream[stream] < token for stream, token in before.by_stream.items()) or any(
+            self.positions.is_never_allocated((stream, None), token) for stream, token in before.last_allocated.items()
         )
 
-    async def _stop_all(self, why: str) -> None:
-        await asyncio.gather(*(one.stop(why) for one in list(self._subscribers)))
+    async def _stop_all(self, reason: str) -> None:
+        await asyncio.gather(*(subscriber.stop(reason) for subscriber in list(self._subscribers)))

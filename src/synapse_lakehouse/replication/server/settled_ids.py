@@ -1,4 +1,4 @@
-"""Up to which ID a stream without positions is complete: every transaction that got an ID of it before has ended."""
+"""The ID up to which a stream without positions is complete: every transaction with a lower ID has ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,23 +9,26 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 
 SETTLE_SECONDS: Final = 5.0
-"""Synapse keeps no positions of some streams. Their ids are handed out in the transaction that writes the rows, which
-holds a lock on the sequence until it ends. A standby does not see that lock: there, ids count as complete when they are
-this old and every transaction that had a transaction ID by then has ended."""
+"""Age of an ID on a standby before it can be complete.
+
+Synapse stores no positions of some streams. The transaction that writes a row also allocates its ID, and has a lock
+on the sequence until it ends. A standby does not show that lock. There an ID is complete once it is this old and every
+transaction that had a transaction ID by then has ended."""
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """The oldest transaction ID that is open, and the next that is not given out; on a standby, as replayed."""
+    """The oldest open transaction ID, and the next one to allocate; on a standby, as replayed."""
 
     oldest: int
-    following: int
+    next_id: int
     is_standby: bool
 
 
 def read_transactions(connection: Connection) -> Transactions:
-    """Those of the snapshot of ``connection``."""
-    # A snapshot's xmax is one past the last that has ended: open ones may be beyond it. age counts from the next one.
+    """The transactions in the PostgreSQL snapshot of ``connection``."""
+    # A snapshot's xmax is one past the last ended transaction, so open ones may be beyond it. age() counts from the
+    # next transaction ID.
     row = connection.execute(
         "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint + age(pg_snapshot_xmax(s)::xid),"
         " pg_is_in_recovery() from pg_current_snapshot() s"
@@ -34,28 +37,28 @@ def read_transactions(connection: Connection) -> Transactions:
     return Transactions(int(row[0]), int(row[1]), bool(row[2]))
 
 
-def sequence_holders(connection: Connection, sequences: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    """Transactions that have a lock on each of ``sequences``.
+def read_sequence_holders(connection: Connection, sequences: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    """Transactions with a lock on each of ``sequences``.
 
-    ``nextval`` takes that lock, and a transaction keeps it until it ends, with a transaction ID or without.
+    ``nextval`` takes that lock until the transaction ends, even if it has no transaction ID.
     """
-    found: dict[str, set[str]] = {name: set() for name in sequences}
+    holders: dict[str, set[str]] = {name: set() for name in sequences}
     for name, transaction in connection.execute(
         "select name, virtualtransaction from unnest(%s::text[]) name join pg_locks on relation = name::regclass"
         " and database = (select oid from pg_database where datname = current_database())"
         " where mode = 'RowExclusiveLock' and granted",
         [list(sequences)],
     ):
-        found[name].add(transaction)
-    return {name: frozenset(transactions) for name, transactions in found.items()}
+        holders[name].add(transaction)
+    return {name: frozenset(transactions) for name, transactions in holders.items()}
 
 
 @dataclass
-class _Waiting:
-    """An ID that a sequence handed out.
+class _WaitingId:
+    """An allocated ID whose transaction may be open.
 
-    ``holders``: transactions with a lock on the sequence, as a look after ``seen_at`` found them. ``horizon``: on a
-    standby, the next transaction ID once the ID was old enough. None: not looked at yet.
+    ``holders``: transactions with a lock on the sequence, read after ``seen_at``; None before that. ``horizon``: on a
+    standby, the next transaction ID once the ID was old enough; None before that.
     """
 
     value: int
@@ -65,11 +68,11 @@ class _Waiting:
 
 
 class SettledIds:
-    """Follows the sequence of one stream."""
+    """Tracks the sequence of one stream."""
 
     def __init__(self, settle_seconds: float) -> None:
         self._settle_seconds = settle_seconds
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingId] = []
         self._settled = FIRST_ID
 
     @property
@@ -78,25 +81,24 @@ class SettledIds:
         return bool(self._waiting)
 
     def advance(self, last_value: int, holders: frozenset[str] | None, transactions: Transactions) -> int:
-        """The ID up to which every transaction that got one has ended.
+        """The ID up to which every allocating transaction has ended.
 
-        :param last_value: the last that the sequence handed out, read in the snapshot of ``transactions``.
-        :param holders: transactions with a lock on the sequence, read before that snapshot was taken; None if they were
-            not read.
+        :param last_value: last value of the sequence, in the snapshot of ``transactions``.
+        :param holders: transactions with a lock on the sequence, read before that snapshot; None if they were not read.
         """
         now = monotonic()
-        for one in self._waiting:
+        for waiting in self._waiting:
             if transactions.is_standby:
-                if one.horizon is None and now - one.seen_at >= self._settle_seconds:
-                    one.horizon = transactions.following
-                has_settled = one.horizon is not None and one.horizon <= transactions.oldest
+                if waiting.horizon is None and now - waiting.seen_at >= self._settle_seconds:
+                    waiting.horizon = transactions.next_id
+                has_settled = waiting.horizon is not None and waiting.horizon <= transactions.oldest
             else:
-                one.holders = holders if one.holders is None else one.holders
-                has_settled = holders is not None and one.holders is not None and not one.holders & holders
+                waiting.holders = holders if waiting.holders is None else waiting.holders
+                has_settled = holders is not None and waiting.holders is not None and not waiting.holders & holders
             if not has_settled:
                 break
-            self._settled = one.value
-        self._waiting = [one for one in self._waiting if one.value > self._settled]
-        if last_value > max([self._settled, *(one.value for one in self._waiting[-1:])]):
-            self._waiting.append(_Waiting(last_value, now))
+            self._settled = waiting.value
+        self._waiting = [waiting for waiting in self._waiting if waiting.value > self._settled]
+        if last_value > max([self._settled, *(waiting.value for waiting in self._waiting[-1:])]):
+            self._waiting.append(_WaitingId(last_value, now))
         return self._settled

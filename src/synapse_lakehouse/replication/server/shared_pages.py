@@ -1,4 +1,4 @@
-"""Pages of rows as lines, which followers of the same rows share."""
+"""Cache pages of encoded rows for a moment, so that subscribers of the same rows share them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,20 +8,22 @@ from typing import Final
 
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from synapse_lakehouse.replication.protocol.encode import format_line
+from synapse_lakehouse.replication.protocol.encode import encode_line
 from synapse_lakehouse.replication.protocol.stream_tokens import Source, Update
-from synapse_lakehouse.replication.server.async_reader import BACKLOG, LIVE, Reader
+from synapse_lakehouse.replication.server.async_reader import AsyncReader, Priority
 
 SHARED_SECONDS: Final = 2.0
-"""How long a page is shared. Rows may be replaced or deleted later, so it is no archive."""
+"""How long a page is shared. The time is short, because rows may be replaced or deleted."""
 
 SHARED_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True)
-class Page:
-    """Lines of the rows after a token. ``last``: the last token that has a row, None without one. ``upto``: up to where
-    the page reaches."""
+class EncodedPage:
+    """Encoded rows after a token.
+
+    ``last``: the last token with a row, None without rows. ``upto``: the token up to which the page reaches.
+    """
 
     lines: bytes
     last: int | None
@@ -30,62 +32,63 @@ class Page:
 
 @dataclass
 class _Entry:
-    task: asyncio.Task[Page]
+    task: asyncio.Task[EncodedPage]
     read_at: float | None = None
 
 
 class SharedPages:
-    """Reads each page once for all followers that ask for it at about the same time."""
+    """Reads each page once for all subscribers that request it at about the same time."""
 
-    def __init__(self, reader: Reader, dialect: Dialect) -> None:
+    def __init__(self, reader: AsyncReader, dialect: Dialect, shared_seconds: float = SHARED_SECONDS) -> None:
         self._reader = reader
         self._dialect = dialect
+        self._shared_seconds = shared_seconds
         self._entries: dict[tuple[Source, int], _Entry] = {}
 
-    async def get(self, source: Source, after: int, upto: int, *, is_live: bool) -> Page:
-        """Rows of ``source`` after the token ``after``: not beyond a position that the source had, and at least one
-        token further.
+    async def get(self, source: Source, after: int, upto: int, *, is_live: bool) -> EncodedPage:
+        """The page of ``source`` after the token ``after``. It contains at least one token, and none after a position.
 
-        :param is_live: the follower had all rows before these, which are read before those of backlogs.
-        :raises ReadError: as :meth:`Reader.page`.
+        :param is_live: the subscriber has all rows before these, so they are read before the rows of backlogs.
+        :raises ReadError: as :meth:`AsyncReader.read_page`.
         """
-        self._discard()
+        self._discard_old()
         entry = self._entries.get((source, after))
         if entry is None:
-            task = asyncio.create_task(self._read(source, after, upto, LIVE if is_live else BACKLOG))
+            priority = Priority.LIVE if is_live else Priority.BACKLOG
+            task = asyncio.create_task(self._read(source, after, upto, priority))
             entry = self._entries[source, after] = _Entry(task)
-            task.add_done_callback(lambda _: self._end(source, after, entry))
-        # A follower that leaves does not take the page away from the others.
+            task.add_done_callback(lambda _: self._mark_read(source, after, entry))
+        # The shield lets others receive the page if this subscriber disconnects.
         return await asyncio.shield(entry.task)
 
-    def forget(self) -> None:
-        """Share no page that was read until now."""
+    def clear(self) -> None:
+        """Discard all pages."""
         self._entries.clear()
 
-    async def _read(self, source: Source, after: int, upto: int, priority: int) -> Page:
-        updates, reached = await self._reader.page(source, after, upto, priority)
-        lines = b"".join(format_line(row, self._dialect) + b"\n" for update in updates for row in _rdata(update))
-        return Page(lines, updates[-1].token if updates else None, reached)
+    async def _read(self, source: Source, after: int, upto: int, priority: Priority) -> EncodedPage:
+        updates, page_end = await self._reader.read_page(source, after, upto, priority)
+        lines = b"".join(encode_line(row, self._dialect) + b"\n" for update in updates for row in _rdata(update))
+        return EncodedPage(lines, updates[-1].token if updates else None, page_end)
 
-    def _end(self, source: Source, after: int, entry: _Entry) -> None:
+    def _mark_read(self, source: Source, after: int, entry: _Entry) -> None:
         entry.read_at = monotonic()
         has_failed = entry.task.cancelled() or entry.task.exception() is not None
         if has_failed and self._entries.get((source, after)) is entry:
             del self._entries[source, after]
 
-    def _discard(self) -> None:
-        """Forget pages that are old, and the oldest of too many."""
+    def _discard_old(self) -> None:
+        """Discard old pages, and the oldest pages beyond ``SHARED_BYTES``."""
         now, size = monotonic(), 0
         for key, entry in reversed(list(self._entries.items())):
             if entry.read_at is None or not entry.task.done():
                 continue
             size += len(entry.task.result().lines)
-            if now - entry.read_at > SHARED_SECONDS or size > SHARED_BYTES:
+            if now - entry.read_at > self._shared_seconds or size > SHARED_BYTES:
                 del self._entries[key]
 
 
 def _rdata(update: Update) -> Iterator[c.Rdata]:
-    *others, last = update.rows
+    *rows, last = update.rows
     source = (update.stream, update.instance)
-    yield from (c.Rdata(*source, None, row) for row in others)
+    yield from (c.Rdata(*source, None, row) for row in rows)
     yield c.Rdata(*source, update.token, last)

@@ -1,46 +1,56 @@
-"""SQL that reads the rows of a stream as the wire carries them, from the tables behind it."""
+"""SQL that reads a stream's rows, tokens and writers from the tables behind it."""
 
 from collections.abc import Collection
+from typing import Any, Final
 
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.postgres.rows.select_sql import build_column_sql, build_null_column_sql
-from synapse_lakehouse.replication.protocol.row_schemas import Constant, Field, IsSet, Json, Shape
+from synapse_lakehouse.replication.protocol.row_schemas import Constant, Field, IsNotNull, Json, RowSchema
+
+PAGE_ROWS: Final = 1000
+"""Rows of one table that are read at a time; the rows of one token may exceed it."""
 
 Unreadable = Collection[tuple[str, str]]
-"""Tables and columns that the role has no right to read."""
+"""Tables and columns that the role may not read."""
 
 
-def select(catalogue: Catalogue, stream: str, shape: Shape, unreadable: Unreadable = ()) -> sql.Composed:
-    """Statement that reads rows with tokens in (``%(after)s``, ``%(upto)s``], of ``%(writer)s`` unless that is NULL.
+def build_parameters(after: int, upto: int, writer: str | None, unnamed: str) -> dict[str, Any]:
+    """Parameters of the queries in this module: tokens in (``after``, ``upto``] of ``writer``, or of all writers.
 
-    Rows that name no writer are those of ``%(unnamed)s``.
-
-    Columns: token (positive, also where ids are negative), fields (text of a JSON list, in which a column of JSON text
-    is a string: PostgreSQL would refuse all rows for one that it cannot parse).
-
-    :param unreadable: columns of the shape's table that are withheld.
-    :raises KeyError: when the shape names a column that the catalogue does not list.
+    :param unnamed: the writer of rows that name none.
     """
-    table = catalogue.table(shape.table)
-    named = [name.rpartition(".") for name in _columns(shape)]
-    joined = sorted({owner for owner, _, _ in named} - {"", table.name})
-    own = {name for owner, _, name in named if owner in ("", table.name)} | ({"event_id"} if joined else set())
-    fields = sql.SQL(", ").join(_field(catalogue, table, field) for field in shape.fields)
+    return {"after": after, "upto": upto, "writer": writer, "unnamed": unnamed, "rows": PAGE_ROWS}
+
+
+def build_row_query(catalogue: Catalogue, stream: str, schema: RowSchema, unreadable: Unreadable = ()) -> sql.Composed:
+    """Query of the rows.
+
+    Columns: token (positive, also if IDs are negative), fields (a JSON list as text). A column of JSON text is a string
+    in that list, because PostgreSQL would fail on all rows if one contained invalid JSON.
+
+    :param unreadable: columns of the schema's table that are withheld.
+    :raises KeyError: if the schema names a column that the catalogue does not list.
+    """
+    table = catalogue.table(schema.table)
+    names = [name.rpartition(".") for name in _column_names(schema)]
+    joined = sorted({owner for owner, _, _ in names} - {"", table.name})
+    own = {name for owner, _, name in names if owner in ("", table.name)} | ({"event_id"} if joined else set())
+    fields = sql.SQL(", ").join(_field_sql(catalogue, table, field) for field in schema.fields)
     row = sql.SQL("json_build_array({})").format(fields)
     return sql.SQL(
         "select {distinct} token, {row}::text"
-        " from (select {token} as token{wanted} from {table} where {range}) own {joins}"
+        " from (select {token} as token{columns} from {table} where {range}) own {joins}"
     ).format(
-        distinct=sql.SQL("distinct" if shape.is_distinct else ""),
+        distinct=sql.SQL("distinct" if schema.is_distinct else ""),
         row=row,
-        token=_token(catalogue, stream, table),
-        wanted=sql.SQL("").join(sql.SQL(", ") + _wanted(table, shape, name, unreadable) for name in sorted(own)),
+        token=_token_sql(catalogue, stream, table),
+        columns=sql.SQL("").join(sql.SQL(", ") + _column_sql(table, schema, name, unreadable) for name in sorted(own)),
         table=sql.Identifier(table.name),
-        range=_range(catalogue, stream, table),
+        range=_range_sql(catalogue, stream, table),
         joins=sql.SQL(" ").join(
-            # Synapse does not announce a row whose event was purged.
+            # The inner join drops rows of purged events, because Synapse does not announce them.
             sql.SQL("{kind} join {other} on {other}.event_id = own.event_id").format(
                 kind=sql.SQL("inner" if other == "events" else "left"), other=sql.Identifier(other)
             )
@@ -49,58 +59,57 @@ def select(catalogue: Catalogue, stream: str, shape: Shape, unreadable: Unreadab
     )
 
 
-def page_end(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
-    """Statement that gives the token of row number ``%(rows)s`` of those that :func:`select` reads, if there are."""
-    table = catalogue.table(shape.table)
-    token = _token(catalogue, stream, table)
+def build_page_end_query(catalogue: Catalogue, stream: str, schema: RowSchema) -> sql.Composed:
+    """Query of the token of row number ``%(rows)s``; no row if there are fewer."""
+    table = catalogue.table(schema.table)
+    token = _token_sql(catalogue, stream, table)
     return sql.SQL("select {token} from {table} where {range} order by {order} limit 1 offset %(rows)s - 1").format(
         token=token,
         table=sql.Identifier(table.name),
-        range=_range(catalogue, stream, table),
-        order=_order(catalogue, stream, table),
+        range=_range_sql(catalogue, stream, table),
+        order=_order_sql(catalogue, stream, table),
     )
 
 
-def tokens(catalogue: Catalogue, stream: str, shape: Shape) -> sql.Composed:
-    """Statement that gives the tokens of the rows that :func:`select` reads, lowest first."""
-    table = catalogue.table(shape.table)
+def build_token_query(catalogue: Catalogue, stream: str, schema: RowSchema) -> sql.Composed:
+    """Query of the tokens of the rows, lowest first."""
+    table = catalogue.table(schema.table)
     return sql.SQL("select distinct {token} as token from {table} where {range} order by token").format(
-        token=_token(catalogue, stream, table),
+        token=_token_sql(catalogue, stream, table),
         table=sql.Identifier(table.name),
-        range=_range(catalogue, stream, table),
+        range=_range_sql(catalogue, stream, table),
     )
 
 
-def ids(catalogue: Catalogue, stream: str) -> sql.Composed:
-    """Statement that gives tokens in (``%(after)s``, ``%(upto)s``] that have rows: the lowest ``%(rows)s`` of each
-    table, unsorted."""
+def build_token_page_query(catalogue: Catalogue, stream: str) -> sql.Composed:
+    """Query of the tokens with rows in any table: the lowest ``%(rows)s`` of each table, unsorted."""
     return sql.SQL(" union ").join(
         sql.SQL(
             "select {token} from (select distinct {id} from {table} where {range} order by {order} limit %(rows)s) _"
         ).format(
-            token=_token(catalogue, stream, table),
+            token=_token_sql(catalogue, stream, table),
             id=sql.Identifier(table.streams[stream]),
             table=sql.Identifier(table.name),
-            range=_range(catalogue, stream, table),
-            order=_order(catalogue, stream, table),
+            range=_range_sql(catalogue, stream, table),
+            order=_order_sql(catalogue, stream, table),
         )
         for table, _ in catalogue.backing_tables(stream)
     )
 
 
-def writers(catalogue: Catalogue, stream: str) -> sql.Composed:
-    """Statement that gives who wrote rows with tokens in (``%(after)s``, ``%(upto)s``]."""
+def build_writer_query(catalogue: Catalogue, stream: str) -> sql.Composed:
+    """Query of the writers of the rows."""
     return sql.SQL(" union ").join(
         sql.SQL("(select distinct coalesce({writer}, %(unnamed)s) from {table} where {range})").format(
-            writer=_writer(table), table=sql.Identifier(table.name), range=_range(catalogue, stream, table)
+            writer=_writer_sql(table), table=sql.Identifier(table.name), range=_range_sql(catalogue, stream, table)
         )
         for table, _ in catalogue.backing_tables(stream)
     )
 
 
-def last(catalogue: Catalogue, stream: str) -> sql.Composed:
-    """Statement that gives the highest token that has a row; NULL, or none that a token can be, if none has."""
-    # Of an id with its sign turned, no index knows the highest.
+def build_last_token_query(catalogue: Catalogue, stream: str) -> sql.Composed:
+    """Query of the highest token with a row, without parameters; NULL, or an impossible token, without rows."""
+    # The minimum is negated outside the aggregate, so that PostgreSQL can use the index.
     end = sql.SQL("-min({})" if is_negative(catalogue, stream) else "max({})")
     highest = sql.SQL(", ").join(
         sql.SQL("(select {end} from {table})").format(
@@ -112,33 +121,33 @@ def last(catalogue: Catalogue, stream: str) -> sql.Composed:
 
 
 def is_negative(catalogue: Catalogue, stream: str) -> bool:
-    """Whether ids in the tables are the negated tokens."""
+    """Whether the IDs in the tables are negated tokens."""
     return catalogue.stream(stream).sign == "negative"
 
 
-def _wanted(table: Table, shape: Shape, name: str, unreadable: Unreadable) -> sql.Composable:
-    """SQL of one column; a column of JSON text as it is, because its projection would parse it."""
+def _column_sql(table: Table, schema: RowSchema, name: str, unreadable: Unreadable) -> sql.Composable:
+    """SQL of one column. A column of JSON text is read without its projection, which would parse it."""
     column = table.column(name)
     if any((table.name, source) in unreadable for source in column.source_columns):
         return build_null_column_sql(column)
-    if Json(name) in shape.fields:
+    if Json(name) in schema.fields:
         return sql.SQL("{} as {}").format(sql.Identifier(column.source_columns[0]), sql.Identifier(name))
     return build_column_sql(column)
 
 
-def _columns(shape: Shape) -> list[str]:
-    named = [field if isinstance(field, str) else getattr(field, "column", None) for field in shape.fields]
-    return [name for name in named if name is not None]
+def _column_names(schema: RowSchema) -> list[str]:
+    names = [field if isinstance(field, str) else getattr(field, "column", None) for field in schema.fields]
+    return [name for name in names if name is not None]
 
 
-def _field(catalogue: Catalogue, table: Table, field: Field) -> sql.Composable:
+def _field_sql(catalogue: Catalogue, table: Table, field: Field) -> sql.Composable:
     match field:
         case Constant(value):
             return sql.Literal(value) if not isinstance(value, str) else sql.SQL("{}::text").format(sql.Literal(value))
-        case IsSet(name):
-            return sql.SQL("{} is not null").format(_field(catalogue, table, name))
+        case IsNotNull(name):
+            return sql.SQL("{} is not null").format(_field_sql(catalogue, table, name))
         case Json(name):
-            return _field(catalogue, table, name)
+            return _field_sql(catalogue, table, name)
         case str(name):
             owner, _, column = name.rpartition(".")
             if owner in ("", table.name):
@@ -147,27 +156,27 @@ def _field(catalogue: Catalogue, table: Table, field: Field) -> sql.Composable:
             return sql.Identifier(owner, column)
 
 
-def _token(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
+def _token_sql(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
     column = sql.Identifier(table.streams[stream])
     return sql.SQL("-{}" if is_negative(catalogue, stream) else "{}").format(column)
 
 
-def _order(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
-    """Lowest tokens first, as an index on the ids has them."""
+def _order_sql(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
+    """Lowest tokens first, in the order of the index on the IDs."""
     order = sql.SQL("{} desc" if is_negative(catalogue, stream) else "{}")
     return order.format(sql.Identifier(table.streams[stream]))
 
 
-def _range(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
-    # An index on the ids helps only if they stand alone on their side.
+def _range_sql(catalogue: Catalogue, stream: str, table: Table) -> sql.Composed:
+    # PostgreSQL uses the index only for a comparison with the bare ID column.
     column = sql.Identifier(table.streams[stream])
     between = "{id} < -%(after)s::bigint and {id} >= -%(upto)s::bigint"
     if not is_negative(catalogue, stream):
         between = "{id} > %(after)s::bigint and {id} <= %(upto)s::bigint"
     return sql.SQL(
         "(" + between + ") and (%(writer)s::text is null or coalesce({writer}, %(unnamed)s) = %(writer)s)"
-    ).format(id=column, writer=_writer(table))
+    ).format(id=column, writer=_writer_sql(table))
 
 
-def _writer(table: Table) -> sql.Composable:
+def _writer_sql(table: Table) -> sql.Composable:
     return sql.Identifier(table.writer_column) if table.writer_column else sql.NULL

@@ -1,4 +1,4 @@
-"""One connection of the server: what it asked for, how far it has got it, and whether it is still there."""
+"""One client of the server: its subscriptions, its positions and its connection."""
 
 import asyncio
 from collections import Counter
@@ -10,72 +10,69 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
-from synapse_lakehouse.replication.protocol.connection import Connection, ConnectionSilentError, ping
+from synapse_lakehouse.replication.protocol.connection import ConnectionSilentError, ProtocolConnection, create_ping
 from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
 from synapse_lakehouse.replication.protocol.framing import LineTooLongError
-from synapse_lakehouse.replication.protocol.retired_streams import WITHOUT_TABLE
-from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY, Source
+from synapse_lakehouse.replication.protocol.retired_streams import STREAMS_WITHOUT_TABLE
+from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY_STREAMS, Source
 from synapse_lakehouse.streams.positions.writers import MASTER
 
 if TYPE_CHECKING:
-    from synapse_lakehouse.replication.server.server import Server
+    from synapse_lakehouse.replication.server.server import ReplicationServer
 
 log = get_printable_logger(__name__)
 
-BUFFER_BYTES: Final = 4 << 20
-"""What may wait for a subscriber that is slow to read, besides one page of rows."""
 
-LONGEST_LINE: Final = 1 << 16
-_NAME_SHOWN: Final = 60
+MAX_CLIENT_LINE_BYTES: Final = 1 << 16
+_SHOWN_CHARACTERS: Final = 60
 
-
-_OF_HTTP: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
-"""First words of requests by web pages, whose bodies could otherwise be commands."""
+_HTTP_METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
+"""First words of requests by web pages, whose bodies could contain commands."""
 
 
 class _CommandRefusedError(LakehouseError):
-    """The connection ends with an ERROR that says why."""
+    """A command is refused. The connection ends with an ERROR that contains the message."""
 
 
 class Subscriber:
-    """Serves one client. ``str`` of it is what to call it in logs, which never hold its address.
+    """Serves one client. ``str`` returns its name for logs, which never contain its address.
 
-    :ivar number: counts connections.
-    :ivar address: from where it connects.
-    :ivar has_subscribed: whether it asked for a stream.
+    :ivar number: number of the connection.
+    :ivar address: the client's address.
+    :ivar has_subscribed: whether it subscribed to a stream.
     """
 
     def __init__(
-        self, server: "Server", number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, server: "ReplicationServer", number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._server = server
         self.number = number
         self.address = str((writer.get_extra_info("peername") or ("",))[0])
-        self._connection = Connection(reader, writer, server.dialect, LONGEST_LINE)
+        self._connection = ProtocolConnection(reader, writer, server.dialect, MAX_CLIENT_LINE_BYTES)
         self._name = ""
-        self._cursors: dict[Source, int] = {}
+        self._positions: dict[Source, int] = {}
         self._caught_up: set[Source] = set()
         self._wants_all = False
         self._wake = asyncio.Event()
-        self._has_moved = asyncio.Event()
+        self._has_advanced = asyncio.Event()
         self.has_subscribed = False
         self._received: Counter[str] = Counter()
-        writer.transport.set_write_buffer_limits(BUFFER_BYTES)
+        writer.transport.set_write_buffer_limits(server.limits.buffer_bytes)
 
     def __str__(self) -> str:
         return f"subscriber {self.number}" + (f" ({self._name})" if self._name else "")
 
     async def run(self) -> None:
-        """Serve until either side ends the connection."""
+        """Serve until either side closes the connection."""
         log.info("%s connected", self)
         timing = self._server.timing
-        self._connection.send(c.Server(self._server.name), ping())
+        self._connection.send(c.Server(self._server.name), create_ping())
         tasks = [
-            asyncio.create_task(one)
-            for one in (
+            asyncio.create_task(coroutine)
+            for coroutine in (
                 self._connection.keep_alive(timing.ping, self._drain),
-                self._listen(timing.silence),
-                self._stream(),
+                self._receive_commands(timing.silence),
+                self._send_rows(),
             )
         ]
         try:
@@ -83,67 +80,69 @@ class Subscriber:
         finally:
             for task in tasks:
                 task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-        faults = []
-        for end in ends:
-            if isinstance(end, _CommandRefusedError | ConnectionSilentError | MalformedCommandError | LineTooLongError):
-                log.warning("%s is disconnected: %s", self, end)
-                self._connection.send(c.Error(str(end)))
-            elif isinstance(end, Exception) and not isinstance(end, OSError):
-                faults.append(end)
-        await self._connection.close()
-        if faults:
-            raise faults[0]
-        log.info("%s is gone; it sent %s", self, dict(self._received) or "nothing")
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        bugs = []
+        for result in results:
+            if isinstance(
+                result, _CommandRefusedError | ConnectionSilentError | MalformedCommandError | LineTooLongError
+            ):
+                log.warning("%s is disconnected: %s", self, result)
+                self._connection.send(c.Error(str(result)))
+            elif isinstance(result, Exception) and not isinstance(result, OSError):
+                bugs.append(result)
+        await self._connection.close(self._server.timing.closing)
+        if bugs:
+            raise bugs[0]
+        log.info("%s disconnected; it sent %s", self, dict(self._received) or "no command")
 
-    async def refuse(self, why: str) -> None:
-        """Say which server this is, and end the connection with an ERROR."""
+    async def refuse(self, reason: str) -> None:
+        """Send the server's name and an ERROR, and close the connection."""
         self._connection.send(c.Server(self._server.name))
-        await self.stop(why)
+        await self.stop(reason)
 
-    async def stop(self, why: str) -> None:
-        """End the connection with an ERROR."""
-        self._connection.send(c.Error(why))
-        await self._connection.close()
+    async def stop(self, reason: str) -> None:
+        """Send an ERROR and close the connection."""
+        self._connection.send(c.Error(reason))
+        await self._connection.close(self._server.timing.closing)
 
     def offer(self, command: Command) -> None:
-        """Send ``command`` unless too much waits for the client already: nothing resends such commands."""
-        if self._connection.waiting < BUFFER_BYTES:
+        """Send ``command`` if the send buffer has room. Such a command is never sent again."""
+        if self._connection.unsent_bytes < self._server.limits.buffer_bytes:
             self._connection.send(command)
 
     def wake(self) -> None:
-        """There may be more to send."""
+        """Look for rows to send."""
         self._wake.set()
 
-    async def _listen(self, silence: float) -> None:
-        async for command in self._connection.received(silence):
+    async def _receive_commands(self, silence: float) -> None:
+        async for command in self._connection.receive_commands(silence):
             if not self._handle(command):
                 return
             await self._drain()
-        await self._finish()
+        await self._send_remaining_rows()
 
-    async def _finish(self) -> None:
-        """Send what a client asked for that sends nothing more, as ``printf`` piped into netcat."""
-        ends = {source: self._server.heads.of(source) for source in self._cursors}
-        while any(self._cursors[source] < end for source, end in ends.items()):
-            self._has_moved.clear()
-            await self._has_moved.wait()
-        self._connection.hold_nothing()
+    async def _send_remaining_rows(self) -> None:
+        """Send rows up to the current positions, to a client that closed its side, such as ``printf`` with netcat."""
+        ends = {source: self._server.positions.position_of(source) for source in self._positions}
+        while any(self._positions[source] < end for source, end in ends.items()):
+            self._has_advanced.clear()
+            await self._has_advanced.wait()
+        self._connection.disable_buffering()
         await self._drain()
 
     def _handle(self, command: Command) -> bool:
-        """Do what a command asks for; False when it ends the connection."""
-        self._received["unknown" if isinstance(command, c.Unknown) else c.word(command)] += 1
+        """Execute a command; False if it ends the connection."""
+        self._received["unknown" if isinstance(command, c.Unknown) else c.command_word(command)] += 1
         match command:
             case c.Error():
                 return False
             case c.Name(name):
-                self._name = "".join(one for one in name if one.isprintable())[:_NAME_SHOWN]
+                self._name = "".join(character for character in name if character.isprintable())[:_SHOWN_CHARACTERS]
             case c.Replicate(stream, token):
                 self._subscribe(stream, token)
-            case command if isinstance(command, c.ONLY_SERVERS_SEND):
-                raise _CommandRefusedError(f"{c.word(command)}: only servers send this")
-            case c.Unknown(word) if word in _OF_HTTP:
+            case command if isinstance(command, c.SERVER_COMMANDS):
+                raise _CommandRefusedError(f"{c.command_word(command)}: only servers send this command")
+            case c.Unknown(word) if word in _HTTP_METHODS:
                 raise _CommandRefusedError(f"{word}: this port does not speak HTTP")
             case c.Ping() | c.Unknown() | c.Sync():
                 pass
@@ -154,76 +153,87 @@ class Subscriber:
         return True
 
     def _subscribe(self, stream: str | None, token: int | None) -> None:
-        heads = self._server.heads
         self.has_subscribed = True
         if stream is None:
-            self._wants_all = True
-            self._follow_new(heads.subscribed)
-            positions = [_position(source, at, at) for source, at in self._cursors.items()]
-            if self._server.dialect is not Dialect.TOKENS:
-                # Synapse says 0 of a stream that it keeps in memory and did not write since it started.
-                positions += [c.Position(name, MASTER, 0, 0) for name in MEMORY_ONLY]
-            self._connection.send(*sorted(positions, key=attrgetter("stream")))
-        elif stream in WITHOUT_TABLE and stream not in heads.linear:
-            log.warning("%s asks for %s, which nobody writes to the database: it gets no rows of it", self, stream)
-            self._connection.send(_position((stream, None), 0, max(token or 0, 0)))
-        elif stream not in heads.linear:
-            raise _CommandRefusedError(
-                f"REPLICATE: there is no such stream. There are: {', '.join(sorted(heads.linear))}"
-            )
-        elif token is not None and token < 0:
-            raise _CommandRefusedError(f"{stream}: tokens count up from 0, also those of streams with negative ids")
+            self._subscribe_to_all()
         else:
-            source = (stream, None)
-            is_ahead = token is not None and token > heads.handed_out[stream]
-            if is_ahead:
-                # The answer says that the stream is behind: who follows it is to know that tokens are given out again.
-                log.warning("%s asks for %s after %s, never handed out: another database?", self, stream, token)
-            self._caught_up.discard(source)
-            at = self._cursors[source] = heads.subscribed(source) if token is None or is_ahead else token
-            self._connection.send(_position(source, at, at))
+            self._subscribe_to_stream(stream, token)
         self._wake.set()
 
-    def _follow_new(self, begin: Callable[[Source], int]) -> list[c.Position]:
-        new = {source: begin(source) for source in self._server.sources() if source not in self._cursors}
-        self._cursors |= new
-        return [_position(source, at, at) for source, at in new.items()]
+    def _subscribe_to_all(self) -> None:
+        self._wants_all = True
+        self._follow_new_sources(self._server.positions.start_for_subscriber)
+        commands = [_position(source, token, token) for source, token in self._positions.items()]
+        if self._server.dialect is not Dialect.TOKENS:
+            # Synapse sends 0 for a memory-only stream without rows since the start.
+            commands += [c.Position(name, MASTER, 0, 0) for name in MEMORY_ONLY_STREAMS]
+        self._connection.send(*sorted(commands, key=attrgetter("stream")))
 
-    async def _stream(self) -> None:
-        """Send every row, in the order of its stream, at the subscriber's pace."""
+    def _subscribe_to_stream(self, stream: str, token: int | None) -> None:
+        positions = self._server.positions
+        if stream not in positions.by_stream:
+            if stream not in STREAMS_WITHOUT_TABLE:
+                streams = ", ".join(sorted(positions.by_stream))
+                raise _CommandRefusedError(f"REPLICATE: this stream does not exist. Streams: {streams}")
+            log.warning("%s subscribes to %s, which has no table: it receives no rows of it", self, stream)
+            self._connection.send(_position((stream, None), 0, max(token or 0, 0)))
+            return
+        if token is not None and token < 0:
+            raise _CommandRefusedError(f"{stream}: tokens count up from 0, also in streams with negative IDs")
+        source = (stream, None)
+        is_ahead = token is not None and token > positions.last_allocated[stream]
+        if is_ahead:
+            # The POSITION shows the client that the stream is behind its token, and allocates the token again.
+            log.warning("%s requests %s after %s, never allocated: another database?", self, stream, token)
+        self._caught_up.discard(source)
+        start = positions.start_for_subscriber(source) if token is None or is_ahead else token
+        self._positions[source] = start
+        self._connection.send(_position(source, start, start))
+
+    def _follow_new_sources(self, find_start: Callable[[Source], int]) -> list[c.Position]:
+        starts = {source: find_start(source) for source in self._server.sources() if source not in self._positions}
+        self._positions |= starts
+        return [_position(source, start, start) for source, start in starts.items()]
+
+    async def _send_rows(self) -> None:
+        """Send the rows of each stream in order, as fast as the client reads them."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             if self._wants_all:
-                self._connection.send(*self._follow_new(self._server.begin))
-            while await self._advance():
+                self._connection.send(*self._follow_new_sources(self._server.start_of_new_source))
+            while await self._send_next_pages():
                 pass
 
-    async def _advance(self) -> bool:
-        moved = False
-        for source, after in list(self._cursors.items()):
-            head = self._server.heads.of(source)
-            if head <= after:
+    async def _send_next_pages(self) -> bool:
+        """Send a page of each source that has one; whether there was any."""
+        has_sent = False
+        for source, after in list(self._positions.items()):
+            end = self._server.positions.position_of(source)
+            if end <= after:
                 self._caught_up.add(source)
                 continue
-            moved = True
-            page = await self._server.page(source, after, head, is_live=source in self._caught_up)
-            if self._cursors[source] != after:
+            has_sent = True
+            page = await self._server.read_page(source, after, end, is_live=source in self._caught_up)
+            # A new subscription may have moved the position meanwhile.
+            if self._positions[source] != after:
                 continue
             self._connection.send_lines(page.lines)
             last = after if page.last is None else page.last
             if page.upto > last:
                 self._connection.send(_position(source, last, page.upto))
-            self._cursors[source] = page.upto
-            self._has_moved.set()
+            self._positions[source] = page.upto
+            self._has_advanced.set()
             await self._drain()
-        return moved
+        return has_sent
 
     async def _drain(self) -> None:
         try:
             await self._connection.drain(self._server.timing.congestion)
         except TimeoutError:
-            log.warning("%s does not keep up: %d bytes wait for it, so it is cut off", self, self._connection.waiting)
+            log.warning(
+                "%s reads too slowly and is disconnected; unsent bytes: %d", self, self._connection.unsent_bytes
+            )
             self._connection.abort()
             raise ConnectionAbortedError from None
 

@@ -1,1 +1,1 @@
-"""``lakehouse replicate tap``: commands received over TCP or Redis, written to Iceberg."""
+"""``lakehouse replicate tap``: write commands received over TCP or Redis to Iceberg."""

@@ -1,4 +1,4 @@
-"""What a follower is given: whole tokens, gaps and what filled them, and every other command."""
+"""Turn commands into items: complete tokens, gaps with the rows read for them, and other commands."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,96 +10,101 @@ from typing import Final
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.connection import PING_SECONDS, SILENCE_SECONDS
-from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY, Gap, Missed, Progress, Update
-from synapse_lakehouse.replication.server.async_reader import ONLY_IN_MEMORY, Reader
+from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY_STREAMS, Gap, MissedRange, Progress, Update
+from synapse_lakehouse.replication.server.async_reader import STREAM_IN_MEMORY, AsyncReader
 
 Item = Update | Gap | Command
-"""Whole tokens; tokens that were not heard; every other command as it came."""
+"""A complete token, tokens that were not received, or another command."""
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Seconds: between signs of life, and before another attempt, which doubles from ``first`` to ``most``."""
+class ClientTiming:
+    """Seconds between PINGs, without a command, and before a retry: doubled from ``first`` to ``longest``."""
 
     ping: float = PING_SECONDS
     silence: float = SILENCE_SECONDS
     first: float = 1.0
-    most: float = 60.0
+    longest: float = 60.0
 
-    def before(self, attempt: int) -> float:
-        """How long to wait before an attempt; the first one after a success is number 1."""
-        return uniform(0.5, 1.0) * min(self.most, self.first * 2.0 ** min(attempt - 1, 20))  # noqa: S311
-
-
-DOCUMENTED: Final = Patience()
+    def delay_before(self, attempt: int) -> float:
+        """Seconds to wait before an attempt; the first attempt after a success is number 1."""
+        return uniform(0.5, 1.0) * min(self.longest, self.first * 2.0 ** min(attempt - 1, 20))  # noqa: S311
 
 
-class Attempts:
-    """Connections, one after the other, and how long to wait between them.
+DEFAULT_TIMING: Final = ClientTiming()
 
-    One was a success if it brought rows, or held for as long as is waited at most.
+
+class ConnectionAttempts:
+    """Counts failed connections in a row, and waits between them.
+
+    A connection succeeded if it received rows, or lasted for the longest delay.
     """
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        self._failed = 0
-        self._since = 0.0
+    def __init__(self, timing: ClientTiming) -> None:
+        self._timing = timing
+        self._failures = 0
+        self._started = 0.0
 
-    def begin(self) -> None:
-        """A connection is tried."""
-        self._since = monotonic()
+    def start(self) -> None:
+        """Record the start of a connection."""
+        self._started = monotonic()
 
-    def brought(self, item: Item) -> None:
-        """It brought something."""
+    def record_item(self, item: Item) -> None:
+        """Reset the count of failures if ``item`` has rows."""
         if isinstance(item, Update):
-            self._failed = 0
+            self._failures = 0
 
     async def wait(self) -> None:
-        """Wait before the next; where this task is to end, end it: an error in closing may have hidden that."""
+        """Wait before the next attempt.
+
+        :raises asyncio.CancelledError: if the task was cancelled: an error while closing may have replaced that error.
+        """
         task = asyncio.current_task()
         if task and task.cancelling():
             raise asyncio.CancelledError
-        if monotonic() - self._since >= self._patience.most:
-            self._failed = 0
-        self._failed += 1
-        await asyncio.sleep(self._patience.before(self._failed))
+        if monotonic() - self._started >= self._timing.longest:
+            self._failures = 0
+        self._failures += 1
+        await asyncio.sleep(self._timing.delay_before(self._failures))
 
 
-async def items(command: Command, progress: Progress, reader: Reader | None) -> AsyncIterator[Item]:
-    """What ``command`` brings; what it shows to be missed is read from a database.
+async def process_command(command: Command, progress: Progress, reader: AsyncReader | None) -> AsyncIterator[Item]:
+    """Yield the items of ``command``. Tokens that it shows to be missed are read from the database.
 
-    :raises EndlessTokenError: when a token never ends.
+    :raises EndlessTokenError: if a token never ends.
     """
-    # Whoever says ERROR closes the connection.
+    # The sender of ERROR closes the connection.
     progress.is_connected = not isinstance(command, c.Error)
     match command:
         case c.Rdata():
-            if unheard := progress.unheard(command):
-                yield Gap(*unheard, 0, ONLY_IN_MEMORY)
-            has_rows = command.instance is not None and command.stream not in MEMORY_ONLY
-            if progress.is_first(command) and reader and has_rows:
-                if heard := progress.gather(command):
-                    async for item in reader.first(heard, progress):
+            if missed := progress.missed_in_memory(command):
+                yield Gap(missed.stream, missed.instance, missed.after, missed.upto, 0, STREAM_IN_MEMORY)
+            is_in_database = command.instance is not None and command.stream not in MEMORY_ONLY_STREAMS
+            if progress.is_first_token(command) and reader and is_in_database:
+                if received := progress.collect_row(command):
+                    async for item in reader.complete_first_token(received, progress):
                         yield item
-            elif update := progress.rdata(command):
+            elif update := progress.add_row(command):
                 yield update
         case c.Position():
-            if reader and await reader.went_back(command, progress):
-                yield progress.went_back((command.stream, command.instance), command.token)
-            missed = progress.position(command)
+            if reader and await reader.has_gone_back(command, progress):
+                yield progress.rewind((command.stream, command.instance), command.token)
+            missed = progress.receive_position(command)
             yield command
             if missed:
-                async for item in fill(missed, progress, reader):
+                async for item in recover_missed(missed, progress, reader):
                     yield item
         case _:
             yield command
 
 
-async def fill(missed: Missed, progress: Progress, reader: Reader | None) -> AsyncIterator[Update | Gap]:
-    """What was missed, as far as a database has it, and then the gap; moves ``progress`` along."""
+async def recover_missed(
+    missed: MissedRange, progress: Progress, reader: AsyncReader | None
+) -> AsyncIterator[Update | Gap]:
+    """Yield the missed tokens that the database still has, and then the gap; moves ``progress``."""
     if reader:
-        async for item in reader.fill(missed, progress):
+        async for item in reader.read_missed(missed, progress):
             yield item
     else:
-        progress.reach((missed.stream, missed.instance), missed.upto)
-        yield Gap(missed.stream, missed.instance, missed.after, missed.upto, 0, "there is no database to read it from")
+        progress.advance((missed.stream, missed.instance), missed.upto)
+        yield Gap(missed.stream, missed.instance, missed.after, missed.upto, 0, "no database is configured to read it")

@@ -1,8 +1,9 @@
-"""``bronze.replication_commands``: what was heard, append-only and unbranched.
+"""Write received commands to ``bronze.replication_commands``, a table that is append-only and has no branches.
 
-A commit holds what was heard since the one before and, in its last row, the position of every source: both or neither
-are there, so whoever goes on from the positions lands each token once. Where no position moved and nobody is connected,
-as of a server that refuses the tap, the last row is left out: it is what tells that a tap listens.
+A commit contains what was received since the previous one and, in its last row (``TAP``), the position of every source.
+Both are written together, so a tap that resumes from the positions writes each token once. A commit without the last
+row does not show that the tap listens: no position moved and the tap is not connected, for example because the server
+refuses it.
 """
 
 import json
@@ -11,7 +12,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -28,87 +29,90 @@ from synapse_lakehouse.iceberg.write.tables import COMMANDS_SCHEMA
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Source, Update
-from synapse_lakehouse.replication.tap.command_log import record
+from synapse_lakehouse.replication.tap.command_log import redact_command
 from synapse_lakehouse.replication.tap.follower import Item
-from synapse_lakehouse.replication.tap.redact_fields import Keeping
-from synapse_lakehouse.replication.tap_liveness import CUT_OFF, FLUSH
+from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
+from synapse_lakehouse.replication.tap_liveness import COMMIT_PROPERTY, WITHOUT_POSITIONS
 
 log = get_printable_logger(__name__)
 
-_AGAIN_SECONDS: Final = 0.5
-_LAST_SECONDS: Final = 5.0
-"""So long a commit that fails is tried again once the tap is to end."""
-_LOOKED_BACK: Final = 50
-_TIDIED_EVERY: Final = 200
-_KEPT: Final = timedelta(hours=1)
+_STOPPING_RETRY_SECONDS: Final = 0.5
+STOP_SECONDS: Final = 5.0
+"""A stopped tap retries its last commit for this long."""
+_RECENT_SNAPSHOTS: Final = 50
+_COMMITS_PER_EXPIRY: Final = 200
+_SNAPSHOT_RETENTION: Final = timedelta(hours=1)
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-_LONE: Final = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def _json(value: Any) -> str:
-    # JSON may hold halves of a surrogate pair; UTF-8, and so the lake, may not.
+def _to_json(value: Any) -> str:
+    # JSON may contain halves of a surrogate pair, which UTF-8, the encoding of the lake, cannot represent.
     text = _ENCODER.encode(value)
-    return text if text.isascii() else _LONE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return text if text.isascii() else _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-class _Clock:
-    """Microseconds since the epoch, later at every call: the order of what was heard survives a clock set back."""
+class MonotonicClock:
+    """Microseconds since the epoch, later at every call, so that rows stay in order when the clock is set back."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_time: Callable[[], float] = time.time) -> None:
+        self._read_time = read_time
         self._last = 0
 
     def __call__(self) -> int:
-        self._last = max(int(time.time() * 1_000_000), self._last + 1)
+        """The next time."""
+        self._last = max(int(self._read_time() * 1_000_000), self._last + 1)
         return self._last
 
-    def later_than(self, moment: datetime) -> None:
-        """Go on after what another process heard."""
+    def start_after(self, moment: datetime) -> None:
+        """Return only times after ``moment``, the last time of another process."""
         self._last = max(self._last, int(moment.timestamp() * 1_000_000) + 1)
 
 
-_now: Final = _Clock()
+CLOCK: Final = MonotonicClock()
 
 
 class Batch:
-    """Rows of ``COMMANDS`` on their way, by column."""
+    """Uncommitted rows of ``COMMANDS``, by column."""
 
-    def __init__(self, keeping: Keeping, source: str, dialect: str) -> None:
-        self._keeping = keeping
+    def __init__(self, redactor: RowRedactor, source: str, dialect: str, clock: MonotonicClock = CLOCK) -> None:
+        self._redactor = redactor
         self._source = source
         self._dialect = dialect
+        self._clock = clock
         self._columns: tuple[list[Any], ...] = tuple([] for _ in COMMANDS_SCHEMA)
-        self.since: float | None = None
-        self.has_end = False
+        self.started_at: float | None = None
+        self.has_positions = False
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
     def add(self, item: Item) -> None:
-        """Take what was heard just now."""
-        now = _now()
+        """Add an item that was received just now."""
+        now = self._clock()
         match item:
             case Update(stream, instance, token, rows, is_read):
                 source = "database" if is_read else self._source
                 for ordinal, row in enumerate(rows):
-                    kept_row = _json(self._keeping.of(stream, row))
-                    self._add(now, source, "RDATA", stream, instance, token, ordinal, None, kept_row, None)
-            case Gap(stream, instance, after, upto, found, cause):
-                about = _json({"found": found, "cause": cause})
-                self._add(now, self._source, "GAP", stream, instance, upto, None, after, None, about)
+                    redacted = _to_json(self._redactor.redact(stream, row))
+                    self._add(now, source, "RDATA", stream, instance, token, ordinal, None, redacted, None)
+            case Gap(stream, instance, after, upto, recovered, cause):
+                fields_json = _to_json({"found": recovered, "cause": cause})
+                self._add(now, self._source, "GAP", stream, instance, upto, None, after, None, fields_json)
             case c.Position(stream, instance, previous, token):
                 self._add(now, self._source, "POSITION", stream, instance, token, None, previous, None, None)
             case _:
-                fields = record(item)
+                fields = redact_command(item)
                 command = fields.pop("command")
-                self._add(now, self._source, command, None, None, None, None, None, None, _json(fields))
+                self._add(now, self._source, command, None, None, None, None, None, None, _to_json(fields))
 
-    def end(self, positions: Mapping[Source, int]) -> None:
-        """Close with where each source stands now."""
-        self.has_end = True
-        listed = _json([[stream, instance, token] for (stream, instance), token in positions.items()])
-        self._add(_now(), self._source, "TAP", None, None, None, None, None, None, listed)
+    def add_positions(self, positions: Mapping[Source, int]) -> None:
+        """Add the last row: the current position of each source."""
+        self.has_positions = True
+        positions_json = _to_json([[stream, instance, token] for (stream, instance), token in positions.items()])
+        self._add(self._clock(), self._source, "TAP", None, None, None, None, None, None, positions_json)
 
-    def arrow(self) -> pa.Table:
+    def to_arrow(self) -> pa.Table:
         """The rows, with the columns of ``COMMANDS_SCHEMA``."""
         return pa.table(
             [pa.array(column, field.type) for column, field in zip(self._columns, COMMANDS_SCHEMA, strict=True)],
@@ -116,115 +120,135 @@ class Batch:
         )
 
     def _add(self, now: int, source: str, command: str, *values: Any) -> None:
-        if self.since is None:
-            self.since = time.monotonic()
+        if self.started_at is None:
+            self.started_at = time.monotonic()
         for column, value in zip(self._columns, (now, source, self._dialect, command, *values), strict=True):
             column.append(value)
 
 
 class TapRunningError(LakehouseError):
-    """Another tap of the same source and dialect has landed meanwhile: both would land the same tokens."""
+    """Another tap of the same source and dialect committed meanwhile: both would write the same tokens."""
 
 
 class SinkWriteError(LakehouseError):
     """The tap ended before what it heard last could be written."""
 
 
-class Landing:
-    """Where the commands of one tap go; of one ``source`` and ``dialect`` there is only one tap at a time."""
+class IcebergSink:
+    """Commits the batches of one tap. A ``source`` and ``dialect`` can have only one running tap."""
 
-    def __init__(self, catalog: Catalog, source: str, dialect: str) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        source: str,
+        dialect: str,
+        stop_seconds: float = STOP_SECONDS,
+        retry_seconds: float = 1.0,
+        clock: MonotonicClock = CLOCK,
+    ) -> None:
+        """:param stop_seconds: limit for retries after :meth:`limit_retries`.
+
+        :param retry_seconds: delay before the first retry; it doubles up to 30 seconds.
+        """
         self._catalog = catalog
         self._source = source
         self._dialect = dialect
-        self._commits = 0
-        self._last: str | None = None
-        self._is_ending = threading.Event()
-        self._until = math.inf
+        self._stop_seconds = stop_seconds
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._commit_count = 0
+        self._last_commit_id: str | None = None
+        self._is_stopping = threading.Event()
+        self._deadline = math.inf
         tables.ensure_commands_table(catalog)
 
-    def positions(self) -> dict[Source, int]:
-        """Positions at the end of the last commit, after which no other tap may commit; none if there was none."""
+    def read_positions(self) -> dict[Source, int]:
+        """Read the positions of the last commit. A later commit by another tap makes :meth:`append` fail."""
         tap = And(
             EqualTo(term="command", value="TAP"),
             EqualTo(term="source", value=self._source),
             EqualTo(term="dialect", value=self._dialect),
         )
         table = self._catalog.load_table(COMMANDS_TABLE)
-        self._last = self._landed(table)
-        told = read_newest_rows(table, "received_at", tap, ("received_at", "fields"))
-        if not len(told):
+        self._last_commit_id = self._find_last_commit(table)
+        rows = read_newest_rows(table, "received_at", tap, ("received_at", "fields"))
+        if not len(rows):
             return {}
-        _now.later_than(told["received_at"][-1].as_py())
-        return {(stream, at): token for stream, at, token in json.loads(told["fields"][-1].as_py())}
+        self._clock.start_after(rows["received_at"][-1].as_py())
+        return {(stream, instance): token for stream, instance, token in json.loads(rows["fields"][-1].as_py())}
 
-    def end_soon(self) -> None:
-        """Try no longer what does not succeed within seconds: the tap is to end."""
-        self._until = min(self._until, time.monotonic() + _LAST_SECONDS)
-        self._is_ending.set()
+    def limit_retries(self) -> None:
+        """Retry commits only for a few more seconds, because the tap was stopped."""
+        self._deadline = min(self._deadline, time.monotonic() + self._stop_seconds)
+        self._is_stopping.set()
 
     def append(self, batch: Batch) -> None:
-        """Commit ``batch``, once, however often it takes.
+        """Commit ``batch`` exactly once; retry until the commit succeeds.
 
-        :raises TapRunningError: when another tap has landed since this one read the positions.
-        :raises SinkWriteError: when it did not succeed and the tap is to end.
+        :raises TapRunningError: if another tap committed since this one read the positions.
+        :raises SinkWriteError: if the tap was stopped and the commit fails.
         """
-        rows, flush, pause = batch.arrow(), f"{self._source} {self._dialect} {uuid.uuid4().hex}", 1.0
-        properties = {FLUSH: flush} if batch.has_end else {FLUSH: flush, CUT_OFF: "true"}
+        rows, commit_id = batch.to_arrow(), f"{self._source} {self._dialect} {uuid.uuid4().hex}"
+        properties = {COMMIT_PROPERTY: commit_id} | ({} if batch.has_positions else {WITHOUT_POSITIONS: "true"})
+        delay = self._retry_seconds
         while True:
             try:
-                table = self._catalog.load_table(COMMANDS_TABLE)
-                if self._landed(table) not in (None, self._last):
-                    raise TapRunningError(
-                        f"Another tap of {self._source} ({self._dialect}) landed meanwhile, so this one stops: both "
-                        "would land the same tokens. Run only one; what this one did not land, that one has."
-                    )
-                # A retry of PyIceberg's own would not look who committed in between. Not stored, so others may retry.
-                table.metadata.properties["commit.retry.num-retries"] = "0"
-                table.append(rows, snapshot_properties=properties)
-                self._commits, self._last = self._commits + 1, flush
-                if self._commits % _TIDIED_EVERY == 0:
-                    # Every commit writes down all snapshots; the files of those given up are deleted by maintenance.
-                    table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - _KEPT).commit()
+                self._commit(rows, commit_id, properties)
             except TapRunningError:
                 raise
             except Exception as error:  # noqa: BLE001
-                # Whatever went wrong, what was heard must not be lost, nor written twice if it was written after all.
+                # The commit may have succeeded although its answer was lost, so look for it before the next try.
                 log.warning("%s could not be written, trying again: %s", COMMANDS_TABLE, type(error).__name__)
-                self._wait(pause)
-                pause = min(pause * 2, 30.0)
-                if self._has(flush):
-                    self._last = flush
+                self._wait(delay)
+                delay = min(delay * 2, 30.0)
+                if self._is_committed(commit_id):
+                    self._last_commit_id = commit_id
                     return
             else:
                 return
 
-    def _has(self, flush: str) -> bool:
+    def _commit(self, rows: pa.Table, commit_id: str, properties: dict[str, str]) -> None:
+        table = self._catalog.load_table(COMMANDS_TABLE)
+        if self._find_last_commit(table) not in (None, self._last_commit_id):
+            raise TapRunningError(
+                f"Another tap of {self._source} ({self._dialect}) committed meanwhile, so this tap stops: both would "
+                "write the same tokens. Run only one tap. The other tap has the tokens that this one did not write."
+            )
+        # PyIceberg's own retry would not check for commits of another tap. This property is not stored.
+        table.metadata.properties["commit.retry.num-retries"] = "0"
+        table.append(rows, snapshot_properties=properties)
+        self._commit_count, self._last_commit_id = self._commit_count + 1, commit_id
+        if self._commit_count % _COMMITS_PER_EXPIRY == 0:
+            # Each commit rewrites the list of all Iceberg snapshots. Maintenance deletes the files of expired ones.
+            table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - _SNAPSHOT_RETENTION).commit()
+
+    def _is_committed(self, commit_id: str) -> bool:
         while True:
             try:
-                return flush in _flushes(self._catalog.load_table(COMMANDS_TABLE))
+                return commit_id in _read_commit_ids(self._catalog.load_table(COMMANDS_TABLE))
             except Exception as error:  # noqa: BLE001
                 log.warning("%s cannot be read, trying again: %s", COMMANDS_TABLE, type(error).__name__)
-                self._wait(1.0)
+                self._wait(self._retry_seconds)
 
     def _wait(self, seconds: float) -> None:
         """Wait before another try."""
-        if self._is_ending.wait(seconds):
-            if time.monotonic() >= self._until:
+        if self._is_stopping.wait(seconds):
+            if time.monotonic() >= self._deadline:
                 raise SinkWriteError(
-                    f"{COMMANDS_TABLE} cannot be written, so what was heard last is not there. The next tap goes on "
-                    "from "
-                    "what was written before, and reads from Synapse's database what that still has."
+                    f"{COMMANDS_TABLE} cannot be written, so it lacks the last received commands. The next tap resumes "
+                    "from the last commit, and reads the missed rows that Synapse's database still has."
                 )
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(_STOPPING_RETRY_SECONDS)
 
-    def _landed(self, table: Table) -> str | None:
-        """The last commit of a tap of this source and dialect, where it is still known."""
-        own = [one for one in _flushes(table) if one.startswith(f"{self._source} {self._dialect} ")]
+    def _find_last_commit(self, table: Table) -> str | None:
+        """The last commit of a tap of this source and dialect, if its Iceberg snapshot is not expired."""
+        prefix = f"{self._source} {self._dialect} "
+        own = [commit_id for commit_id in _read_commit_ids(table) if commit_id.startswith(prefix)]
         return own[-1] if own else None
 
 
-def _flushes(table: Table) -> list[str]:
-    """The latest commits of taps, oldest first."""
-    summaries = [snapshot.summary for snapshot in table.snapshots()]
-    return [told for one in summaries[-_LOOKED_BACK:] if one and (told := one.additional_properties.get(FLUSH))]
+def _read_commit_ids(table: Table) -> list[str]:
+    """The latest commits of all taps, oldest first."""
+    summaries = [snapshot.summary for snapshot in table.snapshots()[-_RECENT_SNAPSHOTS:] if snapshot.summary]
+    commit_ids = (summary.additional_properties.get(COMMIT_PROPERTY) for summary in summaries)
+    return [commit_id for commit_id in commit_ids if commit_id]

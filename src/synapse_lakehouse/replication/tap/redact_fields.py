@@ -1,4 +1,4 @@
-"""What is kept of a row that was heard: the fields that the catalogue lists, and of cache keys a hash."""
+"""Redact rows before they are recorded: they retain the fields that the catalogue lists, and hashes of cache keys."""
 
 import hashlib
 import json
@@ -6,87 +6,85 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from synapse_lakehouse.catalogue import Catalogue, DayProjection, JsonKeysProjection
-from synapse_lakehouse.replication.protocol.row_schemas import SHAPES, Constant, Field, IsSet, Json, Shape
+from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS, Constant, Field, IsNotNull, Json, RowSchema
 
 CACHES: Final = "caches"
 WITHHELD_KEY: Final = "withheld"
 
-Keep = Callable[[Any], Any]
+FieldFilter = Callable[[Any], Any]
+"""Returns the part of a field's value that the catalogue lists."""
 
 
-class Keeping:
-    """What may be kept under ``catalogue``."""
+class RowRedactor:
+    """Reduces rows to the fields that ``catalogue`` lists."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        self._fields = {
-            (stream, tag): _fields(catalogue, [shape for shape in shapes if shape.tag == tag])
-            for stream, shapes in SHAPES.items()
-            for tag in {shape.tag for shape in shapes}
+        self._filters = {
+            (stream, tag): _field_filters(catalogue, [schema for schema in schemas if schema.tag == tag])
+            for stream, schemas in ROW_SCHEMAS.items()
+            for tag in {schema.tag for schema in schemas}
         }
 
-    def of(self, stream: str, row: Any) -> Any:
-        """``row`` as it may be stored; None where the stream has no table, or the row is not of a known form."""
+    def redact(self, stream: str, row: Any) -> Any:
+        """``row`` reduced to its listed fields; None if the stream has no table or the row matches no schema."""
         if not isinstance(row, list):
             return None
         if stream == CACHES:
-            return _invalidation(row)
+            return _redact_invalidation(row)
         match row:
-            case [str(tag), list(fields)] if keep := self._fields.get((stream, tag)):
-                return [tag, _applied(keep, fields)]
+            case [str(tag), list(fields)] if filters := self._filters.get((stream, tag)):
+                return [tag, _apply_filters(filters, fields)]
             case ["state-all", [str(room)]] if stream == "events":
                 return ["state-all", [room]]
-        keep = self._fields.get((stream, None))
-        return None if keep is None else _applied(keep, row)
+        filters = self._filters.get((stream, None))
+        return None if filters is None else _apply_filters(filters, row)
 
 
-def _invalidation(row: list[Any]) -> list[Any] | None:
-    """Name of the cache, hash of the key (None: the whole cache is forgotten), time.
+def _redact_invalidation(row: list[Any]) -> list[Any] | None:
+    """Name of the cache, hash of the key (None: the whole cache is invalidated), time.
 
-    Of a key that was read from the database and is withheld there, ``WITHHELD_KEY`` in place of the hash.
+    ``WITHHELD_KEY`` replaces the hash of a key that the role cannot read in the database.
     """
     match row:
         case [str(name), [None, *others], int() | None as at] if set(others) <= {None}:
             return [name, WITHHELD_KEY, at]
         case [str(name), keys, int() | None as at]:
-            return [name, None if keys is None else hash_of(keys), at]
+            return [name, None if keys is None else hash_json(keys), at]
     return None
 
 
-def hash_of(value: Any) -> str:
+def hash_json(value: Any) -> str:
     """SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()
 
 
-def _applied(keep: Sequence[Keep | None], fields: list[Any]) -> list[Any]:
-    return [one(value) if one else None for one, value in zip(keep, fields, strict=False)]
+def _apply_filters(filters: Sequence[FieldFilter | None], fields: list[Any]) -> list[Any]:
+    return [filter_(value) if filter_ else None for filter_, value in zip(filters, fields, strict=False)]
 
 
-def _fields(catalogue: Catalogue, shapes: Sequence[Shape]) -> tuple[Keep | None, ...]:
-    """By place in the row, what becomes of the field; None: it is withheld. A place may differ from table to table."""
-    places = zip(*(shape.fields for shape in shapes), strict=True)
-    return tuple(
-        next(filter(None, (keep_of(catalogue, shape, one) for shape, one in zip(shapes, place, strict=True))), None)
-        for place in places
-    )
+def _field_filters(catalogue: Catalogue, schemas: Sequence[RowSchema]) -> tuple[FieldFilter | None, ...]:
+    """The filter of each field, by its index in the row; None: withheld. Schemas may differ in a field."""
+    filters_by_schema = [[field_filter(catalogue, schema, field) for field in schema.fields] for schema in schemas]
+    return tuple(next(filter(None, filters), None) for filters in zip(*filters_by_schema, strict=True))
 
 
-def keep_of(catalogue: Catalogue, shape: Shape, field: Field) -> Keep | None:
-    """The projection of ``field`` that the catalogue declares, for a value as Synapse has it; None: it is withheld."""
+def field_filter(catalogue: Catalogue, schema: RowSchema, field: Field) -> FieldFilter | None:
+    """The filter of ``field`` by its projection in the catalogue, for a value of Synapse; None: it is withheld."""
     match field:
         case Constant(None):
             return None
         case Constant():
-            return _as_it_is
-        case IsSet(column):
+            return _keep_value
+        case IsNotNull(column):
             name = column
         case Json(column):
             name = column
         case str(name):
             pass
     owner, _, column = name.rpartition(".")
-    match catalogue.table(owner or shape.table).column(column).projection:
+    match catalogue.table(owner or schema.table).column(column).projection:
         case None:
-            return _as_it_is
+            return _keep_value
         case DayProjection():
             return lambda value: value - value % DayProjection.MILLISECONDS if isinstance(value, int) else None
         case JsonKeysProjection(keys=keys):
@@ -94,5 +92,5 @@ def keep_of(catalogue: Catalogue, shape: Shape, field: Field) -> Keep | None:
     return None
 
 
-def _as_it_is(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value

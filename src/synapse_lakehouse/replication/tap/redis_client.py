@@ -1,6 +1,6 @@
-"""Follows what Synapse's processes tell each other on Redis: listens, and says nothing.
+"""Follow the commands that Synapse's processes publish on Redis, without publishing any.
 
-Redis keeps nothing for those who are not there, so what was missed is read from the database.
+Redis stores no messages for absent subscribers, so missed tokens are read from the database.
 """
 
 import asyncio
@@ -20,55 +20,61 @@ from redis.exceptions import RedisError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.commands import Command, Unknown
 from synapse_lakehouse.replication.protocol.connection import ConnectionSilentError
-from synapse_lakehouse.replication.protocol.decode import parse
+from synapse_lakehouse.replication.protocol.decode import parse_line
 from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
-from synapse_lakehouse.replication.protocol.stream_tokens import EndlessTokenError, Missed, Progress
-from synapse_lakehouse.replication.server.async_reader import Reader
-from synapse_lakehouse.replication.tap.follower import DOCUMENTED, Attempts, Item, Patience, fill, items
+from synapse_lakehouse.replication.protocol.stream_tokens import EndlessTokenError, MissedRange, Progress
+from synapse_lakehouse.replication.server.async_reader import AsyncReader
+from synapse_lakehouse.replication.tap.follower import (
+    DEFAULT_TIMING,
+    ClientTiming,
+    ConnectionAttempts,
+    Item,
+    process_command,
+    recover_missed,
+)
 
 log = get_printable_logger(__name__)
 
 CLIENT_NAME: Final = "synapse-lakehouse"
-"""As Redis lists it among its clients."""
+"""The tap's name in Redis's list of clients."""
 
-_MOVES: Final = (b"RDATA ", b"POSITION ")
+_WITH_TOKEN: Final = (b"RDATA ", b"POSITION ")
 
 
-async def listen(
-    url: str, server_name: str, progress: Progress, reader: Reader, patience: Patience = DOCUMENTED
+async def follow_redis(
+    url: str, server_name: str, progress: Progress, reader: AsyncReader, timing: ClientTiming = DEFAULT_TIMING
 ) -> AsyncGenerator[Item, None]:
-    """Everything that is published for ``server_name``, without end. Connects again whenever the connection ends.
+    """Yield everything that is published for ``server_name``, without end; reconnect after every disconnect.
 
-    Once subscribed, and again after every interruption, it reads from the database what came after ``progress``; what
-    is published meanwhile waits. Only the channel of the homeserver's name is subscribed to: the one for addresses of
-    users carries their access tokens.
+    After each subscription it first reads rows after ``progress`` from the database; messages wait meanwhile. It
+    subscribes only to the channel with the homeserver's name: the channel for users' addresses contains access tokens.
 
-    :param url: of Redis, as ``redis://127.0.0.1:6379``; may hold a password, so it is never logged.
+    :param url: of Redis, such as ``redis://127.0.0.1:6379``. It may contain a password, so it is never logged.
     """
-    attempts = Attempts(patience)
+    attempts = ConnectionAttempts(timing)
     while True:
-        attempts.begin()
+        attempts.start()
         try:
-            async with aclosing(_messages(url, server_name, patience)) as messages:
+            async with aclosing(_messages(url, server_name, timing)) as messages:
                 async for data in messages:
                     if data is None:
                         async for item in _catch_up(progress, reader):
-                            attempts.brought(item)
+                            attempts.record_item(item)
                             yield item
-                        progress.caught_up()
-                    elif command := _parsed(data):
-                        async for item in items(command, progress, reader):
-                            attempts.brought(item)
+                        progress.mark_caught_up()
+                    elif command := _parse_message(data):
+                        async for item in process_command(command, progress, reader):
+                            attempts.record_item(item)
                             yield item
         except (RedisError, OSError, ConnectionSilentError, EndlessTokenError, MalformedCommandError) as error:
-            log.warning("Redis is not heard any more: %s", type(error).__name__ if not str(error) else error)
+            log.warning("The connection to Redis ended: %s", type(error).__name__ if not str(error) else error)
         finally:
-            progress.disconnected()
+            progress.mark_disconnected()
         await attempts.wait()
 
 
-def is_address(url: str) -> bool:
-    """Whether ``url`` can be understood; what the library says of one that cannot may quote its password."""
+def is_redis_url(url: str) -> bool:
+    """Whether ``url`` can be parsed. The library's own error may quote the password."""
     try:
         parse_url(url)
     except ValueError:
@@ -76,79 +82,78 @@ def is_address(url: str) -> bool:
     return True
 
 
-async def _messages(url: str, channel: str, patience: Patience) -> AsyncGenerator[bytes | None, None]:
-    """What is published on ``channel``; None as soon as nothing more can be missed."""
-    # The library would connect again by itself, and nobody would know that something was missed.
+async def _messages(url: str, channel: str, timing: ClientTiming) -> AsyncGenerator[bytes | None, None]:
+    """Yield messages of ``channel``, and None once the subscription is active."""
+    # A reconnect by the library would hide that messages were missed.
     client = Redis.from_url(
-        url, client_name=CLIENT_NAME, retry=Retry(NoBackoff(), 0), socket_connect_timeout=patience.silence
+        url, client_name=CLIENT_NAME, retry=Retry(NoBackoff(), 0), socket_connect_timeout=timing.silence
     )
     async with client, client.pubsub() as subscription:
         await subscription.subscribe(channel)
-        waiting = _Waiting()
-        watching = asyncio.create_task(_watch(subscription, waiting, patience))
+        wait = _Wait()
+        watching = asyncio.create_task(_end_silent_connection(subscription, wait, timing))
         try:
             while True:
-                waiting.since = monotonic()
+                wait.started = monotonic()
                 message: dict[str, Any] | None = await subscription.get_message(timeout=None)
-                waiting.since = None
+                wait.started = None
                 if message is not None and message["type"] == "subscribe":
                     yield None
                 elif message is not None and message["type"] == "message":
                     yield message["data"]
         except RedisError:
             if watching.done():
-                raise ConnectionSilentError(patience.silence) from None
+                raise ConnectionSilentError(timing.silence) from None
             raise
         finally:
             watching.cancel()
 
 
 @dataclass
-class _Waiting:
-    since: float | None = None
+class _Wait:
+    started: float | None = None
 
 
-async def _watch(subscription: PubSub, waiting: _Waiting, patience: Patience) -> None:
-    """Ask for a sign of life while nothing is heard; end the connection when none comes."""
+async def _end_silent_connection(subscription: PubSub, wait: _Wait, timing: ClientTiming) -> None:
+    """Send PINGs while no message arrives; end the connection if Redis does not answer them."""
     while True:
-        await asyncio.sleep(patience.ping)
-        silent = 0.0 if waiting.since is None else monotonic() - waiting.since
-        if silent >= patience.silence and subscription.connection:
+        await asyncio.sleep(timing.ping)
+        silent_seconds = 0.0 if wait.started is None else monotonic() - wait.started
+        if silent_seconds >= timing.silence and subscription.connection:
             await subscription.connection.disconnect(nowait=True)
             return
-        if silent >= patience.ping:
+        if silent_seconds >= timing.ping:
             await subscription.ping()
 
 
-def _parsed(data: bytes) -> Command | None:
-    """The command of a message; None where it is blank.
+def _parse_message(data: bytes) -> Command | None:
+    """The command of a message; None for a blank message.
 
-    :raises MalformedCommandError: where nobody can tell which token is lost with it, so that it is to be read from the
-        database.
+    :raises MalformedCommandError: if the message had a token, which then has to be read from the database.
     """
     try:
-        return parse(data, Dialect.REDIS)
+        return parse_line(data, Dialect.REDIS)
     except MalformedCommandError as refused:
-        if data.startswith(_MOVES):
+        if data.startswith(_WITH_TOKEN):
             raise
-        log.warning("A message is not understood: %s", refused)
+        log.warning("A message cannot be parsed: %s", refused)
         word, _, rest = data.decode("utf-8", "surrogateescape").partition(" ")
         return Unknown(word, rest)
 
 
-async def _catch_up(progress: Progress, reader: Reader) -> AsyncIterator[Item]:
-    """What the database has after ``progress``; streams that are new to it are followed from now on."""
-    heads = await reader.heads()
-    for source in sorted({*progress.positions, *heads.by_instance}, key=str):
+async def _catch_up(progress: Progress, reader: AsyncReader) -> AsyncIterator[Item]:
+    """Yield what the database has after ``progress``; sources new to ``progress`` are followed from now on."""
+    positions = await reader.read_positions()
+    for source in sorted({*progress.positions, *positions.by_instance}, key=str):
         stream, _ = source
-        if stream not in heads.linear:
+        if stream not in positions.by_stream:
             continue
-        position = progress.begin(source)
+        position = progress.start_of(source)
         if position is None:
-            if (begin := heads.begin(source)) is not None:
-                progress.reach(source, begin)
-        elif heads.are_behind(source, position):
-            yield progress.went_back(source, heads.now(source))
-        elif position < (head := heads.now(source)):
-            async for item in fill(Missed(*source, position, head), progress, reader):
+            if (start := positions.start_for_new_source(source)) is not None:
+                progress.advance(source, start)
+        elif positions.is_never_allocated(source, position):
+            yield progress.rewind(source, positions.latest(source))
+        elif position < (latest := positions.latest(source)):
+            async for item in recover_missed(MissedRange(*source, position, latest), progress, reader):
                 yield item

@@ -1,4 +1,4 @@
-"""Lands what is heard, in small commits, as fast as it comes and no faster than it can be written."""
+"""Write received items to Iceberg in small commits. If commits are slow, receiving waits for them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -10,82 +10,102 @@ from typing import Final
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.stream_tokens import Progress
 from synapse_lakehouse.replication.tap.follower import Item
-from synapse_lakehouse.replication.tap.iceberg_sink import Batch, Landing
+from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink
 
 log = get_printable_logger(__name__)
 
-_LOOK_SECONDS: Final = 0.2
+_TICK_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Pace:
-    """A commit is made of ``rows``, or of what came in ``seconds``; ``most`` rows wait in memory while one is made.
+class CommitPolicy:
+    """The tap commits every ``rows`` rows, and at least every ``seconds``. At most ``max_pending`` rows wait in memory.
 
-    Where nothing is heard although the tap is connected, it shows every ``quiet`` seconds that it listens; never where
-    all it hears is that it is refused.
+    A connected tap that receives nothing commits its positions every ``quiet`` seconds, as a sign of life.
     """
 
     rows: int = 50_000
     seconds: float = 6.0
-    most: int = 100_000
+    max_pending: int = 100_000
     quiet: float = 120.0
 
 
-DEFAULT: Final = Pace()
+DEFAULT_POLICY: Final = CommitPolicy()
 
 
-async def land(
-    items: AsyncGenerator[Item, None],
-    progress: Progress,
-    landing: Landing,
-    new_batch: Callable[[], Batch],
-    stop: asyncio.Event,
-    pace: Pace = DEFAULT,
-    beat: Callable[[], object] = lambda: None,
-    reads: Callable[[], bool] = lambda: True,
-) -> None:
-    """Land ``items``, which move ``progress``, until ``stop`` is set; what was heard by then is landed too.
+class _Committer:
+    """Collects items in a batch, and commits the batch with the positions of ``progress``."""
 
-    :raises SinkWriteError: when that cannot be written.
-    :param beat: called again and again, but not while a batch is being written.
-    :param reads: whether what was missed can be read; a tap that waits for that does not show that it listens.
-    """
-    batch, room, written, told = new_batch(), asyncio.Event(), monotonic(), dict(progress.positions)
+    def __init__(
+        self, sink: IcebergSink, progress: Progress, new_batch: Callable[[], Batch], policy: CommitPolicy
+    ) -> None:
+        self._sink = sink
+        self._progress = progress
+        self._new_batch = new_batch
+        self._policy = policy
+        self._has_room = asyncio.Event()
+        self._committed_at = monotonic()
+        self._committed_positions = dict(progress.positions)
+        self.batch = new_batch()
 
-    async def hear() -> None:
+    async def receive(self, items: AsyncGenerator[Item, None]) -> None:
+        """Add ``items`` to the batch; wait while it is full."""
         async with aclosing(items):
             async for item in items:
-                batch.add(item)
-                while len(batch) >= pace.most:
-                    room.clear()
-                    await room.wait()
+                self.batch.add(item)
+                while len(self.batch) >= self._policy.max_pending:
+                    self._has_room.clear()
+                    await self._has_room.wait()
 
-    async def write() -> None:
-        nonlocal batch, written, told
-        full, batch = batch, new_batch()
-        if progress.is_connected or progress.positions != told:
-            full.end(progress.positions)
-            told = dict(progress.positions)
-        room.set()
-        await asyncio.to_thread(landing.append, full)
-        written = monotonic()
+    def is_due(self, *, can_read: bool) -> bool:
+        """Whether to commit now. A tap that cannot read missed rows gives no sign of life."""
+        now, batch, policy = monotonic(), self.batch, self._policy
+        is_old = batch.started_at is not None and now - batch.started_at >= policy.seconds
+        is_quiet = self._progress.is_connected and can_read and now - self._committed_at >= policy.quiet
+        return is_old or is_quiet or len(batch) >= policy.rows
 
-    hearing, stopping = asyncio.create_task(hear()), asyncio.create_task(stop.wait())
-    # What cannot be written is tried again and again, but not by a tap that is to end.
-    stopping.add_done_callback(lambda _: landing.end_soon())
+    async def commit(self) -> None:
+        """Commit the batch while a new one is filled."""
+        full_batch, self.batch = self.batch, self._new_batch()
+        if self._progress.is_connected or self._progress.positions != self._committed_positions:
+            full_batch.add_positions(self._progress.positions)
+            self._committed_positions = dict(self._progress.positions)
+        self._has_room.set()
+        await asyncio.to_thread(self._sink.append, full_batch)
+        self._committed_at = monotonic()
+
+
+async def write_items(
+    items: AsyncGenerator[Item, None],
+    progress: Progress,
+    sink: IcebergSink,
+    new_batch: Callable[[], Batch],
+    stop: asyncio.Event,
+    policy: CommitPolicy = DEFAULT_POLICY,
+    on_tick: Callable[[], object] = lambda: None,
+    can_read: Callable[[], bool] = lambda: True,
+) -> None:
+    """Write ``items``, which move ``progress``, until ``stop`` is set; then commit what was received.
+
+    :param on_tick: called several times per second, except during a commit.
+    :param can_read: whether missed rows can be read from the database.
+    :raises SinkWriteError: if the last commit fails.
+    """
+    committer = _Committer(sink, progress, new_batch, policy)
+    receiving, stopping = asyncio.create_task(committer.receive(items)), asyncio.create_task(stop.wait())
+    # A failed commit is retried without a limit, until the tap is stopped.
+    stopping.add_done_callback(lambda _: sink.limit_retries())
     try:
-        while not stopping.done() and not hearing.done():
-            await asyncio.wait([hearing, stopping], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            beat()
-            is_due = batch.since is not None and monotonic() - batch.since >= pace.seconds
-            is_quiet = progress.is_connected and reads() and monotonic() - written >= pace.quiet
-            if is_due or is_quiet or len(batch) >= pace.rows:
-                await write()
+        while not stopping.done() and not receiving.done():
+            await asyncio.wait([receiving, stopping], timeout=_TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            on_tick()
+            if committer.is_due(can_read=can_read()):
+                await committer.commit()
     finally:
         stopping.cancel()
-        hearing.cancel()
-        await asyncio.wait([hearing])
-    if len(batch):
-        await write()
-    if not hearing.cancelled():
-        hearing.result()
+        receiving.cancel()
+        await asyncio.wait([receiving])
+    if len(committer.batch):
+        await committer.commit()
+    if not receiving.cancelled():
+        receiving.result()

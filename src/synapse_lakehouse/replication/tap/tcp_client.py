@@ -1,4 +1,4 @@
-"""Follows a server of the protocol over TCP, in either dialect, over any number of connections."""
+"""Follow a replication server over TCP, in either dialect, across reconnects."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -10,33 +10,39 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
-from synapse_lakehouse.replication.protocol.connection import Connection, ConnectionSilentError, ping
+from synapse_lakehouse.replication.protocol.connection import ConnectionSilentError, ProtocolConnection, create_ping
 from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
 from synapse_lakehouse.replication.protocol.framing import LineTooLongError
 from synapse_lakehouse.replication.protocol.stream_tokens import EndlessTokenError, Progress
-from synapse_lakehouse.replication.server.async_reader import Reader
-from synapse_lakehouse.replication.tap.follower import DOCUMENTED, Attempts, Item, Patience, items
+from synapse_lakehouse.replication.server.async_reader import AsyncReader
+from synapse_lakehouse.replication.tap.follower import (
+    DEFAULT_TIMING,
+    ClientTiming,
+    ConnectionAttempts,
+    Item,
+    process_command,
+)
 
 log = get_printable_logger(__name__)
 
-_SHOWN: Final = 200
+_SHOWN_CHARACTERS: Final = 200
 
 
 class WrongServerError(LakehouseError):
-    """The server belongs to another homeserver than the one that was asked for."""
+    """The server belongs to another homeserver."""
 
 
 class ConnectionClosedError(LakehouseError):
-    """The server ended the connection."""
+    """The server closed the connection."""
 
 
 class ProtocolViolationError(LakehouseError):
-    """The server does not keep to the protocol."""
+    """The server violates the protocol."""
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where a server is, how it speaks, and which homeserver it must belong to."""
+class ServerAddress:
+    """Address and dialect of a server, and the name of the homeserver that it must belong to."""
 
     host: str
     port: int
@@ -44,32 +50,32 @@ class Address:
     server_name: str
 
 
-async def follow(
-    address: Address,
+async def follow_server(
+    address: ServerAddress,
     progress: Progress,
     *,
     streams: Sequence[str] = (),
     name: str = "synapse-lakehouse",
-    reader: Reader | None = None,
-    patience: Patience = DOCUMENTED,
+    reader: AsyncReader | None = None,
+    timing: ClientTiming = DEFAULT_TIMING,
 ) -> AsyncGenerator[Item, None]:
-    """Everything the server tells, without end. Connects again whenever the connection ends.
+    """Yield everything that the server sends, without end; reconnect after every disconnect.
 
-    ``progress`` says where to go on, and moves with every item before it is given: whoever keeps its positions together
-    with the items gets each token once, also after starting again.
+    It resumes from ``progress``, and moves it before it yields an item. A caller that stores the positions together
+    with the items receives each token once, also after a restart.
 
-    :param streams: what to ask for in the dialect of tokens; a stream without a position is followed from now on.
-    :param reader: a database that has what is missed in the dialect of instances.
-    :raises WrongServerError: when the server's name is not the one of ``address``.
+    :param streams: the streams to request in the dialect of tokens; one without a position is followed from now on.
+    :param reader: the database to read missed tokens from, in the dialect of instances.
+    :raises WrongServerError: if the server's name is not the one in ``address``.
     """
-    attempts = Attempts(patience)
+    attempts = ConnectionAttempts(timing)
     while True:
-        attempts.begin()
+        attempts.start()
         try:
-            async with aclosing(_commands(address, progress, streams, name, patience)) as commands:
+            async with aclosing(_commands(address, progress, streams, name, timing)) as commands:
                 async for command in commands:
-                    async for item in items(command, progress, reader):
-                        attempts.brought(item)
+                    async for item in process_command(command, progress, reader):
+                        attempts.record_item(item)
                         yield item
         except (
             OSError,
@@ -80,37 +86,37 @@ async def follow(
             LineTooLongError,
             EndlessTokenError,
         ) as error:
-            log.warning("Connection %s:%d ended: %s", address.host, address.port, error or type(error).__name__)
+            log.warning("ProtocolConnection %s:%d ended: %s", address.host, address.port, error or type(error).__name__)
         finally:
-            progress.disconnected()
+            progress.mark_disconnected()
         await attempts.wait()
 
 
 async def _commands(
-    address: Address, progress: Progress, streams: Sequence[str], name: str, patience: Patience
+    address: ServerAddress, progress: Progress, streams: Sequence[str], name: str, timing: ClientTiming
 ) -> AsyncGenerator[Command, None]:
-    """One connection: introduces itself, subscribes, and gives what the server says until one of them ends it."""
-    async with asyncio.timeout(patience.silence):
-        connection = Connection(*await asyncio.open_connection(address.host, address.port), address.dialect)
-    connection.send(c.Name(name), ping(), *_subscriptions(address.dialect, progress, streams))
-    pinging = asyncio.create_task(connection.keep_alive(patience.ping))
-    introduced = False
+    """Open a connection, subscribe, and yield the commands of the server until either side closes."""
+    async with asyncio.timeout(timing.silence):
+        connection = ProtocolConnection(*await asyncio.open_connection(address.host, address.port), address.dialect)
+    connection.send(c.Name(name), create_ping(), *_subscriptions(address.dialect, progress, streams))
+    pinging = asyncio.create_task(connection.keep_alive(timing.ping))
+    is_identified = False
     try:
-        async for command in connection.received(patience.silence):
+        async for command in connection.receive_commands(timing.silence):
             match command:
                 case c.Error(message):
                     yield command
-                    raise ConnectionClosedError(f"the server says: {message[:_SHOWN]!r}")
+                    raise ConnectionClosedError(f"the server sent ERROR {message[:_SHOWN_CHARACTERS]!r}")
                 case c.Server(server_name):
-                    _check(server_name, address)
-                    introduced = True
-                case c.Rdata() | c.Position() if not introduced:
-                    raise ProtocolViolationError("the server does not say who it is")
-                case command if isinstance(command, c.ONLY_CLIENTS_SEND):
-                    raise ProtocolViolationError(f"{c.word(command)}: only clients send this")
+                    _check_server_name(server_name, address)
+                    is_identified = True
+                case c.Rdata() | c.Position() if not is_identified:
+                    raise ProtocolViolationError("the server sent no SERVER command before the first row or position")
+                case command if isinstance(command, c.CLIENT_COMMANDS):
+                    raise ProtocolViolationError(f"{c.command_word(command)}: only clients send this command")
             if not isinstance(command, c.Ping):
                 yield command
-        raise ConnectionClosedError("the server closed it")
+        raise ConnectionClosedError("the server closed the connection")
     except (
         ProtocolViolationError,
         ConnectionSilentError,
@@ -125,7 +131,7 @@ async def _commands(
         await connection.close()
 
 
-def _check(server_name: str, address: Address) -> None:
+def _check_server_name(server_name: str, address: ServerAddress) -> None:
     if server_name != address.server_name:
         raise WrongServerError(
             f"The server at {address.host}:{address.port} belongs to {server_name}, not to {address.server_name}."

@@ -1,0 +1,60 @@
+"""The positions of all streams at one moment: up to which token each stream is complete."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from synapse_lakehouse.replication.protocol.stream_tokens import Source
+from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
+
+
+@dataclass(frozen=True)
+class StreamPositions:
+    """Up to which token streams are complete: ``by_stream`` in all, ``by_instance`` for each writing instance.
+
+    ``last_allocated``: the highest token that a writer may have, by stream.
+    ``without_positions``: streams of which Synapse stores no positions.
+    ``unbounded``: streams that are not known to be complete up to any token, because a writer has no position yet; with
+    the last token that had a row when this was first noticed.
+    ``is_standby``: the database may lack rows that were announced, because it has not replayed them yet.
+    """
+
+    by_stream: Mapping[str, int]
+    by_instance: Mapping[Source, int]
+    last_allocated: Mapping[str, int]
+    without_positions: Collection[str]
+    is_standby: bool = False
+    unbounded: Mapping[str, int] = field(default_factory=dict)
+
+    def position_of(self, source: Source) -> int:
+        """The position of a stream, or of one instance in it."""
+        stream, instance = source
+        return self.by_stream[stream] if instance is None else self.by_instance.get(source, self.by_stream[stream])
+
+    def latest(self, source: Source) -> int:
+        """The token after which new rows follow, even if earlier rows are not complete."""
+        stream, _ = source
+        return self.last_allocated[stream] if stream in self.without_positions else self.position_of(source)
+
+    def start_for_subscriber(self, source: Source) -> int:
+        """The token after which a subscriber starts that wants new rows only.
+
+        In a stream without positions it may receive the last rows again, because one of them may belong to a
+        transaction that was open. In an unbounded stream it starts at the end, to skip the history.
+        """
+        stream, instance = source
+        position = self.position_of(source)
+        if position > FIRST_ID:
+            return position
+        if instance is not None and stream not in self.without_positions:
+            return self.unbounded.get(stream, position)
+        is_unknown = stream in self.without_positions or stream in self.unbounded
+        return self.last_allocated[stream] if is_unknown else position
+
+    def start_for_new_source(self, source: Source) -> int | None:
+        """As :meth:`latest`; None for a writer without a position in a stream that has rows."""
+        latest = self.latest(source)
+        return None if latest == FIRST_ID < self.last_allocated[source[0]] else latest
+
+    def is_never_allocated(self, source: Source, token: int) -> bool:
+        """Whether this database never allocated ``token``: it was restored to an earlier state or failed over."""
+        return not self.is_standby and self.last_allocated.get(source[0], token) < token

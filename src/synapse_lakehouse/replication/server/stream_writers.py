@@ -1,0 +1,89 @@
+"""The writers of each stream: configured ones, those with a position, and those that rows name."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from synapse_lakehouse.catalogue import Stream
+from synapse_lakehouse.printable_text import get_printable_logger
+from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID, BoundRule, SafeBound
+from synapse_lakehouse.streams.positions.writers import MASTER, default_writer
+
+log = get_printable_logger(__name__)
+
+_WITHOUT_WRITER: Final = frozenset({"account_data"})
+"""Streams whose rows name no writer."""
+
+
+class StreamWriters:
+    """Collects the writers of each stream, and logs what is wrong with them."""
+
+    def __init__(self, streams: Iterable[Stream], configured: Mapping[str, frozenset[str]]) -> None:
+        """:param configured: configured writers by stream."""
+        self._configured = configured
+        self._with_position: dict[str, frozenset[str]] = {}
+        self._named_by_rows: dict[str, set[str]] = {}
+        self._logged_bounds: dict[str, object] = {}
+        self._assumed = sorted(
+            stream.name for stream in streams if stream.stream_positions and stream.name not in configured
+        )
+
+    def configured_for(self, stream: str) -> frozenset[str] | None:
+        """The configured writers of a stream; None if there is no configuration."""
+        return self._configured.get(stream)
+
+    def set_with_position(self, stream: str, writers: Collection[str]) -> None:
+        """Record the writers that have a position in a stream."""
+        self._with_position[stream] = frozenset(writers)
+
+    def add_named_by_rows(self, stream: str, writers: Iterable[str]) -> None:
+        """Record writers that rows of a stream name."""
+        self._named_by_rows.setdefault(stream, set()).update(writers)
+
+    def has_read_rows(self, stream: str) -> bool:
+        """Whether the writers that rows name were read before."""
+        return stream in self._named_by_rows
+
+    def all_of(self, stream: Stream) -> set[str]:
+        """All writers of a stream; the main process if there is no other."""
+        if stream.stream_positions:
+            return set(self._configured.get(stream.name, ())) | self._with_position[stream.name] or {MASTER}
+        configured = {writer for writers in self._configured.values() for writer in writers}
+        return {MASTER} | configured | self._named_by_rows[stream.name]
+
+    def unnamed_writer(self, stream: str) -> str:
+        """The writer of rows that name none."""
+        return default_writer(self._configured.get(stream) or self._with_position.get(stream, frozenset()))
+
+    def may_be_unnamed(self, stream: Stream, writer: str) -> bool:
+        """Whether any of several writers may have written the rows that are served as those of ``writer``."""
+        is_shared = stream.name in _WITHOUT_WRITER and len(self.all_of(stream)) > 1
+        return is_shared and writer == self.unnamed_writer(stream.name)
+
+    def warn_of_assumed(self) -> None:
+        """Log, once, the streams whose writers are not configured."""
+        if self._assumed:
+            log.warning(
+                "The writers of %s are not configured; the writers with a position are assumed. Rows of a worker that"
+                " never wrote such a stream may be skipped. Set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS.",
+                ", ".join(self._assumed),
+            )
+            self._assumed = []
+
+    def warn_of_bound(self, stream: str, bound: SafeBound, last_value: int) -> None:
+        """Log why writers hold the stream back, when the reason changes."""
+        if last_value <= FIRST_ID:
+            return
+        reason = (bound.rule, bound.missing, bound.unknown)
+        if self._logged_bounds.get(stream) == reason:
+            return
+        self._logged_bounds[stream] = reason
+        if bound.rule is BoundRule.MISSING_WRITER:
+            names = ", ".join(bound.missing) or "any writer"
+            log.warning("%s does not advance, because there is no position of %s yet", stream, names)
+        if bound.rule is BoundRule.UNCONFIGURED_WRITER:
+            log.warning(
+                "%s is served only up to the lowest position of its writers, which include %s. They are not configured."
+                " Add them to LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG. Synapse deletes the positions of removed"
+                " writers when one of its processes starts.",
+                stream, ", ".join(bound.unknown),
+            )  # fmt: skip
