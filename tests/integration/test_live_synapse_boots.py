@@ -76,7 +76,7 @@ def _be_alerted(hs: Synapse) -> None:
     )
     (message,) = build_messages([begun], hs.server_name, settings.lakehouse_runbooks)
     (sink,) = load_sinks(settings)
-    assert sink.take(message, MAX_SECONDS)
+    assert sink.send(message, MAX_SECONDS)
     said = alice.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": "b", "limit": "5"})["chunk"]
     bodies = [one["content"]["body"] for one in said if one["type"] == "m.room.message"]
     assert any("late ids: stream events" in body and "docs/runbooks/late-ids.md" in body for body in bodies), bodies

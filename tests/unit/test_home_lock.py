@@ -28,7 +28,7 @@ def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..
     waiting, started = threading.Event(), threading.Event()
 
     def begin() -> None:
-        with claim(own, tell=lambda _: waiting.set()) as scheduler:
+        with claim(own, report=lambda _: waiting.set()) as scheduler:
             assert scheduler is None
             started.set()
 

@@ -15,14 +15,14 @@ INCIDENTS_TABLE: Final = "audit.incidents"
 
 @dataclass(frozen=True)
 class IncidentLog:
-    """``events``: the oldest first. ``told``: pairs of an event's ID and the sink that accepted its message."""
+    """``events``: the oldest first. ``deliveries``: pairs of an event's ID and the sink that accepted its message."""
 
     events: tuple[IncidentEvent, ...]
-    told: frozenset[tuple[str, str]]
+    deliveries: frozenset[tuple[str, str]]
 
 
 def read_incident_log(catalog: Catalog) -> IncidentLog:
-    """The whole log: incidents are few."""
+    """Return the whole log: incidents are few."""
     rows = catalog.load_table(INCIDENTS_TABLE).scan().to_arrow().sort_by("at").to_pylist()
     return IncidentLog(
         tuple(_event(row) for row in rows if not row["sink"]),
@@ -33,26 +33,26 @@ def read_incident_log(catalog: Catalog) -> IncidentLog:
 def append_events(catalog: Catalog, events: Collection[IncidentEvent]) -> None:
     """Append begin and end events."""
     if events:
-        store.append_audit_rows(catalog, INCIDENTS_TABLE, [_row(one) for one in events])
+        store.append_audit_rows(catalog, INCIDENTS_TABLE, [_row(event) for event in events])
 
 
 def append_deliveries(catalog: Catalog, events: Collection[IncidentEvent], sink: str) -> None:
-    """Append that ``sink`` accepted the messages about ``events``."""
+    """Record that ``sink`` accepted the messages about ``events``."""
     if events:
-        store.append_audit_rows(catalog, INCIDENTS_TABLE, _told(events, sink))
+        store.append_audit_rows(catalog, INCIDENTS_TABLE, _delivery_rows(events, sink))
 
 
 def register_sink(catalog: Catalog, past: Collection[IncidentEvent], sink: str) -> set[str]:
-    """Append a new ``sink`` with ``past`` as delivered, so that it receives no old messages; the IDs of ``past``."""
+    """Record a new ``sink`` with ``past`` as delivered, so that it gets no old messages; return the IDs of ``past``."""
     store.append_audit_rows(
-        catalog, INCIDENTS_TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_told(past, sink)]
+        catalog, INCIDENTS_TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_delivery_rows(past, sink)]
     )
-    return {one.id for one in past}
+    return {event.id for event in past}
 
 
-def _told(events: Collection[IncidentEvent], sink: str) -> list[dict[str, Any]]:
+def _delivery_rows(events: Collection[IncidentEvent], sink: str) -> list[dict[str, Any]]:
     now = datetime.now(UTC)
-    return [_row(one) | {"sink": sink, "at": now} for one in events]
+    return [_row(event) | {"sink": sink, "at": now} for event in events]
 
 
 def _row(event: IncidentEvent) -> dict[str, Any]:
@@ -61,5 +61,5 @@ def _row(event: IncidentEvent) -> dict[str, Any]:
 
 def _event(row: dict[str, Any]) -> IncidentEvent:
     # Rows of earlier versions have no consequence.
-    more = {"kind": IncidentKind(row["kind"]), "consequence": row.get("consequence") or ""}
-    return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | more)
+    converted = {"kind": IncidentKind(row["kind"]), "consequence": row.get("consequence") or ""}
+    return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | converted)

@@ -24,52 +24,56 @@ from synapse_lakehouse.iceberg.write import tables
 NO_SINK: Final = "nobody"
 """Name under which deliveries are recorded without a configured sink, so that a later sink gets no old messages."""
 
-_OWN_TURN: Final = timedelta(minutes=3)
-"""For this long only reports of its scope deliver a message; later any report does. So two simultaneous reports
-do not deliver it twice."""
+_OWN_SCOPE_TIME: Final = timedelta(minutes=3)
+"""During this time, only reports of its scope deliver a message; later, any report does. So two simultaneous reports do
+not deliver it twice."""
 
 
 def update_incidents(
-    settings: Settings, catalog: Catalog, scope: str, found: Collection[AlertFinding], page: str = ""
+    settings: Settings, catalog: Catalog, scope: str, findings: Collection[AlertFinding], page: str = ""
 ) -> None:
-    """Record which incidents begin and end in ``scope``, where ``found`` is every present problem, and send messages.
+    """Record incidents that begin and end in ``scope``, and send messages.
 
     A problem that several scopes report is one incident: the first report sends its begin, the last one its end. A
     message that a sink did not accept is sent again with the next report of its scope, and after minutes with any
-    report. Of the processes that share LAKEHOUSE_HOME one at a time sends such messages.
+    report. Only one process of a LAKEHOUSE_HOME at a time sends such messages.
 
+    :param findings: all present problems of the scope.
     :param page: URL with details.
     """
     with file_lock.try_lock(settings.lakehouse_home / "alerts.lock") as is_first:
         if not catalog.table_exists(incident_log.INCIDENTS_TABLE):
             # The first run of a lake may fail before it creates a table.
             tables.ensure_audit_tables(catalog)
-        book = incident_log.read_incident_log(catalog)
+        log = incident_log.read_incident_log(catalog)
         now = datetime.now(UTC)
-        new = compute_incident_events(list_open_incidents(book.events, scope), found, scope, page, now)
+        new = compute_incident_events(list_open_incidents(log.events, scope), findings, scope, page, now)
         incident_log.append_events(catalog, new)
-        events = (*book.events, *new)
-        turn = {one.id for one in events if (is_first if now - one.at > _OWN_TURN else one.scope == scope)}
-        no_news = {one.id for one in new if is_open_in_another_scope(book.events, one)}
-        _tell(settings, catalog, IncidentLog(events, book.told), turn, no_news)
+        events = (*log.events, *new)
+        due = {event.id for event in events if (is_first if now - event.at > _OWN_SCOPE_TIME else event.scope == scope)}
+        silent = {event.id for event in new if is_open_in_another_scope(log.events, event)}
+        _deliver(settings, catalog, IncidentLog(events, log.deliveries), due, silent)
 
 
-def _tell(
-    settings: Settings, catalog: Catalog, book: IncidentLog, turn: Collection[str], no_news: Collection[str]
+def _deliver(
+    settings: Settings, catalog: Catalog, log: IncidentLog, due: Collection[str], silent: Collection[str]
 ) -> None:
-    """Send each sink the events in ``turn`` that it has not received, except ``no_news``."""
+    """Send each sink the events in ``due`` that it has not received, except those in ``silent``."""
     names: dict[str, AlertSink | None] = {sink.name: sink for sink in load_sinks(settings)} or {NO_SINK: None}
-    told_at_all = {event for event, _ in book.told}
+    delivered_anywhere = {event_id for event_id, _ in log.deliveries}
     for name, sink in names.items():
-        known = {event for event, to in book.told if to == name}
-        if not known:
-            known = incident_log.register_sink(catalog, [one for one in book.events if one.id in told_at_all], name)
-        untold = [one for one in book.events if one.id not in known]
-        incident_log.append_deliveries(catalog, [one for one in untold if sink is None or one.id in no_news], name)
+        delivered = {event_id for event_id, receiver in log.deliveries if receiver == name}
+        if not delivered:
+            past = [event for event in log.events if event.id in delivered_anywhere]
+            delivered = incident_log.register_sink(catalog, past, name)
+        pending = [event for event in log.events if event.id not in delivered]
+        skipped = [event for event in pending if sink is None or event.id in silent]
+        incident_log.append_deliveries(catalog, skipped, name)
         if sink is None:
             continue
-        due = [one for one in untold if one.id in turn and one.id not in no_news]
+        ready = [event for event in pending if event.id in due and event.id not in silent]
         end = monotonic() + MAX_SECONDS
-        for message in build_messages(due, str(settings.synapse_server_name), settings.lakehouse_runbooks.rstrip("/")):
-            if monotonic() < end and sink.take(message, end - monotonic()):
+        runbooks = settings.lakehouse_runbooks.rstrip("/")
+        for message in build_messages(ready, str(settings.synapse_server_name), runbooks):
+            if monotonic() < end and sink.send(message, end - monotonic()):
                 incident_log.append_deliveries(catalog, message.events, name)

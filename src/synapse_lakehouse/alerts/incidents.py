@@ -74,44 +74,48 @@ class IncidentEvent:
 
 
 def list_open_incidents(events: Iterable[IncidentEvent], scope: str) -> list[IncidentEvent]:
-    """The begin events of the incidents that are open in ``scope``.
+    """Return the begin events of the incidents that are open in ``scope``.
 
     :param events: in the order in which they were recorded.
     """
-    last = {(one.kind, one.subject): one for one in events if one.scope == scope}
-    return [one for one in last.values() if one.begins]
+    last = {(event.kind, event.subject): event for event in events if event.scope == scope}
+    return [event for event in last.values() if event.begins]
 
 
-def is_open_in_another_scope(events: Iterable[IncidentEvent], one: IncidentEvent) -> bool:
-    """Whether the same kind and subject is open in another scope, which then sends the message about its end."""
-    same = (other for other in events if (other.kind, other.subject) == (one.kind, one.subject))
-    last = {other.scope: other.begins for other in same if other.scope != one.scope}
+def is_open_in_another_scope(events: Iterable[IncidentEvent], event: IncidentEvent) -> bool:
+    """Return whether the same kind and subject is open in another scope, which then sends the message about its end."""
+    same = (other for other in events if (other.kind, other.subject) == (event.kind, event.subject))
+    last = {other.scope: other.begins for other in same if other.scope != event.scope}
     return any(last.values())
 
 
-def merge_findings(found: Iterable[AlertFinding]) -> list[AlertFinding]:
-    """``found`` with one finding for each kind and subject; it has the descriptions of all, in their order."""
-    alike: dict[tuple[IncidentKind, str], list[AlertFinding]] = {}
-    for one in found:
-        alike.setdefault((one.kind, one.subject), []).append(one)
+def merge_findings(findings: Iterable[AlertFinding]) -> list[AlertFinding]:
+    """Merge the findings of each kind and subject into one finding with all descriptions, in their order."""
+    groups: dict[tuple[IncidentKind, str], list[AlertFinding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.subject), []).append(finding)
     return [
-        replace(several[0], description="\n".join(finding.description for finding in several))
-        for several in alike.values()
+        replace(group[0], description="\n".join(finding.description for finding in group)) for group in groups.values()
     ]
 
 
 def compute_incident_events(
-    going_on: Sequence[IncidentEvent], found: Collection[AlertFinding], scope: str, page: str, at: datetime
+    open_incidents: Sequence[IncidentEvent], findings: Collection[AlertFinding], scope: str, page: str, at: datetime
 ) -> list[IncidentEvent]:
-    """The begin and end events that follow from ``found``, all problems of ``scope`` at the time ``at``."""
-    wrong = {(one.kind, one.subject): one for one in merge_findings(found)}
-    known = {(one.kind, one.subject) for one in going_on}
-    over = [one for one in going_on if (one.kind, one.subject) not in wrong]
+    """Return the begin and end events at the time ``at``.
 
-    def event(one: AlertFinding | IncidentEvent, *, begins: bool) -> IncidentEvent:
-        name = f"{at:%Y%m%dT%H%M%S.%f} {one.kind} {one.subject}"
-        consequence = one.consequence if begins else ""
-        return IncidentEvent(name, at, scope, one.kind, one.subject, one.description, begins, page, consequence)
+    :param findings: all problems of ``scope``.
+    """
+    merged = {(finding.kind, finding.subject): finding for finding in merge_findings(findings)}
+    known = {(incident.kind, incident.subject) for incident in open_incidents}
+    ended = [incident for incident in open_incidents if (incident.kind, incident.subject) not in merged]
 
-    begun = [event(one, begins=True) for key, one in wrong.items() if key not in known]
-    return begun + [event(one, begins=False) for one in over]
+    def event(problem: AlertFinding | IncidentEvent, *, begins: bool) -> IncidentEvent:
+        name = f"{at:%Y%m%dT%H%M%S.%f} {problem.kind} {problem.subject}"
+        consequence = problem.consequence if begins else ""
+        return IncidentEvent(
+            name, at, scope, problem.kind, problem.subject, problem.description, begins, page, consequence
+        )
+
+    begun = [event(finding, begins=True) for key, finding in merged.items() if key not in known]
+    return begun + [event(incident, begins=False) for incident in ended]

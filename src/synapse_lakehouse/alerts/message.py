@@ -29,13 +29,13 @@ class AlertMessage:
 
 
 def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> list[AlertMessage]:
-    """One message for each event, or one for all of more than :data:`MAX_SINGLE_MESSAGES`.
+    """Return one message for each event, or one for all if there are more than :data:`MAX_SINGLE_MESSAGES`.
 
     :param runbooks: URL or folder of the runbooks, without a trailing slash.
     """
     if len(events) > MAX_SINGLE_MESSAGES:
-        return [_storm(events, server_name, runbooks)]
-    return [_single(one, server_name, runbooks) for one in events]
+        return [_combined(events, server_name, runbooks)]
+    return [_single(event, server_name, runbooks) for event in events]
 
 
 def _single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
@@ -44,7 +44,7 @@ def _single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessa
     where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     where += [f"More: {event.page}"] if event.page else []
     return AlertMessage(
-        title=f"{server_name}: {_what(event)}",
+        title=f"{server_name}: {_headline(event)}",
         body="\n".join([*facts, *where]),
         is_resolution=not event.begins,
         is_warning=event.kind in WARNING_KINDS,
@@ -52,33 +52,33 @@ def _single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessa
     )
 
 
-def _storm(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
-    counts, moments = Counter((one.kind, one.begins) for one in events), [one.at for one in events]
+def _combined(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
+    counts, moments = Counter((event.kind, event.begins) for event in events), [event.at for event in events]
     lines = [
         f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"
         for (kind, begins), count in counts.most_common()
     ]
-    lines += [f"- {_what(one)}: {to_chat_text(_first_line(one.description))}" for one in events[:_NAMED]]
+    lines += [f"- {_headline(event)}: {to_chat_text(_first_line(event.description))}" for event in events[:_NAMED]]
     lines += [f"- and {len(events) - _NAMED} more: see audit.incidents"] if len(events) > _NAMED else []
-    first, last = (f"{one:%Y-%m-%d %H:%M} UTC" for one in (min(moments), max(moments)))
+    first, last = (f"{time:%Y-%m-%d %H:%M} UTC" for time in (min(moments), max(moments)))
     lines += [f"at {first}" if first == last else f"from {first} to {last}"]
-    lines += _each(to_chat_text(one.consequence) for one in events)
-    lines += [f"More: {page}" for page in _each(one.page for one in events)]
+    lines += _distinct(to_chat_text(event.consequence) for event in events)
+    lines += [f"More: {page}" for page in _distinct(event.page for event in events)]
     return AlertMessage(
         title=f"{server_name}: {len(events)} changes at once",
         body="\n".join(lines),
-        is_resolution=not any(one.begins for one in events),
-        is_warning=all(one.kind in WARNING_KINDS for one in events),
+        is_resolution=not any(event.begins for event in events),
+        is_warning=all(event.kind in WARNING_KINDS for event in events),
         events=tuple(events),
     )
 
 
-def _what(event: IncidentEvent) -> str:
+def _headline(event: IncidentEvent) -> str:
     return f"{_title(event.kind)}: {to_chat_text(to_printable(event.subject))}{'' if event.begins else ' — over'}"
 
 
-def _each(texts: Iterable[str]) -> list[str]:
-    """Those of ``texts`` that say something, each once."""
+def _distinct(texts: Iterable[str]) -> list[str]:
+    """``texts`` without empty ones and repetitions."""
     return list(dict.fromkeys(filter(None, texts)))
 
 

@@ -24,9 +24,9 @@ from synapse_lakehouse.streams.watch.observation import StreamObservation, find_
 def check_lake(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[datetime | None, list[AlertFinding]]:
-    """The time at which the replication tap last listened (None without a tap), and findings about the lake."""
+    """Return when the replication tap last listened (None without a tap), and findings about the lake."""
     now = datetime.now(UTC)
-    latest = max((one.published_at for one in releases), default=None)
+    latest = max((release.published_at for release in releases), default=None)
     # The last update of an empty table is its creation.
     made = datetime.fromtimestamp(
         catalog.load_table(audit_releases.RELEASES_TABLE).metadata.last_updated_ms / 1000, UTC
@@ -39,32 +39,32 @@ def check_lake(
 def observe_streams(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[list[StreamObservation], list[AlertFinding]]:
-    """Observe every stream and append the observations to ``audit.stream_watch``; the observations and findings.
+    """Observe every stream, and append the observations to ``audit.stream_watch``. Return observations and findings.
 
     :raises SourceError: when the source cannot be connected to.
-    :raises ReadError: when it is too busy to be watched.
-    :raises StreamWritersError: when the configured writers cannot be understood.
+    :raises ReadError: when it is too busy to be observed.
+    :raises StreamWritersError: when the configured writers are invalid.
     """
     declared = catalogue.load_catalogue()
     writers = read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
     before = observation_log.read_latest(catalog)
-    since = {name: one.watched_at for name, one in before.items()}
+    since = {name: observation.watched_at for name, observation in before.items()}
     released = _released(catalog, releases[-1], since) if releases else {}
 
     def end(stream: Stream, positions: Mapping[str, int], last_allocated_id: int) -> int | None:
         return find_bound(stream, positions, last_allocated_id, writers.get(stream.name), before.get(stream.name))[1]
 
-    found, now = read_live_positions(settings, declared, end), datetime.now(UTC)
-    looks = [
+    live, now = read_live_positions(settings, declared, end), datetime.now(UTC)
+    observations = [
         observe_stream(
-            stream, one.positions, one.last_allocated_id, one.ids_beyond_end, writers.get(stream.name),
+            stream, live_end.positions, live_end.last_allocated_id, live_end.ids_beyond_end, writers.get(stream.name),
             before.get(stream.name), now,
             released.get(stream.name),
         )
-        for stream, one in ((stream, found[stream.name]) for stream in declared.streams)
+        for stream, live_end in ((stream, live[stream.name]) for stream in declared.streams)
     ]  # fmt: skip
-    observation_log.append_observations(catalog, looks)
-    return looks, rules.check_streams(list(zip(declared.streams, looks, strict=True)), writers)
+    observation_log.append_observations(catalog, observations)
+    return observations, rules.check_streams(list(zip(declared.streams, observations, strict=True)), writers)
 
 
 def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, StreamProgress]:

@@ -1,4 +1,4 @@
-"""Large tables that dbt builds, of which only rows that follow from what changed are built anew."""
+"""Large models: a run rebuilds only the rows that depend on changed rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,29 +14,28 @@ _JSON: Final[dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class LargeModel:
-    """A table that dbt builds, and what is looked for so that it need not be made of everything."""
+    """A large model, its inputs, and the limits of an incremental build."""
 
     table: str
     made_of: Mapping[str, tuple[str, ...]]
-    """The tables that it is made of, with those of models that it reads and does not name, and the columns of changed
-    rows that it asks for; of tables without any it asks for the former rows."""
+    """All inputs, with the columns by which changed rows are searched. Of an input without columns, the former rows are
+    compared."""
     most: int
-    """Where more of its rows, or of others that are read for them, are concerned, it is made of whatever there is."""
+    """Maximum number of affected rows and rows to read; above it, a full build is faster."""
     after: str | None = None
-    """The last model that has to be built before it can be looked for."""
+    """The model after which the changed rows can be searched."""
     mostly_newer: tuple[str, ...] = ()
-    """Tables of which it mostly reads rows that came since."""
+    """Inputs of which mostly new rows are read."""
     row_of: str | None = None
-    """The table with the row of which each of its rows is made, by the same key of one column: what is new there is new
-    here."""
+    """Input with a 1:1 key of one column: new keys there are new keys here."""
     is_whole: bool = False
-    """All of its rows are made, of rows that are found."""
+    """An incremental build writes all rows."""
     reads_json: bool = False
-    """As only Spark does, so that Spark makes its rows; DuckDB makes the others'."""
+    """Only Spark can build it, because it parses events; DuckDB builds the other models."""
 
     @property
     def name(self) -> str:
-        """As dbt has it."""
+        """Name of the model in dbt."""
         return self.table.partition(".")[2]
 
 

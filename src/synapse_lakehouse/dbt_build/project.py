@@ -1,4 +1,4 @@
-"""dbt's project on the run's branch: read, built and documented."""
+"""Run dbt on the run's branch: parse the project, build the models, run the tests, generate the documentation."""
 
 import json
 import os
@@ -29,8 +29,8 @@ from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams.gaps import gap_udfs
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
-_ASKED_LATE: Final = frozenset({"as_of", "made_of"})
-"""Variables that say nothing of how models hang together."""
+_RUNTIME_VARIABLES: Final = frozenset({"as_of", "made_of"})
+"""Variables that do not affect the project's graph."""
 
 
 class DbtBuildError(LakehouseError):
@@ -38,10 +38,12 @@ class DbtBuildError(LakehouseError):
 
 
 def build_project(app: SparkApp) -> None:
-    """Build every model and run every data test, then document them; exit with what does not hold."""
+    """Build every model, run every data test, and generate the documentation.
+
+    :raises DbtBuildError: when a model or a test failed."""
     home = app.settings.lakehouse_home / "dbt"
     (home / "target" / "run_results.json").unlink(missing_ok=True)
-    # dbt copies variables with this prefix into its artifacts, so that a reader knows which run they are of.
+    # dbt copies variables with this prefix into its artifacts, so that they show the run.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
 
     def progress(event: EventMsg) -> None:
@@ -56,53 +58,52 @@ def build_project(app: SparkApp) -> None:
     store.append_audit_rows(app.catalog, "audit.views", build_view_rows(built.done), app.run)
     store.append_audit_rows(app.catalog, "audit.integrity", count_integrity_findings(app), app.run)
     dbtRunner(built.project).invoke(
-        ["docs", "generate", "--static", "--no-compile", *get_dbt_arguments(app, built.told)]
+        ["docs", "generate", "--static", "--no-compile", *get_dbt_arguments(app, built.variables)]
     )
 
 
 class DbtResult(NamedTuple):
-    """What a command of dbt came to, the project that it built, and the variables that it was told."""
+    """Result of a dbt invocation, its project and its variables."""
 
     done: dbtRunnerResult
     project: Manifest | None
-    told: Mapping[str, Any]
+    variables: Mapping[str, Any]
 
 
 def run_dbt(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMsg], None]) -> DbtResult:
-    """Let dbt carry out a command that builds models, the large ones of what changed."""
-    known = get_dbt_variables(app)
+    """Run a dbt command that builds models; large models are built incrementally."""
+    variables = get_dbt_variables(app)
     with ThreadPoolExecutor(1) as pool:
-        # Nothing of this needs Spark, which still starts.
-        reading = pool.submit(parse_project, app, known)
+        # Spark starts meanwhile.
+        reading = pool.submit(parse_project, app, variables)
         increment = incremental.of_models(app.catalog, app.run.branch)
-        told = known | increment.variables()
+        variables |= increment.variables()
         with closing(Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.report_progress)) as find:
             find.project = reading.result()
             prepare_session(app.spark)
-            done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *get_dbt_arguments(app, told)])
-    return DbtResult(done, find.project, told)
+            done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *get_dbt_arguments(app, variables)])
+    return DbtResult(done, find.project, variables)
 
 
-def parse_project(app: SparkApp, told: Mapping[str, Any]) -> Manifest | None:
-    """The project as dbt reads it; None where it cannot, which it says when it builds.
+def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | None:
+    """Return the parsed project; None if dbt cannot parse it, in which case the build reports the error.
 
-    What is only asked while building is not told, so that dbt, where nothing else changed either, goes on from what it
-    read for the run before.
+    Variables of the run are omitted, so that dbt reuses its partial parse of the previous run.
     """
-    known = {name: value for name, value in told.items() if name not in _ASKED_LATE}
-    read = dbtRunner().invoke(["parse", *get_dbt_arguments(app, known)])
+    stable = {name: value for name, value in variables.items() if name not in _RUNTIME_VARIABLES}
+    read = dbtRunner().invoke(["parse", *get_dbt_arguments(app, stable)])
     return read.result if isinstance(read.result, Manifest) else None
 
 
-def get_dbt_arguments(app: SparkApp, told: Mapping[str, Any]) -> list[str]:
-    """What every command of dbt is given: where the project and its artifacts are, and variables."""
-    return [*_folders(app.settings.lakehouse_home / "dbt"), "--vars", json.dumps(told)]
+def get_dbt_arguments(app: SparkApp, variables: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of every dbt command: folders of the project and its artifacts, and variables."""
+    return [*_folders(app.settings.lakehouse_home / "dbt"), "--vars", json.dumps(variables)]
 
 
 def build_view_rows(result: dbtRunnerResult) -> list[dict[str, Any]]:
-    """Rows of ``audit.views``: what publishing makes of the views that dbt tried."""
+    """Return the rows of ``audit.views``: the views that publishing creates."""
     results = result.result.results if isinstance(result.result, RunExecutionResult) else []
-    models = [one.node for one in results if isinstance(one.node, ModelNode)]
+    models = [entry.node for entry in results if isinstance(entry.node, ModelNode)]
     return [
         {"view_name": f"{model.schema}.{model.alias}", "sql": model.compiled_code, "tried_at": datetime.now(UTC)}
         for model in models
@@ -111,7 +112,7 @@ def build_view_rows(result: dbtRunnerResult) -> list[dict[str, Any]]:
 
 
 def count_integrity_findings(app: SparkApp) -> list[dict[str, Any]]:
-    """Rows of ``audit.integrity``, one for each check whether it found something or not."""
+    """Return the rows of ``audit.integrity``: one for each check, also without findings."""
     counted = app.spark.sql(
         "select check_name, count(*) as findings, count_if(severity <> 'info') as serious"
         " from gold.state_integrity group by check_name"
@@ -120,13 +121,13 @@ def count_integrity_findings(app: SparkApp) -> list[dict[str, Any]]:
         check.name: {"check_name": check.name, "findings": 0, "serious": 0}
         for check in integrity_checks.INTEGRITY_CHECKS
     }
-    found = none | {row["check_name"]: row.asDict() for row in counted.collect()}
-    return [row | {"counted_at": datetime.now(UTC)} for row in found.values()]
+    counts = none | {row["check_name"]: row.asDict() for row in counted.collect()}
+    return [row | {"counted_at": datetime.now(UTC)} for row in counts.values()]
 
 
 def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
-    """What the models want to know beside the tables."""
-    taken = [one["taken_at"] for one in store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)]
+    """Return the variables of the models."""
+    taken = [row["taken_at"] for row in store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)]
     as_of = app.settings.lakehouse_as_of or max(taken, default=app.run.end)
     names = branches.list_branched_tables(app.catalog)
     with ThreadPoolExecutor(4) as pool:
@@ -135,7 +136,7 @@ def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
         "server_name": app.settings.synapse_server_name,
         "made_of": dict(zip(names, made, strict=True)),
         "rules_of_events": event_udfs.RULES_FINGERPRINT,
-        # As digits: a room ID may have any character.
+        # Hexadecimal, because a room ID may contain any character.
         "acknowledged_rooms": [room.encode().hex() for room in app.settings.lakehouse_acknowledged_rooms.split()],
         "feed_length": app.settings.lakehouse_feed_length,
         "recent_rooms_per_user": app.settings.lakehouse_recent_rooms,
@@ -144,21 +145,22 @@ def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
 
 
 def describe_failure(result: dbtRunnerResult) -> str:
-    """What failed, by name, and what that means."""
+    """Return the message for a failed build: the failed models and tests, and the consequence."""
     if result.exception:
         return f"dbt could not start building the models, so nothing is published: {result.exception}"
     results = result.result.results if isinstance(result.result, RunExecutionResult) else []
     failed = [
-        f"  {one.node.resource_type} {one.node.name}: "
-        + (f"{one.failures} rows speak against it" if one.failures else " ".join((one.message or "").split())[:500])
-        for one in results
-        if one.status in _FAILED
+        f"  {entry.node.resource_type} {entry.node.name}: "
+        + (f"{entry.failures} rows violate it" if entry.failures else " ".join((entry.message or "").split())[:500])
+        for entry in results
+        if entry.status in _FAILED
     ]
     return "\n".join(
         [
-            "What dbt built does not hold, so nothing is published and readers see the release before.",
+            "Models or data tests of dbt failed, so nothing is published and readers see the previous release.",
             *failed,
-            "The run's branch keeps what was built; dbt's log above and logs/dbt.log in LAKEHOUSE_HOME/dbt say more.",
+            "The built tables stay on the run's branch. For details, see dbt's log above and "
+            "LAKEHOUSE_HOME/dbt/logs/dbt.log.",
         ]
     )
 
@@ -170,13 +172,13 @@ def _folders(home: Path) -> list[str]:
 
 
 def prepare_session(spark: SparkSession) -> None:
-    """Set a session up for dbt and these models."""
+    """Prepare a session for dbt and the models."""
     event_udfs.register(spark)
     gap_udfs.register(spark)
-    # What follows from a filter for all aliases of a column is worked out beforehand, which takes Spark minutes and all
-    # memory where columns pass through many steps, as in the models of what users may see.
+    # Spark would derive constraints for all aliases of a column, which takes minutes and all memory for the visibility
+    # models.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
-    # dbt asks Spark for its session at every statement, and reports errors itself, shorter.
+    # dbt requests the session for every statement, and reports errors itself.
     log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     log4j.core.config.Configurator.setLevel("org.apache.spark.sql.classic.SparkSession", log4j.Level.ERROR)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")

@@ -1,7 +1,7 @@
-"""An archive of the classes that Spark apps load, with which their JVMs start in half the time.
+"""An archive of the classes that Spark apps load; with it, their JVMs start in half the time.
 
-Java's class data sharing maps classes from a file instead of loading and verifying them one by one. The archive fits
-one Java and one set of jars; a JVM that it does not fit starts without it.
+Java's class data sharing maps classes from a file instead of loading and verifying them one by one. An archive
+fits one Java and one set of jars; with others, a JVM starts without it.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ _EXERCISE: Final = PROJECT_FOLDER / "spark_apps" / "record_classes.py"
 
 
 def get_java_options(settings: Settings, jars: Sequence[Path]) -> str:
-    """Options of a Spark driver's JVM: the operator's, and the archive where this machine has one."""
+    """Return the options of a Spark driver's JVM: those of the operator, and the archive if it exists."""
     archive = _path(jars)
     shared = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
     return " ".join([settings.lakehouse_driver_java_options, *shared]).strip()
 
 
 def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
-    """Make the archive, once for a Java and a set of jars: half a minute. Where Java cannot, there will be none."""
+    """Create the archive for this Java and these jars, if absent; takes 30 s. Some Javas cannot create one."""
     archive = _path(jars)
     if archive.exists():
         return
@@ -36,9 +36,9 @@ def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
 
 
 def get_class_path(jars: Sequence[Path]) -> str:
-    """``jars`` as a class path: only classes that the JVM finds there by itself can come from the archive.
+    """Return ``jars`` as a class path with resolved paths: the archive fits exactly one class path.
 
-    With their real places, as the archive fits the class path that it was made with, to the letter.
+    Only classes on the JVM's own class path can come from the archive.
     """
     return ":".join(str(jar.resolve()) for jar in jars)
 

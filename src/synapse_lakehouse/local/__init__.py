@@ -1,1 +1,1 @@
-"""Services of one machine for settings that name none: PostgreSQL from a wheel, Airflow, the sample."""
+"""Local services for settings that are not set: PostgreSQL from a wheel, Airflow, the sample."""

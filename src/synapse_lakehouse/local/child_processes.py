@@ -1,4 +1,4 @@
-"""Child processes that never outlive their purpose, as whole sessions are stopped."""
+"""Start child processes in sessions of their own, and stop whole sessions."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def start_process(
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` as the leader of a new session, so that Ctrl-C in the terminal reaches only this process.
 
-    :param if_orphaned: the signal that it gets when this process dies without stopping it.
+    :param if_orphaned: the signal that the kernel sends it when this process dies.
     """
     dying_with_its_parent = ["setpriv", "--pdeathsig", if_orphaned.name]
     return subprocess.Popen(
@@ -34,18 +34,18 @@ def start_process(
 
 
 def stop_sessions(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRACE_SECONDS) -> None:
-    """Stop every process of the leaders' sessions, group after group: politely, and after ``grace_seconds`` by force.
+    """Stop every process of the leaders' sessions, one process group after the other; after ``grace_seconds``, kill it.
 
-    A signal to end during the wait means by force at once; it skips no process.
+    A termination signal during the wait kills the remaining processes at once.
     """
-    asked: list[int] = []
-    with _handling(lambda number, frame: asked.append(number)):
+    signals: list[int] = []
+    with _handling(lambda number, frame: signals.append(number)):
         for leaders in groups:
             sessions = {leader.pid for leader in leaders}
             _signal(sessions, signal.SIGTERM)
             deadline = time.monotonic() + grace_seconds
             while list_session_members(sessions):
-                if asked or time.monotonic() > deadline:
+                if signals or time.monotonic() > deadline:
                     _signal(sessions, signal.SIGKILL)
                 time.sleep(0.1)
             for leader in leaders:
@@ -53,7 +53,7 @@ def stop_sessions(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: flo
 
 
 def list_session_members(sessions: set[int]) -> list[int]:
-    """Ids of the live processes in ``sessions``, also of those that moved to another process group."""
+    """Return the IDs of the live processes in ``sessions``, in any process group."""
     return [
         int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _session(entry) in sessions
     ]
@@ -61,8 +61,7 @@ def list_session_members(sessions: set[int]) -> list[int]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """Inside, a request to end (SIGTERM, a closed terminal) is what Ctrl-C is: one KeyboardInterrupt, however often it
-    comes until that was dealt with."""
+    """Raise KeyboardInterrupt also for SIGTERM and a closed terminal; ignore further signals until it is handled."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if not isinstance(sys.exception(), KeyboardInterrupt):

@@ -1,7 +1,7 @@
 """Lock of a LAKEHOUSE_HOME: one scheduler or one `airflow dags test` uses it at a time.
 
-A scheduler executes every run in its database, so it would execute a tested run a second time. Two tested runs may be
-of two lakes with separate leases: each would read the files that dbt and Great Expectations wrote for the other one.
+A scheduler executes every run in its database, so it would execute a test run a second time. Two test runs may use
+different lakes with separate leases: each would read files that dbt and Great Expectations wrote for the other run.
 """
 
 import fcntl
@@ -32,8 +32,8 @@ class RunningScheduler:
 
 
 @contextmanager
-def claim_for_scheduler(settings: Settings, address: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Lock the home for the scheduler of the Airflow at ``address``; wait for tested runs to end.
+def claim_for_scheduler(settings: Settings, address: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Lock the home for the scheduler of the Airflow at ``address``; wait for test runs to end.
 
     :raises LocalAirflowError: when another scheduler has the lock.
     """
@@ -46,7 +46,7 @@ def claim_for_scheduler(settings: Settings, address: str, tell: Callable[[str], 
                     f"Airflow is running at {other['address']} already, on the same {settings.lakehouse_home}. Use "
                     "that one, or set LAKEHOUSE_HOME to another folder."
                 ) from None
-            tell("waiting for `lakehouse run` to end")
+            report("waiting for `lakehouse run` to end")
             fcntl.flock(claims, fcntl.LOCK_EX)
         claims.truncate(0)
         salt = secrets.token_hex()
@@ -59,13 +59,13 @@ def claim_for_scheduler(settings: Settings, address: str, tell: Callable[[str], 
 
 
 @contextmanager
-def claim_for_test_run(settings: Settings, tell: Callable[[str], None]) -> Iterator[RunningScheduler | None]:
-    """Lock the home for `airflow dags test`, after other tested runs; yield the scheduler if one has the lock."""
+def claim_for_test_run(settings: Settings, report: Callable[[str], None]) -> Iterator[RunningScheduler | None]:
+    """Lock the home for `airflow dags test`, after other test runs; yield the scheduler if one has the lock."""
     with _claims(settings) as claims:
-        yield _scheduler(claims, settings, tell)
+        yield _scheduler(claims, settings, report)
 
 
-def _scheduler(claims: IO[str], settings: Settings, tell: Callable[[str], None]) -> RunningScheduler | None:
+def _scheduler(claims: IO[str], settings: Settings, report: Callable[[str], None]) -> RunningScheduler | None:
     for attempt in count():
         try:
             fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,10 +75,10 @@ def _scheduler(claims: IO[str], settings: Settings, tell: Callable[[str], None])
                 differ = (name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
                 return RunningScheduler(written["address"], tuple(sorted(differ)))
             if attempt == _SURELY_WRITTEN:
-                tell("waiting for another `lakehouse run` to end")
+                report("waiting for another `lakehouse run` to end")
             time.sleep(_PAUSE_SECONDS)
         else:
-            # A scheduler that was killed wrote it.
+            # A killed scheduler wrote the address.
             claims.truncate(0)
             break
     return None
@@ -88,14 +88,14 @@ def _written(claims: IO[str]) -> dict[str, Any] | None:
     """The scheduler's address and settings; None if it has not written them."""
     claims.seek(0)
     try:
-        found: dict[str, Any] = json.load(claims)
+        address_and_settings: dict[str, Any] = json.load(claims)
     except ValueError:
         return None
-    return found
+    return address_and_settings
 
 
 def _digests(settings: Settings, salt: str) -> Mapping[str, str]:
-    """Salted hashes of the settings by name: they show which values are equal, and no value."""
+    """Salted hashes of the settings by name; they show only which values are equal."""
     return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.to_environment().items()}
 
 

@@ -11,7 +11,7 @@ PROC: Final = Path("/proc")
 
 @dataclass(frozen=True)
 class Memory:
-    """The limit in force and what is free below it, in bytes; ``source`` names what sets the limit."""
+    """The memory limit in force and the free memory, in bytes; ``source`` names the origin of the limit."""
 
     limit: int
     free: int
@@ -19,7 +19,7 @@ class Memory:
 
 
 def read_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
-    """The least limit of the machine and of the control groups of this process, of version 1 or 2."""
+    """Return the smallest limit of the machine and of this process's control groups, of version 1 or 2."""
     machine = {line.split(":")[0]: int(line.split()[1]) << 10 for line in _lines(proc / "meminfo")}
     least = Memory(machine["MemTotal"], machine["MemAvailable"], "the machine's memory")
     for folder in _folders(proc, cgroups):
@@ -33,7 +33,7 @@ def read_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
 
 
 def count_memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """How many processes the kernel killed for memory, in this process's control groups or else on the machine."""
+    """Return the kernel's number of out-of-memory kills, in this process's control groups or on the machine."""
     counts = [
         _counter(folder / name, "oom_kill")
         for folder in _folders(proc, cgroups)
@@ -53,7 +53,7 @@ def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
         if controllers and "memory" not in controllers.split(","):
             continue
         root = cgroups / "memory" if controllers else cgroups
-        # In a container the path may be the host's, of which only the root is to be seen.
+        # In a container the path may be that of the host, of which only the root is visible.
         own = root / path.lstrip("/")
         for folder in (own, *own.parents):
             if folder.is_dir():

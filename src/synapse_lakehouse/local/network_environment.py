@@ -1,6 +1,6 @@
-"""Proxy and TLS variables that every program of a run can use: Airflow ends at values that other programs ignore.
+"""Remove proxy and TLS variables that would stop Airflow, although other programs ignore them.
 
-Airflow speaks to itself through httpx, which reads the variables even where no request leaves this machine.
+Airflow sends requests to itself through httpx, which reads the variables even for requests to this machine.
 """
 
 import re
@@ -17,20 +17,19 @@ _NAME: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:\d{1,5})?
 
 
 def remove_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """``variables`` without those that :func:`find_unusable_variables` names; requests to this machine
-    bypass all proxies."""
+    """Return ``variables`` without the unusable ones; requests to this machine bypass all proxies."""
     excluded = find_unusable_variables(variables)
-    kept = {name: value for name, value in variables.items() if name not in excluded}
-    if any(value and (_is_proxy(name) or name.lower() == "no_proxy") for name, value in kept.items()):
-        given = [entry for name, value in kept.items() if name.lower() == "no_proxy" for entry in _bypassed(value)]
-        kept = {name: value for name, value in kept.items() if name.lower() != "no_proxy"}
+    usable = {name: value for name, value in variables.items() if name not in excluded}
+    if any(value and (_is_proxy(name) or name.lower() == "no_proxy") for name, value in usable.items()):
+        given = [entry for name, value in usable.items() if name.lower() == "no_proxy" for entry in _bypassed(value)]
+        usable = {name: value for name, value in usable.items() if name.lower() != "no_proxy"}
         bypassed = ",".join(dict.fromkeys([*given, *_LOCAL]))
-        kept |= {"no_proxy": bypassed, "NO_PROXY": bypassed}
-    return kept
+        usable |= {"no_proxy": bypassed, "NO_PROXY": bypassed}
+    return usable
 
 
 def find_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables that would end Airflow, with the reason."""
+    """Return the variables that would stop Airflow, each with the reason."""
     checks = {name: _proxy for name in variables if _is_proxy(name)} | _FILES
     reasons = {name: check(variables[name]) for name, check in checks.items() if variables.get(name)}
     return {name: reason for name, reason in reasons.items() if reason}
@@ -42,7 +41,7 @@ def _is_proxy(name: str) -> bool:
 
 def _proxy(value: str) -> str:
     if not (value.isascii() and value.isprintable()) or " " in value:
-        return "it has a character that no URL has"
+        return "it contains a character that is invalid in a URL"
     url = value if "://" in value else f"http://{value}"
     try:
         parts = urlsplit(url)
@@ -55,7 +54,7 @@ def _proxy(value: str) -> str:
 
 
 def _bypassed(value: str) -> list[str]:
-    """Entries of ``no_proxy`` in the one form that all programs read alike; the others are left out."""
+    """Return the entries of ``no_proxy`` in the format that all programs understand; omit other entries."""
     entries = [entry for entry in re.split(r"[,\s]+", value) if entry]
     return [entry for entry in map(_canonical, entries) if entry]
 

@@ -19,7 +19,7 @@ AIRFLOW_DATABASE = "airflow"
 _LATEST: Final = "lake"
 """File that names the lake of the latest run."""
 _NAME_LENGTH: Final = 50
-"""PostgreSQL cuts a database's name off after 63 bytes."""
+"""PostgreSQL truncates the name of a database to 63 bytes."""
 
 
 class LocalServicesError(LakehouseError):
@@ -30,15 +30,15 @@ class LocalServicesError(LakehouseError):
 def connect_services(
     settings: Settings | None = None, *, source: bool = True, latest: bool = False
 ) -> Iterator[Settings]:
-    """Settings with a catalog and a source, whose servers run while the context lasts.
+    """Yield settings with a catalog and a source; their servers run while the context lasts.
 
-    Each homeserver has its own embedded catalog and warehouse: its IDs would look lost or late in another's.
+    Each homeserver has its own embedded catalog and warehouse: in that of another, its IDs would look lost or late.
 
     :param source: whether Synapse's database is needed; without it the sample is not restored.
-    :param latest: where no homeserver is named, take the lake that the latest run was of, else the sample's.
+    :param latest: without a configured homeserver, use the lake of the latest run, or else that of the sample.
     :raises EmbeddedPostgresError: when the embedded server does not start.
-    :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is another homeserver's
-        than the sample's, without its SYNAPSE_DSN.
+    :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is set without
+        SYNAPSE_DSN and differs from the sample's.
     """
     given = settings or Settings()
     libpq_variables.remove_from_environment()
@@ -66,7 +66,7 @@ def connect_services(
 
 
 def remember_lake(given: Settings) -> None:
-    """Record the lake of ``given`` as the one that is read if no homeserver is named."""
+    """Record the lake of ``given`` as the default for commands without a configured homeserver."""
     if not given.lakehouse_catalog_uri:
         (given.lakehouse_home / _LATEST).write_text(_lake(given), encoding="utf-8")
 
@@ -88,22 +88,25 @@ def _lake(given: Settings) -> str:
 
 
 def _warehouse(given: Settings, lake: str, catalog: str) -> str:
-    """A folder for each lake, within the one that was given, if there is such: it may be a volume, or all that may be
-    written to. Lakes of earlier versions had that alone, and stay there."""
+    """Return the folder of the lake: a sub-folder of the configured warehouse, if one is configured.
+
+    Lakes of earlier versions use the configured folder itself, and continue to."""
     if not given.lakehouse_warehouse:
         return given.warehouse + lake
     root = given.lakehouse_warehouse.rstrip("/")
     with psycopg.connect(catalog) as connection:
-        known = connection.execute("select to_regclass('iceberg_tables') is not null").fetchone() == (True,)
+        has_tables = connection.execute("select to_regclass('iceberg_tables') is not null").fetchone() == (True,)
         places = (
-            connection.execute("select metadata_location from iceberg_tables limit 1").fetchone() if known else None
+            connection.execute("select metadata_location from iceberg_tables limit 1").fetchone()
+            if has_tables
+            else None
         )
     is_earlier = places is not None and f"{root.partition('://')[2] or root}/lake-" not in places[0]
     return f"{root}/lake{lake}" if lake and not is_earlier else root
 
 
 def create_home(settings: Settings) -> None:
-    """:raises LocalServicesError: when LAKEHOUSE_HOME is not there and cannot be created, or cannot be written to."""
+    """:raises LocalServicesError: when LAKEHOUSE_HOME cannot be created or written to."""
     try:
         settings.lakehouse_home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -128,7 +131,7 @@ def _refuse_another_name(given: Settings) -> None:
 
 @contextmanager
 def run_embedded_server(settings: Settings) -> Iterator[embedded_postgres.EmbeddedServer]:
-    """The PostgreSQL server under LAKEHOUSE_HOME.
+    """Yield the PostgreSQL server in LAKEHOUSE_HOME.
 
     :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created.
     """

@@ -40,7 +40,7 @@ def run(
     try:
         with (
             child_processes.interrupt_on_signals(),
-            environment.prepare_airflow(settings, tell=run_output.print_stage) as prepared,
+            environment.prepare_airflow(settings, report=run_output.print_stage) as prepared,
         ):
             _run(prepared, start, now)
     except OSError as error:

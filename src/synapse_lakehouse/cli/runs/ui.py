@@ -43,7 +43,7 @@ def ui(
     try:
         with (
             child_processes.interrupt_on_signals(),
-            environment.prepare_airflow(port=port, tell=print_stage) as prepared,
+            environment.prepare_airflow(port=port, report=print_stage) as prepared,
             home_lock.claim_for_scheduler(prepared.settings, f"http://127.0.0.1:{port}", print_stage),
         ):
             # Runs of killed schedulers; all other runs ended before this scheduler got its lock.

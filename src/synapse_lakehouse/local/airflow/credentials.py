@@ -1,4 +1,4 @@
-"""Airflow's keys and the login of its pages and API, generated at the first use, in files that only this user reads."""
+"""Airflow's keys and the login of its UI and API: generated at the first use, in files that only this user can read."""
 
 import base64
 import json
@@ -14,44 +14,44 @@ _FERNET: Final = "AIRFLOW__CORE__FERNET_KEY"
 
 
 class CredentialsError(LakehouseError):
-    """A file of credentials is damaged; the message says which."""
+    """A credentials file is damaged; the message names it."""
 
 
 def get_passwords_file(airflow_home: Path) -> Path:
-    """File with the password of each user of Airflow, as JSON."""
+    """Return the path of the file with the passwords of Airflow's users, as JSON."""
     return airflow_home / "passwords.json"
 
 
 def read_admin_password(airflow_home: Path) -> str:
-    """Password of the administrator.
+    """Return the password of the administrator.
 
     :raises CredentialsError: when the file is damaged.
     """
     file = get_passwords_file(airflow_home)
-    found = _read(file)
-    if not isinstance(found.get(ADMIN_USER), str):
+    content = _read(file)
+    if not isinstance(content.get(ADMIN_USER), str):
         raise CredentialsError(
             f"{file} has no password of {ADMIN_USER}. Delete it: the next start generates a new one."
         )
-    return str(found[ADMIN_USER])
+    return str(content[ADMIN_USER])
 
 
 def ensure_credentials(airflow_home: Path) -> dict[str, str]:
-    """Airflow's settings for its keys and its login; both files exist when this returns.
+    """Return Airflow's settings for its keys and its login; create both files if absent.
 
-    :raises CredentialsError: when one of them is damaged.
+    :raises CredentialsError: when a file is damaged.
     """
     airflow_home.mkdir(parents=True, exist_ok=True)
     passwords, keys = get_passwords_file(airflow_home), airflow_home / "keys.json"
-    found = _read(keys) if keys.exists() else {}
-    if not passwords.exists() or not found:
-        # New signing keys with each new password end the sessions of the login before. Connections stay readable.
-        found = {
-            _FERNET: found.get(_FERNET, base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()),
+    content = _read(keys) if keys.exists() else {}
+    if not passwords.exists() or not content:
+        # With a new password, the signing keys change too, which ends earlier sessions. Connections stay readable.
+        content = {
+            _FERNET: content.get(_FERNET, base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()),
             "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
         }
-        write_private_file(keys, json.dumps(found))
+        write_private_file(keys, json.dumps(content))
     if not passwords.exists():
         write_private_file(passwords, json.dumps({ADMIN_USER: secrets.token_urlsafe(24)}))
     read_admin_password(airflow_home)
@@ -61,15 +61,15 @@ def ensure_credentials(airflow_home: Path) -> dict[str, str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{ADMIN_USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
-        **found,
+        **content,
     }
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise CredentialsError(f"{file} is damaged: it is not a JSON object. Delete it, and start again.")
-    return found
+    return content

@@ -1,4 +1,4 @@
-"""Airflow on this machine: its home, its metadata database, its environment. Started as programs, never imported."""
+"""The local Airflow: its home, metadata database and environment. Airflow runs as programs and is never imported."""
 
 import json
 import os
@@ -24,16 +24,16 @@ from synapse_lakehouse.local.postgres import roles
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 MAIN_DAG = "lakehouse"
-POOLS = {"synapse_source": (1, "Tasks that read Synapse's database: one at a time, so that it never notices us.")}
-"""Pools by name: slots and description. An operator's own number of slots is kept."""
+POOLS = {"synapse_source": (1, "Tasks that read Synapse's database, one at a time")}
+"""Pools by name: slots and description. A number of slots that the operator changed stays."""
 
 SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
-"""Where an operator names the cluster that runs the Spark apps, as Airflow's connection ``spark_default``."""
+"""Variable of Airflow's connection ``spark_default``, which names the cluster for Spark apps."""
 
 _DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 _UNFINISHED = ("queued", "scheduled", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule")
-"""States of a run or a task that Airflow goes on with."""
+"""States of a run or a task that Airflow would continue."""
 
 LOCAL_SPARK = {
     SPARK: json.dumps({"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}),
@@ -44,7 +44,7 @@ BIN = Path(sys.executable).parent
 
 
 class LocalAirflowError(LakehouseError):
-    """Airflow could not be prepared; the message ends with what it said."""
+    """Airflow could not be prepared; the message ends with its output."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,20 @@ class PreparedAirflow:
 
 
 def get_airflow_home(settings: Settings) -> Path:
-    """AIRFLOW_HOME of these settings."""
+    """Return the AIRFLOW_HOME of these settings."""
     return settings.lakehouse_home / "airflow"
 
 
 @contextmanager
 def prepare_airflow(
-    settings: Settings | None = None, port: int = 8080, tell: Callable[[str], None] = lambda stage: None
+    settings: Settings | None = None, port: int = 8080, report: Callable[[str], None] = lambda stage: None
 ) -> Iterator[PreparedAirflow]:
-    """Everything the DAG needs, running while the context lasts: the services, Spark's jars, Airflow's database.
+    """Prepare everything that a DAG run needs: services, Spark's jars, Airflow's database.
 
-    Two at once prepare one after the other and then share the servers.
+    Services run while the context lasts. Concurrent calls wait for each other, and then share the servers.
 
-    :param port: where the API server of this Airflow listens or would listen.
-    :param tell: called with a few words before each stage that may take long.
+    :param port: port of the API server of this Airflow.
+    :param report: called with the name of each stage that may take long.
     :raises LakehouseError: when a part cannot be started or fetched.
     """
     given = settings or Settings()
@@ -83,11 +83,11 @@ def prepare_airflow(
     with ExitStack() as stack:
         with file_lock.exclusive_lock(given.lakehouse_home / "prepare.lock"):
             runtime.check_driver_options(given)
-            tell("starting the embedded PostgreSQL")
+            report("starting the embedded PostgreSQL")
             server = stack.enter_context(services.run_embedded_server(given))
             resolved = stack.enter_context(services.connect_services(given))
             services.remember_lake(given)
-            tell("preparing Spark and Airflow")
+            report("preparing Spark and Airflow")
             with ThreadPoolExecutor(1) as beside:
                 spark = beside.submit(lambda: class_archive.create_class_archive(given, jars.install_jars(given)))
                 metadata = roles.ensure_owner(server, services.AIRFLOW_DATABASE)
@@ -98,9 +98,9 @@ def prepare_airflow(
 
 
 def end_test_runs(airflow: PreparedAirflow, run_id: str | None = None) -> None:
-    """Let runs by `airflow dags test` that were stopped be over for Airflow, too: its scheduler would go on with them.
+    """Mark stopped runs of `airflow dags test` as failed, because a scheduler would continue them.
 
-    :param run_id: the one that was stopped; all, when omitted, which nobody may be running then.
+    :param run_id: the stopped run; by default all test runs, of which none may be running.
     """
     metadata = urlsplit(airflow.environment[_DATABASE])._replace(scheme="postgresql").geturl()
     stopped = (
@@ -115,25 +115,25 @@ def end_test_runs(airflow: PreparedAirflow, run_id: str | None = None) -> None:
 
 
 def refuse_configured_airflow() -> None:
-    """:raises LocalAirflowError: where an Airflow is configured, as in the containers of docker-compose.yaml."""
+    """:raises LocalAirflowError: when an Airflow is configured, as in the containers of docker-compose.yaml."""
     if _DATABASE in os.environ:
         raise LocalAirflowError(
-            f"An Airflow of its own is configured here ({_DATABASE} is set), as in the containers of Docker Compose, "
-            "and this command would start a second one beside it. Use that one: trigger the DAG in its pages, and say "
+            f"Another Airflow is configured ({_DATABASE} is set), as in the containers of Docker Compose. This "
+            "command would start a second Airflow. Use the configured one: trigger the DAG in its UI, and run "
             "`airflow …` instead of `lakehouse airflow …`."
         )
 
 
 def build_environment(settings: Settings, metadata: str, port: int) -> dict[str, str]:
-    """This process's environment with all that Airflow, Spark and the lakehouse need in theirs.
+    """Return this process's environment with the variables of Airflow, Spark and the lakehouse.
 
     :param metadata: libpq URI of Airflow's own database.
     """
-    here = get_airflow_home(settings)
+    home = get_airflow_home(settings)
     base = network_environment.remove_unusable_variables(runtime.build_java_environment())
     address = f"http://127.0.0.1:{port}"
     airflow = {
-        "AIRFLOW_HOME": str(here),
+        "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT_FOLDER / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
@@ -146,10 +146,10 @@ def build_environment(settings: Settings, metadata: str, port: int) -> dict[str,
         "AIRFLOW__API__EXPOSE_CONFIG": "False",
         _DATABASE: _with_driver("psycopg2", metadata),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": _with_driver("psycopg", metadata),
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(here / "logs"),
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FOLDER_PERMISSIONS": "0o700",
         "AIRFLOW__LOGGING__FILE_TASK_HANDLER_NEW_FILE_PERMISSIONS": "0o600",
-    } | credentials.ensure_credentials(here)
+    } | credentials.ensure_credentials(home)
     programs = {"PATH": f"{BIN}:{base.get('PATH', os.defpath)}"}
     return (base if SPARK in base else LOCAL_SPARK | base) | settings.to_environment() | airflow | programs
 
@@ -159,14 +159,14 @@ def _with_driver(driver: str, uri: str) -> str:
 
 
 def _migrate(airflow: PreparedAirflow, server: EmbeddedServer) -> None:
-    """Bring the metadata database to this version of Airflow; its own comment remembers which one it is at."""
+    """Migrate the metadata database to this version of Airflow; the database's comment records its version."""
     name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
     if server.comment(name) == wanted:
         return
     _airflow(airflow, "db", "migrate")
     existing = json.loads(_airflow(airflow, "pools", "list", "--output", "json"))
     for pool, (slots, description) in POOLS.items():
-        if pool not in {one["pool"] for one in existing}:
+        if pool not in {entry["pool"] for entry in existing}:
             _airflow(airflow, "pools", "set", pool, str(slots), description)
     server.tool("psql", "-XqAtc", f"comment on database {name} is '{wanted}'", stdout=subprocess.DEVNULL)
 

