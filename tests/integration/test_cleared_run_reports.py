@@ -100,5 +100,5 @@ def test_reports_are_those_of_the_published_try(lake: Settings, catalog: Catalog
             release_summary.read_summary(connection, lake, release),
         )
     assert (events.stream, events.bound) == ("events", 1)
-    assert [one.rows_read for one in found.copied] == [1]
-    assert [one.subject for one in found.warned] == ["hour 1"]
+    assert [table.rows_read for table in found.tables] == [1]
+    assert [warning.subject for warning in found.warnings] == ["hour 1"]

@@ -214,7 +214,12 @@ def test_a_failed_runs_branch_is_read_listed_and_dropped(run_command: Command, l
         assert duckdb_reader.find_branch_snapshot(connection, lake, "bronze.events", branch)
         assert duckdb_reader.find_branch_snapshot(connection, lake, "gold.events", branch) is None
     (listed,) = _json(run_command("branches", "--format", "json"))
-    assert (listed["branch"], listed["tables"], listed["run"], listed["state"]) == (branch, 1, RUNS[2].run_id, "left")
+    assert (listed["branch"], listed["tables"], listed["run"], listed["state"]) == (
+        branch,
+        1,
+        RUNS[2].run_id,
+        "remaining",
+    )
 
     assert "No table has a branch nonsense" in run_command("branches", "drop", branch, "nonsense").stderr
     with closing(open_catalog(lake)) as catalog:
@@ -223,7 +228,7 @@ def test_a_failed_runs_branch_is_read_listed_and_dropped(run_command: Command, l
         refused = run_command("branches", "drop", branch)
         assert refused.exit_code == 1
         assert "holds the lake lease" in refused.stderr
-        assert _json(run_command("branches", "--format", "json"))[0]["state"] == "at work"
+        assert _json(run_command("branches", "--format", "json"))[0]["state"] == "active"
         lease.release()
 
     assert run_command("branches", "drop", branch).stdout == f"Dropped {branch} from 1 table.\n"

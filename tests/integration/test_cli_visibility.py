@@ -28,7 +28,7 @@ def test_who_can_see_an_event(published: Published, hidden: dict[str, Any]) -> N
         f" where not peeking and event_id = '{hidden['event_id']}' order by user_id nulls last",
     )  # fmt: skip
     assert [{name: row[name] for name in stored[0]} for row in rows] == stored
-    assert rows[-1]["user"] == "anybody else"
+    assert rows[-1]["user"] == "any other user"
     assert {row["outcome"] for row in rows} == {"full", "hidden"}
     assert {row["peeking_outcome"] for row in rows} <= {"full", "redacted", "hidden"}
 

@@ -105,4 +105,4 @@ def read_by_commands(settings: Settings) -> int:
         release = duckdb_reader.get_release(connection, settings, None)
         summarised = release_summary.read_summary(connection, settings, release)
         gaps.read_gaps(connection, settings, release, is_latest=True)
-        return len(summarised.copied)
+        return len(summarised.tables)

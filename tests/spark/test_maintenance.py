@@ -115,8 +115,8 @@ def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg
     assert after["bronze.event_json", "message content"]["rows"] == messages - 5
     former = after["bronze.event_json", "former message content"]
     assert former["in_other_files"] == 5
-    assert "earlier release" in former["why"]
-    assert "marked as deleted" in former["why"]
+    assert "earlier release" in former["reason"]
+    assert "marked as deleted" in former["reason"]
     assert after["bronze.event_json", "content of purged events"]["in_other_files"] == 7
 
     stray = old_file.with_name("stray.parquet")
@@ -181,7 +181,7 @@ def test_remains_in_the_source_are_reported_as_such(
     assert code == 3
     left = found["bronze.event_relations", "content without its event"]
     assert (left["rows"], left["in_other_files"]) == (1, 0)
-    assert "in Synapse's database" in left["why"]
+    assert "in Synapse's database" in left["reason"]
     source.execute("delete from event_relations where event_id = '$purged'")
     lake.advance()
     code, found = lake.prove(LOST)
@@ -199,7 +199,7 @@ def test_an_unreadable_file_prevents_a_proof(lake: SmallLake) -> None:
     try:
         code, found = lake.prove(LOST)
         assert code == 1
-        assert "half.parquet" in found["bronze.event_json", "file that cannot be read"]["why"]
+        assert "half.parquet" in found["bronze.event_json", "file that cannot be read"]["reason"]
         assert found["bronze.event_json", "message content"]["rows"] == 1, "the other files were searched"
         assert "Not proven: 1 file in the warehouse cannot be read" in lake.ask("prove-erased", LOST).stdout
     finally:

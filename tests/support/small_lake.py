@@ -59,7 +59,7 @@ class SmallLake(AdvancingLake):
     def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
         """Exit code and rows of prove-erased, by table and what remains."""
         done = self.ask("prove-erased", user, "--format", "json")
-        return done.exit_code, {(row["table"], row["what"]): row for row in json.loads(done.stdout or "[]")}
+        return done.exit_code, {(row["table"], row["content"]): row for row in json.loads(done.stdout or "[]")}
 
     def ask(self, *arguments: str) -> Result:
         """The operator's command on this lake."""

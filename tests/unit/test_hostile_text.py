@@ -88,8 +88,8 @@ def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]
     assert "[bold red]markup[/]" in bare
     told = [
         RunStep("started", hostile_text.ALL),
-        RunStep("said", "a", hostile_text.ALL),
-        RunStep("noted", "a", hostile_text.ALL),
+        RunStep("progress", "a", hostile_text.ALL),
+        RunStep("logged", "a", hostile_text.ALL),
     ]
     told += [RunStep("failed", "a", hostile_text.ALL)]
     run_output.print_stage(hostile_text.ALL)

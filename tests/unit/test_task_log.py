@@ -31,8 +31,8 @@ def test_a_task_starts_speaks_and_ends() -> None:
     assert progress.run_id == "manual__1"
     assert steps == [
         RunStep("started", task),
-        RunStep("said", task, "1/56 bronze.events: 12 rows"),
-        RunStep("said", task, "printed by a Python task"),
+        RunStep("progress", task, "1/56 bronze.events: 12 rows"),
+        RunStep("progress", task, "printed by a Python task"),
         RunStep("success", task, seconds=4.0),
     ]
 
@@ -66,7 +66,7 @@ def test_a_task_whose_process_died_failed() -> None:
 
 def test_what_the_package_warns_of_is_shown() -> None:
     _, steps = read(line("waiting for run other", logger="synapse_lakehouse.iceberg.lease.lease"))
-    assert [(step.kind, step.text) for step in steps] == [("noted", "waiting for run other")]
+    assert [(step.kind, step.text) for step in steps] == [("logged", "waiting for run other")]
 
 
 SUBMIT = "Cannot execute: spark-submit --master local[*]. Error code is: 1.\nLast spark-submit output:\n"

@@ -52,6 +52,6 @@ def _printable_usage_errors() -> Iterator[None]:
 def error_message(error: Exception) -> str | None:
     """The message of an expected error: a :class:`LakehouseError` or a wrong setting. None for every other error."""
     if isinstance(error, ValidationError):
-        wrong = [f"  {'.'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors()]
-        return "\n".join(["These settings are wrong; correct them in the environment or .env:", *wrong])
+        invalid = [f"  {'.'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors()]
+        return "\n".join(["These settings are invalid; correct them in the environment or .env:", *invalid])
     return str(error) if isinstance(error, LakehouseError) else None

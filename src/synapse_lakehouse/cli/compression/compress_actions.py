@@ -215,8 +215,10 @@ def undo(settings: Settings, paths: Sequence[Path], *, yes: bool, repair: bool) 
             if row["outcome"] is Outcome.SKIPPED:
                 skipped.append(f"{to_printable(room_id)} was not restored: {row['error']}")
                 continue
-            restored, skipped = row["groups_rewritten"], row["groups_skipped"]
-            output.echo(f"Restored {restored} state groups of {to_printable(room_id)}, skipped {skipped}.")
+            output.echo(
+                f"Restored {row['groups_rewritten']} state groups of {to_printable(room_id)}, skipped"
+                f" {row['groups_skipped']}."
+            )
         if skipped:
             raise CompressorError("\n".join(skipped))
 

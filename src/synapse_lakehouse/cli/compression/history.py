@@ -75,8 +75,8 @@ def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
         wanted = f"room_id in ({', '.join(map(quote_literal, rooms))})" if rooms else "true"
         latest = _LATEST.format(wanted=wanted)
         if format is not output.OutputFormat.TABLE:
-            found = connection.execute(latest + _ROOMS_OF_RUNS)
-            output.write_rows([column[0] for column in found.description or ()], found.fetchall(), format)
+            result = connection.execute(latest + _ROOMS_OF_RUNS)
+            output.write_rows([column[0] for column in result.description or ()], result.fetchall(), format)
             return
         by_run, by_room = (connection.execute(latest + query).fetchall() for query in (_RUNS, _ROOMS))
     if not by_run:
@@ -101,8 +101,8 @@ def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
     freed, freed_bytes = sum(run[2] for run in runs), sum(run[3] for run in runs)
     console.print(
         Text(
-            f"{freed:,} rows and about {_mb(freed_bytes)} MB in all. After VACUUM the space is reused for new rows; "
-            "VACUUM FULL or pg_repack return it to the disk, as the next run then shows."
+            f"{freed:,} rows and about {_mb(freed_bytes)} MB in all. After VACUUM, PostgreSQL reuses the space for new "
+            "rows. VACUUM FULL or pg_repack return the space to the disk, and the next run shows it."
         )
     )
     console.print()

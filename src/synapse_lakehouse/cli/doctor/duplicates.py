@@ -23,23 +23,21 @@ def examine(connection: Connection, declared: Catalogue) -> Findings:
         for table in tables:
             bar.update(task, description=f"Reading all keys of {table.name}")
             try:
-                found = duplicates.find_duplicate_keys(connection, table)
+                duplicate = duplicates.find_duplicate_keys(connection, table)
             except ReadError as error:
                 yield DoctorFinding(
                     FindingLevel.WARN, _SUBJECT, f"{table.name} could not be read completely: {error}", _SLOW
                 )
             else:
-                checked += not found.keys
-                if found.keys:
-                    yield _finding(table.name, table.primary_key, found)
+                checked += not duplicate.keys
+                if duplicate.keys:
+                    yield _finding(table.name, table.primary_key, duplicate)
             bar.advance(task)
     yield DoctorFinding(FindingLevel.OK, _SUBJECT, f"{checked} of {len(tables)} tables have no duplicate key")
 
 
-def _finding(table: str, key: tuple[str, ...], found: duplicates.DuplicateKeys) -> DoctorFinding:
-    first = "; ".join(", ".join(map(output.format_value, one)) for one in found.first)
-    keys = f"{found.keys:,} key{'' if found.keys == 1 else 's'} ({', '.join(key)})"
-    message = f"{table} has {keys} that several rows have: {first}"
-    return DoctorFinding(
-        FindingLevel.FAIL, _SUBJECT, message + ("; …" if found.keys > len(found.first) else ""), _ADVICE
-    )
+def _finding(table: str, key: tuple[str, ...], duplicate: duplicates.DuplicateKeys) -> DoctorFinding:
+    examples = "; ".join(", ".join(map(output.format_value, values)) for values in duplicate.first)
+    keys = f"{duplicate.keys:,} duplicate key{'' if duplicate.keys == 1 else 's'} ({', '.join(key)})"
+    rest = "; …" if duplicate.keys > len(duplicate.first) else ""
+    return DoctorFinding(FindingLevel.FAIL, _SUBJECT, f"{table} has {keys}: {examples}{rest}", _ADVICE)

@@ -36,14 +36,14 @@ def _is_secret(name: str, value: str) -> bool:
 
 def _other_readers(file: Path) -> str:
     """Other users that can read a file, as text; empty if only its owner and root can."""
-    found = file.resolve().stat()
+    status = file.resolve().stat()
     if not all(folder.stat().st_mode & stat.S_IXOTH for folder in file.resolve().parents):
         return ""
-    if found.st_mode & stat.S_IROTH:
+    if status.st_mode & stat.S_IROTH:
         return "Every user of this machine"
     with suppress(KeyError):
-        group, owner = grp.getgrgid(found.st_gid), pwd.getpwuid(found.st_uid)
+        group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid)
         members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == group.gr_gid)}
-        if found.st_mode & stat.S_IRGRP and members - {owner.pw_name, "root"}:
+        if status.st_mode & stat.S_IRGRP and members - {owner.pw_name, "root"}:
             return f"The group {group.gr_name}"
     return ""

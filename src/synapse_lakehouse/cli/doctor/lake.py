@@ -21,23 +21,23 @@ from synapse_lakehouse.streams.checks.sequences import StreamProgress
 
 
 def examine(
-    settings: Settings, declared: Catalogue | None, standings: Mapping[str, StreamProgress], *, deep: bool = False
+    settings: Settings, declared: Catalogue | None, progress: Mapping[str, StreamProgress], *, deep: bool = False
 ) -> Findings:
-    """Check that the lake is readable and tidy, and that the source is not behind the latest release.
+    """Check that the lake is readable, that no branches remain, and that the source is not behind the latest release.
 
-    :param standings: present progress of the source's streams.
+    :param progress: present progress of the source's streams.
     :param deep: also return integrity faults of the source.
     """
     try:
-        known = list_catalog_entries(settings)
-        if not known:
+        entries = list_catalog_entries(settings)
+        if not entries:
             yield DoctorFinding(FindingLevel.WARN, "lake", "The catalog has no tables yet.", "Run `make run`.")
             return
-        yield DoctorFinding(FindingLevel.OK, "lake", f"{len(known)} tables and views in the catalog")
+        yield DoctorFinding(FindingLevel.OK, "lake", f"{len(entries)} tables and views in the catalog")
         with duckdb_reader.open_duckdb(settings) as connection:
             yield from _releases(connection, settings)
             if declared:
-                yield from sequences.compare_with_release(connection, settings, declared, standings)
+                yield from sequences.compare_with_release(connection, settings, declared, progress)
             yield from _branches(connection, settings)
             yield from _tap(connection, settings)
             if deep:
@@ -47,24 +47,26 @@ def examine(
 
 
 def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    known = duckdb_reader.list_releases(connection, settings)
-    if not known:
+    all_releases = duckdb_reader.list_releases(connection, settings)
+    if not all_releases:
         yield DoctorFinding(FindingLevel.WARN, "releases", "There is no release yet.", "Run `make run`.")
         return
-    latest = known[0]
+    latest = all_releases[0]
     days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
     yield DoctorFinding(
-        FindingLevel.OK, "releases", f"{len(known)}, the latest is {latest.number}, published {days:.1f} days ago"
+        FindingLevel.OK,
+        "releases",
+        f"{len(all_releases)}, the latest is {latest.number}, published {days:.1f} days ago",
     )
     if problem := releases.describe_server_mismatch(latest, settings.synapse_server_name or sample.read_server_name()):
         yield DoctorFinding(FindingLevel.FAIL, "homeserver", problem)
 
 
 def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    landed = tap_liveness.read_last_commit_time_by_duckdb(connection, settings)
-    if landed is None:
+    committed_at = tap_liveness.read_last_commit_time_by_duckdb(connection, settings)
+    if committed_at is None:
         return
-    age = datetime.now(UTC) - landed
+    age = datetime.now(UTC) - committed_at
     message = f"it last listened {age.total_seconds() / 60:,.0f} minutes ago"
     if settings.lakehouse_tap_minutes and age > timedelta(minutes=settings.lakehouse_tap_minutes):
         advice = "Start it again with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if you do not use it."
@@ -74,25 +76,22 @@ def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
 
 
 def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    held = list_branches.read_lease_holder(connection, settings)
-    at_work = held.branch if held and datetime.now(UTC) < held.until else None
-    left = [one.name for one in list_branches.list_branches(connection, settings) if one.name != at_work]
-    if left:
-        message = f"{len(left)} branches of unpublished runs remain: {', '.join(left)}."
-        advice = f"When you no longer need them, drop them: uv run lakehouse branches drop {' '.join(left)}"
+    lease = list_branches.read_lease_holder(connection, settings)
+    active = lease.branch if lease and datetime.now(UTC) < lease.until else None
+    names = [branch.name for branch in list_branches.list_branches(connection, settings)]
+    if remaining := [name for name in names if name != active]:
+        message = f"{len(remaining)} branches of unpublished runs remain: {', '.join(remaining)}."
+        advice = f"When you no longer need them, drop them: uv run lakehouse branches drop {' '.join(remaining)}"
         yield DoctorFinding(FindingLevel.WARN, "branches", message, advice)
     else:
         yield DoctorFinding(FindingLevel.OK, "branches", "no branches of failed runs remain")
-    if held is None:
+    if lease is None:
         yield DoctorFinding(FindingLevel.OK, "lease", "free")
         return
-    until = output.format_time(held.until.replace(microsecond=0))
-    if at_work:
-        yield DoctorFinding(
-            FindingLevel.OK,
-            "lease",
-            f"run {held.holder} is active and holds it until {until}, or longer if it renews it",
-        )
+    until = output.format_time(lease.until.replace(microsecond=0))
+    if active:
+        message = f"run {lease.holder} is active; its lease expires at {until} unless it is renewed"
+        yield DoctorFinding(FindingLevel.OK, "lease", message)
     else:
-        message = f"Run {held.holder} did not renew it before it expired at {until}, so that run probably crashed."
+        message = f"The lease of run {lease.holder} expired at {until} without a renewal: the run probably crashed."
         yield DoctorFinding(FindingLevel.WARN, "lease", message, "The next run acquires it. Check the log of that run.")

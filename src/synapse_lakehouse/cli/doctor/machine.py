@@ -20,13 +20,13 @@ from synapse_lakehouse.java import runtime as spark_java
 from synapse_lakehouse.local import memory as available
 from synapse_lakehouse.local import network_environment
 
-_LEAST_FREE: Final = 2**30
+_MIN_FREE_BYTES: Final = 2**30
 
 
 def check_setting_names() -> Findings:
     """Check for misspelled names of settings."""
-    for name, meant in find_misspelled_names([*os.environ, *read_env_file()]).items():
-        advice = f"Did you mean {meant}?" if meant else "Remove it."
+    for name, correct in find_misspelled_names([*os.environ, *read_env_file()]).items():
+        advice = f"Did you mean {correct}?" if correct else "Remove it."
         yield DoctorFinding(
             FindingLevel.WARN,
             "settings",
@@ -54,7 +54,7 @@ def check_java() -> Findings:
 
 def check_jars(settings: Settings) -> Findings:
     """Check that Spark's jars were downloaded."""
-    missing = [one for one in spark_jars.read_lock_file() if not any(settings.lakehouse_home.glob(_pattern(one)))]
+    missing = [jar for jar in spark_jars.read_lock_file() if not any(settings.lakehouse_home.glob(_pattern(jar)))]
     if missing:
         message = f"Not downloaded yet: {', '.join(missing)}."
         yield DoctorFinding(FindingLevel.WARN, "jars", message, "`make run` downloads them from Maven Central.")
@@ -83,28 +83,28 @@ def check_configuration(settings: Settings) -> Findings:
         loaded = declared.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError):
         return
-    wrong = list(configured.find_configuration_problems(loaded, settings))
-    yield from (DoctorFinding(FindingLevel.FAIL, one.subject, one.message) for one in wrong)
-    if not wrong:
-        of = f" and in {settings.synapse_config}" if settings.synapse_config else ""
+    problems = list(configured.find_configuration_problems(loaded, settings))
+    yield from (DoctorFinding(FindingLevel.FAIL, problem.subject, problem.message) for problem in problems)
+    if not problems:
+        source = f", also in {settings.synapse_config}" if settings.synapse_config else ""
         yield DoctorFinding(
-            FindingLevel.OK, "configuration", f"settings of writers, retention and compressor are valid{of}"
+            FindingLevel.OK, "configuration", f"settings of writers, retention and compressor are valid{source}"
         )
 
 
 def check_memory(settings: Settings) -> Findings:
     """Check the memory for a run."""
-    found, needed = available.read_memory(), out_of_memory.required_bytes(settings)
+    memory, needed = available.read_memory(), out_of_memory.required_bytes(settings)
     message = (
-        f"{format_gibibytes(found.free)} free of {format_gibibytes(found.limit)} ({found.source}); a run of the "
+        f"{format_gibibytes(memory.free)} free of {format_gibibytes(memory.limit)} ({memory.source}); a run of the "
         f"shipped sample needs {format_gibibytes(needed)} with "
         f"LAKEHOUSE_DRIVER_MEMORY={settings.lakehouse_driver_memory}"
     )
-    if found.limit < needed:
+    if memory.limit < needed:
         yield DoctorFinding(
             FindingLevel.FAIL, "memory", f"{message}.", "Raise the limit, or set a smaller LAKEHOUSE_DRIVER_MEMORY."
         )
-    elif found.free < needed:
+    elif memory.free < needed:
         yield DoctorFinding(
             FindingLevel.WARN, "memory", f"{message}.", "Stop other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY."
         )
@@ -115,7 +115,7 @@ def check_memory(settings: Settings) -> Findings:
 def check_disk(settings: Settings, database_bytes: int | None = None) -> Findings:
     """Check free space for a copy of a database of ``database_bytes``, and write access."""
     folders = filter(None, [settings.lakehouse_home, _warehouse(settings)])
-    for folder in {one.stat().st_dev: one for one in map(_existing, folders)}.values():
+    for folder in {folder.stat().st_dev: folder for folder in map(_existing_parent, folders)}.values():
         free = shutil.disk_usage(folder).free
         message = f"{free / 2**30:.1f} GiB free under {folder}"
         if not os.access(folder, os.W_OK):
@@ -125,7 +125,7 @@ def check_disk(settings: Settings, database_bytes: int | None = None) -> Finding
                 f"{folder} is not writable.",
                 "Give this user write access, or set LAKEHOUSE_HOME.",
             )
-        elif free < _LEAST_FREE:
+        elif free < _MIN_FREE_BYTES:
             yield DoctorFinding(FindingLevel.FAIL, "disk", f"Only {message}.", "Free space, or move LAKEHOUSE_HOME.")
         elif database_bytes and free < database_bytes:
             yield DoctorFinding(
@@ -152,13 +152,13 @@ def check_privacy(settings: Settings) -> Findings:
 
 
 def _is_open(folder: Path) -> bool:
-    others = [one.stat().st_mode for one in (folder, *folder.parents)] if folder.exists() else [0]
-    return bool(others[0] & stat.S_IROTH) and all(mode & stat.S_IXOTH for mode in others)
+    modes = [path.stat().st_mode for path in (folder, *folder.parents)] if folder.exists() else [0]
+    return bool(modes[0] & stat.S_IROTH) and all(mode & stat.S_IXOTH for mode in modes)
 
 
 def _warehouse(settings: Settings) -> Path | None:
-    where = urlsplit(settings.warehouse)
-    return Path(where.path) if where.scheme == "file" else None
+    uri = urlsplit(settings.warehouse)
+    return Path(uri.path) if uri.scheme == "file" else None
 
 
 def _pattern(coordinates: str) -> str:
@@ -166,5 +166,5 @@ def _pattern(coordinates: str) -> str:
     return f"spark/*/jars/{group}_{artifact}-{version}.jar"
 
 
-def _existing(folder: Path) -> Path:
-    return next(one for one in (folder, *folder.parents) if one.exists())
+def _existing_parent(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.exists())

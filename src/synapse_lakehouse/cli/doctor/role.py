@@ -12,8 +12,8 @@ from synapse_lakehouse.postgres.access.grants import list_serving_grants
 from synapse_lakehouse.postgres.access.public_rights import PUBLIC_RIGHTS
 from synapse_lakehouse.postgres.connection import Connection
 
-_NAMED: Final = 5
-"""Number of names in a message; the REVOKE statement has all names."""
+_MAX_NAMES: Final = 5
+"""Number of names in a message; the REVOKE statement contains all names."""
 
 _OWN_ROLE: Final = "Create a separate role for the lakehouse: `{script}` prints the SQL."
 
@@ -125,21 +125,21 @@ def examine(connection: Connection, allowed: AllowedPrivileges, script: str, sub
     tables = sorted({name for _, kind, name in allowed if kind == "table"})
     # The compressor may have created its progress tables.
     owned = [name for name in _column(connection, _OWNED) if name not in PROGRESS_TABLES]
-    found = [
+    findings = [
         *_attributes(role, _column(connection, _ATTRIBUTES, [tables]), script),
         *_memberships(role, _column(connection, _MEMBER_OF)),
         *_ownership(role, owned, script),
         *_grants(role, connection.execute(_GRANTED.encode()).fetchall(), allowed, script),
     ]
     if not is_superuser:
-        found += _definers(role, _column(connection, _DEFINERS))
-        found += _public_rights(role, connection, script)
-        found += system_grants.examine(role, connection)
-    found = found or [
+        findings += _definers(role, _column(connection, _DEFINERS))
+        findings += _public_rights(role, connection, script)
+        findings += system_grants.examine(role, connection)
+    findings = findings or [
         DoctorFinding(FindingLevel.OK, subject, f"{role} has exactly the privileges that the lakehouse needs")
     ]
-    found.append(_limits(role, connections, _column(connection, _DATABASES)))
-    yield from (replace(one, subject=subject) for one in found)
+    findings.append(_limits(role, connections, _column(connection, _DATABASES)))
+    yield from (replace(finding, subject=subject) for finding in findings)
 
 
 def _attributes(role: str, attributes: Sequence[str], script: str) -> Findings:
@@ -155,7 +155,7 @@ def _attributes(role: str, attributes: Sequence[str], script: str) -> Findings:
 
 def _memberships(role: str, roles: Sequence[str]) -> Findings:
     if roles:
-        message = f"The role {role} is a member of {_some(roles)} and has their privileges."
+        message = f"The role {role} is a member of {_list_some(roles)} and has their privileges."
         yield DoctorFinding(
             FindingLevel.WARN, "role", message, f"As a superuser run: REVOKE {', '.join(roles)} FROM {role};"
         )
@@ -163,39 +163,41 @@ def _memberships(role: str, roles: Sequence[str]) -> Findings:
 
 def _ownership(role: str, owned: Sequence[str], script: str) -> Findings:
     if owned:
-        message = f"The role {role} owns {_some(owned)}: an owner has all privileges."
+        message = f"The role {role} owns {_list_some(owned)}: an owner has all privileges."
         yield DoctorFinding(FindingLevel.WARN, "role", message, _OWN_ROLE.format(script=script))
 
 
 def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: AllowedPrivileges, script: str) -> Findings:
     """One finding for each privilege, kind of object and grantee."""
-    known = {privilege for privilege, *_ in allowed}
-    found: dict[tuple[str, str, bool], list[_Excess]] = {}
-    for kind, name, columns, is_whole, privilege, to_everybody in granted:
-        beyond = () if is_whole else tuple(columns)
+    needed_privileges = {privilege for privilege, *_ in allowed}
+    excess_by_kind: dict[tuple[str, str, bool], list[_Excess]] = {}
+    for kind, name, columns, is_whole, privilege, is_public in granted:
+        excess_columns = () if is_whole else tuple(columns)
         if (privilege, kind, name) in allowed:
-            wanted = allowed[privilege, kind, name]
-            beyond = tuple(column for column in columns if wanted is not None and column not in wanted)
-            if not beyond:
+            needed = allowed[privilege, kind, name]
+            excess_columns = tuple(column for column in columns if needed is not None and column not in needed)
+            if not excess_columns:
                 continue
-        excess = found.setdefault((privilege, kind, to_everybody), [])
+        excess = excess_by_kind.setdefault((privilege, kind, is_public), [])
         if not is_whole and excess and not excess[-1].is_whole and excess[-1].name == name:
-            beyond = (*excess.pop().columns, *beyond)
-        excess.append(_Excess(kind, name, beyond, is_whole))
-    for (privilege, kind, to_everybody), excess in found.items():
-        can = f"{privilege}, which it does not need," if privilege in known else privilege
-        message = f"The role {role}{', like every role,' * to_everybody} has {can} on {kind} {_some(excess)}."
-        advice = f"As the owner run: {' '.join(_revokes(privilege, excess, 'PUBLIC' if to_everybody else role))}"
-        if privilege in known:
+            excess_columns = (*excess.pop().columns, *excess_columns)
+        excess.append(_Excess(kind, name, excess_columns, is_whole))
+    for (privilege, kind, is_public), excess in excess_by_kind.items():
+        right = f"{privilege}, which it does not need," if privilege in needed_privileges else privilege
+        message = f"The role {role}{', like every role,' * is_public} has {right} on {kind} {_list_some(excess)}."
+        advice = f"As the owner run: {' '.join(_revokes(privilege, excess, 'PUBLIC' if is_public else role))}"
+        if privilege in needed_privileges:
             advice += f" Then grant the needed privileges: `{script}` prints the SQL."
-        elif kind == "schema" and to_everybody:
+        elif kind == "schema" and is_public:
             advice += " First grant the same to Synapse's role, which needs it."
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
 def _definers(role: str, routines: Sequence[str]) -> Findings:
     if routines:
-        message = f"The role {role} may execute {_some(routines)} with the privileges of the owner (SECURITY DEFINER)."
+        message = (
+            f"The role {role} may execute {_list_some(routines)} with the privileges of the owner (SECURITY DEFINER)."
+        )
         advice = f"As the owner run: REVOKE EXECUTE ON ROUTINE {', '.join(routines)} FROM PUBLIC, {role};"
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice + " First grant it to the roles that need it.")
 
@@ -206,8 +208,8 @@ def _public_rights(role: str, connection: Connection, script: str) -> Findings:
         ("select " + ", ".join(right.is_allowed_sql for right in PUBLIC_RIGHTS)).encode()
     ).fetchone()
     assert row is not None
-    if may := [right.action for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
-        message = f"The role {role}, like every role, may {' and '.join(may)} in this database."
+    if actions := [right.action for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
+        message = f"The role {role}, like every role, may {' and '.join(actions)} in this database."
         advice = f"`{script} --harden` prints statements that revoke this, each with its side effects."
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
@@ -217,27 +219,27 @@ def _limits(role: str, connections: int, databases: Sequence[str]) -> DoctorFind
     bounded = f"its privileges and {connections} connections" if connections >= 0 else "its privileges"
     message = f"For the role {role} PostgreSQL enforces {bounded}. The role can change its timeouts and read-only mode."
     if databases:
-        message += f" It may also connect to {_some(databases)}, where this check cannot see its privileges."
+        message += f" It may also connect to {_list_some(databases)}, where this check cannot see its privileges."
     return DoctorFinding(FindingLevel.OK, "role", message)
 
 
 def _revokes(privilege: str, excess: Sequence[_Excess], role: str) -> Iterator[str]:
     kind = "" if excess[0].kind == "table" else f"{excess[0].kind.upper()} "
-    if whole := [one.name for one in excess if one.is_whole]:
+    if whole := [item.name for item in excess if item.is_whole]:
         yield f"REVOKE {privilege} ON {kind}{', '.join(whole)} FROM {role};"
-    for one in excess:
-        if not one.is_whole:
-            yield f"REVOKE {privilege} ({', '.join(one.columns)}) ON {one.name} FROM {role};"
+    for item in excess:
+        if not item.is_whole:
+            yield f"REVOKE {privilege} ({', '.join(item.columns)}) ON {item.name} FROM {role};"
 
 
 def _without(attributes: Sequence[str]) -> str:
-    return " ".join(f"NO{one}" for one in attributes)
+    return " ".join(f"NO{attribute}" for attribute in attributes)
 
 
-def _some(excess: Sequence[_Excess] | Sequence[str]) -> str:
-    names = [one if isinstance(one, str) else one.label for one in excess]
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+def _list_some(items: Sequence[_Excess] | Sequence[str]) -> str:
+    names = [item if isinstance(item, str) else item.label for item in items]
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _column(connection: Connection, query: str, parameters: Sequence[Any] | None = None) -> list[str]:

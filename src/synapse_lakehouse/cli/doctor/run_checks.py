@@ -16,11 +16,11 @@ from synapse_lakehouse.streams.checks.sequences import StreamProgress
 
 
 @dataclass
-class _Source:
+class _SourceResult:
     """Findings of the source, and values for the checks of the lake."""
 
-    found: list[DoctorFinding] = field(default_factory=list)
-    standings: dict[str, StreamProgress] = field(default_factory=dict)
+    findings: list[DoctorFinding] = field(default_factory=list)
+    progress: dict[str, StreamProgress] = field(default_factory=dict)
     bytes: int | None = None
 
 
@@ -29,7 +29,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
 
     :param deep: also read every unique key of the source, and the integrity checks of the latest release.
     """
-    found = [
+    findings = [
         *machine.check_setting_names(),
         *env_file.examine(),
         *machine.check_network(),
@@ -43,39 +43,39 @@ def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
     needs_server = given.uses_sample or not given.lakehouse_catalog_uri
     if needs_server and not (given.lakehouse_home / "postgres").exists():
         # Check the homeserver's database even before the first run sets up the embedded server.
-        of = _Source() if given.uses_sample else _source(given, nullcontext(given), declared, deep=deep)
-        of.found += compressor.examine(given)
+        result = _SourceResult() if given.uses_sample else _source(given, nullcontext(given), declared, deep=deep)
+        result.findings += compressor.examine(given)
         message = f"The embedded PostgreSQL in {given.lakehouse_home} does not exist yet."
         set_up = DoctorFinding(FindingLevel.WARN, "set-up", message, "Run `make run`, which creates it.")
-        return [*found, *of.found, *machine.check_disk(given, of.bytes), set_up]
+        return [*findings, *result.findings, *machine.check_disk(given, result.bytes), set_up]
     with ExitStack() as stack:
         try:
             settings = stack.enter_context(connect_services(given, source=False))
         except (EmbeddedPostgresError, LocalServicesError) as error:
-            return [*found, *machine.check_disk(given), DoctorFinding(FindingLevel.FAIL, "lake", str(error))]
-        of = _source(given, connect_services(given), declared, deep=deep)
-        found += [
-            *of.found,
+            return [*findings, *machine.check_disk(given), DoctorFinding(FindingLevel.FAIL, "lake", str(error))]
+        result = _source(given, connect_services(given), declared, deep=deep)
+        findings += [
+            *result.findings,
             *compressor.examine(given),
-            *machine.check_disk(settings, of.bytes),
+            *machine.check_disk(settings, result.bytes),
             *machine.check_privacy(settings),
         ]
-        return [*found, *lake.examine(settings, declared, of.standings, deep=deep)]
+        return [*findings, *lake.examine(settings, declared, result.progress, deep=deep)]
 
 
 def _source(
     given: Settings, running: AbstractContextManager[Settings], declared: Catalogue | None, *, deep: bool
-) -> _Source:
-    of = _Source()
+) -> _SourceResult:
+    result = _SourceResult()
     try:
         with running as settings, connect(settings) as connection:
-            of.found += source.examine(connection, settings, is_sample=given.uses_sample)
+            result.findings += source.examine(connection, settings, is_sample=given.uses_sample)
             if declared:
-                of.standings = synapse_startup.read_progress(connection, declared)
-                of.found += sequences.examine(declared, of.standings)
-            of.bytes = source.measure_database_bytes(connection)
+                result.progress = synapse_startup.read_progress(connection, declared)
+                result.findings += sequences.examine(declared, result.progress)
+            result.bytes = source.measure_database_bytes(connection)
             if deep and declared:
-                of.found += duplicates.examine(connection, declared)
+                result.findings += duplicates.examine(connection, declared)
     except (EmbeddedPostgresError, LocalServicesError, SourceError) as error:
-        of.found.append(DoctorFinding(FindingLevel.FAIL, "source", str(error)))
-    return of
+        result.findings.append(DoctorFinding(FindingLevel.FAIL, "source", str(error)))
+    return result

@@ -22,9 +22,9 @@ _ADVICE: Final = "Stop all of Synapse, review this SQL and run it:"
 
 def examine(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Findings:
     """Run the checks of Synapse's own start."""
-    wrong = [fault for _, fault in synapse_startup.find_startup_faults(declared, now)]
-    yield from map(_finding, wrong)
-    if now and not wrong:
+    faults = [fault for _, fault in synapse_startup.find_startup_faults(declared, now)]
+    yield from map(_finding, faults)
+    if now and not faults:
         message = f"{len(now)} sequences match their positions and rows, so Synapse can start"
         yield DoctorFinding(FindingLevel.OK, _SUBJECT, message)
 
@@ -33,17 +33,15 @@ def compare_with_release(
     connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, StreamProgress]
 ) -> Findings:
     """Check that no position is behind that of the latest release."""
-    known = duckdb_reader.list_releases(connection, settings)
-    if not known:
+    releases = duckdb_reader.list_releases(connection, settings)
+    if not releases:
         return
-    ahead = _may_be_ahead(connection, settings, known[0].run_id)
-    for one in positions.read_positions(connection, settings, known[0]):
-        stream = next((stream for stream in declared.streams if stream.name == one.stream), None)
-        if stream and one.stream in now:
-            fault = check_regression(
-                stream, StreamProgress(one.sequence_value or 0, one.writers, {}, ahead), now[one.stream]
-            )
-            if fault:
+    may_be_ahead = _may_be_ahead(connection, settings, releases[0].run_id)
+    for position in positions.read_positions(connection, settings, releases[0]):
+        stream = next((stream for stream in declared.streams if stream.name == position.stream), None)
+        if stream and position.stream in now:
+            released = StreamProgress(position.sequence_value or 0, position.writers, {}, may_be_ahead)
+            if fault := check_regression(stream, released, now[position.stream]):
                 yield _finding(fault)
 
 

@@ -15,18 +15,17 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
 
 _CLOCK_SECONDS: Final = 5
-_EXAMINED_FURTHER: Final = ("missing_unique_key", "changed_type")
+_HARMLESS_DRIFT: Final = ("missing_unique_key", "changed_type")
 """Kinds of drift that do not prevent the check of privileges."""
-_KEPT: Final = "LAKEHOUSE_ON_DRIFT is partial: runs skip this table and copy all others."
+_SKIPPED: Final = "LAKEHOUSE_ON_DRIFT is partial: runs skip this table and copy all other tables."
 
 
 def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> Findings:
     """Check that all catalogued tables can be read, by a role without other privileges."""
-    where = "the shipped sample" if is_sample else f"the database of {settings.synapse_server_name}"
-    version, standby = _one(connection, "select current_setting('server_version'), pg_is_in_recovery()")
-    yield DoctorFinding(
-        FindingLevel.OK, "source", f"connected to {where}, PostgreSQL {version}{', a standby' if standby else ''}"
-    )
+    database = "the shipped sample" if is_sample else f"the database of {settings.synapse_server_name}"
+    version, is_standby = _fetch_row(connection, "select current_setting('server_version'), pg_is_in_recovery()")
+    message = f"connected to {database}, PostgreSQL {version}{', a standby' if is_standby else ''}"
+    yield DoctorFinding(FindingLevel.OK, "source", message)
     yield _clock(connection)
     try:
         if is_sample:
@@ -44,18 +43,18 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
 def measure_database_bytes(connection: Connection) -> int | None:
     """Size of the database in bytes; None if the role may not read it."""
     try:
-        (found,) = _one(connection, "select pg_database_size(current_database())")
+        (size,) = _fetch_row(connection, "select pg_database_size(current_database())")
     except psycopg.Error:
         return None
-    return int(found)
+    return int(size)
 
 
 def _clock(connection: Connection) -> DoctorFinding:
-    (theirs,) = _one(connection, "select clock_timestamp()")
-    apart = (datetime.now(UTC) - theirs).total_seconds()
-    if abs(apart) <= _CLOCK_SECONDS:
+    (source_time,) = _fetch_row(connection, "select clock_timestamp()")
+    seconds = (datetime.now(UTC) - source_time).total_seconds()
+    if abs(seconds) <= _CLOCK_SECONDS:
         return DoctorFinding(FindingLevel.OK, "clock", f"within {_CLOCK_SECONDS} s of the source's")
-    message = f"This machine's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the source's."
+    message = f"This machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the source's."
     advice = "Synchronise both by NTP. Otherwise data intervals are wrong, and the lake lease expires early or late."
     return DoctorFinding(FindingLevel.WARN, "clock", message, advice)
 
@@ -75,29 +74,24 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
             f"Synapse's schema version {version} is not supported; {supported} are.",
             "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
         )
-    departures = find_drift(declared, connection)
-    goes_on = settings.allows_partial_copy
-    kept = find_drifted_tables(declared, connection) if goes_on else {}
-    for one in departures:
-        mild = one.kind == "missing_unique_key" or one.table in kept
-        yield DoctorFinding(
-            FindingLevel.WARN if mild else FindingLevel.FAIL, "drift", one.message, _KEPT if one.table in kept else ""
-        )
-    if not departures:
+    drift = find_drift(declared, connection)
+    skipped = find_drifted_tables(declared, connection) if settings.allows_partial_copy else {}
+    for difference in drift:
+        is_skipped = difference.table in skipped
+        level = FindingLevel.WARN if difference.kind == "missing_unique_key" or is_skipped else FindingLevel.FAIL
+        yield DoctorFinding(level, "drift", difference.message, _SKIPPED if is_skipped else "")
+    if not drift:
         yield DoctorFinding(
             FindingLevel.OK, "drift", "all tables and columns of the catalogue exist, with their types and keys"
         )
     if new := find_unknown_objects(declared, connection):
         message = f"The catalogue does not list {', '.join(new)}, so it is not copied."
-        yield DoctorFinding(
-            FindingLevel.WARN,
-            "novelties",
-            message,
-            "A newer version of the lakehouse may copy it; nothing else depends on it.",
-        )
-    if any(one.kind not in _EXAMINED_FURTHER for one in departures) and not goes_on:
+        advice = "A newer version of the lakehouse may copy it; nothing else depends on it."
+        yield DoctorFinding(FindingLevel.WARN, "novelties", message, advice)
+    is_harmless = all(difference.kind in _HARMLESS_DRIFT for difference in drift)
+    if not is_harmless and not settings.allows_partial_copy:
         return
-    declared = declared.without_tables(kept)
+    declared = declared.without_tables(skipped)
     problems = [("rights", problem) for problem in preflight.find_missing_grants(connection, declared)]
     problems += [("row security", problem) for problem in preflight.check_row_security(connection, declared)]
     for subject, problem in problems:
@@ -117,7 +111,7 @@ def load_catalogue_or_none() -> catalogue.Catalogue | None:
         return None
 
 
-def _one(connection: Connection, query: str) -> tuple[Any, ...]:
+def _fetch_row(connection: Connection, query: str) -> tuple[Any, ...]:
     row = connection.execute(query.encode()).fetchone()
     assert row is not None
     return row

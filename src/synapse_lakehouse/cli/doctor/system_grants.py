@@ -52,29 +52,28 @@ def examine(role: str, connection: Connection) -> Findings:
     :param role: the current role, quoted.
     """
     rows = connection.execute(_ON_SYSTEM_OBJECTS.encode()).fetchall()
-    for to_everybody in (True, False):
-        rights = [(right, name) for right, name, is_public in rows if is_public is to_everybody]
+    for is_public in (True, False):
+        rights = [(right, name) for right, name, is_of_public in rows if is_of_public is is_public]
         if rights:
-            grantee = "PUBLIC" if to_everybody else role
-            message = f"{_subject(role, to_everybody)} has privileges on PostgreSQL's own objects: {_some(rights)}."
+            grantee = "PUBLIC" if is_public else role
+            message = f"{_subject(role, is_public)} has privileges on PostgreSQL's own objects: {_list_some(rights)}."
             revokes = " ".join(f"REVOKE {right} ON {name} FROM {grantee};" for right, name in rights)
             yield DoctorFinding(FindingLevel.WARN, "role", message, f"As a superuser run: {revokes}")
     defaults: list[tuple[Any, ...]] = connection.execute(_BY_DEFAULT.encode()).fetchall()
     if defaults:
         message = f"The role {role} gets privileges on future objects, by default privileges."
         revokes = " ".join(
-            f"{alter} REVOKE {right} FROM {'PUBLIC' if to_everybody else role};"
-            for alter, right, to_everybody in defaults
+            f"{alter} REVOKE {right} FROM {'PUBLIC' if is_public else role};" for alter, right, is_public in defaults
         )
         yield DoctorFinding(
             FindingLevel.WARN, "role", message, f"As the role that the statements name, or a superuser, run: {revokes}"
         )
 
 
-def _subject(role: str, to_everybody: bool) -> str:
-    return f"The role {role}{', like every role,' * to_everybody}"
+def _subject(role: str, is_public: bool) -> str:
+    return f"The role {role}{', like every role,' * is_public}"
 
 
-def _some(rights: list[tuple[str, str]]) -> str:
-    named = ", ".join(f"{right} on {name.removeprefix('ROUTINE ')}" for right, name in rights[:5])
-    return f"{named} and {len(rights) - 5} more" if len(rights) > 5 else named
+def _list_some(rights: list[tuple[str, str]]) -> str:
+    listed = ", ".join(f"{right} on {name.removeprefix('ROUTINE ')}" for right, name in rights[:5])
+    return f"{listed} and {len(rights) - 5} more" if len(rights) > 5 else listed

@@ -1,7 +1,7 @@
 """``lakehouse prove-erased``: search the lake's files for content of a user that Synapse has erased."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
 import duckdb
@@ -38,11 +38,11 @@ EXIT_CONTENT_IN_SOURCE: Final = 3
 _COMPARED: Final = {"erased_users", "event_json", "event_relations", "events"}
 """Tables of the release that show what Synapse still has."""
 
-_COLUMNS: Final = ("table", "what", "rows", "in_other_files", "why")
+_COLUMNS: Final = ("table", "content", "rows", "in_other_files", "reason")
 _IDS: Final = "ids and membership"
 _UNREADABLE: Final = "file that cannot be read"
-_NAMED: Final = 3
-"""At most this many unreadable files are listed."""
+_MAX_FILES: Final = 3
+"""Maximum number of unreadable files that are listed."""
 
 
 def _user_id(text: str) -> str:
@@ -62,11 +62,11 @@ def prove_erased(
     Exit code 3: all remaining content is also in Synapse's database. Exit code 0: no message content remains.
     """
     with lake_session.open_lake() as (settings, connection):
-        published = duckdb_reader.list_releases(connection, settings)
+        releases = duckdb_reader.list_releases(connection, settings)
         latest = duckdb_reader.get_release(connection, settings)
-        files, unread = split_readable_files(connection, list_parquet_files(connection, settings))
-        found = ErasureScan(connection, settings, latest, user, files)
-        if not found.is_erased():
+        files, unreadable = split_readable_files(connection, list_parquet_files(connection, settings))
+        scan = ErasureScan(connection, settings, latest, user, files)
+        if not scan.is_erased():
             raise LakeReadError(
                 f"{to_printable(user)} is not erased in release {latest.number}, of "
                 f"{output.format_time(latest.published_at.replace(microsecond=0))}, so there is nothing to "
@@ -74,118 +74,125 @@ def prove_erased(
                 "when the account is reactivated."
             )
         try:
-            found.prepare()
-            mentions, contents = search_files(found)
+            scan.prepare()
+            mentions, contents = search_files(scan)
         except duckdb.Error as error:
             raise LakeReadError(
                 f"Not proven: some files of the warehouse could not be read ({str(error).splitlines()[0]}). If a run "
                 "or maintenance is replacing files, try again later; otherwise a file is damaged."
             ) from error
         rows = [
-            *describe_content(connection, settings, published, mentions, contents),
-            *map(describe_unreadable, unread),
+            *describe_content(connection, settings, releases, mentions, contents),
+            *map(describe_unreadable, unreadable),
         ]
     output.write_rows(_COLUMNS, rows, format)
-    text, code = summarize_proof(user, latest, contents, unread)
+    text, code = summarize_proof(user, latest, contents, unreadable)
     output.echo(text, err=format is not output.OutputFormat.TABLE)
     raise typer.Exit(code)
 
 
-def search_files(found: ErasureScan) -> tuple[list[UserMentions], list[FoundContent]]:
+def search_files(scan: ErasureScan) -> tuple[list[UserMentions], list[FoundContent]]:
     """Search the files of all tables, with a progress bar."""
     console = output.PrintableConsole(stderr=True)
     tables = track(
-        sorted(found.files), "Reading every file", console=console, transient=True, disable=not console.is_terminal
+        sorted(scan.files), "Reading every file", console=console, transient=True, disable=not console.is_terminal
     )
     mentions: list[UserMentions] = []
     contents: list[FoundContent] = []
     for table in tables:
-        mentions.append(found.mentions(table))
-        contents += found.content(table)
+        mentions.append(scan.mentions(table))
+        contents += scan.content(table)
     return mentions, contents
 
 
 def describe_content(
     connection: DuckDBPyConnection,
     settings: Settings,
-    published: Sequence[Release],
+    releases: Sequence[Release],
     mentions: Sequence[UserMentions],
     contents: Sequence[FoundContent],
 ) -> Iterator[tuple[str, str, int, int, str]]:
     """Output rows: remaining message content by table, then rows that contain the user's ID."""
-    for one in contents:
-        if one.state in {ContentState.IN_SOURCE, ContentState.LEFT_BEHIND}:
-            yield one.table, one.state, one.events, 0, f"in Synapse's database, at release {published[0].number}"
+    for content in contents:
+        if content.state in {ContentState.IN_SOURCE, ContentState.LEFT_BEHIND}:
+            reason = f"in Synapse's database, at release {releases[0].number}"
+            yield content.table, content.state, content.events, 0, reason
         else:
-            yield (
-                one.table,
-                one.state,
-                0,
-                one.events,
-                "; ".join(erasure_scan.describe_references(connection, settings, published, one)),
-            )
-    for named in mentions:
-        if named.rows:
-            yield named.table, _IDS, named.rows, named.rows_elsewhere, "kept as in Synapse"
-        elif named.rows_elsewhere:
-            yield named.table, _IDS, 0, named.rows_elsewhere, "in files that the present release does not read"
+            reason = "; ".join(erasure_scan.describe_references(connection, settings, releases, content))
+            yield content.table, content.state, 0, content.events, reason
+    for mention in mentions:
+        if mention.rows:
+            yield mention.table, _IDS, mention.rows, mention.rows_elsewhere, "retained as in Synapse"
+        elif mention.rows_elsewhere:
+            yield mention.table, _IDS, 0, mention.rows_elsewhere, "in files that the present release does not read"
 
 
-def describe_unreadable(unread: UnreadableFiles) -> tuple[str, str, int, int, str]:
+def describe_unreadable(unreadable: UnreadableFiles) -> tuple[str, str, int, int, str]:
     """An output row: the unreadable files of a table."""
-    names = ", ".join(map(str, unread.files[:_NAMED])) + (" and others" if len(unread.files) > _NAMED else "")
-    return unread.table, _UNREADABLE, 0, 0, f"not proven: {len(unread.files)} incomplete or damaged: {names}"
+    count = len(unreadable.files)
+    names = ", ".join(map(str, unreadable.files[:_MAX_FILES])) + (" and others" if count > _MAX_FILES else "")
+    return unreadable.table, _UNREADABLE, 0, 0, f"not proven: {count} incomplete or damaged: {names}"
 
 
 def summarize_proof(
-    user: str, release: Release, contents: Sequence[FoundContent], unread: Sequence[UnreadableFiles] = ()
+    user: str, release: Release, contents: Sequence[FoundContent], unreadable: Sequence[UnreadableFiles] = ()
 ) -> tuple[str, int]:
     """Summary text and exit code, from ``contents`` and unreadable files."""
     user = to_printable(user)
-    most = {state: max((one.events for one in contents if one.state is state), default=0) for state in ContentState}
-    lines, code = [], 0
-    if in_source := most[ContentState.IN_SOURCE]:
-        code = EXIT_CONTENT_IN_SOURCE
-        lines.append(
-            f"{in_source} messages of {user} are in the lake because Synapse's database has them: erasing a user hides "
-            "messages from those who were not in the room, and deletes none. Redact them or purge the rooms in "
-            "Synapse; the runs after that and maintenance take them out of the lake."
+    in_source = list(_describe_source_content(user, _count_events(contents)))
+    in_lake = list(_describe_lake_content(user, release, _count_events(contents), unreadable))
+    if in_source or in_lake:
+        return "\n".join([*in_source, *in_lake]), EXIT_CONTENT_IN_LAKE if in_lake else EXIT_CONTENT_IN_SOURCE
+    return (
+        f"Proven: no Parquet file in the warehouse contains message content of {user}, or content of an event that is "
+        f"not in release {release.number}. The columns {' and '.join(CONTENT_COLUMNS)} of every file were searched, "
+        "also of files that no table refers to. Two places were not searched: names, topics and aliases of purged "
+        "rooms in files of earlier releases, which maintenance deletes with these releases; and Iceberg's own "
+        "metadata, which has no values of columns with content. IDs and memberships remain, as in Synapse."
+    ), 0
+
+
+def _count_events(contents: Sequence[FoundContent]) -> dict[ContentState, int]:
+    """The number of events in the table that has most of them, by state."""
+    return {
+        state: max((content.events for content in contents if content.state is state), default=0)
+        for state in ContentState
+    }
+
+
+def _describe_source_content(user: str, events: Mapping[ContentState, int]) -> Iterator[str]:
+    if in_source := events[ContentState.IN_SOURCE]:
+        yield (
+            f"{in_source} messages of {user} are in the lake because Synapse's database has them. Erasing a user only "
+            "hides messages from users that were not in the room. Redact the messages or purge the rooms in Synapse; "
+            "then the next runs and maintenance remove them from the lake."
         )
-    if left := most[ContentState.LEFT_BEHIND]:
-        code = EXIT_CONTENT_IN_SOURCE
-        lines.append(
-            f"Of {left} events, of anyone, Synapse's database has reactions and no JSON any more, as after a purge "
-            "that was not completed. Delete these rows of event_relations there; the runs after that and maintenance "
-            "take them out of the lake."
+    if left_behind := events[ContentState.LEFT_BEHIND]:
+        yield (
+            f"Synapse's database has reactions to {left_behind} events, by any user, without the JSON of these events, "
+            "as after an incomplete purge. Delete these rows of event_relations there; then the next runs and "
+            "maintenance remove them from the lake."
         )
-    if most[ContentState.REPLACED] or most[ContentState.PURGED]:
-        code = EXIT_CONTENT_IN_LAKE
-        lines.append(
-            f"The lake's files hold the content of {most[ContentState.REPLACED]} messages of {user} and of "
-            f"{most[ContentState.PURGED]} purged events, of anyone, that Synapse's database no longer has. "
-            "The reason in each "
-            "row says when that ends; the DAG lake_maintenance ends it."
+
+
+def _describe_lake_content(
+    user: str, release: Release, events: Mapping[ContentState, int], unreadable: Sequence[UnreadableFiles]
+) -> Iterator[str]:
+    if events[ContentState.REPLACED] or events[ContentState.PURGED]:
+        yield (
+            f"The lake's files contain {events[ContentState.REPLACED]} messages of {user} and "
+            f"{events[ContentState.PURGED]} purged events, by any user, that Synapse's database no longer has. The "
+            "reason in each row names the time at which the DAG lake_maintenance deletes them."
         )
-    if broken := sum(len(one.files) for one in unread):
-        code = EXIT_CONTENT_IN_LAKE
-        lines.append(
-            f"Not proven: {broken} {'file' if broken == 1 else 'files'} in the warehouse cannot be read, so their "
-            "content is unknown. A running or killed run leaves such files: try again when no "
-            "run is active; maintenance deletes what no table refers to once it is six hours old."
+    if count := sum(len(files.files) for files in unreadable):
+        yield (
+            f"Not proven: {count} {'file' if count == 1 else 'files'} in the warehouse cannot be read, so their "
+            "content is unknown. Such files come from an active or killed run. Try again when no run is active. "
+            "Maintenance deletes files that no table refers to once they are six hours old."
         )
     if outdated := sorted({*release.partial} & _COMPARED):
-        code = EXIT_CONTENT_IN_LAKE
-        lines.append(
+        yield (
             f"Not proven: release {release.number} is partial and has old versions of {', '.join(outdated)}, so "
-            "later deletions in Synapse are unknown. Correct what `make run` reports about them, and try again after "
-            "the next run."
+            "later deletions in Synapse are unknown. Correct the faults that `make run` reports about these tables, "
+            "and try again after the next run."
         )
-    if not lines:
-        lines.append(
-            f"Proven: no Parquet file in the warehouse holds message content of {user}, nor content of any event that "
-            f"is not in release {release.number}. Searched were the columns {' and '.join(CONTENT_COLUMNS)} of every "
-            "file, referred to or not. Not searched were names, topics and aliases of purged rooms in files of earlier "
-            "releases, which maintenance deletes with these, and Iceberg's own metadata, which is written without "
-            "values of columns that hold content. Ids and memberships stay, as they do in Synapse."
-        )
-    return "\n".join(lines), code

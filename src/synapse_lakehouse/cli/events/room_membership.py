@@ -1,4 +1,4 @@
-"""The present membership of a user in each room: whether Synapse answers as to a member or a peeking user."""
+"""The present membership of a user in each room. It decides if Synapse answers as to a member or a peeking user."""
 
 from typing import Final
 
@@ -10,23 +10,21 @@ MEMBERSHIP_TABLES: Final = ("bronze.local_current_membership", "bronze.room_memb
 def membership_ctes(user: str) -> str:
     """Common table expressions over ``MEMBERSHIP_TABLES`` for ``user``.
 
-    ``standing``: ``room_id``, and ``as_member``: whether Synapse answers the user as a member.
-
-    This holds for joined users and for users that left without forgetting the room. For the latter, backward
-    pagination starts at the leave, but forward pagination and relations continue after it. All other users, banned
-    ones included, get no pages and can only peek at single events (``Auth.check_user_in_room``,
-    ``PaginationHandler.get_messages``).
+    ``own_rooms`` has the columns ``room_id`` and ``as_member``: whether Synapse answers the user as a member. It does
+    for joined users, and for users that left without forgetting the room. For the latter, backward pagination starts at
+    the leave event, but forward pagination and relations continue after it. All other users, including banned users,
+    get no pages and can only peek at single events (``Auth.check_user_in_room``, ``PaginationHandler.get_messages``).
     """
-    asked = quote_literal(user)
+    quoted_user = quote_literal(user)
     return f"""
         remembered as (
-            select distinct room_id from bronze.room_memberships where user_id = {asked} and forgotten = 0
+            select distinct room_id from bronze.room_memberships where user_id = {quoted_user} and forgotten = 0
         ),
-        standing as (
+        own_rooms as (
             select
                 mine.room_id,
                 mine.membership = 'join' or mine.membership = 'leave' and remembered.room_id is not null as as_member
             from bronze.local_current_membership as mine
             left join remembered on mine.room_id = remembered.room_id
-            where mine.user_id = {asked}
+            where mine.user_id = {quoted_user}
         )"""  # noqa: S608 - quoted

@@ -28,38 +28,38 @@ def state_at(
 ) -> None:
     """Show the state of a room after an event, or before it: the state event of each type and state key."""
     with lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.get_release(connection, settings, release)
-        require_event(connection, settings, at, event_id)
-        duckdb_reader.create_views(connection, settings, at, ["gold.state_at_event", "gold.events"])
-        wanted = "before_event_id" if before else "after_event_id"
+        selected = duckdb_reader.get_release(connection, settings, release)
+        require_event(connection, settings, selected, event_id)
+        duckdb_reader.create_views(connection, settings, selected, ["gold.state_at_event", "gold.events"])
+        column = "before_event_id" if before else "after_event_id"
         rows = connection.execute(
             f"""
-            select state.type, state.state_key, {wanted}, sender, membership, before_is_known
+            select state.type, state.state_key, {column}, sender, membership, before_is_known
             from gold.state_at_event as state
-            left join gold.events as events on {wanted} = events.event_id
+            left join gold.events as events on {column} = events.event_id
             where state.event_id = {quote_literal(event_id)}
                 {f"and state.type = {quote_literal(type)}" if type else ""}
-                and ({wanted} is not null or {str(before).lower()} and not before_is_known)
+                and ({column} is not null or {str(before).lower()} and not before_is_known)
             order by state.type, state.state_key
             """  # noqa: S608 - quoted
         ).fetchall()
         if not rows:
-            _require_state(connection, settings, at, event_id)
-    shown = [(*row[:2], row[2] or "not known", *row[3:5]) for row in rows]
+            _require_state(connection, settings, selected, event_id)
+    shown = [(*row[:2], row[2] or "unknown", *row[3:5]) for row in rows]
     output.write_rows(["type", "state_key", "event_id", "sender", "membership"], shown, format)
 
 
 def _require_state(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
     """Require that an empty state is known to be empty.
 
-    :raises LakeReadError: when the state at the event is unknown.
+    :raises LakeReadError: if the state at the event is unknown.
     """
     duckdb_reader.create_views(connection, settings, release, ["silver.event_visibility_inputs"])
-    known = (
+    query = (
         "select 1 from silver.event_visibility_inputs"  # noqa: S608 - quoted
         f" where event_id = {quote_literal(event_id)} and position >= 0 and state_is_known"
     )
-    if not connection.execute(known).fetchone():
+    if not connection.execute(query).fetchone():
         raise LakeReadError(
             f"The state at {to_printable(event_id)} is unknown: the event is an outlier, outside its room's event "
             "graph, or its state group is missing or damaged (silver.state_faults)."

@@ -18,7 +18,7 @@ from synapse_lakehouse.printable_text import to_printable
 from synapse_lakehouse.room_state import visibility_rules
 
 _VIEW: Final = "gold.event_visibility"
-_ANYBODY: Final = "anybody else"
+_ANY_OTHER_USER: Final = "any other user"
 
 AsOfOption = Annotated[
     datetime | None,
@@ -38,17 +38,17 @@ def who_can_see(
 ) -> None:
     """Show which users of this server may see an event, and by which rule: as a member and as a peeking user."""
     with lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.get_release(connection, settings, release)
-        _bind(connection, settings, at, user, as_of)
-        require_event(connection, settings, at, event_id)
+        selected = duckdb_reader.get_release(connection, settings, release)
+        _bind_view(connection, settings, selected, user, as_of)
+        require_event(connection, settings, selected, event_id)
         rows = connection.execute(
             f"""
             select
-                coalesce(user_id, {quote_literal(_ANYBODY)}), membership, outcome, rule,
-                max(outcome) filter (peeking) over one, max(rule) filter (peeking) over one
+                coalesce(user_id, {quote_literal(_ANY_OTHER_USER)}), membership, outcome, rule,
+                max(outcome) filter (peeking) over each_user, max(rule) filter (peeking) over each_user
             from {_VIEW}
-            where event_id = {quote_literal(event_id)} {_only(user)}
-            window one as (partition by user_id)
+            where event_id = {quote_literal(event_id)} {f"and user_id = {quote_literal(user)}" if user else ""}
+            window each_user as (partition by user_id)
             qualify not peeking
             order by user_id nulls last
             """  # noqa: S608 - quoted
@@ -86,51 +86,55 @@ def visible(
 ) -> None:
     """Show the events of a room that a user may see, or their number in each room where the user was ever a member."""
     with lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.get_release(connection, settings, release)
-        _bind(connection, settings, at, user, as_of)
-        duckdb_reader.create_views(connection, settings, at, ["gold.events", *room_membership.MEMBERSHIP_TABLES])
-        if (
-            room
-            and not connection.execute(
-                f"select 1 from gold.events where room_id = {quote_literal(room)} limit 1"  # noqa: S608 - quoted
-            ).fetchone()
-        ):
-            raise LakeReadError(f"Release {at.number} contains no event of the room {to_printable(room)}.")
-        as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
-        known = f"""
-            with {room_membership.membership_ctes(user)},
-            seen as (
-                select view.room_id, view.event_id, outcome, rule, view.membership
-                from {_VIEW} as view
-                join gold.readers using (room_id)
-                left join standing on view.room_id = standing.room_id
-                where view.user_id = {quote_literal(user)} and peeking = {as_peeking}
-                    and {f"view.room_id = {quote_literal(room)}" if room else "not never_a_member"}
-            )
-            """  # noqa: S608 - quoted
+        selected = duckdb_reader.get_release(connection, settings, release)
+        _bind_view(connection, settings, selected, user, as_of)
+        duckdb_reader.create_views(connection, settings, selected, ["gold.events", *room_membership.MEMBERSHIP_TABLES])
         if room:
-            columns = ["stream_ordering", "received_at", "event_id", "type", "sender", "outcome", "rule", "membership"]
-            found = connection.execute(
-                f"{known} select stream_ordering, received_at, event_id, type, sender, outcome, rule, seen.membership"  # noqa: S608
-                " from seen join gold.events as events using (event_id) order by topological_ordering, stream_ordering"
-            )
-        else:
-            columns = ["room_id", "shown", "without_content", "hidden"]
-            found = connection.execute(
-                f"{known} select room_id, count(*) filter (outcome = 'full'), count(*) filter (outcome = 'redacted'),"  # noqa: S608
-                " count(*) filter (outcome = 'hidden') from seen group by room_id order by room_id"
-            )
-        output.write_rows(columns, found.fetchall(), format)
+            _require_room(connection, selected, room)
+        columns, query = _visible_events_query(user, room, peeking=peeking)
+        output.write_rows(columns, connection.execute(query).fetchall(), format)
+
+
+def _require_room(connection: DuckDBPyConnection, release: Release, room: str) -> None:
+    query = f"select 1 from gold.events where room_id = {quote_literal(room)} limit 1"  # noqa: S608 - quoted
+    if not connection.execute(query).fetchone():
+        raise LakeReadError(f"Release {release.number} contains no event of the room {to_printable(room)}.")
+
+
+def _visible_events_query(user: str, room: str | None, *, peeking: bool | None) -> tuple[list[str], str]:
+    """Columns and SQL of :func:`visible`."""
+    as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
+    events = f"""
+        with {room_membership.membership_ctes(user)},
+        seen as (
+            select view.room_id, view.event_id, outcome, rule, view.membership
+            from {_VIEW} as view
+            join gold.readers using (room_id)
+            left join own_rooms on view.room_id = own_rooms.room_id
+            where view.user_id = {quote_literal(user)} and peeking = {as_peeking}
+                and {f"view.room_id = {quote_literal(room)}" if room else "not never_a_member"}
+        )
+        """  # noqa: S608 - quoted
+    if room:
+        columns = ["stream_ordering", "received_at", "event_id", "type", "sender", "outcome", "rule", "membership"]
+        return columns, (
+            f"{events} select stream_ordering, received_at, event_id, type, sender, outcome, rule, seen.membership"  # noqa: S608
+            " from seen join gold.events as events using (event_id) order by topological_ordering, stream_ordering"
+        )
+    return ["room_id", "shown", "without_content", "hidden"], (
+        f"{events} select room_id, count(*) filter (outcome = 'full'), count(*) filter (outcome = 'redacted'),"  # noqa: S608
+        " count(*) filter (outcome = 'hidden') from seen group by room_id order by room_id"
+    )
 
 
 def require_event(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
     """Require that ``release`` contains the event.
 
-    :raises LakeReadError: when it does not.
+    :raises LakeReadError: if it does not.
     """
     duckdb_reader.create_views(connection, settings, release, ["bronze.events"])
-    known = f"select 1 from bronze.events where event_id = {quote_literal(event_id)}"  # noqa: S608 - quoted
-    if not connection.execute(known).fetchone():
+    query = f"select 1 from bronze.events where event_id = {quote_literal(event_id)}"  # noqa: S608 - quoted
+    if not connection.execute(query).fetchone():
         raise LakeReadError(
             f"Release {release.number} has no event {to_printable(event_id)}. It may have been purged, or be newer "
             "than the release (see `lakehouse releases`). In a shell, put an event ID in single quotes: '$…'."
@@ -149,16 +153,12 @@ def set_retention_time(connection: DuckDBPyConnection, as_of: int) -> None:
     )
 
 
-def _only(user: str | None) -> str:
-    return f"and user_id = {quote_literal(user)}" if user else ""
-
-
-def _bind(
+def _bind_view(
     connection: DuckDBPyConnection, settings: Settings, release: Release, user: str | None, as_of: datetime | None
 ) -> None:
-    """Bind the view; with ``user``, also for rooms where the user was never a member.
+    """Create the view; with ``user``, also for rooms where the user was never a member.
 
-    :raises LakeReadError: when the release has no such view, or ``user`` is not of this server.
+    :raises LakeReadError: if the release has no such view, or ``user`` is not of this server.
     """
     if _VIEW not in release.views:
         raise LakeReadError(f"Release {release.number} has no visibility tables; use a newer release.")
@@ -178,11 +178,11 @@ def _add_user_to_all_rooms(connection: DuckDBPyConnection, settings: Settings, r
     """Add ``user`` to all rooms: without a known membership, as a user that was never a member."""
     stored = dict(duckdb_reader.iterate_view_definitions(connection, settings, release, ["gold.visibility_intervals"]))
     connection.execute(f"create view gold.stored_intervals as {stored['gold.visibility_intervals']}")
-    asked = quote_literal(user)
+    quoted_user = quote_literal(user)
     connection.execute(
         f"""
         create or replace view gold.readers as
-        select room_id, not bool_or(coalesce(user_id = {asked}, false)) as never_a_member
+        select room_id, not bool_or(coalesce(user_id = {quoted_user}, false)) as never_a_member
         from gold.stored_intervals group by room_id
         """  # noqa: S608 - quoted
     )
@@ -191,7 +191,7 @@ def _add_user_to_all_rooms(connection: DuckDBPyConnection, settings: Settings, r
         create or replace view gold.visibility_intervals as
         from gold.stored_intervals
         union all by name
-        select * replace ({asked} as user_id)
+        select * replace ({quoted_user} as user_id)
         from gold.stored_intervals join gold.readers using (room_id) where user_id is null and never_a_member
         """  # noqa: S608 - quoted
     )

@@ -30,19 +30,19 @@ def branches(
         return
     now = datetime.now(UTC)
     with lake_session.open_lake() as (settings, connection):
-        found = list_branches.list_branches(connection, settings)
-        holding = list_branches.read_lease_holder(connection, settings)
-    at_work = holding.branch if holding and now < holding.until else None
+        run_branches = list_branches.list_branches(connection, settings)
+        lease = list_branches.read_lease_holder(connection, settings)
+    active = lease.branch if lease and now < lease.until else None
     rows = [
         (
-            one.name,
-            "at work" if one.name == at_work else "left",
-            len(one.tables),
-            one.written_at.replace(microsecond=0),
-            round((now - one.written_at).total_seconds() / 3600, 1),
-            one.run_id,
+            branch.name,
+            "active" if branch.name == active else "remaining",
+            len(branch.tables),
+            branch.written_at.replace(microsecond=0),
+            round((now - branch.written_at).total_seconds() / 3600, 1),
+            branch.run_id,
         )
-        for one in found
+        for branch in run_branches
     ]
     output.write_rows(_COLUMNS, rows, format)
 
@@ -51,8 +51,8 @@ def branches(
 def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse branches` lists them.")]) -> None:
     """Drop branches from all tables; fails while a run is active."""
     with lake_session.open_lake() as (settings, connection):
-        known = {one.name for one in list_branches.list_branches(connection, settings)}
-        if unknown := [name for name in names if name not in known]:
+        existing = {branch.name for branch in list_branches.list_branches(connection, settings)}
+        if unknown := [name for name in names if name not in existing]:
             raise LakeReadError(
                 f"No table has a branch {to_printable(' or '.join(unknown))}. Nothing was dropped. "
                 "`lakehouse branches` lists all branches."
@@ -64,9 +64,9 @@ def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse
 def drop_branches(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Drop branches under the lake lease; yield each name with the number of tables that had it.
 
-    The expired lease of a crashed run is acquired. The next run can still resume its copy, unless it is named.
+    It acquires the expired lease of a crashed run. The next run can resume a copy whose branch is not dropped.
 
-    :raises LeaseError: when a run is active.
+    :raises LeaseError: if a run is active.
     """
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.lease.lease import Lease

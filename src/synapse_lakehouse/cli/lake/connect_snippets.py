@@ -55,13 +55,13 @@ def render_snippet(tool: Tool, connection: DuckDBPyConnection, settings: Setting
 
 def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
     """Views on the present metadata files, so neither the catalog nor a password is needed."""
-    known = [name for name in list_catalog_entries(settings) if is_unbranched(name)]
-    names = sorted({*release.tables, *release.views, *known})
+    unbranched = [name for name in list_catalog_entries(settings) if is_unbranched(name)]
+    names = sorted({*release.tables, *release.views, *unbranched})
     return "\n".join(
         [
             f"-- The lake at release {release.number}, for DuckDB 1.5 (`duckdb -init FILE`, or execute() in Python).",
             "-- On another machine: install avro; install iceberg; load iceberg;",
-            *(f"load {quote_literal(str(duckdb_reader.find_extension_file(one)))};" for one in ("avro", "iceberg")),
+            *(f"load {quote_literal(str(duckdb_reader.find_extension_file(name)))};" for name in ("avro", "iceberg")),
             *(_on_s3(settings) if object_store.uses_s3(settings) else []),
             *(f"create schema if not exists {schema};" for schema in SCHEMAS),
             *(f"{macro};" for macro in duckdb_reader.SPARK_FUNCTION_MACROS),
@@ -185,9 +185,9 @@ def _bare(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
     """The environment variables of the snippet: those of secret properties, and PGPASSWORD for PostgreSQL."""
-    found = {_variable(key) for key in properties if _SECRET.search(key)}
-    found |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
-    needed = [f"Secrets come from the environment: {', '.join(sorted(found))}."] if found else []
+    variables = {_variable(key) for key in properties if _SECRET.search(key)}
+    variables |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
+    needed = [f"Secrets come from the environment: {', '.join(sorted(variables))}."] if variables else []
     given = [
         *settings.lakehouse_catalog_properties.values(),
         *([parse_rest_uri(settings)] if uses_rest_catalog(settings) else []),
@@ -206,7 +206,7 @@ def _variable(key: str) -> str:
 def _in_shell(key: str, value: str) -> str:
     if _SECRET.search(key):
         return f"${_variable(key)}"
-    # The shell removes one of two backslashes, then Java one of two.
+    # The shell halves the backslashes, and then Java halves them again.
     return re.sub(r"([\\$`])", r"\\\1", value.replace("\\", r"\\"))
 
 

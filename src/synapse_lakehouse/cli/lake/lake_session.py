@@ -24,13 +24,13 @@ def may_have_lake(settings: Settings) -> bool:
 def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
     """Yield the settings and a DuckDB connection to the lake; the catalog's server runs meanwhile.
 
-    :raises LakeReadError: when no lake exists.
+    :raises LakeReadError: if no lake exists.
     """
     given = Settings()
     if not may_have_lake(given):
         raise LakeReadError(
-            f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to the "
-            "folder of one."
+            f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to a folder "
+            "with a lake."
         )
     with (
         connect_services(given, source=False, latest=True) as settings,

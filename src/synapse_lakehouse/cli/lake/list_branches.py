@@ -27,19 +27,19 @@ class RunBranch:
 
 def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[RunBranch]:
     """Branches of runs on all tables, sorted by name; also the branch of an active run."""
-    known = list_catalog_entries(settings)
+    entries = list_catalog_entries(settings)
     tables: dict[str, list[str]] = {}
     written: dict[str, int] = {}
-    for name, entry in sorted(known.items()):
+    for name, entry in sorted(entries.items()):
         if entry.is_view or is_unbranched(name):
             continue
         metadata = duckdb_reader.read_metadata(connection, entry.location)
         for ref, pointer in metadata.get("refs", {}).items():
             if is_run_branch(ref):
                 tables.setdefault(ref, []).append(name)
-                at = _snapshot(metadata, pointer["snapshot-id"])["timestamp-ms"]
-                written[ref] = max(written.get(ref, 0), at)
-    runs = _runs(connection, settings, known) if tables else {}
+                milliseconds = _snapshot(metadata, pointer["snapshot-id"])["timestamp-ms"]
+                written[ref] = max(written.get(ref, 0), milliseconds)
+    runs = _runs(connection, settings, entries) if tables else {}
     return [
         RunBranch(name, tuple(tables[name]), datetime.fromtimestamp(written[name] / 1000, UTC), runs.get(name))
         for name in sorted(tables)
@@ -57,13 +57,14 @@ def read_lease_holder(connection: DuckDBPyConnection, settings: Settings) -> Lea
     return parse_current_lease(summary)
 
 
-def _snapshot(metadata: Mapping[str, Any], snapshot: int) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(one for one in metadata["snapshots"] if one["snapshot-id"] == snapshot)
-    return found
+def _snapshot(metadata: Mapping[str, Any], snapshot_id: int) -> Mapping[str, Any]:
+    snapshots: list[Mapping[str, Any]] = metadata["snapshots"]
+    return next(snapshot for snapshot in snapshots if snapshot["snapshot-id"] == snapshot_id)
 
 
-def _runs(connection: DuckDBPyConnection, settings: Settings, known: Mapping[str, CatalogEntry]) -> dict[str, str]:
-    if "audit.snapshots" not in known:
+def _runs(connection: DuckDBPyConnection, settings: Settings, entries: Mapping[str, CatalogEntry]) -> dict[str, str]:
+    """Airflow's run ID by branch."""
+    if "audit.snapshots" not in entries:
         return {}
     duckdb_reader.create_views(connection, settings, None, ["audit.snapshots"])
     return dict(connection.execute("select branch, any_value(run_id) from audit.snapshots group by branch").fetchall())

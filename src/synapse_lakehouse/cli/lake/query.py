@@ -44,20 +44,20 @@ def run_query(
 
     A query of unbranched tables only needs no release.
 
-    :raises LakeReadError: when it is not one SELECT, a table does not exist, or DuckDB cannot run it.
+    :raises LakeReadError: if ``sql`` is not one SELECT, a table does not exist, or DuckDB cannot run it.
     """
     _require_one_select(connection, sql)
-    known = list_catalog_entries(settings)
+    entries = list_catalog_entries(settings)
     names = sorted(name for name in find_table_names(sql) if name.partition(".")[0] in SCHEMAS)
-    lists = _LISTS_TABLES.search(sql) is not None
-    is_unreleased = not lists and all(is_unbranched(name) for name in names)
-    at = None if is_unreleased and number is None else duckdb_reader.get_release(connection, settings, number)
-    visible = _visible(known, at)
+    lists_tables = _LISTS_TABLES.search(sql) is not None
+    needs_no_release = not lists_tables and all(is_unbranched(name) for name in names)
+    release = None if needs_no_release and number is None else duckdb_reader.get_release(connection, settings, number)
+    visible = _visible_tables(entries, release)
     try:
-        duckdb_reader.create_views(connection, settings, at, visible if lists else names)
+        duckdb_reader.create_views(connection, settings, release, visible if lists_tables else names)
         connection.execute(sql)
     except duckdb.Error as error:
-        raise LakeReadError(_explain(error, visible if at else sorted(known), at)) from error
+        raise LakeReadError(_explain(error, visible if release else sorted(entries), release)) from error
     return [column[0] for column in connection.description or []], _rows(connection)
 
 
@@ -73,9 +73,9 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
         )
 
 
-def _visible(known: dict[str, CatalogEntry], release: Release | None) -> list[str]:
+def _visible_tables(entries: dict[str, CatalogEntry], release: Release | None) -> list[str]:
     """Names of the tables and views of ``release``."""
-    unbranched = [name for name in known if is_unbranched(name)]
+    unbranched = [name for name in entries if is_unbranched(name)]
     return sorted({*unbranched, *release.tables, *release.views} if release else unbranched)
 
 
@@ -94,11 +94,11 @@ def _explain(error: duckdb.Error, visible: list[str], release: Release | None) -
 
 
 def _unknown_table(name: str, visible: list[str], release: Release | None) -> str:
-    same = [table for table in visible if table.partition(".")[2] == name.rpartition(".")[2].lower()]
-    near = same or get_close_matches(name.lower(), visible, n=3, cutoff=0.6)
-    where = f"in release {release.number}" if release else "in the lake"
-    meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"There is no table {name} {where}.{meant} `lakehouse query 'show all tables'` lists all tables."
+    same_name = [table for table in visible if table.partition(".")[2] == name.rpartition(".")[2].lower()]
+    similar = same_name or get_close_matches(name.lower(), visible, n=3, cutoff=0.6)
+    place = f"in release {release.number}" if release else "in the lake"
+    question = f" Did you mean {' or '.join(similar)}?" if similar else ""
+    return f"There is no table {name} {place}.{question} `lakehouse query 'show all tables'` lists all tables."
 
 
 def _error_line(reported: str) -> str:

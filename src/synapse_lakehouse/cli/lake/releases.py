@@ -24,28 +24,28 @@ def releases(
 ) -> None:
     """List the releases, latest first."""
     with lake_session.open_lake() as (settings, connection):
-        known = duckdb_reader.list_releases(connection, settings)
+        all_releases = duckdb_reader.list_releases(connection, settings)
     if format is output.OutputFormat.TABLE:
-        output.create_console().print(render_releases(known))
+        output.create_console().print(render_releases(all_releases))
         return
     rows = (
         (
-            one.number,
-            one.interval_start,
-            one.interval_end,
-            one.published_at.replace(microsecond=0),
-            len(one.tables),
-            one.checks_passed,
-            one.checks_warned,
-            ", ".join(one.partial),
-            one.run_id,
+            release.number,
+            release.interval_start,
+            release.interval_end,
+            release.published_at.replace(microsecond=0),
+            len(release.tables),
+            release.checks_passed,
+            release.checks_warned,
+            ", ".join(release.partial),
+            release.run_id,
         )
-        for one in known
+        for release in all_releases
     )
     output.write_rows(_COLUMNS, rows, format)
 
 
-def render_releases(known: Sequence[Release]) -> Table:
+def render_releases(all_releases: Sequence[Release]) -> Table:
     """The releases as a table, for at least 80 columns."""
     table = output.create_table()
     table.add_column("Release", justify="right", no_wrap=True)
@@ -54,13 +54,13 @@ def render_releases(known: Sequence[Release]) -> Table:
     for heading in ("Tables", "Passed", "Warned"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Run", overflow="fold")
-    for one in known:
-        moments = (one.interval_start, one.interval_end, one.published_at.replace(microsecond=0))
-        run = output.format_cell(one.run_id)
-        if one.partial:
-            run.append("\n" + to_printable(f"partial, without {', '.join(one.partial)}"))
+    for release in all_releases:
+        times = (release.interval_start, release.interval_end, release.published_at.replace(microsecond=0))
+        run = output.format_cell(release.run_id)
+        if release.partial:
+            run.append("\n" + to_printable(f"partial, without {', '.join(release.partial)}"))
         table.add_row(
-            str(one.number), *map(output.format_cell, moments),
-            *map(str, (len(one.tables), one.checks_passed, one.checks_warned)), run,
+            str(release.number), *map(output.format_cell, times),
+            *map(str, (len(release.tables), release.checks_passed, release.checks_warned)), run,
         )  # fmt: skip
     return table

@@ -54,7 +54,7 @@ class CheckWarning:
 
 @dataclass(frozen=True)
 class TapSummary:
-    """Tokens that the taps of a dialect received since the run before, compared with the copied rows."""
+    """Tokens that the tap of a dialect received since the previous run, compared with the copied rows."""
 
     dialect: str
     writers: int
@@ -68,18 +68,18 @@ class ReleaseSummary:
     """A release and its run."""
 
     release: Release
-    copied: Sequence[CopiedTable]
+    tables: Sequence[CopiedTable]
     positions: Sequence[positions.StreamPosition]
-    warned: Sequence[CheckWarning]
+    warnings: Sequence[CheckWarning]
     taps: Sequence[TapSummary]
     home: Path
 
 
 def summary(release: lake_session.ReleaseOption = None) -> None:
-    """Summarize a release: interval, rows and bytes by table, stream positions, checks, where to look."""
+    """Summarize a release: interval, rows and bytes by table, stream positions, checks, and where to find more."""
     with lake_session.open_lake() as (settings, connection):
-        found = read_summary(connection, settings, duckdb_reader.get_release(connection, settings, release))
-    output.create_console().print(render_summary(found))
+        content = read_summary(connection, settings, duckdb_reader.get_release(connection, settings, release))
+    output.create_console().print(render_summary(content))
 
 
 def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Release) -> ReleaseSummary:
@@ -95,9 +95,9 @@ def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Re
         " qualify row_number() over (partition by table_name order by written_at desc) = 1"
         " order by bytes desc nulls last, rows_source desc nulls last, table_name"
     ).fetchall()
-    warned = connection.execute(
+    warnings = connection.execute(
         "with last as (from audit.checks"
-        " where run_id = getvariable('run') and checked_at <= getvariable('judged_until')"
+        " where run_id = getvariable('run') and checked_at <= getvariable('audited_until')"
         " qualify rank() over (partition by stage order by checked_at desc) = 1)"
         " select distinct subject, expectation, observed from last where not success order by all"
     ).fetchall()
@@ -105,19 +105,19 @@ def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Re
         release,
         [CopiedTable(*row) for row in ledger],
         positions.read_positions(connection, settings, release),
-        [CheckWarning(*row) for row in warned],
+        [CheckWarning(*row) for row in warnings],
         _read_taps(connection, settings),
         settings.lakehouse_home,
     )
 
 
 def _read_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSummary]:
-    # A lake of an older version has no such table until its next run.
+    # A lake of an earlier version has no such table until its next run.
     if _COVERAGE not in list_catalog_entries(settings):
         return []
     rows = connection.execute(
         "with last as (from audit.replication_coverage"
-        " where run_id = getvariable('run') and measured_at <= getvariable('judged_until')"
+        " where run_id = getvariable('run') and measured_at <= getvariable('audited_until')"
         " qualify row_number() over (partition by dialect, stream, instance order by measured_at desc) = 1)"
         " select dialect, count(distinct instance), sum(tokens_received), sum(tokens_read), sum(unexplained) from last"
         " group by dialect order by dialect"
@@ -125,9 +125,9 @@ def _read_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSu
     return [TapSummary(*row) for row in rows]
 
 
-def render_summary(found: ReleaseSummary) -> RenderableType:
-    """The summary, for at least 80 columns."""
-    release = found.release
+def render_summary(content: ReleaseSummary) -> RenderableType:
+    """Render the summary for at least 80 columns."""
+    release = content.release
     return Group(
         Text.assemble(
             (f"Release {release.number}", "bold green"),
@@ -140,88 +140,89 @@ def render_summary(found: ReleaseSummary) -> RenderableType:
             [Text(to_printable(f"Partial  not copied, unchanged: {', '.join(release.partial)}"), "yellow")]
             * bool(release.partial)
         ),
-        *_section("Tables", _tables(found.copied)),
-        *_section("Stream positions", _positions(found.positions)),
-        *(_section("Replication", *map(_tap_line, found.taps)) if found.taps else ()),
-        *_section("Checks", _checks(found)),
-        *_section("Where to look", _places(found)),
+        *_section("Tables", _render_tables(content.tables)),
+        *_section("Stream positions", _render_positions(content.positions)),
+        *(_section("Replication", *map(_render_tap, content.taps)) if content.taps else ()),
+        *_section("Checks", _render_checks(content)),
+        *_section("Where to look", _render_places(content)),
     )
 
 
-def _section(title: str, *content: RenderableType) -> list[RenderableType]:
-    return [Text(), Text(title, style="bold"), *(Padding(one, (0, 0, 0, 2), expand=False) for one in content)]
+def _section(title: str, *parts: RenderableType) -> list[RenderableType]:
+    return [Text(), Text(title, style="bold"), *(Padding(part, (0, 0, 0, 2), expand=False) for part in parts)]
 
 
-def _tables(copied: Sequence[CopiedTable]) -> RenderableType:
-    filled = [one for one in copied if one.rows_source or one.rows_read or one.rows_written]
-    empty = sorted(one.table for one in copied if one not in filled)
-    table = output.create_table("Table", "Copied")
+def _render_tables(copied: Sequence[CopiedTable]) -> RenderableType:
+    filled = [table for table in copied if table.rows_source or table.rows_read or table.rows_written]
+    empty = sorted(table.table for table in copied if table not in filled)
+    drawn = output.create_table("Table", "Copied")
     for heading in ("In source", "Read", "Written", "Bytes", "Seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for one in filled:
-        table.add_row(
-            one.table, one.extent, *map(_count, (one.rows_source, one.rows_read, one.rows_written)), _size(one.bytes),
-            "-" if one.seconds is None else f"{one.seconds:.1f}",
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for table in filled:
+        drawn.add_row(
+            table.table, table.extent, *(_format_count(getattr(table, name)) for name in _ROWS),
+            _format_size(table.bytes), "-" if table.seconds is None else f"{table.seconds:.1f}",
         )  # fmt: skip
-    table.add_section()
-    table.add_row(
+    drawn.add_section()
+    drawn.add_row(
         f"{len(copied)} tables", "",
-        *(_count(sum(getattr(one, name) or 0 for one in copied)) for name in _ROWS),
-        _size(sum(one.bytes or 0 for one in copied)), "",
+        *(_format_count(sum(getattr(table, name) or 0 for table in copied)) for name in _ROWS),
+        _format_size(sum(table.bytes or 0 for table in copied)), "",
         style="bold",
     )  # fmt: skip
     if not empty:
-        return table
-    return Group(table, Text(to_printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
+        return drawn
+    return Group(drawn, Text(to_printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
 
 
-def _positions(found: Sequence[positions.StreamPosition]) -> Table:
+def _render_positions(stream_positions: Sequence[positions.StreamPosition]) -> Table:
     table = output.create_table("Stream")
     for heading in ("Safe bound", "Before", "Lag"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Rule")
-    for one in found:
-        rule = one.rule.replace("_", " ")
-        missing = f": {', '.join(one.missing_writers)}" if one.missing_writers else ""
-        table.add_row(one.stream, *map(_count, (one.bound, one.previous, one.lag)), rule + missing)
+    for position in stream_positions:
+        rule = position.rule.replace("_", " ")
+        missing = f": {', '.join(position.missing_writers)}" if position.missing_writers else ""
+        counts = map(_format_count, (position.bound, position.previous, position.lag))
+        table.add_row(position.stream, *counts, rule + missing)
     return table
 
 
-def _tap_line(taps: TapSummary) -> Text:
+def _render_tap(tap: TapSummary) -> Text:
     return Text.assemble(
-        f"{to_printable(taps.dialect)}: {taps.tokens_received:,} tokens of {taps.writers:,} writers received, ",
-        f"{taps.tokens_read:,} read from the database, ",
-        (f"{taps.unexplained:,} missing without an explanation", "yellow" if taps.unexplained else "green"),
+        f"{to_printable(tap.dialect)}: {tap.tokens_received:,} tokens of {tap.writers:,} writers received, ",
+        f"{tap.tokens_read:,} read from the database, ",
+        (f"{tap.unexplained:,} missing without an explanation", "yellow" if tap.unexplained else "green"),
     )
 
 
-def _checks(found: ReleaseSummary) -> Text:
-    passed, warned = found.release.checks_passed, found.release.checks_warned
+def _render_checks(content: ReleaseSummary) -> Text:
+    passed, warned = content.release.checks_passed, content.release.checks_warned
     text = Text.assemble(
         (f"{passed:,} passed", "green"), ", ", (f"{warned:,} warned", "yellow" if warned else ""), ", 0 failed"
     )
-    for one in found.warned:
-        sentence = to_printable(f"warned: {one.subject}: {one.expectation} ({one.observed})")
-        text.append(f"\n{sentence}", style="yellow")
+    for warning in content.warnings:
+        line = to_printable(f"warned: {warning.subject}: {warning.expectation} ({warning.observed})")
+        text.append(f"\n{line}", style="yellow")
     return text
 
 
-def _places(found: ReleaseSummary) -> Table:
+def _render_places(content: ReleaseSummary) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("Data Docs", (found.home / "data_docs" / "index.html").as_uri())
+    table.add_row("Data Docs", (content.home / "data_docs" / "index.html").as_uri())
     table.add_row("Airflow", "make ui")
     for number, sql in enumerate(EXAMPLES):
         table.add_row("" if number else "SQL", f'uv run lakehouse query "{sql}"')
     return table
 
 
-def _count(value: int | None) -> str:
+def _format_count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _size(count: int | None) -> str:
+def _format_size(count: int | None) -> str:
     if count is None:
         return "-"
     size = float(count)

@@ -36,7 +36,7 @@ def run(
     for finding in chain(machine.check_setting_names(), machine.check_network()):
         run_output.print_stage(f"{finding.message} {finding.advice}")
     start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
-    Run("asked", start, start + timedelta(days=1)).require_complete(now)
+    Run("requested", start, start + timedelta(days=1)).require_complete(now)
     try:
         with (
             child_processes.interrupt_on_signals(),

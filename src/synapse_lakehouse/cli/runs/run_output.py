@@ -40,15 +40,15 @@ def show_steps(steps: Iterable[RunStep]) -> dict[str, str]:
         for step in steps:
             line = to_printable(step.text.partition("\n")[0])
             status.update(Text.assemble(f"{step.task} ", (line, "dim")))
-            overdue = not console.is_terminal and time.monotonic() - printed_at > PROGRESS_SECONDS
+            is_overdue = not console.is_terminal and time.monotonic() - printed_at > PROGRESS_SECONDS
             if step.kind in _MARKS:
                 failures.pop(step.task, None)
                 if step.kind == "failed":
                     failures[step.task] = step.text
-                _ended(step)
+                _print_end(step)
             elif step.kind == "started" and not console.is_terminal:
                 console.print(f"→ {to_printable(step.task)}")
-            elif step.kind == "noted" or (step.kind == "said" and overdue):
+            elif step.kind == "logged" or (step.kind == "progress" and is_overdue):
                 printed_at = time.monotonic()
                 console.print(textwrap.indent(step.text, "    "))
     return failures
@@ -61,8 +61,8 @@ def print_failures(failures: dict[str, str], where: str) -> None:
     console.print(Text.assemble("\n", ("No release was published.", "red"), f" Full log: {to_printable(where)}"))
 
 
-def _ended(step: RunStep) -> None:
-    again = " failed, will be retried" if step.kind == "up_for_retry" else ""
+def _print_end(step: RunStep) -> None:
+    note = " failed, will be retried" if step.kind == "up_for_retry" else ""
     console.print(
-        Text.assemble(_MARKS[step.kind], f" {step.task:<32} ", (f"{step.seconds:6.1f} s", "dim"), (again, "yellow"))
+        Text.assemble(_MARKS[step.kind], f" {step.task:<32} ", (f"{step.seconds:6.1f} s", "dim"), (note, "yellow"))
     )

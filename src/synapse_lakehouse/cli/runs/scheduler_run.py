@@ -136,8 +136,8 @@ def _call(url: str, token: str | None = None, body: bytes | None = None) -> dict
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
         with loopback.open_url(Request(url, data=body, headers=headers), timeout=30) as answer:  # noqa: S310 - http on 127.0.0.1
-            found: dict[str, Any] = json.load(answer)
-            return found
+            response: dict[str, Any] = json.load(answer)
+            return response
     except HTTPError as error:
         reported = error.read().decode(errors="replace")[:500]
         raise SchedulerError(f"The Airflow of `make ui` refused ({error.code}): {reported}") from None

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from synapse_lakehouse.errors import REPORT_PREFIX
 
 _MARKER = re.compile(r"\[DAG TEST\] (starting|end task) task_id=(\S+)")
-_SAID = "progress: "
+_PROGRESS = "progress: "
 _SPARK_LOG = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
 _OUTPUT = "Last spark-submit output:\n"
@@ -27,7 +27,7 @@ TaskState = Literal["success", "skipped", "failed", "up_for_retry"]
 class RunStep:
     """A step of a run: a task started, reported progress, logged a note, or ended after ``seconds``."""
 
-    kind: Literal["started", "said", "noted"] | TaskState
+    kind: Literal["started", "progress", "logged"] | TaskState
     task: str
     text: str = ""
     seconds: float = 0.0
@@ -41,37 +41,38 @@ class TaskLogParser:
     task: str = ""
     _started: datetime | None = None
     _state: TaskState = "failed"
-    _why: str = ""
+    _reason: str = ""
 
     def read(self, line: str) -> RunStep | None:
         """Parse one line of the log; return its step, if any."""
         entry = _entry(line)
         if entry is None:
-            return self._said(line)
+            return self._progress_step(line)
         event = str(entry.get("event", ""))
         if event == "creating dag run":
             self.run_id = entry["run_id"]
         elif marker := _MARKER.match(event):
-            return self._started_or_ended(marker[1], marker[2], datetime.fromisoformat(entry["timestamp"]))
+            return self._task_step(marker[1], marker[2], datetime.fromisoformat(entry["timestamp"]))
         elif event == "Task instance state updated" and entry.get("new_state") in get_args(TaskState):
             self._state = entry["new_state"]
         elif "exception" in entry and self.task and event.startswith("Task failed"):
-            self._why = extract_failure_reason(entry["exception"][0]["exc_value"])
+            self._reason = extract_failure_reason(entry["exception"][0]["exc_value"])
         elif str(entry.get("logger", "")).startswith("synapse_lakehouse"):
-            return RunStep("noted", self.task, event)
+            return RunStep("logged", self.task, event)
         else:
-            return self._said(event)
+            return self._progress_step(event)
         return None
 
-    def _started_or_ended(self, what: str, task: str, at: datetime) -> RunStep:
-        if what == "starting":
-            self.task, self._started, self._state, self._why = task, at, "failed", ""
+    def _task_step(self, marker: str, task: str, at: datetime) -> RunStep:
+        if marker == "starting":
+            self.task, self._started, self._state, self._reason = task, at, "failed", ""
             return RunStep("started", task)
         seconds = (at - self._started).total_seconds() if self._started else 0.0
-        return RunStep(self._state, task, self._why, seconds)
+        return RunStep(self._state, task, self._reason, seconds)
 
-    def _said(self, text: str) -> RunStep | None:
-        return RunStep("said", self.task, text.removeprefix(_SAID).strip()) if text.startswith(_SAID) else None
+    def _progress_step(self, text: str) -> RunStep | None:
+        is_progress = text.startswith(_PROGRESS)
+        return RunStep("progress", self.task, text.removeprefix(_PROGRESS).strip()) if is_progress else None
 
 
 def extract_failure_reason(message: str) -> str:

@@ -24,8 +24,8 @@ from synapse_lakehouse.replication import tap_liveness
 class StreamPosition:
     """The position of a stream at a release.
 
-    ``bound``: the safe bound (None: ``rule`` gives the reason); ``previous``: that of the release before.
-    ``lag``: IDs beyond the bound that ``sequence`` has assigned: in flight at that moment, or never used.
+    ``bound``: the safe bound (None: ``rule`` gives the reason). ``previous``: the bound of the previous release.
+    ``lag``: IDs beyond the bound that ``sequence`` has allocated: in flight at that moment, or never used.
     """
 
     stream: str
@@ -54,23 +54,22 @@ def positions(
         show_history(format)
         return
     with lake_session.open_lake() as (settings, connection):
-        at = duckdb_reader.get_release(connection, settings, release)
+        selected = duckdb_reader.get_release(connection, settings, release)
         if show_gaps:
-            gaps.write_gaps(gaps.read_gaps(connection, settings, at, is_latest=release is None), format)
+            gaps.write_gaps(gaps.read_gaps(connection, settings, selected, is_latest=release is None), format)
             return
-        found = read_positions(connection, settings, at)
-        landed = tap_liveness.read_last_commit_time_by_duckdb(connection, settings)
+        stream_positions = read_positions(connection, settings, selected)
+        tap_committed_at = tap_liveness.read_last_commit_time_by_duckdb(connection, settings)
     if format is output.OutputFormat.TABLE:
-        output.create_console().print(
-            f"Stream positions at release {at.number}, of {output.format_time(at.published_at.replace(microsecond=0))}"
-        )
-        output.create_console().print(render_positions(found))
-        if landed:
+        published = output.format_time(selected.published_at.replace(microsecond=0))
+        output.create_console().print(f"Stream positions at release {selected.number}, published at {published}")
+        output.create_console().print(render_positions(stream_positions))
+        if tap_committed_at:
             output.create_console().print(
-                f"The replication tap last listened at {output.format_time(landed.replace(microsecond=0))}"
+                f"The replication tap last listened at {output.format_time(tap_committed_at.replace(microsecond=0))}"
             )
         return
-    rows = (tuple(asdict(one).values()) for one in found)
+    rows = (tuple(asdict(position).values()) for position in stream_positions)
     output.write_rows([field.name for field in fields(StreamPosition)], rows, format)
 
 
@@ -80,17 +79,17 @@ def read_positions(connection: DuckDBPyConnection, settings: Settings, release: 
     duckdb_reader.set_release_variables(connection, release)
     rows = connection.execute(
         "with last as (from audit.stream_positions"
-        " where run_id = getvariable('run') and measured_at <= getvariable('judged_until')"
+        " where run_id = getvariable('run') and measured_at <= getvariable('audited_until')"
         " qualify row_number() over (partition by stream order by measured_at desc) = 1),"
-        " used as (select *, sequence_last_value - if(sequence_is_called, 0, 1) as handed from last)"
+        " used as (select *, sequence_last_value - if(sequence_is_called, 0, 1) as allocated from last)"
         " select stream, safe_bound, previous_bound, rule,"
-        " case when safe_bound is not null then greatest(handed - abs(safe_bound), 0) end, sequence, handed,"
+        " case when safe_bound is not null then greatest(allocated - abs(safe_bound), 0) end, sequence, allocated,"
         " coalesce(writers, map {}), coalesce(missing_writers, []) from used order by stream"
     ).fetchall()
     return [StreamPosition(*row) for row in rows]
 
 
-def render_positions(found: list[StreamPosition]) -> Table:
+def render_positions(stream_positions: list[StreamPosition]) -> Table:
     """The positions as a table."""
     table = output.create_table()
     table.add_column("Stream", no_wrap=True)
@@ -99,15 +98,16 @@ def render_positions(found: list[StreamPosition]) -> Table:
     table.add_column("Rule")
     table.add_column("Sequence", overflow="fold")
     table.add_column("Writers", overflow="fold")
-    for one in found:
-        writers = [output.format_cell(f"{name} {position}") for name, position in sorted(one.writers.items())]
-        writers += [Text(to_printable(f"{name} missing"), style="yellow") for name in one.missing_writers]
+    for position in stream_positions:
+        writers = [output.format_cell(f"{name} {token}") for name, token in sorted(position.writers.items())]
+        writers += [Text(to_printable(f"{name} missing"), style="yellow") for name in position.missing_writers]
         table.add_row(
-            one.stream, *map(_number, (one.bound, one.previous, one.lag)), one.rule.replace("_", " "),
-            f"{one.sequence} {_number(one.sequence_value)}", Text(", ").join(writers),
+            position.stream, *map(_format_number, (position.bound, position.previous, position.lag)),
+            position.rule.replace("_", " "), f"{position.sequence} {_format_number(position.sequence_value)}",
+            Text(", ").join(writers),
         )  # fmt: skip
     return table
 
 
-def _number(value: int | None) -> str:
+def _format_number(value: int | None) -> str:
     return "-" if value is None else str(value)

@@ -19,7 +19,7 @@ _CHART_SAMPLES: Final = 24
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 SUMMARY: Final = f"""
-with looks as (
+with samples as (
     select *, case when safe_bound is not null then greatest(last_allocated_id - abs(safe_bound), 0) end as lag,
            row_number() over (partition by stream order by watched_at desc) as ago,
            max(watched_at) over () as latest
@@ -30,7 +30,7 @@ select stream, arg_max(last_allocated_id, watched_at),
        arg_max(last_allocated_id, watched_at) - min(last_allocated_id) filter (watched_at >= latest - interval 1 day),
        arg_max_null(lag, watched_at), max(watched_at), arg_max_null(open_since, watched_at),
        list(lag order by watched_at) filter (ago <= {_CHART_SAMPLES}), arg_max(vanished_writers, watched_at)
-from looks group by stream order by stream
+from samples group by stream order by stream
 """  # noqa: S608
 
 
@@ -38,28 +38,28 @@ def show_history(format: output.OutputFormat) -> None:
     """Write a table with one line per stream; as CSV or JSON, all samples."""
     with lake_session.open_lake() as (settings, connection):
         if _TABLE not in list_catalog_entries(settings):
-            raise LakeReadError(_NOTHING)
+            raise LakeReadError(_NO_SAMPLES)
         duckdb_reader.create_views(connection, settings, None, [_TABLE])
-        found = connection.execute(
+        result = connection.execute(
             SUMMARY if format is output.OutputFormat.TABLE else f"from {_TABLE} order by watched_at, stream"
         )
-        names, rows = [column[0] for column in found.description or ()], found.fetchall()
+        names, rows = [column[0] for column in result.description or ()], result.fetchall()
     if not rows:
-        raise LakeReadError(_NOTHING)
+        raise LakeReadError(_NO_SAMPLES)
     if format is not output.OutputFormat.TABLE:
         output.write_rows(names, rows, format)
         return
     console = output.create_console()
     console.print(f"Latest samples of the streams, {output.format_time(rows[0][5].replace(microsecond=0))}")
-    console.print(_drawn(rows))
+    console.print(_render_samples(rows))
 
 
-_NOTHING: Final = (
+_NO_SAMPLES: Final = (
     "There are no samples of the streams yet. The DAG stream_watch takes them every five minutes: start `make ui`."
 )
 
 
-def _drawn(rows: list[tuple[Any, ...]]) -> Table:
+def _render_samples(rows: list[tuple[Any, ...]]) -> Table:
     table = output.create_table("Stream")
     for heading in ("Last ID", "In an hour", "In a day", "Open", "For"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -67,17 +67,18 @@ def _drawn(rows: list[tuple[Any, ...]]) -> Table:
     table.add_column("Vanished")
     for stream, last_allocated_id, hour, day, lag, watched_at, since, lags, vanished in rows:
         table.add_row(
-            stream, *(f"{one:,}" for one in (last_allocated_id, hour, day)), "-" if lag is None else f"{lag:,}",
-            _span(since, watched_at), draw_bars(lags), Text(to_printable(", ".join(vanished)), style="red"),
+            stream, *(f"{count:,}" for count in (last_allocated_id, hour, day)), "-" if lag is None else f"{lag:,}",
+            _format_minutes(since, watched_at), draw_bars(lags), Text(to_printable(", ".join(vanished)), style="red"),
         )  # fmt: skip
     return table
 
 
 def draw_bars(values: list[int | None]) -> str:
     """One bar per value, scaled to the maximum; a dot for None."""
-    most = max((value or 0 for value in values), default=0)
-    return "".join("·" if value is None else _BARS[value * (len(_BARS) - 1) // most if most else 0] for value in values)
+    highest = max((value or 0 for value in values), default=0)
+    steps = len(_BARS) - 1
+    return "".join("·" if value is None else _BARS[value * steps // highest if highest else 0] for value in values)
 
 
-def _span(since: datetime | None, until: datetime) -> str:
+def _format_minutes(since: datetime | None, until: datetime) -> str:
     return f"{(until - since) / timedelta(minutes=1):,.0f} min" if since else ""

@@ -198,13 +198,13 @@ def _definition(
 
 
 def set_release_variables(connection: DuckDBPyConnection, release: Release) -> None:
-    """Set the variables ``release`` (its number), ``run`` (its run ID) and ``judged_until`` (a time).
+    """Set the variables ``release`` (its number), ``run`` (its run ID) and ``audited_until`` (a time).
 
-    Audit rows of the run that are later than ``judged_until`` belong to another try, which may be unpublished.
+    Audit rows of the run that are later than ``audited_until`` belong to another try, which may be unpublished.
     """
     connection.execute(
         f"set variable release = {int(release.number)}; set variable run = {quote_literal(release.run_id)};"
-        f" set variable judged_until = {quote_literal(release.audited_until.isoformat())}::timestamptz"
+        f" set variable audited_until = {quote_literal(release.audited_until.isoformat())}::timestamptz"
     )
 
 
