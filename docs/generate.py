@@ -117,7 +117,7 @@ def audit_page() -> str:
 
 
 def layers_picture() -> str:
-    """The layers of the import contract as a Mermaid flowchart, from what is started down to what is declared."""
+    """The layers of the import contract as a Mermaid flowchart, from entry points down to declarations."""
     contracts = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     (layers,) = (it["layers"] for it in contracts["contracts"] if it["type"] == "layers")
     boxes = [f'    l{i}["{re.sub(" [|:] ", " · ", layer)}"]' for i, layer in enumerate(layers)]
@@ -152,7 +152,7 @@ def _described(entry: dict[str, Any]) -> str:
     texts = dict(
         re.findall(r"{% docs (\w+) %}\n(.*?)\n{% enddocs %}", (MODELS / "_columns.md").read_text("utf-8"), re.DOTALL)
     )
-    text = re.sub(r"{{ doc\('(\w+)'\) }}", lambda found: texts[found[1]], entry.get("description", ""))
+    text = re.sub(r"{{ doc\('(\w+)'\) }}", lambda match: texts[match[1]], entry.get("description", ""))
     return " ".join(text.split())
 
 

@@ -1,4 +1,4 @@
-"""Make the sample anew: a real Synapse driven over its client API, its database dumped beside this file.
+"""Rebuild the sample: drive a real Synapse over its client API, and dump its database beside this file.
 
 ``python -m sample.build`` takes a few minutes and writes ``synapse.sql.gz`` (plain SQL without owners or grants, to be
 restored into an empty database in C locale), ``manifest.json`` and ``homeserver.yaml`` (no secrets, no paths).
@@ -52,8 +52,8 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
     """
     began = time.monotonic()
 
-    def progress(what: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
+    def progress(stage: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s  {stage}", flush=True)
 
     peers = dict(zip((SERVER_NAME, REMOTE_NAME), free_ports(2), strict=True))
     with embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:

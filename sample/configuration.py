@@ -55,7 +55,7 @@ _EXPERIMENTAL = {
 
 
 def homeserver_yaml(server_name: str, ports: Mapping[str, int]) -> dict[str, Any]:
-    """The part of homeserver.yaml that holds neither secrets nor paths: what an analyst of the database needs.
+    """Return the part of homeserver.yaml without secrets and paths, for the reader of the database.
 
     :param ports: process name → its port; the writers of streams are set only if there are workers.
     """
@@ -74,7 +74,7 @@ def homeserver_yaml(server_name: str, ports: Mapping[str, int]) -> dict[str, Any
 
 
 def event_persisters(processes: Iterable[str]) -> list[str]:
-    """Those of a homeserver's processes that write events, as far as there are workers."""
+    """Return the processes that write events, among the workers."""
     return [name for name in processes if name not in (MAIN, STREAM_WORKER)]
 
 

@@ -15,7 +15,7 @@ VENV = PROJECT / ".lakehouse" / "synapse-venv"
 
 
 def synapse_python(venv: Path = VENV, version: str = VERSION) -> Path:
-    """Python of the environment ``venv`` that holds Synapse ``version``; installs it when it does not.
+    """Return the Python of the environment ``venv`` with Synapse ``version``; install Synapse if absent.
 
     :raises ServiceError: when uv is missing or the installation fails.
     """
@@ -34,7 +34,7 @@ def compressor_python() -> Path:
 def python_with(
     package: str, version: str, venv: Path, *, extras: str = "", options: Sequence[str | Path] = ()
 ) -> Path:
-    """Python of the environment ``venv`` that holds ``version`` of ``package``; installs it when it does not.
+    """Return the Python of the environment ``venv`` with ``version`` of ``package``; install it if absent.
 
     :param options: of ``uv pip install``.
     :raises ServiceError: when uv is missing or the installation fails.

@@ -85,7 +85,7 @@ class Synapse:
         return Client(self.connection, answer["user_id"], answer["access_token"], answer["device_id"])
 
     def register_bridged(self, name: str) -> Client:
-        """Register a user of the application service, who may send events with ``params={"ts": …}``."""
+        """Register a user of the application service, which may send events with ``params={"ts": …}``."""
         token = configuration.application_service_token(self.secret)
         body = {"type": "m.login.application_service", "username": f"bridged_{name}", "inhibit_login": True}
         answer = self.connection.request("POST", f"{V3}/register", body, token=token)
@@ -130,7 +130,7 @@ def homeserver(
     :param workdir: its configuration, logs, media and, without ``dsn``, its PostgreSQL.
     :param dsn: an existing database in C locale; an embedded server in ``workdir`` when omitted.
     :param workers: event persisters and a stream worker beside the main process; Redis with them.
-    :param event_persisters: what the event persisters are called.
+    :param event_persisters: names of the event persisters.
     :param peers: server name → TLS port of the homeservers of this federation, this one included; it knows no other
         host name. Without it, it is alone.
     :param venv: the folder of Synapse's virtual environment; created when it is missing.

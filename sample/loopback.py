@@ -1,6 +1,6 @@
 """Started by Synapse's own Python: runs a module of it in which server names resolve to ports of this machine.
 
-``SYNAPSE_PEERS`` holds JSON, server name → TLS port on 127.0.0.1. Any other host name resolves to nothing, so that
+``SYNAPSE_PEERS`` is JSON: server name → TLS port on 127.0.0.1. Any other host name resolves to nothing, so that
 nothing leaves the machine.
 """
 
@@ -26,7 +26,7 @@ def resolve(host: Any, port: Any, *options: Any, **more: Any) -> list[Any]:
 
 
 if __name__ == "__main__":
-    # Before Twisted is imported: it keeps the function it finds.
+    # Before the import of Twisted, which copies the function.
     socket.getaddrinfo = resolve
     module = sys.argv[1]
     del sys.argv[1]

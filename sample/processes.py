@@ -15,11 +15,11 @@ STOP_SECONDS = 30
 
 
 class ServiceError(RuntimeError):
-    """A service the harness needs could not be installed, started or reached; the message says what to do."""
+    """A service could not be installed, started or reached; the message names the remedy."""
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different TCP ports on 127.0.0.1 that nobody listens on at this moment."""
+    """Return ``count`` different TCP ports on 127.0.0.1 that are free at this moment."""
     with ExitStack() as probes:
         sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
         for probe in sockets:
@@ -30,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 def run(command: Sequence[str | Path], purpose: str) -> None:
     """Run ``command`` to its end.
 
-    :raises ServiceError: when it exits non-zero, with ``purpose`` and the end of what it printed.
+    :raises ServiceError: when it exits with an error, with ``purpose`` and the end of its output.
     """
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:

@@ -23,7 +23,7 @@ def redis_server() -> str:
             "Install it with: sudo apt-get install redis-server"
         )
     run(["apt-get", "update"], "apt-get update")
-    # The server is started here: keep the package from starting its own as a service.
+    # This module starts the server: prevent that the package starts a service.
     run(
         ["env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1",
          "apt-get", "install", "--yes", "--no-install-recommends", "redis-server"],

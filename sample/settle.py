@@ -6,7 +6,7 @@ import psycopg
 
 QUIET_SECONDS = 3.0
 
-# Each counts what is still to be done.
+# Each query counts pending work.
 _PENDING = {
     "background updates": "select count(*) from background_updates",
     "room statistics": """select greatest(0, (select max(stream_id) from current_state_delta_stream)
@@ -27,7 +27,7 @@ select (select jsonb_agg(to_jsonb(p) order by p) from stream_positions p),
 def settle(dsn: str, seconds: float = 180, quiet_seconds: float = QUIET_SECONDS) -> None:
     """Return when nothing is pending and no stream moved for ``quiet_seconds``.
 
-    :raises TimeoutError: when that takes more than ``seconds``, with what is still pending.
+    :raises TimeoutError: when that takes more than ``seconds``; the message names the pending work.
     """
     deadline = time.monotonic() + seconds
     with psycopg.connect(dsn, autocommit=True) as connection:

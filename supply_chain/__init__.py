@@ -1,1 +1,1 @@
-"""Files that say what the project consists of, made from what it declares."""
+"""Generate the lock of jars and the bill of materials from the declarations."""

@@ -50,7 +50,7 @@ def account_data(stage: Stage) -> None:
 
 
 def ignoring(stage: Stage) -> None:
-    """Users who ignore others, two who ignore each other, one who stopped ignoring."""
+    """Users that ignore others, two that ignore each other, and one that stopped."""
     room = stage.room("ignored", "yusuf", state=[visibility("shared")])
     stage.enter(room, "yusuf", "zoe", "mallory", "xenia")
     stage.chat(room, ["yusuf", "zoe", "mallory", "xenia"], 16)
@@ -163,7 +163,7 @@ def profiles(stage: Stage) -> None:
 
 
 def restrictions(stage: Stage) -> None:
-    """Users who are locked, suspended and shadow-banned, the last of whom speaks into the void."""
+    """Users that are locked, suspended and shadow-banned. Messages of the last one reach no other user."""
     admin = stage.users[ADMINISTRATOR]
     room = stage.room("restrictions", "alice")
     stage.enter(room, "alice", "walter", "silent", "sybil")

@@ -1,4 +1,4 @@
-"""Everything a homeserver keeps that must never leave it: tokens, keys, addresses, identities."""
+"""Secrets that must never leave a homeserver: tokens, keys, addresses, identities."""
 
 import base64
 import json

@@ -29,7 +29,7 @@ def federation(stage: Stage, remote: Synapse) -> None:
 
 
 def unreachable(stage: Stage) -> None:
-    """What is left to be delivered when the other homeserver is gone: messages to devices, changed devices."""
+    """Undelivered data after the other homeserver stopped: messages to devices, changed devices."""
     frank = stage.users["frank"]
     rosa = stage.found["remote users"][1]
     upload_keys(frank)
@@ -85,7 +85,7 @@ def _joined_elsewhere(stage: Stage, remote: Synapse, rick: Client, rosa: Client)
         if version != "11":
             _read_backwards(stage.users["bob"], room, pages=4 if version == "10" else 2)
         if version == "10":
-            # Purged here, but not there: reading backwards again brings events back under new ids.
+            # Purged on this server only: another backfill brings the events back with new IDs.
             purge_history(stage.users[ADMINISTRATOR], room, stage.users["bob"].say(room, "nothing before this"))
             stage.note("purged and filled in again", room)
             _read_backwards(stage.users["bob"], room, pages=4)
@@ -102,7 +102,7 @@ def _invited_from_elsewhere(stage: Stage, rick: Client) -> None:
 
 
 def _soft_failed(stage: Stage, rosa: Client) -> None:
-    """A ban that races with messages of the banned: those that it overtakes are kept, but shown to nobody."""
+    """A ban that races with messages of the banned user: messages that arrive later are stored and never shown."""
     frank = stage.users["frank"]
     room = stage.room("soft-failed", "frank", room_version="11", state=[visibility("shared")])
     for _ in range(ATTEMPTS):
@@ -160,7 +160,7 @@ def _arrived(client: Client, room: str, event: str) -> None:
 
 
 def _try(action: Callable[[], None]) -> None:
-    """Do what needs the other homeserver, again if it was not ready."""
+    """Call the other homeserver, and again if it was not ready."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

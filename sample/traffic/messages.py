@@ -118,7 +118,7 @@ def _call_in_public(stage: Stage, room: str, invite: Json) -> None:
             host.set_state(room, "m.room.join_rules", {"join_rule": "public"}, via=stage.hs.event_persisters[0])
             racing += [callers.submit(call, via) for via in stage.hs.event_persisters]
         placed = [event for caller in racing if (event := caller.result())]
-        # What was said in a public room is kept from its own sender.
+        # The sender itself does not see this message of a public room.
         if any(_hidden(host, room, event) for event in placed):
             stage.note("call invite in public", room)
             return
@@ -138,7 +138,7 @@ def _hidden(client: Client, room: str, event: str) -> bool:
 
 
 def sticky_and_delayed(stage: Stage) -> None:
-    """Sticky events (MSC4354) and delayed ones (MSC4140), one sent, one waiting, one given up."""
+    """Sticky events (MSC4354) and delayed ones (MSC4140), one sent, one waiting, one cancelled."""
     for _ in range(2):
         room = stage.room("sticky", "quentin", room_version="11")
         stage.enter(room, "quentin", "rupert")

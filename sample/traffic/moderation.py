@@ -29,7 +29,7 @@ def reports(stage: Stage) -> None:
 
 
 def erasure(stage: Stage) -> None:
-    """Users who left: erased, deactivated only, and erased but brought back."""
+    """Users that left: erased, only deactivated, and erased and reactivated."""
     admin = stage.users[ADMINISTRATOR]
     room = stage.room("erased", "alice", state=[visibility("shared")])
     stage.enter(room, "alice", "erin", "eve", "eliza", "trent", "bob")
@@ -66,14 +66,14 @@ def purged_history(stage: Stage) -> None:
 
 
 def purge_history(admin: Client, room: str, last: str) -> None:
-    """Purge what came before the event ``last``, and wait until it is gone."""
+    """Purge the events before the event ``last``, and wait for the end of the purge."""
     body = {"purge_up_to_event_id": last, "delete_local_events": True}
     purge = admin.call("POST", f"{ADMIN}/v1/purge_history/{q(room)}", body)["purge_id"]
     _finished(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
 
 
 def deleted_rooms(stage: Stage) -> None:
-    """Rooms purged, purged and blocked, emptied and blocked without a purge, and blocked before they were known."""
+    """Rooms that are purged, purged and blocked, emptied and blocked, and blocked before they existed."""
     admin = stage.users[ADMINISTRATOR]
     ways: tuple[tuple[str, Json], ...] = (
         ("purged-room", {"purge": True, "block": False}),
@@ -93,7 +93,7 @@ def deleted_rooms(stage: Stage) -> None:
 
 
 def delete_room(admin: Client, room: str, how: Json) -> None:
-    """Empty a room, and purge or block it as ``how`` says; wait until that is done."""
+    """Empty a room, purge or block it by ``how``, and wait for the end."""
     delete = admin.call("DELETE", f"{ADMIN}/v2/rooms/{q(room)}", how)["delete_id"]
     _finished(admin, f"{ADMIN}/v2/rooms/delete_status/{q(delete)}")
 

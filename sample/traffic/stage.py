@@ -1,4 +1,4 @@
-"""What every scene plays on: the homeserver, its users, seeded choices and the list of where things are found."""
+"""The context of all scenes: the homeserver, its users, seeded choices, and rooms and users by feature."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ class Stage:
     """One scene's view of the homeserver.
 
     :ivar users: localpart → client.
-    :ivar found: feature → room ids and user ids where it can be found, in order of appearance.
+    :ivar found: feature → room IDs and user IDs that show it, in order of appearance.
     :ivar rng: choices that are the same whenever the scene is played with the same seed.
     """
 
@@ -54,7 +54,7 @@ class Stage:
         return [self.users[name] for name in names]
 
     def note(self, feature: str, *identifiers: str) -> None:
-        """Remember that ``feature`` can be found in these rooms or users."""
+        """Record rooms or users that show ``feature``."""
         self.found.setdefault(feature, []).extend(identifiers)
 
     def room(self, feature: str, creator: str, *, state: Iterable[Json] = (), **options: object) -> str:
@@ -72,7 +72,7 @@ class Stage:
         return room
 
     def enter(self, room: str, host: str, *names: str) -> None:
-        """``host`` invites users, who join."""
+        """``host`` invites users, and they join."""
         for guest in self.cast(*names):
             self.users[host].invite(room, guest)
             guest.join(room)

@@ -8,7 +8,7 @@ REGULARS = ("alice", "bob", "mallory", "erin")
 
 
 def all_visibilities(stage: Stage) -> None:
-    """One room for each of the four values, one with a value nobody knows."""
+    """One room for each of the four values, and one with an unknown value."""
     for value in (*VALUES, "bogus"):
         room = stage.room("visibility", "alice", state=[visibility(value)], topic=f"history: {value}")
         stage.note(f"visibility {value}", room)

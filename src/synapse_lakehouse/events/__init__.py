@@ -1,1 +1,1 @@
-"""What an event's stored JSON proves about itself: its id and its content by the hashes that Matrix defines."""
+"""Matrix's event format: loading, redaction, and hashes of events."""

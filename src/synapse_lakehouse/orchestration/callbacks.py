@@ -23,7 +23,7 @@ log = get_printable_logger(__name__)
 
 
 class AlreadyReportedError(LakehouseError, AirflowFailException):
-    """A task failed over what it found and told people of; that it failed is no further news."""
+    """A task failed because of findings that already have alerts; the failure itself needs no alert."""
 
 
 def alert_on_dag_failure(context: Context) -> None:

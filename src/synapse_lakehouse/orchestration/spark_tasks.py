@@ -35,7 +35,7 @@ class RetryUnlessReported(RetryPolicy):
     ) -> RetryDecision:
         """Fail at once if a line of the app's output starts with ``error: ``."""
         is_reported = any(line.startswith(REPORT_PREFIX) for line in str(exception).splitlines())
-        return RetryDecision.fail("a retry cannot mend this error") if is_reported else RetryDecision.default()
+        return RetryDecision.fail("a retry cannot correct this error") if is_reported else RetryDecision.default()
 
 
 def create_spark_task(
