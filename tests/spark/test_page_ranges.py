@@ -14,7 +14,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write.commits import PreparedCommit, prepare_row_change
-from synapse_lakehouse.ingest import table_copy
+from synapse_lakehouse.ingest import branch_table, table_copy
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.table_copy import TableCopy
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
@@ -152,7 +152,7 @@ def test_new_pages_are_prepared_while_the_source_counts(
     )
     source.execute(grow.encode())
     lake.advance()
-    monkeypatch.setattr(table_copy, "prepare_row_change", commits.prepare)
+    monkeypatch.setattr(branch_table, "prepare_row_change", commits.prepare)
     monkeypatch.setattr(table_copy, "count_changed_rows", commits.count)
     assert prepared_commits(grow) == 1
     assert prepared_commits(grow, "update event_edges set is_state = true where ctid < '(3,0)'") == 2
@@ -217,7 +217,7 @@ def _interrupt_copy(lake: AdvancingLake, source: Source, monkeypatch: pytest.Mon
     app, accept_part, parts = lake.app(), TableCopy.accept_part, iter(range(15))
 
     def fail(copy: TableCopy, *part: Any) -> CopyProgress:
-        if copy.table.name == "event_json" and next(parts, None) is None:
+        if copy.target.table.name == "event_json" and next(parts, None) is None:
             raise ConnectionError("the machine went down")
         return accept_part(copy, *part)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from threading import Event
 from time import monotonic
@@ -19,9 +19,18 @@ from synapse_lakehouse.ingest.count_tables import count_tables
 from synapse_lakehouse.ingest.ledger import record_snapshot, snapshot_columns
 from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, SnapshotSession, wait_with_keepalive
-from synapse_lakehouse.ingest.table_copy import TableCopy, copy_in_worker
+from synapse_lakehouse.ingest.table_copy import (
+    FinishedCopy,
+    StartedCopy,
+    TableCopy,
+    WrittenGrowth,
+    copy_in_worker,
+    start_copy,
+)
+from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.copy_to_parquet import copy_chunks
 from synapse_lakehouse.postgres.rows.page_ranges import count_pages
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts
 from synapse_lakehouse.spark_app import SparkApp
 
 _REPORT_SECONDS = 3.0
@@ -38,35 +47,35 @@ def copy_tables(session: SnapshotSession) -> None:
     rows are read, while workers read them. Together they stay within LAKEHOUSE_SOURCE_CONNECTIONS.
     """
     app, connection, snapshot = session.app, session.connection, session.snapshot
-    copies = _prepare_copies(session)
+    started = _start_copies(session)
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
-        _count_changes(session, copies, readers)
-        _read_parts(session, copies, readers)
+        counts, growth = _count_changes(session, started, readers)
+        copies = [TableCopy(copy.plan(counts.get(copy.target.name), growth.get(copy.target.name))) for copy in started]
+        finished = _read_parts(session, copies, readers)
         record = inheritable_thread_target(app.spark)(deleted_keys.record_deleted_keys)
-        deleted = {copy.table.name: copy.deleted for copy in copies if copy.deleted}
+        deleted = {copy.target.table.name: result.deleted for copy, result in finished if result.deleted}
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
-    ledger = [copy.ledger_row() | snapshot_columns(snapshot) for copy in copies]
+    ledger = [result.ledger_row(copy.rows_source) | snapshot_columns(snapshot) for copy, result in finished]
     store.append_audit_rows(app.catalog, "audit.ledger", ledger, app.run)
     unchanged = sum(row["extent"] == "none" for row in ledger)
     read, written = (sum(row[name] for row in ledger) for name in ("rows_read", "rows_written"))
     app.report_progress(f"{unchanged} of {len(copies)} tables unchanged, {read:,} rows read, {written:,} written")
 
 
-def _prepare_copies(session: SnapshotSession) -> list[TableCopy]:
+def _start_copies(session: SnapshotSession) -> list[StartedCopy]:
     """Return a copy for each table: full copies first, each kind by descending size."""
     app, tables = session.app, session.catalogue.copied_tables()
     newest = session.await_published_tables()
     published = add_older_releases(app.catalog, {table.name: newest[table.name] for table in tables})
     # Cached and lazy, as only a resumed run needs the positions.
     read_positions = cache(lambda: read_valid_wal_positions(app.catalog))
-    copies = [
-        TableCopy(app, session.connection, session.snapshot, table, published[table.name], read_positions)
-        for table in tables
-    ]
-    return sorted(copies, key=lambda copy: (copy.base is not None, -copy.heap.pages))
+    started = [start_copy(session, table, published[table.name], read_positions) for table in tables]
+    return sorted(started, key=lambda copy: (copy.base is not None, -copy.target.heap.pages))
 
 
-def _count_changes(session: SnapshotSession, copies: Sequence[TableCopy], readers: ThreadPoolExecutor) -> None:
+def _count_changes(
+    session: SnapshotSession, started: Sequence[StartedCopy], readers: ThreadPoolExecutor
+) -> tuple[dict[str, RowCounts], dict[str, WrittenGrowth]]:
     """Count the changed rows of the tables with a baseline, and meanwhile read the pages that these tables gained."""
     app, connection = session.app, session.connection
     # Here the write overlaps with the source's work; earlier it would delay reads of the lake.
@@ -74,27 +83,47 @@ def _count_changes(session: SnapshotSession, copies: Sequence[TableCopy], reader
     # Spark starts while the source counts.
     readers.submit(getattr, app, "spark")
     counted = Event()
-    ends = readers.submit(_read_ends, app, [(copy, copy.end) for copy in copies if copy.end], counted)
-    changed = [(copy.heap.pages, copy.count) for copy in copies if copy.base]
-    count_tables(app.settings, connection, session.snapshot, changed, readers)
+    reading = readers.submit(_read_growth, app, started, counted)
+    counts: dict[str, RowCounts] = {}
+
+    def count(copy: StartedCopy, connection: Connection) -> None:
+        counts[copy.target.name] = copy.count(connection)
+
+    with_baseline = [(copy.target.heap.pages, partial(count, copy)) for copy in started if copy.base]
+    count_tables(app.settings, connection, session.snapshot, with_baseline, readers)
     counted.set()
-    wait_with_keepalive(ends, connection)
+    growth = wait_with_keepalive(reading, connection)
     # From here on a commit can be resumed, provided it records its source snapshot.
     wait_with_keepalive(recorded, connection)
+    return counts, growth
 
 
-def _read_parts(session: SnapshotSession, copies: Sequence[TableCopy], readers: ThreadPoolExecutor) -> None:
+def _read_growth(app: SparkApp, started: Sequence[StartedCopy], counted: Event) -> dict[str, WrittenGrowth]:
+    grown = [(copy, copy.growth) for copy in started if copy.growth]
+    files = copy_chunks([copy.target.chunk(part) for copy, part in grown])
+    read = [(copy, replace(part, written=written)) for (copy, part), written in zip(grown, files, strict=True)]
+    growth = {}
+    for copy, part in read:
+        # Not on the critical path; the remaining commits are prepared later, in parallel.
+        is_early = app.spark_has_started and not counted.is_set()
+        growth[copy.target.name] = copy.prepare_growth(part) if is_early else WrittenGrowth(part, None)
+    return growth
+
+
+def _read_parts(
+    session: SnapshotSession, copies: Sequence[TableCopy], readers: ThreadPoolExecutor
+) -> list[tuple[TableCopy, FinishedCopy]]:
     """Read and commit all planned parts; count the tables without a baseline meanwhile."""
     app, connection = session.app, session.connection
     read = inheritable_thread_target(app.spark)(_read_batch)
-    work = [(copy, part) for copy in copies for part in copy.plan().parts]
+    work = [(copy, part) for copy in copies for part in copy.planned.plan.parts]
     pending: set[Future[list[tuple[str, CopyProgress]]]] = {
         readers.submit(read, app, batch) for batch in batch_parts(work)
     }
     for copy in copies:
-        if not copy.base:
-            copy.count(connection)
-    finished_tables, reported_at = len(copies) - len({copy.name for copy, _ in work}), monotonic()
+        if not copy.planned.started.base:
+            copy.rows_source = copy.planned.started.count(connection).rows
+    finished_tables, reported_at = sum(not copy.planned.plan.parts for copy in copies), monotonic()
     while pending:
         finished, pending = wait(pending, timeout=KEEPALIVE_SECONDS, return_when=FIRST_COMPLETED)
         for future in finished:
@@ -107,6 +136,7 @@ def _read_parts(session: SnapshotSession, copies: Sequence[TableCopy], readers: 
                     reported_at = monotonic()
         # Also prevents an idle timeout of the exporting transaction.
         connection.execute("select 1")
+    return [(copy, copy.finished) for copy in copies if copy.finished]
 
 
 def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
@@ -116,7 +146,7 @@ def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
         pages = 0
         for copy, part in group:
             batch.append((copy, part))
-            pages += 0 if is_small else count_pages(part.pages, copy.heap.pages)
+            pages += 0 if is_small else count_pages(part.pages, copy.target.heap.pages)
             if pages >= _PAGES_PER_BATCH or len(batch) == _PARTS_PER_BATCH:
                 yield batch
                 batch, pages = [], 0
@@ -126,21 +156,11 @@ def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
 
 def _read_batch(app: SparkApp, batch: Sequence[tuple[TableCopy, ReadPart]]) -> list[tuple[str, CopyProgress]]:
     """Read a batch, and return the progress of its table after each part. The driver itself reads small parts."""
-    chunks = [copy.chunk(part) for copy, part in batch if not part.written]
+    chunks = [copy.target.chunk(part) for copy, part in batch if not part.written]
     written = iter(copy_chunks(chunks) if _is_small(batch[0]) else copy_in_worker(app.spark, chunks))
-    return [(copy.name, copy.accept_part(part.written or next(written), part)) for copy, part in batch]
-
-
-def _read_ends(app: SparkApp, ends: Sequence[tuple[TableCopy, ReadPart]], counted: Event) -> None:
-    written_ends = copy_chunks([copy.chunk(end) for copy, end in ends])
-    for (copy, end), written in zip(ends, written_ends, strict=True):
-        copy.end = replace(end, written=written)
-    for copy, _ in ends:
-        # Not on the critical path; the remaining tables are prepared later, in parallel.
-        if app.spark_has_started and not counted.is_set():
-            copy.prepare_growth_commit()
+    return [(copy.target.name, copy.accept_part(part.written or next(written), part)) for copy, part in batch]
 
 
 def _is_small(work: tuple[TableCopy, ReadPart]) -> bool:
     copy, part = work
-    return part.is_small(copy.heap.pages)
+    return part.is_small(copy.target.heap.pages)

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Final
+from typing import Final, TypeVar
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.catalogue import Catalogue
@@ -20,6 +20,8 @@ KEEPALIVE_SECONDS: Final = 30.0
 """Interval of queries on the exporting connection, so that PostgreSQL does not end it as idle in a transaction."""
 
 _MAX_ATTEMPTS: Final = 3
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,11 @@ def retry_after_conflict(work: Callable[[SparkApp], None]) -> Callable[[SparkApp
     return work_with_retries
 
 
-def wait_with_keepalive(work: Future[None], connection: Connection) -> None:
-    """Wait for ``work``, which does not use ``connection``, and keep that connection's snapshot alive."""
+def wait_with_keepalive(work: Future[_Result], connection: Connection) -> _Result:
+    """Return the result of ``work``, which does not use ``connection``; keep that connection's snapshot alive."""
     while not wait([work], timeout=KEEPALIVE_SECONDS).done:
         connection.execute("select 1")
-    work.result()
+    return work.result()
 
 
 def _exclude_drifted_tables(app: SparkApp, declared: Catalogue, snapshot: PostgresSnapshot) -> Catalogue:

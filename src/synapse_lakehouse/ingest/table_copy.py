@@ -1,42 +1,33 @@
-"""The copy of one table to bronze: baseline, counts, read plan, commits, ledger row."""
+"""The copy of one table to bronze in four values: started, planned, written parts, finished."""
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.iceberg.catalog.catalog import remove_secrets
 from synapse_lakehouse.iceberg.spark.worker_daemon import build_worker_environment
-from synapse_lakehouse.iceberg.write.commits import (
-    CommitResult,
-    PreparedCommit,
-    get_parquet_schema,
-    prepare_row_change,
-    replace_content,
-    reset_branch,
-    write_position_deletes,
-)
-from synapse_lakehouse.ingest.baseline import (
-    Baseline,
-    PublishedTable,
-    build_snapshot_properties,
-    find_interrupted_baseline,
-)
+from synapse_lakehouse.iceberg.write.commits import CommitResult, PreparedCommit
+from synapse_lakehouse.ingest.baseline import Baseline, PublishedTable, find_interrupted_baseline
+from synapse_lakehouse.ingest.branch_table import BranchTable
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
-from synapse_lakehouse.ingest.row_deletes import FullCopyRequiredError, find_deleted_keys, find_rows_to_delete
-from synapse_lakehouse.postgres.connection import Connection, build_conninfo
+from synapse_lakehouse.ingest.row_deletes import (
+    FullCopyRequiredError,
+    RowDeletes,
+    find_deleted_keys,
+    find_rows_to_delete,
+)
+from synapse_lakehouse.ingest.snapshot_session import SnapshotSession
+from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, WrittenPart, copy_chunks
-from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, count_pages
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, count_pages
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
-from synapse_lakehouse.postgres.rows.select_sql import build_select
-from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
-from synapse_lakehouse.spark_app import SparkApp
 
 
 def copy_in_worker(spark: SparkSession, chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
@@ -46,232 +37,236 @@ def copy_in_worker(spark: SparkSession, chunks: Sequence[ReadChunk]) -> list[Wri
     return written
 
 
-class TableCopy:
-    """Brings a table on the run's branch up to a snapshot of the source.
+@dataclass(frozen=True)
+class WrittenGrowth:
+    """The pages that a table gained, in a file, and the commit of this file, which is used if nothing else changed."""
 
-    It builds on what an interrupted attempt left on the branch, or else on the published content, or copies all rows.
-    Call :meth:`count`, then :meth:`plan`, then :meth:`accept_part` for each part of the plan, then :meth:`ledger_row`.
+    part: ReadPart
+    commit: PreparedCommit | None
+
+
+@dataclass(frozen=True)
+class StartedCopy:
+    """A table, and the content on which its copy builds; without it, all rows are copied.
+
+    * ``is_resumed``: an interrupted attempt left that content on the branch; otherwise it is published.
+    * ``growth``: the pages at the end of the table that are read while the source counts, if there are any.
     """
 
-    def __init__(
-        self,
-        app: SparkApp,
-        connection: Connection,
-        snapshot: PostgresSnapshot,
-        table: Table,
-        published: PublishedTable,
-        read_valid_positions: Callable[[], Collection[WalPosition]],
-    ) -> None:
-        self.app, self.connection, self.snapshot, self.table = app, connection, snapshot, table
-        self.name = f"bronze.{table.name}"
-        self.heap = read_heap_file(connection, table)
-        self._lake = published.table
-        self._main = self._lake.current_snapshot()
-        self._interrupted = find_interrupted_baseline(
-            self._lake, app.run.branch, table, self.heap, snapshot, read_valid_positions, self._count_lake_rows
-        )
-        self.base = self._interrupted or published.find_baseline(table, snapshot)
-        self.end = plan_growth(self.base, self.heap.pages)
-        """The pages at the end of a table that are read while the source counts, if there are any."""
-        self._growth: PreparedCommit | None = None
-        """The prepared commit of ``end``, which is used if nothing else changed."""
-        self._counted = RowCounts(0, 0, None)
-        self._rows_written = self._outdated = 0
-        self._plan = ReadPlan(ReadExtent.FULL, None, ())
-        self._lock = threading.Lock()
-        self._progress = CopyProgress(0)
-        self._written: list[WrittenPart] = []
-        self._ranges: list[dict[str, Any]] = []
-        self._changes: list[str] = []
-        self._commit: CommitResult | None = None
-        self._rows_deleted = 0
-        self.deleted: DataFrame | None = None
-        """Keys of the published table that the source no longer has, if there are any."""
+    target: BranchTable
+    base: Baseline | None
+    is_resumed: bool
+    growth: ReadPart | None
 
-    def count(self, connection: Connection) -> None:
+    def count(self, connection: Connection) -> RowCounts:
         """Count the source's rows, and with a baseline the changed rows; ``connection`` sees the snapshot."""
         if self.base is None:
-            self._counted = RowCounts(count_rows(connection, self.table), 0, None)
-        else:
-            before = self.end.pages[0] if self.end else None
-            self._counted = count_changed_rows(connection, self.table, self.base.since, before)
+            return RowCounts(count_rows(connection, self.target.table), 0, None)
+        before = self.growth.pages[0] if self.growth else None
+        return count_changed_rows(connection, self.target.table, self.base.since, before)
 
-    def prepare_growth_commit(self) -> None:
-        """Prepare the commit of ``end``, which is read already."""
-        if self.base and self.end and self.end.written and self.end.written.paths:
-            properties = self._properties(WHOLE_TABLE, is_first=True)
-            parent_id = self.base.snapshot_id
-            self._growth = prepare_row_change(*self._target, self.end.written.paths, None, properties, parent_id)
+    def prepare_growth(self, part: ReadPart) -> WrittenGrowth:
+        """Prepare the commit of ``part``, which is :attr:`growth` with the file that contains it."""
+        if not self.base or not part.written or not part.written.paths:
+            return WrittenGrowth(part, None)
+        parent_id = self.base.snapshot_id
+        commit = self.target.prepare_commit(part.written.paths, WHOLE_TABLE, is_first=True, parent_id=parent_id)
+        return WrittenGrowth(part, commit)
 
-    def plan(self) -> ReadPlan:
-        """Return the parts to read, and reset the run's branch to the content to which they are added."""
-        counted = self._counted
-        self._set_plan(plan_read(self.base, self.heap.pages, counted.rows, counted.changed, counted.places, self.end))
-        match self._plan.extent:
-            case ReadExtent.FULL | ReadExtent.RESUMED:
-                self._reset_branch()
-            case ReadExtent.NONE if self._interrupted:
-                self._reset_branch()
-                if self._main:
-                    self._find_deleted(self._interrupted.snapshot_id)
-            case ReadExtent.NONE if self.app.run.branch in self._lake.refs():
-                reset_branch(*self._target, None)
-        return self._plan
+    def plan(self, counts: RowCounts | None, growth: WrittenGrowth | None = None) -> "PlannedCopy":
+        """Plan the parts to read, and reset the run's branch to the content to which they are added.
 
-    def chunk(self, part: ReadPart) -> ReadChunk:
-        """Return the task for a worker that reads a part of the plan."""
-        return ReadChunk(
-            conninfo=build_conninfo(self.app.settings),
-            snapshot=self.snapshot.name,
-            statement=build_select(
-                self.table, part.pages, part.since, part.places, self.connection.info.server_version
-            ).as_string(),
-            schema=get_parquet_schema(self._lake, [column.name for column in self.table.columns]),
-            unique_columns=(*self.table.primary_key, "json"),
-            folder=self._folder,
-            io_properties=self._io,
+        :param counts: what :meth:`count` returned; without a baseline, the rows may be counted later.
+        """
+        counts = counts or RowCounts(0, 0, None)
+        part = growth.part if growth else self.growth
+        plan = plan_read(self.base, self.target.heap.pages, counts.rows, counts.changed, counts.places, part)
+        if plan.extent in (ReadExtent.FULL, ReadExtent.RESUMED) or (plan.extent is ReadExtent.NONE and self.is_resumed):
+            at = plan.base or self.target.main
+            self.target.reset_branch(at.snapshot_id if at else None)
+        elif plan.extent is ReadExtent.NONE and self.target.app.run.branch in self.target.lake.refs():
+            self.target.reset_branch(None)
+        return PlannedCopy(self, plan, counts.rows, growth.commit if growth else None)
+
+
+def start_copy(
+    session: SnapshotSession,
+    table: Table,
+    published: PublishedTable,
+    read_valid_positions: Callable[[], Collection[WalPosition]],
+) -> StartedCopy:
+    """Find what an interrupted attempt left of ``table`` on the run's branch, or else its usable published content."""
+    heap = read_heap_file(session.connection, table)
+    target = BranchTable(session.app, session.connection, session.snapshot, table, heap, published.table)
+    interrupted = find_interrupted_baseline(
+        target.lake, session.app.run.branch, table, heap, session.snapshot, read_valid_positions, target.count_rows
+    )
+    base = interrupted or published.find_baseline(table, session.snapshot)
+    return StartedCopy(target, base, interrupted is not None, plan_growth(base, heap.pages))
+
+
+@dataclass(frozen=True)
+class WrittenParts:
+    """The parts of a table that are written, and the last commit of whole pages."""
+
+    progress: CopyProgress
+    parts: tuple[tuple[ReadPart, WrittenPart], ...] = ()
+    commit: CommitResult | None = None
+    rows_committed: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were read."""
+        return sum(written.rows for _, written in self.parts)
+
+    def add(
+        self, part: ReadPart, written: WrittenPart, commit: CommitResult | None, progress: CopyProgress
+    ) -> "WrittenParts":
+        """Return these parts and ``part``, with its commit if it has one."""
+        rows = self.rows_committed + (commit.rows_added if commit else 0)
+        return WrittenParts(progress, (*self.parts, (part, written)), commit or self.commit, rows)
+
+
+@dataclass(frozen=True)
+class PlannedCopy:
+    """A copy with its read plan. ``rows``: rows of the source, 0 if they are not counted yet."""
+
+    started: StartedCopy
+    plan: ReadPlan
+    rows: int
+    growth: PreparedCommit | None
+
+    @property
+    def nothing_written(self) -> WrittenParts:
+        """The parts before the first one is written."""
+        pages = self.started.target.heap.pages
+        return WrittenParts(CopyProgress(sum(count_pages(part.pages, pages) for part in self.plan.parts)))
+
+    def accept_part(
+        self, done: WrittenParts, part: ReadPart, written: WrittenPart, expected_rows: int | None
+    ) -> WrittenParts:
+        """Return ``done`` with one more part. Whole pages are committed at once, so that a resumed run skips them."""
+        target, commit = self.started.target, None
+        if part.since is None and not self.plan.base and not done.parts:
+            commit = target.replace_content(written.paths, part.pages)
+        elif part.since is None and written.path:
+            commit = target.prepare_commit(written.paths, part.pages, is_first=False).commit()
+        pages = count_pages(part.pages, target.heap.pages)
+        expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
+        return done.add(part, written, commit, done.progress.advance(written, pages, expected_rows))
+
+    def finish(self, done: WrittenParts) -> "FinishedCopy":
+        """Commit the changed rows after the last part, and find the rows that the source no longer has."""
+        started, target, growth = self.started, self.started.target, self.growth
+        deletes, commit, rows_written = RowDeletes({}, 0, None), done.commit, done.rows_committed
+        if self.plan.base and done.parts:
+            try:
+                deletes = self._find_rows_to_delete(self.plan.base, done)
+            except FullCopyRequiredError as reason:
+                target.app.report_progress(f"{target.name} is copied as a whole: {reason}")
+                return self._copy_all_rows()
+            if growth and not deletes.places and len(self.plan.parts) == 1 and self.plan.parts[0].written:
+                commit, growth = growth.commit(), None
+            else:
+                commit = self._commit_changes(self.plan.base, done, deletes)
+            rows_written += commit.rows_added
+        if growth:
+            growth.abandon()
+        if commit is None:
+            assert self.plan.base
+            commit = target.describe_snapshot(self.plan.base.snapshot_id)
+        deleted, rows_deleted = deletes.deleted, deletes.rows_deleted
+        if target.main and (started.is_resumed or self.plan.extent is ReadExtent.FULL):
+            keys = find_deleted_keys(target.app.spark, target.table, target.main.snapshot_id, commit.snapshot_id)
+            rows_deleted = keys.count()
+            deleted = keys if rows_deleted else None
+        return FinishedCopy(self, done, commit, rows_written, deletes.outdated, rows_deleted, deleted)
+
+    def _find_rows_to_delete(self, base: Baseline, done: WrittenParts) -> RowDeletes:
+        target, paths = self.started.target, [path for _, written in done.parts for path in written.paths]
+        return find_rows_to_delete(
+            target.app.spark, target.connection, target.table, target.lake, base, paths, self.rows, done.rows
         )
 
-    def accept_part(self, written: WrittenPart, part: ReadPart) -> CopyProgress:
-        """Commit a part if it contains whole pages, and finish the table after the last part. Returns the progress."""
-        with self._lock:
-            progress = self._accept(written, part)
-        if progress.is_finished:
-            self._finish()
-        return progress
+    def _commit_changes(self, base: Baseline, done: WrittenParts, deletes: RowDeletes) -> CommitResult:
+        changes = [path for part, written in done.parts if part.since is not None for path in written.paths]
+        parent_id = base.snapshot_id if self.plan.extent is ReadExtent.CHANGED else None
+        prepared = self.started.target.prepare_commit(
+            changes, WHOLE_TABLE, is_first=True, deletes=deletes.places, parent_id=parent_id
+        )
+        return prepared.commit()
 
-    def ledger_row(self) -> dict[str, Any]:
+    def _copy_all_rows(self) -> "FinishedCopy":
+        started, target = replace(self.started, base=None, growth=None), self.started.target
+        planned = replace(started.plan(RowCounts(self.rows, 0, None)), growth=self.growth)
+        done = planned.nothing_written
+        for part in planned.plan.parts:
+            (written,) = copy_in_worker(target.app.spark, [target.chunk(part)])
+            done = planned.accept_part(done, part, written, self.rows)
+            target.app.report_progress(f"{target.name}: {done.progress}")
+        return planned.finish(done)
+
+
+@dataclass(frozen=True)
+class FinishedCopy:
+    """A table that is up to the source's snapshot on the run's branch, as ``commit`` left it.
+
+    ``deleted``: keys of the published table that the source no longer has, if there are any.
+    """
+
+    planned: PlannedCopy
+    done: WrittenParts
+    commit: CommitResult
+    rows_written: int
+    rows_replaced: int
+    rows_deleted: int
+    deleted: DataFrame | None
+
+    def ledger_row(self, rows_source: int) -> dict[str, Any]:
         """Return the table's row of ``audit.ledger``."""
-        after = self._commit or self._describe_base()
+        target, parts = self.planned.started.target, self.done.parts
         return {
-            "branch": self.app.run.branch,
-            "table_name": self.table.name,
-            "load": self.table.load.value,
-            "extent": self._plan.extent.value,
-            "statement": self.snapshot.fingerprints[self.table.name],
-            "rows_source": self._counted.rows,
-            "rows_read": sum(part.rows for part in self._written),
-            "rows_written": self._rows_written,
-            **_hashes(self._written),
-            "ranges": self._ranges,
-            "rows_replaced": self._outdated,
-            "rows_deleted": self._rows_deleted,
-            "files": after.files,
-            "bytes": after.bytes,
-            "seconds": sum(part.seconds for part in self._written),
-            "snapshot_id": after.snapshot_id,
+            "branch": target.app.run.branch,
+            "table_name": target.table.name,
+            "load": target.table.load.value,
+            "extent": self.planned.plan.extent.value,
+            "statement": target.snapshot.fingerprints[target.table.name],
+            "rows_source": rows_source,
+            "rows_read": self.done.rows,
+            "rows_written": self.rows_written,
+            **_hashes([written for _, written in parts]),
+            "ranges": [
+                {"first_page": part.pages[0], "last_page": part.pages[1], "rows": written.rows} | _hashes([written])
+                for part, written in parts
+            ],
+            "rows_replaced": self.rows_replaced,
+            "rows_deleted": self.rows_deleted,
+            "files": self.commit.files,
+            "bytes": self.commit.bytes,
+            "seconds": sum(written.seconds for _, written in parts),
+            "snapshot_id": self.commit.snapshot_id,
             "written_at": datetime.now(UTC),
-            "heap_pages": self.heap.pages,
+            "heap_pages": target.heap.pages,
         }
 
-    def _accept(self, written: WrittenPart, part: ReadPart) -> CopyProgress:
-        """Commit whole pages at once, so that a resumed run does not read them again."""
-        is_first = not self._plan.base and not self._written
-        self._written.append(written)
-        first, last = part.pages
-        self._ranges.append({"first_page": first, "last_page": last, "rows": written.rows} | _hashes([written]))
-        if part.since is not None:
-            self._changes += written.paths
-        elif is_first:
-            self._record_commit(
-                replace_content(*self._target, written.paths, self._properties(part.pages, is_first=True))
-            )
-        elif written.path:
-            properties = self._properties(part.pages, is_first=False)
-            self._record_commit(prepare_row_change(*self._target, written.paths, None, properties).commit())
-        expected = self._counted.rows if self._plan.extent is ReadExtent.FULL else None
-        self._progress = self._progress.advance(written, count_pages(part.pages, self.heap.pages), expected)
-        return self._progress
 
-    def _finish(self) -> None:
-        if self._plan.base:
-            try:
-                self._commit_changes(self._plan.base)
-            except FullCopyRequiredError as reason:
-                self.app.report_progress(f"{self.name} is copied as a whole: {reason}")
-                self._copy_all_rows()
-        if self._growth:
-            self._growth.abandon()
-        if self._main and self._commit and (self._interrupted or self._plan.extent is ReadExtent.FULL):
-            self._find_deleted(self._commit.snapshot_id)
+class TableCopy:
+    """A planned copy while several readers write its parts. ``rows_source``: rows of the source, once counted."""
 
-    def _commit_changes(self, base: Baseline) -> None:
-        """Add the changed rows, and delete outdated versions and rows that the source no longer has."""
-        deletes = find_rows_to_delete(
-            self.app.spark,
-            self.connection,
-            self.table,
-            self._lake,
-            base,
-            [path for part in self._written for path in part.paths],
-            self._counted.rows,
-            sum(part.rows for part in self._written),
-        )
-        delete_files = write_position_deletes(deletes.places, self._folder, self._io) if deletes.places else None
-        if self._growth and not delete_files and self._plan.parts == (self.end,):
-            self._record_commit(self._growth.commit())
-            self._growth = None
-        else:
-            parent_id = base.snapshot_id if self._plan.extent is ReadExtent.CHANGED else None
-            properties = self._properties(WHOLE_TABLE, is_first=True)
-            self._record_commit(
-                prepare_row_change(*self._target, self._changes, delete_files, properties, parent_id).commit()
-            )
-        self._outdated, self._rows_deleted, self.deleted = deletes.outdated, deletes.rows_deleted, deletes.deleted
+    def __init__(self, planned: PlannedCopy) -> None:
+        self.planned, self.target = planned, planned.started.target
+        self.rows_source = planned.rows
+        self._done = planned.nothing_written
+        self._lock = threading.Lock()
+        self.finished = None if planned.plan.parts else planned.finish(self._done)
 
-    def _copy_all_rows(self) -> None:
-        self._set_plan(plan_read(None, self.heap.pages, self._counted.rows, 0))
-        self._reset_branch()
-        self._written, self._ranges, self._changes, self._rows_written = [], [], [], 0
-        for part in self._plan.parts:
-            (written,) = copy_in_worker(self.app.spark, [self.chunk(part)])
-            self.app.report_progress(f"{self.name}: {self._accept(written, part)}")
-
-    def _set_plan(self, plan: ReadPlan) -> None:
-        self._plan = plan
-        self._progress = CopyProgress(sum(count_pages(part.pages, self.heap.pages) for part in plan.parts))
-
-    def _reset_branch(self) -> None:
-        at = self._plan.base or self._main
-        reset_branch(*self._target, at.snapshot_id if at else None)
-
-    def _find_deleted(self, snapshot_id: int) -> None:
-        assert self._main
-        keys = find_deleted_keys(self.app.spark, self.table, self._main.snapshot_id, snapshot_id)
-        self._rows_deleted = keys.count()
-        self.deleted = keys if self._rows_deleted else None
-
-    def _record_commit(self, commit: CommitResult) -> None:
-        self._commit = commit
-        self._rows_written += commit.rows_added
-
-    def _count_lake_rows(self, snapshot_id: int) -> int:
-        return self.app.spark.read.option("versionAsOf", snapshot_id).table(self.name).count()
-
-    def _properties(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
-        properties = build_snapshot_properties(self.table, self.heap, self.snapshot, pages, is_first=is_first)
-        return properties | {"lakehouse.run": self.app.run.run_id}
-
-    @property
-    def _target(self) -> tuple[SparkSession, str, str]:
-        return self.app.spark, self.name, self.app.run.branch
-
-    @property
-    def _folder(self) -> str:
-        return f"{self._lake.location()}/data"
-
-    @property
-    def _io(self) -> dict[str, str]:
-        return remove_secrets(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties)
-
-    def _describe_base(self) -> CommitResult:
-        assert self._plan.base
-        snapshot = self._lake.snapshot_by_id(self._plan.base.snapshot_id)
-        assert snapshot
-        assert snapshot.summary
-        totals = snapshot.summary.additional_properties
-        counts = (int(totals.get(f"total-{name}") or 0) for name in ("data-files", "files-size"))
-        return CommitResult(snapshot.snapshot_id, 0, *counts)
+    def accept_part(self, written: WrittenPart, part: ReadPart) -> CopyProgress:
+        """Add a part, and finish the table after the last one. Returns the progress."""
+        with self._lock:
+            done = self._done = self.planned.accept_part(self._done, part, written, self.rows_source)
+        if done.progress.is_finished:
+            self.finished = self.planned.finish(done)
+        return done.progress
 
 
 def _hashes(written: Sequence[WrittenPart]) -> dict[str, str]:

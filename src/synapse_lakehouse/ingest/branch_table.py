@@ -1,0 +1,120 @@
+"""A table of the source, and its copy on the branch of the run: chunks to read, and commits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.table import Table as LakeTable
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import SparkSession
+
+from synapse_lakehouse.catalogue import Table
+from synapse_lakehouse.iceberg.catalog.catalog import remove_secrets
+from synapse_lakehouse.iceberg.write.commits import (
+    CommitResult,
+    PreparedCommit,
+    get_parquet_schema,
+    prepare_row_change,
+    replace_content,
+    reset_branch,
+    write_position_deletes,
+)
+from synapse_lakehouse.iceberg.write.places import Places
+from synapse_lakehouse.ingest.baseline import build_snapshot_properties
+from synapse_lakehouse.ingest.read_plan import ReadPart
+from synapse_lakehouse.postgres.connection import Connection, build_conninfo
+from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk
+from synapse_lakehouse.postgres.rows.page_ranges import PageRange
+from synapse_lakehouse.postgres.rows.row_counts import HeapFile
+from synapse_lakehouse.postgres.rows.select_sql import build_select
+from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
+from synapse_lakehouse.spark_app import SparkApp
+
+
+@dataclass(frozen=True)
+class BranchTable:
+    """``heap``: the file of the table in the source. ``lake``: the table in the lake, with the state before the run."""
+
+    app: SparkApp
+    connection: Connection
+    snapshot: PostgresSnapshot
+    table: Table
+    heap: HeapFile
+    lake: LakeTable
+
+    @property
+    def name(self) -> str:
+        """Name of the table in the lake."""
+        return f"bronze.{self.table.name}"
+
+    @property
+    def main(self) -> Snapshot | None:
+        """The Iceberg snapshot of main; None for a table without content."""
+        return self.lake.current_snapshot()
+
+    def chunk(self, part: ReadPart) -> ReadChunk:
+        """Return the task for a worker that reads ``part``."""
+        version = self.connection.info.server_version
+        return ReadChunk(
+            conninfo=build_conninfo(self.app.settings),
+            snapshot=self.snapshot.name,
+            statement=build_select(self.table, part.pages, part.since, part.places, version).as_string(),
+            schema=get_parquet_schema(self.lake, [column.name for column in self.table.columns]),
+            unique_columns=(*self.table.primary_key, "json"),
+            folder=self._folder,
+            io_properties=self._io,
+        )
+
+    def reset_branch(self, snapshot_id: int | None) -> None:
+        """Point the branch at an Iceberg snapshot; with None, remove the branch."""
+        reset_branch(*self._target, snapshot_id)
+
+    def replace_content(self, paths: Sequence[str], pages: PageRange) -> CommitResult:
+        """Commit ``paths``, which contain ``pages`` of the source, as the whole content of the branch."""
+        return replace_content(*self._target, paths, self._properties(pages, is_first=True))
+
+    def prepare_commit(
+        self,
+        paths: Sequence[str],
+        pages: PageRange,
+        *,
+        is_first: bool,
+        deletes: Places | None = None,
+        parent_id: int | None = None,
+    ) -> PreparedCommit:
+        """Prepare a commit that adds ``paths`` and deletes rows, after which the branch contains ``pages``.
+
+        :param is_first: whether the branch contains no other pages.
+        :param parent_id: snapshot on which the commit is based; by default the branch's newest.
+        """
+        delete_file = write_position_deletes(deletes, self._folder, self._io) if deletes else None
+        properties = self._properties(pages, is_first=is_first)
+        return prepare_row_change(*self._target, paths, delete_file, properties, parent_id)
+
+    def count_rows(self, snapshot_id: int) -> int:
+        """Count the rows of an Iceberg snapshot of the table."""
+        return self.app.spark.read.option("versionAsOf", snapshot_id).table(self.name).count()
+
+    def describe_snapshot(self, snapshot_id: int) -> CommitResult:
+        """Return an existing Iceberg snapshot as the result of a commit that added nothing."""
+        snapshot = self.lake.snapshot_by_id(snapshot_id)
+        assert snapshot
+        assert snapshot.summary
+        totals = snapshot.summary.additional_properties
+        counts = (int(totals.get(f"total-{name}") or 0) for name in ("data-files", "files-size"))
+        return CommitResult(snapshot.snapshot_id, 0, *counts)
+
+    def _properties(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
+        properties = build_snapshot_properties(self.table, self.heap, self.snapshot, pages, is_first=is_first)
+        return properties | {"lakehouse.run": self.app.run.run_id}
+
+    @property
+    def _target(self) -> tuple[SparkSession, str, str]:
+        return self.app.spark, self.name, self.app.run.branch
+
+    @property
+    def _folder(self) -> str:
+        return f"{self.lake.location()}/data"
+
+    @property
+    def _io(self) -> dict[str, str]:
+        return remove_secrets(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties)
