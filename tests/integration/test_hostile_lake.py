@@ -20,6 +20,7 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, open_catalog
+from synapse_lakehouse.iceberg.write.tables import ensure_audit_tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import lake_maker
 from tests.support import hostile_text
@@ -66,8 +67,7 @@ def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Te
         with closing(open_catalog(made)) as catalog:
             for schema in SCHEMAS:
                 catalog.create_namespace(schema)
-            for name, columns in audit_store.AUDIT_SCHEMAS.items():
-                catalog.create_table(name, columns)
+            ensure_audit_tables(catalog)
             rows = [
                 {"event_id": text, "type": text, "n": n}
                 for n, text in enumerate((*hostile_text.TEXTS, hostile_text.ALL))

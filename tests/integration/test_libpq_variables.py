@@ -11,6 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import FORMAT_PROPERTIES, RELEASES_TABLE
 from synapse_lakehouse.config import libpq_variables
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
@@ -46,7 +47,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     run = Run("published", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
     with connect_services(given) as found, closing(open_catalog(found)) as catalog:
         catalog.create_namespace("audit")
-        catalog.create_table("audit.releases", store.AUDIT_SCHEMAS["audit.releases"])
+        catalog.create_table(RELEASES_TABLE, store.AUDIT_SCHEMAS[RELEASES_TABLE], properties=FORMAT_PROPERTIES)
         release = {"release": 1, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
         counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "positions": [], "tables": []}
         store.append_audit_rows(catalog, "audit.releases", [release | counts | {"views": []}], run)

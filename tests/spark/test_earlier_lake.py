@@ -15,6 +15,7 @@ from synapse_lakehouse.cli.streams import gaps
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import EarlierFormatError
 from synapse_lakehouse.iceberg.write import lake_format
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
@@ -67,6 +68,9 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
     assert former_files
     assert lake_format.is_earlier(app.catalog)
 
+    with duckdb_reader.open_duckdb(lake.settings) as connection, pytest.raises(EarlierFormatError):
+        duckdb_reader.require_current_format(connection, lake.settings)
+
     replace_earlier_lake(app.catalog)
     assert store.read_releases(app.catalog) == []
     assert not lake_format.is_earlier(app.catalog)
@@ -102,6 +106,7 @@ def acknowledge(catalog: Catalog, stream: str, first: int, last: int) -> None:
 def read_by_commands(settings: Settings) -> int:
     """Number of copied tables that commands read of the latest release."""
     with duckdb_reader.open_duckdb(settings) as connection:
+        duckdb_reader.require_current_format(connection, settings)
         release = duckdb_reader.get_release(connection, settings, None)
         summarised = release_summary.read_summary(connection, settings, release)
         gaps.read_gaps(connection, settings, release, is_latest=True)

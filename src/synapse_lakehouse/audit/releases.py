@@ -13,6 +13,14 @@ from synapse_lakehouse.errors import LakehouseError
 
 RELEASES_TABLE: Final = "audit.releases"
 
+FORMAT_PROPERTIES: Final = {"synapse-lakehouse.format": "3"}
+"""Properties of a new table ``audit.releases``. The number increases when tables or columns are renamed."""
+
+
+def has_current_format(properties: Mapping[str, str]) -> bool:
+    """Whether this version of the project wrote a lake, by the properties of its table ``audit.releases``."""
+    return FORMAT_PROPERTIES.items() <= properties.items()
+
 
 class ReleaseError(LakehouseError):
     """A run may not be published; readers continue to see the previous release."""

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import FORMAT_PROPERTIES
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, open_catalog
@@ -41,7 +42,7 @@ def test_sequences_are_compared_with_positions_and_rows(
         for schema in SCHEMAS:
             catalog.create_namespace(schema)
         for name in ("audit.releases", "audit.stream_positions", "audit.leases"):
-            catalog.create_table(name, store.AUDIT_SCHEMAS[name])
+            catalog.create_table(name, store.AUDIT_SCHEMAS[name], properties=FORMAT_PROPERTIES)
         now = datetime.now(UTC)
         run = Run("run", now - timedelta(days=1), now)
         store.append_audit_rows(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
@@ -101,7 +102,7 @@ def test_a_standby_s_sequences_may_be_ahead(
         for schema in SCHEMAS:
             catalog.create_namespace(schema)
         for name in ("audit.releases", "audit.stream_positions", "audit.leases", "audit.snapshots"):
-            catalog.create_table(name, store.AUDIT_SCHEMAS[name])
+            catalog.create_table(name, store.AUDIT_SCHEMAS[name], properties=FORMAT_PROPERTIES)
         now = datetime.now(UTC)
         run = Run("run", now - timedelta(days=1), now)
         release = {"release": 1, "tables": [], "positions": [], "views": [], "published_at": now}

@@ -35,6 +35,7 @@ def examine(
             return
         yield DoctorFinding(FindingLevel.OK, "lake", f"{len(entries)} tables and views in the catalog")
         with duckdb_reader.open_duckdb(settings) as connection:
+            duckdb_reader.require_current_format(connection, settings)
             yield from _releases(connection, settings)
             if declared:
                 yield from sequences.compare_with_release(connection, settings, declared, progress)

@@ -24,7 +24,7 @@ def may_have_lake(settings: Settings) -> bool:
 def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
     """Yield the settings and a DuckDB connection to the lake; the catalog's server runs meanwhile.
 
-    :raises LakeReadError: if no lake exists.
+    :raises LakeReadError: if no lake exists, or if an earlier version of the project wrote it.
     """
     given = Settings()
     if not may_have_lake(given):
@@ -36,4 +36,5 @@ def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
         connect_services(given, source=False, latest=True) as settings,
         duckdb_reader.open_duckdb(settings) as connection,
     ):
+        duckdb_reader.require_current_format(connection, settings)
         yield settings, connection

@@ -1,7 +1,7 @@
 """DuckDB connections that read the lake's tables and views, at a release or on a branch, without a JVM.
 
-Imports of PyIceberg, pandas or pyarrow take seconds, so this module avoids them unless the catalog is a REST one. For
-the same reason SQL is composed of quoted names and literals: the first bound parameter makes DuckDB import pandas.
+Imports of PyIceberg, pandas or pyarrow take seconds, so this module avoids them unless the catalog is a REST catalog.
+SQL is composed of quoted names and literals, because the first bound parameter makes DuckDB import pandas.
 """
 
 import gzip
@@ -15,7 +15,7 @@ from typing import Any, Final
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.audit.releases import RELEASES_TABLE, Release, has_current_format
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import object_store
 from synapse_lakehouse.iceberg.catalog.catalog import (
@@ -25,24 +25,24 @@ from synapse_lakehouse.iceberg.catalog.catalog import (
 )
 from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_catalog_entries
-from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.errors import EarlierFormatError, LakeReadError
 from synapse_lakehouse.iceberg.read.sql_text import find_table_names, iceberg_scan_sql, quote_literal, quote_table_name
 
 SPARK_FUNCTION_MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment)",)
-"""DuckDB macros for functions of Spark that views of the lake call."""
+"""DuckDB macros for the Spark functions that views of the lake call."""
 
 
 def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
-    """An in-memory DuckDB, in UTC, that can read Iceberg tables in the warehouse and no other file.
+    """An in-memory DuckDB in UTC that can read Iceberg tables in the warehouse, and no other files.
 
-    :param memory_limit: as Spark or DuckDB write it (``4g``); by default most of the machine's memory.
+    :param memory_limit: in the notation of Spark or DuckDB (``4g``); by default most of the machine's memory.
     :raises LakeReadError: when the warehouse is neither a folder nor on S3.
     """
     on_s3 = object_store.uses_s3(settings)
     if not on_s3 and not settings.warehouse.startswith("file:"):
         raise LakeReadError(
-            f"The warehouse {settings.warehouse} is neither a folder nor on S3 (s3://bucket/prefix), and the DuckDB "
-            "that answers queries here reads no others. Correct LAKEHOUSE_WAREHOUSE."
+            f"The warehouse {settings.warehouse} is neither a folder nor on S3 (s3://bucket/prefix), so DuckDB cannot "
+            "read it. Correct LAKEHOUSE_WAREHOUSE."
         )
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "python_enable_replacements": False})
     connection.execute("set enable_progress_bar = false")
@@ -57,18 +57,18 @@ def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckD
         connection.execute(macro)
     if memory_limit:
         connection.execute(f"set memory_limit = {quote_literal(memory_limit)}")
-    own = duckdb_spill.create_spill_folder(settings)
-    connection.execute(f"set temp_directory = {quote_literal(str(own))}")
-    allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", f"{own}/"]
+    spill = duckdb_spill.create_spill_folder(settings)
+    connection.execute(f"set temp_directory = {quote_literal(str(spill))}")
+    allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", f"{spill}/"]
     connection.execute(f"set allowed_directories = [{', '.join(map(quote_literal, allowed))}]")
     connection.execute("set enable_external_access = false; set lock_configuration = true")
     return connection
 
 
 def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPyConnection:
-    """A DuckDB with as much memory as Spark's driver; what does not fit goes to the disk.
+    """A DuckDB with as much memory as Spark's driver; it spills other rows to disk.
 
-    :param names: tables that are readable in it under their names, as a reader on ``branch`` finds them.
+    :param names: tables of which it has views, on ``branch`` or else on main.
     :raises LakeReadError: when the lake cannot be read.
     """
     with ExitStack() as stack:
@@ -79,16 +79,27 @@ def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDB
 
 
 def create_secret_sql(settings: Settings, *, with_keys: bool = True) -> str:
-    """SQL of the secret with :func:`~synapse_lakehouse.iceberg.catalog.object_store.get_duckdb_secret_options`."""
+    """SQL of a secret with :func:`~synapse_lakehouse.iceberg.catalog.object_store.get_duckdb_secret_options`."""
     options = object_store.get_duckdb_secret_options(settings, with_keys=with_keys)
     assignments = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
     return f"create secret warehouse (type s3, {assignments})"
 
 
 def find_extension_file(extension: str) -> Path:
-    """The signed extension that the wheel ``duckdb-extension-<extension>`` brings for the installed DuckDB."""
+    """The signed extension for the installed DuckDB, from the wheel ``duckdb-extension-<extension>``."""
     package = Path(str(find_spec(f"duckdb_extension_{extension}").origin)).parent  # type: ignore[union-attr]
     return package / "extensions" / f"v{duckdb.__version__}" / f"{extension}.duckdb_extension"
+
+
+def require_current_format(connection: DuckDBPyConnection, settings: Settings) -> None:
+    """Check that this version of the project wrote the lake.
+
+    :raises EarlierFormatError: when an earlier version did.
+    :raises LakeReadError: when the catalog cannot be reached.
+    """
+    entry = list_catalog_entries(settings).get(RELEASES_TABLE)
+    if entry and not has_current_format(read_metadata(connection, entry.location)["properties"]):
+        raise EarlierFormatError
 
 
 def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
@@ -96,12 +107,12 @@ def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Re
 
     :raises LakeReadError: when the catalog cannot be reached.
     """
-    if "audit.releases" not in list_catalog_entries(settings):
+    if RELEASES_TABLE not in list_catalog_entries(settings):
         return []
-    create_views(connection, settings, None, ["audit.releases"])
-    found = connection.execute("from audit.releases order by release desc")
-    names = [column[0] for column in found.description or ()]
-    return [Release.of_row(dict(zip(names, row, strict=True))) for row in found.fetchall()]
+    create_views(connection, settings, None, [RELEASES_TABLE])
+    result = connection.execute("from audit.releases order by release desc")
+    names = [column[0] for column in result.description or ()]
+    return [Release.of_row(dict(zip(names, row, strict=True))) for row in result.fetchall()]
 
 
 def get_release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
@@ -109,14 +120,14 @@ def get_release(connection: DuckDBPyConnection, settings: Settings, number: int 
 
     :raises LakeReadError: when it does not exist.
     """
-    known = list_releases(connection, settings)
-    if not known:
-        raise LakeReadError("Nothing has been published yet, so there is nothing to read. Run `make run` first.")
-    for one in known:
-        if number in (None, one.number):
-            return one
+    releases = list_releases(connection, settings)
+    if not releases:
+        raise LakeReadError("The lake has no release yet. Run `make run` first.")
+    for release in releases:
+        if number in (None, release.number):
+            return release
     raise LakeReadError(
-        f"There is no release {number}: they run from {known[-1].number} to {known[0].number}. "
+        f"There is no release {number}. The releases are {releases[-1].number} to {releases[0].number}; "
         "`lakehouse releases` lists them."
     )
 
@@ -155,15 +166,15 @@ def iterate_view_definitions(
     *,
     branch: str | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """What :func:`create_views` creates: each name and its SELECT, after all others that this SELECT names."""
-    known = list_catalog_entries(settings)
+    """The views of :func:`create_views`: each name and its SELECT, after the views that this SELECT reads."""
+    entries = list_catalog_entries(settings)
     seen = set[str]()
 
     def define(name: str) -> Iterator[tuple[str, str]]:
-        sql = None if name in seen else _definition(connection, known, release, branch, name)
+        sql = None if name in seen else _definition(connection, entries, release, branch, name)
         seen.add(name)
         if sql is not None:
-            if _is_view(name, known, release):
+            if _is_view(name, entries, release):
                 for inner in sorted(find_table_names(sql)):
                     yield from define(inner)
             yield name, sql
@@ -172,23 +183,23 @@ def iterate_view_definitions(
         yield from define(name)
 
 
-def _is_view(name: str, known: Mapping[str, CatalogEntry], release: Release | None) -> bool:
-    return name in release.views if release else name in known and known[name].is_view
+def _is_view(name: str, entries: Mapping[str, CatalogEntry], release: Release | None) -> bool:
+    return name in release.views if release else name in entries and entries[name].is_view
 
 
 def _definition(
     connection: DuckDBPyConnection,
-    known: Mapping[str, CatalogEntry],
+    entries: Mapping[str, CatalogEntry],
     release: Release | None,
     branch: str | None,
     name: str,
 ) -> str | None:
     """SELECT that reads ``name``, or None if there is no such table."""
-    if _is_view(name, known, release):
-        return release.views[name] if release else _view_sql(read_metadata(connection, known[name].location))
-    if name not in known:
+    if _is_view(name, entries, release):
+        return release.views[name] if release else _view_sql(read_metadata(connection, entries[name].location))
+    if name not in entries:
         return None
-    location = known[name].location
+    location = entries[name].location
     if is_unbranched(name):
         return f"from {iceberg_scan_sql(location)}"
     if release:
@@ -209,14 +220,14 @@ def set_release_variables(connection: DuckDBPyConnection, release: Release) -> N
 
 
 def find_branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: str, branch: str) -> int | None:
-    """Snapshot id of ``branch`` of ``table``; None if the table does not have that branch.
+    """Snapshot ID of ``branch`` of ``table``; None if the table does not have that branch.
 
     :raises LakeReadError: when there is no such table.
     """
-    known = list_catalog_entries(settings)
-    if table not in known:
+    entries = list_catalog_entries(settings)
+    if table not in entries:
         raise LakeReadError(f"The lake has no table {table}.")
-    return _branch_snapshot(read_metadata(connection, known[table].location), branch)
+    return _branch_snapshot(read_metadata(connection, entries[table].location), branch)
 
 
 def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
@@ -224,7 +235,8 @@ def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, An
     row = connection.execute(f"select content from read_blob({quote_literal(location)})").fetchone()  # noqa: S608
     if row is None:
         raise LakeReadError(
-            f"The metadata file {location} is gone: the warehouse is not the one that the catalog describes."
+            f"The metadata file {location} does not exist: the catalog describes another warehouse than "
+            "LAKEHOUSE_WAREHOUSE."
         )
     content = bytes(row[0])
     parsed: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
@@ -237,5 +249,5 @@ def _branch_snapshot(table: Mapping[str, Any], branch: str) -> int | None:
 
 
 def _view_sql(view: Mapping[str, Any]) -> str:
-    version = next(one for one in view["versions"] if one["version-id"] == view["current-version-id"])
+    version = next(version for version in view["versions"] if version["version-id"] == view["current-version-id"])
     return str(version["representations"][0]["sql"])

@@ -6,19 +6,13 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from synapse_lakehouse.audit import releases
+from synapse_lakehouse.audit.releases import RELEASES_TABLE, has_current_format
 from synapse_lakehouse.iceberg.catalog.catalog import (
     COMMANDS_TABLE,
     COMPRESSION_PLAN_TABLE,
     COMPRESSION_RUNS_TABLE,
     SCHEMAS,
 )
-
-FORMAT: Final = "3"
-"""Goes up when a table or a column is renamed."""
-
-PROPERTIES: Final = {"synapse-lakehouse.format": FORMAT}
-"""Properties of a new table ``audit.releases``."""
 
 _GAPS: Final = "audit.stream_gaps"
 RETAINED: Final = frozenset(
@@ -50,9 +44,8 @@ _RENAMED_OUTCOMES: Final = {"partly": "partial", "left": "skipped", "put_back": 
 
 def is_earlier(catalog: Catalog) -> bool:
     """Whether the lake has releases of an earlier format."""
-    return (
-        catalog.table_exists(releases.RELEASES_TABLE)
-        and not PROPERTIES.items() <= catalog.load_table(releases.RELEASES_TABLE).properties.items()
+    return catalog.table_exists(RELEASES_TABLE) and not has_current_format(
+        catalog.load_table(RELEASES_TABLE).properties
     )
 
 
@@ -68,10 +61,10 @@ def discard(catalog: Catalog, acknowledged_flag: str) -> int:
         for name in map(".".join, catalog.list_tables(schema)):
             if name in RETAINED | {_GAPS}:
                 rename_columns(name, catalog.load_table(name))
-            elif name != releases.RELEASES_TABLE:
+            elif name != RELEASES_TABLE:
                 catalog.purge_table(name)
     retained = _retain_acknowledged(catalog, acknowledged_flag)
-    catalog.purge_table(releases.RELEASES_TABLE)
+    catalog.purge_table(RELEASES_TABLE)
     return retained
 
 

@@ -36,10 +36,10 @@ _UNBRANCHED: Final = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Many append at the same time, each in its turn; four tries, as by default, are too few where commits are slow.
+    # Many processes append at the same time. Iceberg's default of four tries is too few if commits are slow.
     "commit.retry.num-retries": "20",
     "commit.retry.max-wait-ms": "1000",
-    # Thousands of small commits must not make reading, or the next commit, slower and slower.
+    # Otherwise thousands of small commits slow down reads and further commits.
     "commit.manifest-merge.enabled": "true",
 }
 
@@ -58,37 +58,38 @@ COMMANDS_SCHEMA: Final = pa.schema(
         ("fields", pa.string()),
     ]
 )
-"""Columns of what the replication tap heard. ``received_at``: later with every token and command that a tap hears.
-``source``: ``redis`` or ``tcp``, or ``database`` for what was not heard and read there. ``token``, ``ordinal``: of
-RDATA, the row's token and its place among the token's rows, from 0. ``row``: JSON. ``fields``: of other commands, JSON.
-Besides the protocol's own commands there are ``GAP``, what was not heard, and ``TAP``, the positions at the end of a
-commit."""
+"""Columns of the replication commands.
 
-# Each task of a run reads what the tasks before it wrote: few manifests are worth merging them often.
+``received_at``: increases with every token and command of a tap. ``source``: ``redis`` or ``tcp``, or ``database`` for
+rows that the tap did not receive and read there. ``token``, ``ordinal``: of an RDATA row, its token and its index among
+the rows of the token, from 0. ``row``: JSON of an RDATA row. ``fields``: JSON of other commands. Besides the commands
+of the protocol there are ``GAP`` (tokens that the tap did not receive) and ``TAP`` (the positions after a commit)."""
+
+# Each task of a run reads the rows of earlier tasks, so frequent merges of manifests pay off.
 _AUDIT: Final = _UNBRANCHED | {"commit.manifest.min-count-to-merge": "10"}
 
-# Names of scheduled runs begin alike: bounds that are cut off, as by default, do not tell their files apart.
-_RUNS_APART: Final = {"write.metadata.metrics.column.run_id": "full"}
+# IDs of scheduled runs have the same prefix, so truncated bounds (the default) would not distinguish their files.
+_WHOLE_RUN_IDS: Final = {"write.metadata.metrics.column.run_id": "full"}
 
-# A retried append would drop the requirement that nobody else took the lease meanwhile.
-_NEVER_RETRIED: Final = {"commit.retry.num-retries": "0"}
+# A retried append would lose the condition that no other run took the lease in the meantime.
+_NOT_RETRIED: Final = {"commit.retry.num-retries": "0"}
 
 
 def get_arrow_schema(table: catalogue.Table) -> pa.Schema:
-    """Columns of ``bronze.<table>``, all optional: what the source holds is judged, not refused, on the way in."""
+    """Columns of ``bronze.<table>``. All are optional: invalid rows of the source are copied and then validated."""
     return pa.schema([(column.name, ARROW_TYPES[column.data_type]) for column in table.columns])
 
 
 def get_metrics_properties(table: catalogue.Table) -> dict[str, str]:
-    """Properties that keep the least and greatest values of what people said out of Iceberg's manifests."""
-    content = [column.name for column in table.columns if column.holds_content]
-    return {f"write.metadata.metrics.column.{name}": "none" for name in content}
+    """Properties that keep bounds of message content out of Iceberg's manifests."""
+    names = [column.name for column in table.columns if column.holds_content]
+    return {f"write.metadata.metrics.column.{name}": "none" for name in names}
 
 
 def ensure_tables(catalog: Catalog, declared: catalogue.Catalogue) -> None:
-    """Create what is missing of the schemas, the audit tables, bronze and resolved state; add columns that they gained.
+    """Create missing schemas, audit tables, bronze tables and tables of resolved state; add missing columns.
 
-    Properties that a table does not have yet are set; an operator's own values stay.
+    Missing table properties are set; values that an operator set stay.
 
     :raises pyiceberg.exceptions.ValidationError: when a column of the catalogue changed its type.
     """
@@ -110,22 +111,22 @@ def _ensure_branched(catalog: Catalog, schema: str, declared: Iterable[catalogue
 
 
 def ensure_audit_tables(catalog: Catalog) -> None:
-    """Create what is missing of the audit tables; add columns that they gained."""
+    """Create missing audit tables; add and rename columns of existing ones."""
     existing = set[str]()
     for schema in {name.partition(".")[0] for name in store.AUDIT_SCHEMAS}:
         catalog.create_namespace_if_not_exists(schema)
         existing |= {".".join(name) for name in catalog.list_tables(schema)}
     for name, columns in store.AUDIT_SCHEMAS.items():
-        properties = _AUDIT | (_NEVER_RETRIED if name == "audit.leases" else {})
+        properties = _AUDIT | (_NOT_RETRIED if name == "audit.leases" else {})
         if "run_id" in columns.names:
-            properties |= _RUNS_APART
+            properties |= _WHOLE_RUN_IDS
         if name == releases.RELEASES_TABLE and name not in existing:
-            properties |= lake_format.PROPERTIES
+            properties |= releases.FORMAT_PROPERTIES
         _ensure_table(catalog, name, columns, properties, name in existing)
 
 
 def ensure_commands_table(catalog: Catalog) -> None:
-    """Create the table of the replication tap, or add columns that it gained."""
+    """Create the table of the replication tap, or add missing columns."""
     catalog.create_namespace_if_not_exists("bronze")
     _ensure_table(
         catalog, COMMANDS_TABLE, COMMANDS_SCHEMA, _UNBRANCHED, load_table_or_none(catalog, COMMANDS_TABLE) is not None
@@ -142,9 +143,9 @@ def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: d
     if not set(columns.names) <= set(table.schema().column_names):
         with table.update_schema() as update:
             update.union_by_name(columns)
-    # The format's version is no property any more once the table is there.
-    known = {*table.properties, "format-version"}
-    if missing := {key: value for key, value in properties.items() if key not in known}:
+    # An existing table has no property for the version of its format.
+    present = {*table.properties, "format-version"}
+    if missing := {key: value for key, value in properties.items() if key not in present}:
         with table.transaction() as change:
             change.set_properties(missing)
 
