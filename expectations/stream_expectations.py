@@ -183,7 +183,7 @@ class ExpectConfiguredWriters(MetricExpectation):
             return False, f"{unknown} continues to write and is not configured"
         if rule is BoundRule.UNCONFIGURED_WRITER:
             return True, f"{unknown} is not configured; its position limits the bound until Synapse deletes it"
-        if rule is BoundRule.HELD:
+        if rule is BoundRule.NOT_COPIED:
             return False, "one of its tables could not be copied, so the bound of the previous release stays"
         return True, _HEALTHY_RULES[rule]
 

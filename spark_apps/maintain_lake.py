@@ -1,7 +1,7 @@
-"""Maintain the lake's files under the lease: compact tables, publish that, then delete old releases' own files.
+"""Maintain the files of the lake: compact tables, publish the result, then delete files that only old releases need.
 
-Works on published content, independently of the result of its run. Safe to repeat at any time. A table that cannot be
-compacted is skipped, and the app fails after all other work.
+The app works on published content and can be repeated at any time. A table that cannot be compacted is skipped, and
+the app fails after all other work.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +14,7 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.lease import lease
 from synapse_lakehouse.iceberg.maintenance import maintenance
+from synapse_lakehouse.iceberg.maintenance.publish_compaction import compact_and_publish
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.branches import load_branched_tables
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
@@ -29,13 +30,13 @@ def maintain_lake(app: SparkApp) -> None:
     failures: list[Exception] = []
     if published := store.read_releases(app.catalog):
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
-        compacted, failures = maintenance.compact_and_publish(
+        compacted, failures = compact_and_publish(
             app.spark, app.catalog, published[-1], branch, app.lease.renew, app.report_progress
         )
         published += [compacted] if compacted else []
     expiry = now - timedelta(days=days)
     retained = maintenance.select_retained_releases(published, expiry)
-    app.report_progress(f"the latest release stays readable, and those since {expiry:%Y-%m-%d %H:%M}Z")
+    app.report_progress(f"retained: the latest release, and those since {expiry:%Y-%m-%d %H:%M}Z")
 
     def maintain(name: str) -> maintenance.MaintenanceResult:
         pinned = {release.tables[name] for release in retained if name in release.tables}
@@ -60,7 +61,7 @@ def maintain_lake(app: SparkApp) -> None:
     total = sum(results, start=maintenance.MaintenanceResult())
     app.report_progress(
         f"{total.snapshots} snapshots, {total.refs} tags and branches deleted; {total.files:,} files deleted, "
-        f"{total.strays} of them orphans, {total.bytes / 1e6:,.1f} MB"
+        f"{total.orphan_files} of them orphan files, {total.bytes / 1e6:,.1f} MB"
     )
     if failures:
         raise failures[0]

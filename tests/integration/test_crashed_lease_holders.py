@@ -106,10 +106,10 @@ def test_a_run_that_lost_its_lease_publishes_nothing(new_lake: Callable[..., Set
         slow.acquire()
         time.sleep(SECONDS)
         assert quick.acquire() == (run.branch,)
-        with pytest.raises(LeaseError, match="was lost to q"):
+        with pytest.raises(LeaseError, match=r"\bq\b"):
             publish_branch(cast("SparkSession", None), catalog, run, "it", slow.renew)
         quick.release()
-        with pytest.raises(LeaseError, match=r"does not hold the lake lease any more(?s:.*)Clear the whole run"):
+        with pytest.raises(LeaseError, match="open_run"):
             slow.renew()
         assert store.read_releases(catalog) == []
 

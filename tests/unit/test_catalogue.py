@@ -166,14 +166,14 @@ def test_unknown_names_are_key_errors() -> None:
         (changed(writer_column="writer"), "not among its columns: writer"),
         (changed(nullable_key=["stream_id"]), "nullable_key is not in its primary_key: stream_id"),
         (changed(primary_key=[], nullable_key=[]), "a copied table needs a primary_key"),
-        (changed(load="measure"), "a measured table lists its stream ids and writer column only"),
-        (with_column(config={"meta": {"only_served": True}}), "only_served columns are of measured tables"),
+        (changed(load="measure"), "measured table"),
+        (with_column(config={"meta": {"only_served": True}}), "only_served"),
         (changed(load="upsert"), "load"),
-        (changed(load="append", follows="events"), "either streams or a table that it follows"),
-        (changed(load="merge", streams={}), "needs a stream that its rows move along"),
+        (changed(load="append", follows="events"), "streams or follows"),
+        (changed(load="merge", streams={}), "needs a stream"),
         (changed(repeats_keys=True), "a key that Synapse enforces cannot repeat"),
         (changed(primary_keys=["user_id"]), "primary_keys"),
-        (changed(contiguity="pruned"), "needs a sentence why"),
+        (changed(contiguity="pruned"), "contiguity_why"),
         (changed(contiguity="shrinking", contiguity_why="It shrinks."), "contiguity"),
         (
             changed(contiguity="pruned", contiguity_why="By age.", rises_per=["user_id"]),
@@ -212,7 +212,7 @@ def test_a_misspelt_stream_is_refused() -> None:
 
 
 def test_a_stream_without_a_bound_cannot_be_append_only() -> None:
-    with pytest.raises(ValidationError, match="without positions and a bound"):
+    with pytest.raises(ValidationError, match="append_only"):
         catalogue.parse_catalogue(
             sources(RECEIPTS, receipts=STREAM | {"contiguity": "append_only", "stream_positions": None})
         )

@@ -180,7 +180,7 @@ def test_a_table_that_was_not_copied_only_warns(settings: Settings) -> None:
         ]
         rows["ledger"] = [row for row in rows["ledger"] if row["table_name"] != "deltas"]
         rows["stream_facts"] = [row for row in rows["stream_facts"] if row["table_name"] != "invalidations"]
-        rows["stream_positions"][0] |= {"rule": "held", "safe_bound": 1100}
+        rows["stream_positions"][0] |= {"rule": "not_copied", "safe_bound": 1100}
 
     result = validate_run(settings, plant)
     assert result.failed == 0

@@ -36,7 +36,7 @@ def judge(lake: Catalog, stage: str, hour: int, *checks: dict[str, Any]) -> None
 
 def test_only_checks_of_the_last_validation_block(lake: Catalog) -> None:
     judge(lake, "bronze", 1, KEYS, BOUND | {"success": False})
-    with pytest.raises(ReleaseError, match="gold of run scheduled__1 were never judged"):
+    with pytest.raises(ReleaseError, match=r"scheduled__1 .*gold"):
         require_audits_passed(lake, RUN)
     judge(lake, "gold", 2, KEYS)
     with pytest.raises(ReleaseError, match="1 checks of run scheduled__1 failed"):

@@ -53,9 +53,9 @@ class Stream(Declaration):
     @model_validator(mode="after")
     def _check_bound(self) -> "Stream":
         if self.contiguity is Contiguity.APPEND_ONLY and not (self.stream_positions and self.immutable_below_bound):
-            raise ValueError(f"stream {self.name}: without positions and a bound it cannot be append_only")
+            raise ValueError(f"stream {self.name}: append_only requires stream_positions and immutable_below_bound")
         if self.gap_budget and self.contiguity is not Contiguity.APPEND_ONLY:
-            raise ValueError(f"stream {self.name}: missing ids mean something in append_only streams alone")
+            raise ValueError(f"stream {self.name}: gap_budget is allowed only in append_only streams")
         return self
 
     @property

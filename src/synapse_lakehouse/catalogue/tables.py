@@ -66,9 +66,9 @@ class Table(Declaration):
         if len(declared) != len(self.columns):
             yield "a column is listed twice"
         if self.load is LoadMode.MEASURE and declared - served != ids_and_writer:
-            yield "a measured table lists its stream ids and writer column only, or only_served ones"
+            yield "a measured table may have only stream IDs, a writer column and only_served columns"
         if self.load is not LoadMode.MEASURE and served:
-            yield "only_served columns are of measured tables, whose rows are not copied"
+            yield "only_served columns are allowed only in measured tables, whose rows are not copied"
 
     def _key_problems(self) -> Iterator[str]:
         if self.load is not LoadMode.MEASURE and not self.primary_key:
@@ -80,11 +80,11 @@ class Table(Declaration):
 
     def _load_problems(self) -> Iterator[str]:
         if self.load is LoadMode.APPEND and bool(self.streams) is bool(self.follows):
-            yield "an appended table has either streams or a table that it follows"
+            yield "an appended table needs either streams or follows"
         if self.load is LoadMode.MERGE and not self.streams:
-            yield "a merged table needs a stream that its rows move along"
+            yield "a merged table needs a stream"
         if bool(self.contiguity) is not bool(self.contiguity_why) or (self.contiguity and not self.streams):
-            yield "contiguity is of the ids of a stream, and needs a sentence why"
+            yield "contiguity needs streams and a contiguity_why"
 
     def column(self, name: str) -> Column:
         """Return the column called ``name``.

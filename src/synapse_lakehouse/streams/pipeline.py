@@ -155,18 +155,7 @@ def measure(context: MeasureContext, compare_replication: CompareReplication = l
     if previous is None:
         acknowledged = add_recorded_ids(context.catalog, acknowledged)
     regressions = find_unacknowledged_regressions(declared, positions, audit.previous["stream_positions"], acknowledged)
-    detector = GapDetector(
-        tables=tables,
-        positions=positions,
-        facts=facts,
-        row_counts=_row_counts(table_facts),
-        previous_row_counts=_row_counts(audit.previous["table_facts"]) if previous else None,
-        previous_read_at=max(
-            (int(row["taken_at"].timestamp() * 1000) for row in audit.previous["snapshots"]), default=None
-        ),
-        repaired=audit.repaired_ranges,
-        comparable=audit.comparable_tables,
-    )
+    detector = _gap_detector(tables, audit, positions, facts, table_facts)
     comparison = compare_replication({name: window.bound for name, window in detector.windows.items()})
     gaps = detector.find_gaps(comparison.announced() if comparison else ())
     counts = record_gaps(context.catalog, context.run, gaps, acknowledged, detector.windows)
@@ -196,6 +185,22 @@ def _position_measurer(
         sequences={row["name"]: (row["last_value"], row["is_called"]) for row in snapshot["sequences"]},
         previous_positions={row["stream"]: dict(row["writers"]) for row in previous},
         previously_vanished={row["stream"]: row["vanished_writers"] or () for row in previous},
+    )
+
+
+def _gap_detector(
+    tables: StreamTables, audit: _AuditRows, positions: Rows, facts: Rows, table_facts: Rows
+) -> GapDetector:
+    read_at = [int(row["taken_at"].timestamp() * 1000) for row in audit.previous["snapshots"]]
+    return GapDetector(
+        tables=tables,
+        positions=positions,
+        facts=facts,
+        row_counts=_row_counts(table_facts),
+        previous_row_counts=_row_counts(audit.previous["table_facts"]) if tables.previous else None,
+        previous_read_at=max(read_at, default=None),
+        repaired=audit.repaired_ranges,
+        comparable=audit.comparable_tables,
     )
 
 

@@ -1,4 +1,4 @@
-"""One Iceberg catalog, described once, for Spark and for PyIceberg."""
+"""The Iceberg catalog of the lake: its properties for Spark, and its PyIceberg object."""
 
 import os
 import re
@@ -16,35 +16,38 @@ if TYPE_CHECKING:
 CATALOG_NAME: Final = "lake"
 SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
 COMMANDS_TABLE: Final = "bronze.replication_commands"
-"""What the replication tap heard."""
+"""Replication commands that the tap received."""
 COMPRESSION_PLAN_TABLE: Final = "gold.compression_plan"
-"""What compressing rooms of a release would come to, plan after plan."""
+"""Plans of the state compressor."""
 COMPRESSION_RUNS_TABLE: Final = "audit.compression_runs"
-"""What became of each room that was to be compressed, by the DAG or by hand."""
+"""Outcomes of the state compressor, by the DAG or by hand."""
 
-# Rather one too many: what is hidden can be given, what was shown cannot be taken back.
+# Broad on purpose: a hidden property can still be shown later, but a shown secret stays known.
 SECRETS: Final = (
     r"passw|passphrase|secret|token|credential|key|authorization|cookie|signature|connection-string|\bsas\b"
 )
-"""Regular expression of what is in the names of properties that may hold secrets, in any case."""
+"""Regular expression for names of properties that may contain secrets; case is ignored."""
 LOGIN: Final = r"(?<=://)[^/\s]*@"
 """Regular expression of user and password in a URI."""
 
 PRIVATE_FILE_OPTIONS: Final = {"spark.hadoop.fs.permissions.umask-mode": "077"}
-"""Spark configuration under which Hadoop, which gives files rights of its own, gives them to nobody else. Spark-submit
-has to know it, too: the first that asks for a file system decides for the whole process."""
+"""Spark configuration that restricts the permissions of files to their owner.
+
+Hadoop sets permissions itself, whatever the umask of the process. Spark-submit needs the option as well: the first use
+of a file system decides for the whole process."""
 
 
 def is_unbranched(name: str) -> bool:
-    """Whether a table is only ever appended to, on main, and so belongs to no release."""
+    """Whether a table is append-only and has no branches, so that it belongs to no release."""
     return name.startswith("audit.") or name in (COMMANDS_TABLE, COMPRESSION_PLAN_TABLE)
 
 
 def get_spark_properties(settings: Settings) -> dict[str, str]:
-    """Spark configuration under which ``lake.<schema>.<table>`` is the lake. It goes to executors and holds no secret:
-    :func:`export_secrets` and ``pgpass`` give those to the driver alone.
+    """Spark configuration of the catalog ``lake``. It contains no secret, because Spark sends it to executors.
 
-    :raises CatalogError: when Spark cannot be told where the catalog is.
+    :func:`export_secrets` and ``pgpass`` pass the secrets to the driver alone.
+
+    :raises CatalogError: when Spark cannot use the catalog's URI.
     """
     properties = object_store.remove_s3_keys(_properties(settings))
     if uses_rest_catalog(settings):
@@ -54,9 +57,9 @@ def get_spark_properties(settings: Settings) -> dict[str, str]:
 
 
 def get_spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
-    """The same with all secrets, as a Spark of somebody else needs them.
+    """Spark configuration of the catalog with all secrets, for a Spark outside this project.
 
-    :raises CatalogError: when Spark cannot be told where the catalog is.
+    :raises CatalogError: when Spark cannot use the catalog's URI.
     """
     properties = _properties(settings)
     if not uses_rest_catalog(settings):
@@ -67,7 +70,7 @@ def get_spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
 def export_secrets(settings: Settings) -> None:
     """Put the keys of S3 and the secrets of a REST catalog into the environment of the driver that this process starts.
 
-    :raises CatalogError: when the URI of a REST catalog is no URI.
+    :raises CatalogError: when the URI of a REST catalog is not valid.
     """
     aws_keys.hide_aws_keys(settings.lakehouse_catalog_properties)
     if (settings.lakehouse_catalog_uri or "").startswith(("http://", "https://")):
@@ -75,7 +78,7 @@ def export_secrets(settings: Settings) -> None:
 
 
 def remove_secrets(properties: Mapping[str, str]) -> dict[str, str]:
-    """``properties`` of a catalog for Python workers, which open files: all that are no secrets."""
+    """``properties`` of a catalog without secrets, for Python workers that open files."""
     return {
         name: value
         for name, value in properties.items()
@@ -88,11 +91,11 @@ def _properties(settings: Settings) -> dict[str, str]:
     properties = {"warehouse": settings.warehouse} | object_store.get_catalog_properties(settings)
     if uses_rest_catalog(settings):
         return properties | {"type": "rest", "uri": parse_rest_uri(settings)}
-    where = get_postgres_parameters(settings)
+    parameters = get_postgres_parameters(settings)
     return properties | {
         "type": "jdbc",
-        "uri": catalog_uri.to_jdbc_url(where),
-        "jdbc.user": where.get("user", ""),
+        "uri": catalog_uri.to_jdbc_url(parameters),
+        "jdbc.user": parameters.get("user", ""),
         "jdbc.schema-version": "V1",
     }
 
@@ -103,7 +106,7 @@ def _rest_secrets(settings: Settings) -> dict[str, str]:
 
 
 def _variable(name: str) -> str:
-    """Variable of the driver's environment that holds the secret property ``name`` of a REST catalog."""
+    """Environment variable of the driver with the secret property ``name`` of a REST catalog."""
     return "ICEBERG_" + re.sub(r"\W", "_", name).upper()
 
 
@@ -115,20 +118,20 @@ def _named(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def get_redaction_pattern() -> str:
-    """Regular expression of names and values of its configuration that Spark shows nobody, in logs, events or pages.
+    """Regular expression for configuration names and values that Spark redacts in logs, events and pages.
 
-    Spark's own one, which knows neither passwords in URIs nor how REST catalogs call their secrets, and more.
+    It extends Spark's default by passwords in URIs and by secrets of REST catalogs.
     """
     of_catalog = rf"spark\.sql\.catalog\.{CATALOG_NAME}\..*(?:{SECRETS})"
     return f"(?i)secret|password|token|access[.]?key|credential|{of_catalog}|{LOGIN}"
 
 
 def open_catalog(settings: Settings) -> "Catalog":
-    """The same catalog for PyIceberg, which needs no JVM.
+    """The catalog for PyIceberg, which needs no JVM.
 
-    :raises CatalogError: when LAKEHOUSE_CATALOG_URI says no place.
+    :raises CatalogError: when LAKEHOUSE_CATALOG_URI is not valid.
     """
-    from pyiceberg.catalog import load_catalog  # takes most of a second, which commands that do without it save
+    from pyiceberg.catalog import load_catalog  # slow: this import takes most of a second
 
     properties = {"warehouse": settings.warehouse} | object_store.get_catalog_properties(settings)
     if uses_rest_catalog(settings):
@@ -138,40 +141,40 @@ def open_catalog(settings: Settings) -> "Catalog":
 
 
 def uses_rest_catalog(settings: Settings) -> bool:
-    """Whether the catalog is a REST one; else it is in PostgreSQL.
+    """Whether the catalog is a REST catalog; otherwise it is in PostgreSQL.
 
-    :raises CatalogError: when LAKEHOUSE_CATALOG_URI is of neither kind.
+    :raises CatalogError: when LAKEHOUSE_CATALOG_URI has another scheme.
     """
     scheme = (settings.lakehouse_catalog_uri or "").partition("://")[0]
     if scheme not in {"postgresql", "postgres", "http", "https"}:
         raise CatalogError(
-            "LAKEHOUSE_CATALOG_URI must be a postgresql:// URI (JDBC catalog) or an http(s):// one (REST catalog)."
+            "LAKEHOUSE_CATALOG_URI must be a postgresql:// URI (JDBC catalog) or an http(s):// URI (REST catalog)."
         )
     return scheme in {"http", "https"}
 
 
 def get_postgres_parameters(settings: Settings) -> dict[str, str]:
-    """libpq's parameters of the catalog's PostgreSQL, the password among them.
+    """libpq parameters of the catalog's PostgreSQL, including the password.
 
-    :raises CatalogError: when libpq would not understand them.
+    :raises CatalogError: when libpq cannot parse the URI.
     """
     return catalog_uri.parse_libpq_uri(str(settings.lakehouse_catalog_uri))
 
 
 def parse_rest_uri(settings: Settings) -> str:
-    """Where the REST catalog is; user and password may be in it.
+    """The URI of the REST catalog; it may contain a user and a password.
 
-    :raises CatalogError: when it is no URI.
+    :raises CatalogError: when it is not valid.
     """
     uri = str(settings.lakehouse_catalog_uri)
     try:
         parts = urlsplit(uri)
-        is_place = bool(parts.hostname) and parts.port != 0
+        is_valid = bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_place = False
-    if not is_place:
+        is_valid = False
+    if not is_valid:
         raise CatalogError(
-            "LAKEHOUSE_CATALOG_URI is no http(s):// URI. In its user and password write all but letters and digits as "
-            "%40, %2F and so on."
+            "LAKEHOUSE_CATALOG_URI is not a valid http(s):// URI. Percent-encode all characters of its user and "
+            "password except letters and digits: %40 for @, %2F for /."
         )
     return uri

@@ -1,4 +1,4 @@
-"""Where the catalog's PostgreSQL is, read as libpq reads it and said as JDBC and SQLAlchemy want to be told."""
+"""Parse the PostgreSQL URI of the catalog as libpq does, and convert it for JDBC and SQLAlchemy."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -10,7 +10,7 @@ import psycopg2.extensions  # type: ignore[import-untyped]
 from synapse_lakehouse.config.connection_strings import is_misparsed, list_ports
 from synapse_lakehouse.errors import LakehouseError
 
-# Names of libpq's parameters (https://www.postgresql.org/docs/current/libpq-connect.html) that the driver has, too.
+# libpq parameters (https://www.postgresql.org/docs/current/libpq-connect.html) and their names in the JDBC driver.
 _JDBC: Final = {
     "application_name": "ApplicationName",
     "channel_binding": "channelBinding",
@@ -33,72 +33,72 @@ _SERVER_TYPES: Final = {
     "read-write": "primary",
     "standby": "secondary",
 }
-_PLACE: Final = frozenset({"dbname", "host", "passfile", "password", "port", "user"})
-_LOOKS_LIKE: Final = "It looks like postgresql://user:password@host:5432/iceberg"
+_CONVERTED: Final = frozenset({"dbname", "host", "passfile", "password", "port", "user"})
+_EXAMPLE: Final = "An example is postgresql://user:password@host:5432/iceberg"
 
 
 class CatalogError(LakehouseError):
-    """The catalog's URI is missing or not of a kind that the lakehouse can use; the message holds nothing of it."""
+    """The catalog's URI is missing or not usable. The message contains no part of it."""
 
 
 def parse_libpq_uri(uri: str) -> dict[str, str]:
-    """libpq's parameters in ``uri``, by name; the password is among them.
+    """libpq parameters in ``uri`` by name, including the password.
 
-    :raises CatalogError: when libpq would not understand it, or not as it is meant.
+    :raises CatalogError: when libpq cannot parse it, or would parse it differently than intended.
     """
     try:
-        found: dict[str, str] = psycopg2.extensions.parse_dsn(uri)
+        parameters: dict[str, str] = psycopg2.extensions.parse_dsn(uri)
     except psycopg2.ProgrammingError:
         raise CatalogError(
             "LAKEHOUSE_CATALOG_URI is not a PostgreSQL connection string, or has a parameter that libpq does not know. "
-            f"{_LOOKS_LIKE}, with all but letters and digits of user and password as %40, %2F and so on."
+            f"{_EXAMPLE}. Percent-encode all characters of user and password except letters and digits."
         ) from None
-    if is_misparsed(found):
+    if is_misparsed(parameters):
         raise CatalogError(
             "LAKEHOUSE_CATALOG_URI has a / or @ in its user, password or database. Write them as %2F and %40, or give "
-            f"a number as port. {_LOOKS_LIKE}."
+            f"a number as port. {_EXAMPLE}."
         )
-    return found
+    return parameters
 
 
-def to_jdbc_url(found: Mapping[str, str]) -> str:
-    """The same for PostgreSQL's JDBC driver, without user and password.
+def to_jdbc_url(parameters: Mapping[str, str]) -> str:
+    """The URL for PostgreSQL's JDBC driver with the libpq ``parameters``, without user and password.
 
-    :raises CatalogError: when the driver cannot be told what libpq is.
+    :raises CatalogError: when the driver does not have one of the parameters.
     """
-    hosts = found.get("host", "").split(",")
-    if any(not one or one.startswith(("/", "@")) for one in hosts):
+    hosts = parameters.get("host", "").split(",")
+    if any(not host or host.startswith(("/", "@")) for host in hosts):
         raise CatalogError(
-            "LAKEHOUSE_CATALOG_URI names no host, or the folder of a socket. Spark's driver connects through TCP: name "
-            f"the host. {_LOOKS_LIKE}."
+            "LAKEHOUSE_CATALOG_URI has no host, or the folder of a socket. Spark connects through TCP: add the "
+            f"host. {_EXAMPLE}."
         )
-    if unknown := sorted(found.keys() - _JDBC.keys() - _PLACE):
+    if unknown := sorted(parameters.keys() - _JDBC.keys() - _CONVERTED):
         raise CatalogError(
-            f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, which Spark's driver cannot be told. Leave it out: what "
-            f"can be passed on is {', '.join(sorted(_JDBC))}."
+            f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, which the JDBC driver of Spark does not have. Remove it. "
+            f"The possible parameters are {', '.join(sorted(_JDBC))}."
         )
     servers = (
-        f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(list_ports(found)), strict=False)
+        f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(list_ports(parameters)), strict=False)
     )
-    told = {_JDBC[name]: found[name] for name in sorted(found.keys() & _JDBC.keys())}
-    if wanted := told.get("targetServerType"):
-        told["targetServerType"] = _SERVER_TYPES.get(wanted, wanted)
-    return f"jdbc:postgresql://{','.join(servers)}/{quote(_database(found), safe='')}{_query(told)}"
+    options = {_JDBC[name]: parameters[name] for name in sorted(parameters.keys() & _JDBC.keys())}
+    if server_type := options.get("targetServerType"):
+        options["targetServerType"] = _SERVER_TYPES.get(server_type, server_type)
+    return f"jdbc:postgresql://{','.join(servers)}/{quote(_database(parameters), safe='')}{_query(options)}"
 
 
-def to_sqlalchemy_url(found: Mapping[str, str]) -> str:
-    """The same for SQLAlchemy with psycopg2, with the password if there is one in ``found``."""
-    login = ":".join(quote(found[name], safe="") for name in ("user", "password") if name in found)
-    further = {name: value for name, value in found.items() if name not in {"user", "password", "dbname"}}
-    return f"postgresql+psycopg2://{login}@/{quote(_database(found), safe='')}{_query(further)}"
+def to_sqlalchemy_url(parameters: Mapping[str, str]) -> str:
+    """The URL for SQLAlchemy and psycopg2 with the libpq ``parameters``, including the password if there is one."""
+    login = ":".join(quote(parameters[name], safe="") for name in ("user", "password") if name in parameters)
+    options = {name: value for name, value in parameters.items() if name not in {"user", "password", "dbname"}}
+    return f"postgresql+psycopg2://{login}@/{quote(_database(parameters), safe='')}{_query(options)}"
 
 
-def _query(further: Mapping[str, str]) -> str:
-    return f"?{urlencode(further, quote_via=quote)}" if further else ""
+def _query(options: Mapping[str, str]) -> str:
+    return f"?{urlencode(options, quote_via=quote)}" if options else ""
 
 
-def _database(found: Mapping[str, str]) -> str:
-    return found.get("dbname") or found.get("user", "")
+def _database(parameters: Mapping[str, str]) -> str:
+    return parameters.get("dbname") or parameters.get("user", "")
 
 
 def _bracketed(host: str) -> str:

@@ -1,8 +1,8 @@
-"""A warehouse in an object store that speaks S3: what Spark, PyIceberg and DuckDB have to be told, from one setting.
+"""A warehouse in an S3 object store: options for Spark, PyIceberg and DuckDB from one setting.
 
 ``LAKEHOUSE_CATALOG_PROPERTIES`` has Iceberg's names (``s3.endpoint``, ``s3.access-key-id``, ``s3.secret-access-key``,
-``s3.session-token``, ``s3.region`` or ``client.region``, ``s3.path-style-access``). Keys and region that it leaves out
-are those of the environment, as everywhere with S3.
+``s3.session-token``, ``s3.region`` or ``client.region``, ``s3.path-style-access``). Other keys
+and regions come from the environment variables of AWS.
 """
 
 import os
@@ -14,7 +14,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.aws_keys import AWS_KEYS
 
 _REGIONS: Final = ("client.region", "s3.region")
-"""What Iceberg's library for Java and the one for Python call it."""
+"""Names of the region in Iceberg's libraries for Java and for Python."""
 _FROM_ENVIRONMENT: Final = {name: names.aws for name, names in AWS_KEYS.items()} | {"s3.region": "AWS_REGION"}
 _DUCKDB: Final = {
     "s3.access-key-id": "key_id",
@@ -25,18 +25,18 @@ _DUCKDB: Final = {
 
 
 def uses_s3(settings: Settings) -> bool:
-    """Whether the warehouse is in an object store that speaks S3."""
+    """Whether the warehouse is in an S3 object store."""
     return settings.warehouse.startswith("s3://")
 
 
 def get_catalog_properties(settings: Settings) -> dict[str, str]:
-    """Properties of the Iceberg catalog: those that were set, and what a warehouse on S3 needs beside them."""
+    """Properties of the Iceberg catalog: those of the setting, and those that a warehouse on S3 also needs."""
     given = settings.lakehouse_catalog_properties
     if not uses_s3(settings):
         return given
     region = next((given[name] for name in _REGIONS if name in given), None)
-    needed = dict.fromkeys(_REGIONS, region) if region else {}
-    return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} | needed | given
+    regions = dict.fromkeys(_REGIONS, region) if region else {}
+    return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} | regions | given
 
 
 def remove_s3_keys(properties: Mapping[str, str]) -> dict[str, str]:
@@ -45,19 +45,18 @@ def remove_s3_keys(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def get_duckdb_secret_options(settings: Settings, *, with_keys: bool) -> dict[str, str]:
-    """Options of the secret by which DuckDB reads the warehouse, and no other bucket.
+    """Options of the DuckDB secret for the warehouse; the secret is not valid for other buckets.
 
-    :param with_keys: else it holds no keys, may be shown, and takes those that AWS's tools would find.
+    :param with_keys: whether the options contain the keys. Without them, DuckDB finds keys as the AWS tools do.
     """
     given = get_catalog_properties(settings)
     names = _DUCKDB if with_keys else {"s3.region": "region"}
-    found = {ours: given.get(name, os.environ.get(_FROM_ENVIRONMENT[name])) for name, ours in names.items()}
+    values = {option: given.get(name, os.environ.get(_FROM_ENVIRONMENT[name])) for name, option in names.items()}
     options = {} if with_keys else {"provider": "credential_chain"}
-    options |= {name: value for name, value in found.items() if value} | {"scope": settings.warehouse + "/"}
+    options |= {name: value for name, value in values.items() if value} | {"scope": settings.warehouse + "/"}
     if endpoint := given.get("s3.endpoint"):
         parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
-        where = parts.netloc.rpartition("@")[2]
-        options |= {"endpoint": where, "use_ssl": str(parts.scheme != "http").lower()}
+        options |= {"endpoint": parts.netloc.rpartition("@")[2], "use_ssl": str(parts.scheme != "http").lower()}
     if given.get("s3.path-style-access", "").lower() == "true":
         options["url_style"] = "path"
     return options

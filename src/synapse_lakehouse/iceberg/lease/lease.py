@@ -1,8 +1,8 @@
 """The lake lease: a run holds it while it has a branch, because one run at a time may move main of the branched tables.
 
-The lease is a log, ``audit.leases``. To take or renew it is to append a row on condition that the log's head is still
-the one that was read, so of two contenders exactly one succeeds, on any Iceberg catalog. The row is repeated in the
-snapshot's summary, so that reading the lease opens no data file.
+The lease is a log, ``audit.leases``. A run takes or renews the lease with an append that succeeds only if no other row
+was appended since it read the log. So of two contenders exactly one succeeds, on any Iceberg catalog. The summary of
+the Iceberg snapshot repeats the row, so that reading the lease opens no data file.
 """
 
 import threading
@@ -56,25 +56,25 @@ class Lease:
         :raises LeaseError: when another holder still has it at the end of the wait.
         """
         deadline = time.monotonic() + wait_seconds
-        told = False
+        is_logged = False
         while True:
             table = self.catalog.load_table(LEASES_TABLE)
-            held = _read(table)
-            if held.holder == self.holder or not held.is_live(_now()):
-                left = (*held.crashed, *([held.branch] if held.holder not in {"", self.holder} else []))
-                crashed = tuple(one for one in dict.fromkeys(left) if one)
-                if self._write(table, "renew" if held.holder == self.holder else "acquire", crashed):
+            last = _read(table)
+            if last.holder == self.holder or not last.is_live(_now()):
+                left = (*last.crashed, *([last.branch] if last.holder not in {"", self.holder} else []))
+                crashed = tuple(branch for branch in dict.fromkeys(left) if branch)
+                if self._write(table, "renew" if last.holder == self.holder else "acquire", crashed):
                     return crashed
                 continue
             if time.monotonic() >= deadline:
                 raise LeaseError(
-                    f"Run {held.holder} holds the lake lease until {held.until:%Y-%m-%d %H:%M:%S}Z (it renews it while "
-                    "it works), so this run may not move the tables now. Wait for it to end, or if it is dead, for the "
-                    "lease to expire; then run again. Nothing was changed."
+                    f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, or longer if it "
+                    "renews it. So this run cannot change the tables now; it changed nothing. Wait until that run ends "
+                    "or, if it crashed, until the lease expires. Then run again."
                 )
-            if not told:
-                log.warning("waiting for run %s, which holds the lake lease", held.holder)
-                told = True
+            if not is_logged:
+                log.warning("waiting for run %s, which holds the lake lease", last.holder)
+                is_logged = True
             time.sleep(_POLL_SECONDS)
 
     def renew(self) -> None:
@@ -98,21 +98,21 @@ class Lease:
         """
         # A lake without any run has no log.
         while (table := load_table_or_none(self.catalog, LEASES_TABLE)) is not None:
-            held = _read(table)
-            left = dict.fromkeys((*held.crashed, self.branch)) if is_undone else held.crashed
-            if held.holder != self.holder or self._write(table, "release", tuple(left)):
+            last = _read(table)
+            left = dict.fromkeys((*last.crashed, self.branch)) if is_undone else last.crashed
+            if last.holder != self.holder or self._write(table, "release", tuple(left)):
                 return
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
         """Renew an acquired lease in the background while the context lasts.
 
-        :raises LeaseError: at the start, or at the end if it was lost meanwhile.
+        :raises LeaseError: at the start, or at the end if another run took the lease meanwhile.
         """
         self.renew()
         done, lost = threading.Event(), list[Exception]()
 
-        def keep() -> None:
+        def renew_periodically() -> None:
             while not done.wait(self.seconds / 3):
                 try:
                     self.renew()
@@ -122,40 +122,40 @@ class Lease:
                 except Exception:
                     log.warning("the lake lease could not be renewed, trying again", exc_info=True)
 
-        keeper = threading.Thread(target=keep, name="lease", daemon=True)
-        keeper.start()
+        thread = threading.Thread(target=renew_periodically, name="lease", daemon=True)
+        thread.start()
         try:
             yield
         finally:
             done.set()
-            keeper.join()
+            thread.join()
         if lost:
             raise lost[0]
 
     def _extend(self, *, settled: bool) -> None:
         while True:
             table = self.catalog.load_table(LEASES_TABLE)
-            held = _read(table)
-            if not held.holder:
+            last = _read(table)
+            if not last.holder:
                 raise LeaseError(
-                    f"Run {self.holder} does not hold the lake lease any more: it was closed, or taken for dead, so "
-                    "none of its tasks works alone. This one changed nothing. Clear the whole run, from open_run on."
+                    f"Run {self.holder} no longer holds the lake lease: the run was closed, or its lease expired. This "
+                    "task changed nothing. Clear the whole run, from open_run on."
                 )
-            if held.holder != self.holder:
+            if last.holder != self.holder:
                 raise LeaseError(
-                    f"The lake lease of {self.holder} was lost to {held.holder}: it had not been renewed for "
-                    f"{self.seconds} s, so its branch was dropped. Nothing was published; run it again."
+                    f"{self.holder} did not renew its lake lease for {self.seconds} s, so {last.holder} took it and "
+                    "dropped the branch. Nothing was published. Run it again."
                 )
-            if self._write(table, "renew", () if settled else held.crashed):
+            if self._write(table, "renew", () if settled else last.crashed):
                 return
 
     def _write(self, table: Table, action: str, crashed: tuple[str, ...]) -> bool:
         now = _now()
         until = now if action == "release" else now + timedelta(seconds=self.seconds)
         row = {"holder": self.holder, "branch": self.branch, "action": action, "until": until, "at": now}
-        said = LeaseHolder("" if action == "release" else self.holder, self.branch, until, crashed)
+        lease = LeaseHolder("" if action == "release" else self.holder, self.branch, until, crashed)
         try:
-            append_rows(table, pa.Table.from_pylist([row], schema=store.AUDIT_SCHEMAS[LEASES_TABLE]), said.summary())
+            append_rows(table, pa.Table.from_pylist([row], schema=store.AUDIT_SCHEMAS[LEASES_TABLE]), lease.summary())
         except CommitFailedException:
             return False
         return True
@@ -163,8 +163,8 @@ class Lease:
 
 def get_current_holder(catalog: Catalog) -> LeaseHolder | None:
     """The present lease, which may have expired; None if no run holds it."""
-    held = _read(catalog.load_table(LEASES_TABLE))
-    return held if held.holder else None
+    last = _read(catalog.load_table(LEASES_TABLE))
+    return last if last.holder else None
 
 
 def trim_lease_log(catalog: Catalog, before: datetime) -> None:
@@ -172,11 +172,11 @@ def trim_lease_log(catalog: Catalog, before: datetime) -> None:
     old = LessThan(term="at", value=before.isoformat())
     while True:
         table = catalog.load_table(LEASES_TABLE)
-        held = _read(table)
+        last = _read(table)
         if not list(table.scan(row_filter=old).plan_files()):
             return
         with suppress(CommitFailedException):
-            table.delete(old, snapshot_properties=held.summary())
+            table.delete(old, snapshot_properties=last.summary())
 
 
 def _read(table: Table) -> LeaseHolder:

@@ -50,5 +50,5 @@ def parse_last_lease(summary: Mapping[str, str | None]) -> LeaseHolder:
 
 def parse_current_lease(summary: Mapping[str, str | None]) -> LeaseHolder | None:
     """The lease in a snapshot's summary; None after a release of the lease."""
-    said = parse_last_lease(summary)
-    return said if said.holder else None
+    last = parse_last_lease(summary)
+    return last if last.holder else None

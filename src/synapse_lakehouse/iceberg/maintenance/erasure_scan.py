@@ -1,7 +1,7 @@
-"""What the lake's files still hold of a user and of purged events, whether a table still refers to the files or not.
+"""Find content of a user and of purged events in all files of the lake, including those that no table refers to.
 
-Every Parquet file below the warehouse is read: a deleted row keeps its bytes until its file is written anew, and a file
-until no snapshot needs it and maintenance deletes it.
+The scan reads every Parquet file below the warehouse. The bytes of a deleted row remain until its file is rewritten,
+and a file remains until no snapshot needs it and maintenance deletes it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,12 +22,11 @@ from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.iceberg.read.sql_text import quote_literal, quote_table_name
 
 CONTENT_COLUMNS: Final = ("json", "aggregation_key")
-"""Columns that hold what people said, in whichever table: an event's JSON, and what a reaction shows."""
+"""Columns with message content, in any table: an event's JSON, and the text of a reaction."""
 
 
 class ContentState(StrEnum):
-    """How a piece of content in a file stands to the release: still there, replaced there, or its event is purged, with
-    or without it."""
+    """Content in a file, compared with the release: still there, replaced, or of a purged event."""
 
     IN_SOURCE = "message content"
     LEFT_BEHIND = "content without its event"
@@ -37,7 +36,7 @@ class ContentState(StrEnum):
 
 @dataclass(frozen=True)
 class FoundContent:
-    """Content in a table's files: of how many events, and in which files."""
+    """Content in a table's files: number of events, and the files."""
 
     table: str
     state: ContentState
@@ -47,7 +46,7 @@ class FoundContent:
 
 @dataclass(frozen=True)
 class UserMentions:
-    """Rows that name a user: in a table as the release has it, and further ones in its files."""
+    """Rows that mention a user: in the released table, and further ones in its files."""
 
     table: str
     rows: int
@@ -56,7 +55,7 @@ class UserMentions:
 
 @dataclass(frozen=True)
 class ErasureScan:
-    """Reads what is left of ``user`` in ``files`` (Parquet files by table), against ``release``."""
+    """Finds content of ``user`` in ``files`` (Parquet files by table) and compares it with ``release``."""
 
     connection: DuckDBPyConnection
     settings: Settings
@@ -65,77 +64,79 @@ class ErasureScan:
     files: Mapping[str, Collection[Path]]
 
     def is_erased(self) -> bool:
-        """Whether Synapse had the user's erasure on record."""
+        """Whether Synapse recorded the erasure of the user."""
         duckdb_reader.create_views(self.connection, self.settings, self.release, ["bronze.erased_users"])
         sql = f"select count(*) from bronze.erased_users where user_id = {quote_literal(self.user)}"  # noqa: S608
         return int(self._all(sql)[0][0]) > 0
 
     def prepare(self) -> None:
-        """Collect which events the release has and which the user sent; needed once, before :meth:`content`."""
+        """Collect the events of the release and those that the user sent. Call it once before :meth:`content`."""
         duckdb_reader.create_views(self.connection, self.settings, self.release, ["bronze.event_json"])
-        self.connection.execute("create or replace temp table known as select event_id from bronze.event_json")
+        self.connection.execute(
+            "create or replace temp table released_events as select event_id from bronze.event_json"
+        )
         self.connection.execute("create or replace temp table sent (event_id text)")
         if events := self.files.get("bronze.events"):
             self._add_sent(events, "sender = {user}")
         for table, files in self.files.items():
-            # Its row of bronze.events may be in no file: a source may have lost it, or maintenance given it up first.
+            # No file may contain its row of bronze.events: the source lost it, or maintenance deleted that file first.
             if {"event_id", "json"} <= set(self._columns(table)):
                 self._add_sent(files, _IS_BY)
 
-    def _add_sent(self, files: Collection[Path], is_theirs: str) -> None:
-        by_user = is_theirs.format(user=quote_literal(self.user))
+    def _add_sent(self, files: Collection[Path], condition: str) -> None:
+        by_user = condition.format(user=quote_literal(self.user))
         self.connection.execute(
             f"insert into sent select distinct event_id from {parquet_scan_sql(files)} where {by_user}"  # noqa: S608
         )
 
     def mentions(self, table: str) -> UserMentions:
-        """Rows of ``table`` that name the user."""
+        """Rows of ``table`` that mention the user."""
         user, in_json = quote_literal(self.user), quote_literal(f'"{self.user}"')
         columns = map(_quoted, self._columns(table))
         names = " or ".join(f"{column} = {user} or contains({column}, {in_json})" for column in columns)
-        everywhere = self._count(parquet_scan_sql(self.files[table]), names)
-        now = self._count(quote_table_name(table), names) if self._is_bound(table) else 0
-        return UserMentions(table, now, everywhere - now)
+        in_files = self._count(parquet_scan_sql(self.files[table]), names)
+        released = self._count(quote_table_name(table), names) if self._create_view(table) else 0
+        return UserMentions(table, released, in_files - released)
 
     def content(self, table: str) -> Iterator[FoundContent]:
-        """Message content of the user, and any content of events that the release does not have."""
+        """Message content of the user, and content of events that the release does not contain."""
         columns = self._columns(table)
         for column in CONTENT_COLUMNS:
             if column in columns and "event_id" in columns:
                 yield from self._content(table, column)
 
     def _content(self, table: str, column: str) -> Iterator[FoundContent]:
-        held = f"select event_id, md5({column}) as version from {quote_table_name(table)}"  # noqa: S608
-        if not self._is_bound(table):
-            held = "select null::text as event_id, null::text as version where false"
+        released = f"select event_id, md5({column}) as version from {quote_table_name(table)}"  # noqa: S608
+        if not self._create_view(table):
+            released = "select null::text as event_id, null::text as version where false"
         rows = self._all(
-            f"with held as ({held}), found as ("  # noqa: S608
-            f" select event_id, md5({column}) as version, filename, event_id in (from sent) as theirs,"
-            f" event_id not in (from known) as is_purged, {HAS_CONTENT[column]} as has_content,"
+            f"with released as ({released}), found as ("  # noqa: S608
+            f" select event_id, md5({column}) as version, filename, event_id in (from sent) as is_by_user,"
+            f" event_id not in (from released_events) as is_purged, {HAS_CONTENT[column]} as has_content,"
             f" {_IS_MESSAGE[column]} as is_message"
-            f" from {parquet_scan_sql(self.files[table])} where {column} is not null and (theirs or is_purged)"
-            "), judged as ("
+            f" from {parquet_scan_sql(self.files[table])} where {column} is not null and (is_by_user or is_purged)"
+            "), states as ("
             " select found.*, case"
-            f" when is_purged and held.version is not null then {quote_literal(ContentState.LEFT_BEHIND)}"
+            f" when is_purged and released.version is not null then {quote_literal(ContentState.LEFT_BEHIND)}"
             f" when is_purged then {quote_literal(ContentState.PURGED)}"
-            f" when held.version is null then {quote_literal(ContentState.REPLACED)}"
+            f" when released.version is null then {quote_literal(ContentState.REPLACED)}"
             f" else {quote_literal(ContentState.IN_SOURCE)} end as state"
-            " from found left join held on held.event_id = found.event_id and held.version = found.version"
+            " from found left join released on released.event_id = found.event_id and released.version = found.version"
             " where has_content and (is_purged or is_message))"
-            " select state, count(distinct event_id), list(distinct filename) from judged group by state order by state"
+            " select state, count(distinct event_id), list(distinct filename) from states group by state order by state"
         )
         for state, events, files in rows:
             yield FoundContent(table, ContentState(state), events, tuple(sorted(files)))
 
-    def _is_bound(self, table: str) -> bool:
-        """Make ``table`` readable as the release has it; unbranched tables as they are now."""
+    def _create_view(self, table: str) -> bool:
+        """Create a view of ``table`` at the release, or of its present rows if it is unbranched."""
         if table not in self.release.tables and not is_unbranched(table):
             return False
         duckdb_reader.create_views(self.connection, self.settings, self.release, [table])
         return True
 
     def _columns(self, table: str) -> list[str]:
-        """Names of the text columns of a table's files; those of files that mark rows as deleted are none of them."""
+        """Names of the text columns of a table's data files."""
         described = self._all(f"describe from {parquet_scan_sql(self.files[table])}")
         return [name for name, kind, *_ in described if kind == "VARCHAR" and name not in {"filename", "file_path"}]
 
@@ -146,7 +147,7 @@ class ErasureScan:
         return self.connection.execute(sql).fetchall()
 
 
-# Text that is no JSON names its sender nowhere: there, any mention of the user counts.
+# Invalid JSON has no sender field, so any mention of the user counts.
 _IS_BY: Final = (
     "case when json_valid(json) then json_extract_string(json, '$.sender') = {user} else contains(json, {user}) end"
 )
@@ -155,27 +156,27 @@ _ENVELOPE: Final = (
     *("auth_events", "content", "depth", "event_id", "hashes", "membership", "origin", "origin_server_ts"),
     *("prev_events", "prev_state", "redacts", "room_id", "sender", "signatures", "state_key", "type", "unsigned"),
 )
-"""Keys of an event that redaction keeps, in some room version, and ``unsigned``."""
+"""Keys of an event that a redaction keeps in some room version, and ``unsigned``."""
 
 _ENVELOPE_OF_UNSIGNED: Final = ("age", "age_ts", "prev_sender", "replaces_state", "transaction_id")
 _IS_ID: Final = r"'\$\S{1,254}'"
 
 
-def _other_keys(place: str, kept: Collection[str]) -> str:
-    names = ", ".join(map(quote_literal, kept))
-    return f"len(list_filter(json_keys(json, '{place}'), lambda k: k not in ({names}))) > 0"
+def _other_keys(path: str, allowed: Collection[str]) -> str:
+    names = ", ".join(map(quote_literal, allowed))
+    return f"len(list_filter(json_keys(json, '{path}'), lambda k: k not in ({names}))) > 0"
 
 
-def _is_text(place: str) -> str:
-    return f"not regexp_full_match(json_extract_string(json, '{place}'), {_IS_ID})"
+def _is_text(path: str) -> str:
+    return f"not regexp_full_match(json_extract_string(json, '{path}'), {_IS_ID})"
 
 
-# What redaction keeps of a message is nothing, and of a redaction, since room version 11, the event that it names.
+# A redacted message has no content. A redacted redaction keeps the ID of its target since room version 11.
 HAS_CONTENT: Final = {
     "json": "case when json_valid(json) then "
     + " or ".join(
-        f"coalesce({one}, false)"
-        for one in (
+        f"coalesce({condition}, false)"
+        for condition in (
             "json_type(json, '$.content') not in ('OBJECT', 'NULL')",
             f"if(json_extract_string(json, '$.type') = 'm.room.redaction', {_other_keys('$.content', ['redacts'])}"
             f" or {_is_text('$.content.redacts')}, len(json_keys(json, '$.content')) > 0)",
@@ -196,7 +197,7 @@ _IS_MESSAGE: Final = {
 def describe_references(
     connection: DuckDBPyConnection, settings: Settings, published: Collection[Release], content: FoundContent
 ) -> list[str]:
-    """What keeps the files of ``content`` in the warehouse, in words.
+    """Sentences that say why the files of ``content`` are still in the warehouse.
 
     :param published: all releases, the latest first.
     """
@@ -204,30 +205,37 @@ def describe_references(
     if entry is None:
         return ["files of a table that the catalog no longer has: delete its folder"]
     metadata = duckdb_reader.read_metadata(connection, entry.location)
-    wanted, latest = {to_path(file) for file in content.files}, next(iter(published))
-    holding = {
-        snapshot["snapshot-id"]: wanted & _files_of(connection, entry.location, snapshot["snapshot-id"])
+    files, latest = {to_path(file) for file in content.files}, next(iter(published))
+    by_snapshot = {
+        snapshot["snapshot-id"]: files & _files_of(connection, entry.location, snapshot["snapshot-id"])
         for snapshot in metadata["snapshots"]
     }
-    found, explained = [], set[str]()
-    if now := holding.get(latest.tables.get(content.table, 0), set()):
-        explained |= now
-        found.append("rows marked as deleted in files of the present release: the next maintenance rewrites these")
-    earlier = [one for one in published if one is not latest and holding.get(one.tables.get(content.table, 0))]
+    reasons, explained = [], set[str]()
+    if released := by_snapshot.get(latest.tables.get(content.table, 0), set()):
+        explained |= released
+        reasons.append(
+            "rows marked as deleted in files of the latest release: the next maintenance rewrites these files"
+        )
+    earlier = [
+        release
+        for release in published
+        if release is not latest and by_snapshot.get(release.tables.get(content.table, 0))
+    ]
     if earlier:
-        explained = explained.union(*(holding[one.tables[content.table]] for one in earlier))
+        explained = explained.union(*(by_snapshot[release.tables[content.table]] for release in earlier))
         until = earlier[0].published_at + timedelta(days=settings.lakehouse_erasure_days)
         numbers = f"{earlier[-1].number} to {earlier[0].number}" if len(earlier) > 1 else f"{earlier[0].number}"
-        found.append(f"earlier release {numbers}: maintenance deletes it after {until:%Y-%m-%d %H:%M}Z")
+        reasons.append(f"earlier release {numbers}: maintenance deletes it after {until:%Y-%m-%d %H:%M}Z")
     for name, ref in metadata.get("refs", {}).items():
-        if name != "main" and ref["type"] == "branch" and (there := holding.get(ref["snapshot-id"], set()) - explained):
-            explained |= there
-            found.append(f"the branch {name} of a run: drop it with `lakehouse branches drop`")
-    if set().union(*holding.values()) - explained:
-        found.append("snapshots that no release has: the next maintenance deletes them")
-    if wanted - set().union(*holding.values()):
-        found.append("files that no table refers to: maintenance deletes them once they are six hours old")
-    return found
+        others = by_snapshot.get(ref["snapshot-id"], set()) - explained
+        if name != "main" and ref["type"] == "branch" and others:
+            explained |= others
+            reasons.append(f"the branch {name} of a run: drop it with `lakehouse branches drop`")
+    if set().union(*by_snapshot.values()) - explained:
+        reasons.append("Iceberg snapshots without a release: the next maintenance deletes them")
+    if files - set().union(*by_snapshot.values()):
+        reasons.append("files that no table refers to: maintenance deletes them when they are six hours old")
+    return reasons
 
 
 def _files_of(connection: DuckDBPyConnection, location: str, snapshot_id: int) -> set[str]:

@@ -1,4 +1,4 @@
-"""The Parquet files below the warehouse, whether a table refers to them or not."""
+"""The Parquet files below the warehouse, including those that no table refers to."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,63 +16,63 @@ from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 
 @dataclass(frozen=True)
 class UnreadableFiles:
-    """Files of a table that are no whole Parquet files, so that nobody can say what they hold."""
+    """Files of a table that are not complete Parquet files, so that their content is unknown."""
 
     table: str
     files: tuple[Path, ...]
 
 
 def list_parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[str, list[Path]]:
-    """Every Parquet file below the warehouse, by the table (``bronze.events``) in whose folder it lies.
+    """Every Parquet file below the warehouse, by the table (``bronze.events``) in whose folder it is.
 
-    Files in folders that no table of the catalog has are under the names of these.
+    Files in a folder without a table in the catalog are listed under the name of the folder.
 
     :raises LakeReadError: when the warehouse is not a folder.
     """
     if not settings.warehouse.startswith("file:"):
-        raise LakeReadError(f"The warehouse {settings.warehouse} is not a folder, and only folders can be searched.")
+        raise LakeReadError(f"The warehouse {settings.warehouse} is not a folder. Only folders can be searched.")
     root = Path(settings.warehouse.removeprefix("file://"))
     folders = {
         Path(to_path(duckdb_reader.read_metadata(connection, entry.location)["location"])): name
         for name, entry in list_catalog_entries(settings).items()
     }
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for path in sorted(root.rglob("*.parquet")):
-        owner = next((folders[one] for one in path.parents if one in folders), None)
-        found.setdefault(owner or ".".join(path.relative_to(root).parts[:-1]), []).append(path)
-    return found
+        owner = next((folders[parent] for parent in path.parents if parent in folders), None)
+        files.setdefault(owner or ".".join(path.relative_to(root).parts[:-1]), []).append(path)
+    return files
 
 
 def split_readable_files(
     connection: DuckDBPyConnection, files: Mapping[str, Collection[Path]]
 ) -> tuple[dict[str, list[Path]], list[UnreadableFiles]]:
-    """Of ``files`` by table, those that have the footer that is written last, and those that have none.
+    """Split ``files`` by table into readable files and files without a footer, which a writer adds last.
 
-    A file that is gone by now holds nothing, and is among neither.
+    A file that was deleted in the meantime is in neither result.
     """
-    whole: dict[str, list[Path]] = {}
-    broken = []
+    readable: dict[str, list[Path]] = {}
+    unreadable = []
     for table, paths in files.items():
-        unread = []
+        broken = []
         for path in paths:
             try:
                 connection.execute(f"from parquet_file_metadata({quote_literal(str(path))})").fetchall()
             except duckdb.Error:
                 if path.exists():
-                    unread.append(path)
+                    broken.append(path)
             else:
-                whole.setdefault(table, []).append(path)
-        if unread:
-            broken.append(UnreadableFiles(table, tuple(unread)))
-    return whole, broken
+                readable.setdefault(table, []).append(path)
+        if broken:
+            unreadable.append(UnreadableFiles(table, tuple(broken)))
+    return readable, unreadable
 
 
 def parquet_scan_sql(files: Collection[Path]) -> str:
-    """Table function that reads ``files``, with the name of the file of each row."""
+    """SQL table function that reads ``files``, with the file name of each row."""
     listed = ", ".join(quote_literal(str(file)) for file in files)
     return f"read_parquet([{listed}], union_by_name => true, filename => true)"
 
 
 def to_path(location: str) -> str:
-    """The path that a location of Iceberg (``file:/…``, ``file:///…``) names."""
+    """The path of an Iceberg location (``file:/…``, ``file:///…``)."""
     return "/" + location.removeprefix("file:").lstrip("/")

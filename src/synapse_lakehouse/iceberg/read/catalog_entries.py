@@ -1,6 +1,7 @@
-"""Tables and views of the catalog with their metadata files, without PyIceberg unless the catalog is a REST one.
+"""List the tables and views of the catalog with their metadata files.
 
-psycopg2, PyIceberg's own driver, is imported in a tenth of the time that psycopg takes.
+PyIceberg is slow to import, so it is used only for a REST catalog. The import of psycopg2 takes a tenth of the time of
+psycopg.
 """
 
 from contextlib import closing
@@ -16,25 +17,25 @@ from synapse_lakehouse.iceberg.read.errors import LakeReadError
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """A table or view of the catalog and where its metadata is."""
+    """A table or view of the catalog; ``location``: its metadata file."""
 
     location: str
     is_view: bool
 
 
 def list_catalog_entries(settings: Settings) -> dict[str, CatalogEntry]:
-    """The lake's tables and views in the catalog by name (``gold.events``); none if the lake was never written.
+    """The tables and views of the lake by name (``gold.events``); empty for a new catalog.
 
     :raises LakeReadError: when the catalog cannot be reached.
     """
     try:
         if uses_rest_catalog(settings):
             return _rest_entries(settings)
-        where = {"connect_timeout": 10} | get_postgres_parameters(settings)
+        parameters = {"connect_timeout": 10} | get_postgres_parameters(settings)
     except CatalogError as error:
         raise LakeReadError(str(error)) from None
     try:
-        with closing(psycopg2.connect(**where)) as catalog, catalog.cursor() as cursor:
+        with closing(psycopg2.connect(**parameters)) as catalog, catalog.cursor() as cursor:
             cursor.execute(
                 "select table_namespace || '.' || table_name, metadata_location, to_jsonb(t) ->> 'iceberg_type'"
                 " from iceberg_tables t where catalog_name = %s and table_namespace = any(%s)",

@@ -1,7 +1,7 @@
-"""Where DuckDB keeps what does not fit in memory: a folder for each connection, which goes with it.
+"""A folder for each DuckDB connection, to which DuckDB spills rows that do not fit in memory.
 
-DuckDB gives its files the same names in every process, so connections that share a folder overwrite each other's rows,
-and crash. The folders are under LAKEHOUSE_HOME, as the machine's folder for temporary files may be a small one.
+DuckDB uses the same file names in every process, so connections that shared a folder would overwrite each other's rows
+and crash. The folders are under LAKEHOUSE_HOME, because the system's folder for temporary files may be small.
 """
 
 import shutil
@@ -13,19 +13,19 @@ from uuid import uuid4
 
 from synapse_lakehouse.config.settings import Settings
 
-_LEFT_SECONDS: Final = 24 * 3600
+_ABANDONED_SECONDS: Final = 24 * 3600
 
 
 def create_spill_folder(settings: Settings) -> Path:
-    """A folder that nobody else has; DuckDB makes it when it needs it. What processes killed a day ago left is deleted.
+    """The path of a new spill folder, which DuckDB creates when it needs it. Abandoned folders are deleted after a day.
 
-    Nobody but this user can read what is in it, as rows hold messages.
+    Only this user can read the folder, because rows contain messages.
     """
     parent = settings.lakehouse_home / "duckdb"
-    # Who may only read the lake asks all the same: most answers need no folder.
+    # Users with read access only query as well; most queries never spill.
     with suppress(OSError):
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in parent.iterdir():
-            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
+        for folder in parent.iterdir():
+            if time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
     return parent / uuid4().hex

@@ -11,54 +11,56 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import PrimitiveType
 
-_NEAR: Final = (timedelta(hours=1), timedelta(days=2))
+_SPANS: Final = (timedelta(hours=1), timedelta(days=2))
 
 
 def read_newest_rows(
     table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> pa.Table:
-    """Rows of the first of the :func:`iterate_recent_spans` that has any, or none."""
-    found = pa.table({})
-    for found in iterate_recent_spans(table, moment, wanted, columns):
-        if found.num_rows:
+    """Rows of the shortest span of :func:`iterate_recent_spans` that has rows; otherwise an empty table."""
+    rows = pa.table({})
+    for rows in iterate_recent_spans(table, moment, wanted, columns):
+        if rows.num_rows:
             break
-    return found
+    return rows
 
 
 def iterate_recent_spans(
     table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> Iterator[pa.Table]:
-    """Rows of the last hour, then of the last days, then all, sorted by the time in the column ``moment``.
+    """Rows of the last hour, then of the last two days, then all rows, sorted by the time column ``moment``.
 
-    Each append is a file with its least and greatest time: those of the recent ones are few.
+    Each append writes a file with bounds of its times, so that a short span reads few files.
 
-    :param wanted: which rows count; by default all.
+    :param wanted: condition for rows; by default all rows.
     """
     now = datetime.now(UTC)
-    near: list[BooleanExpression] = [GreaterThanOrEqual(term=moment, value=(now - one).isoformat()) for one in _NEAR]
-    for span in (*near, AlwaysTrue()):
-        rows = And(span, wanted or AlwaysTrue())
-        yield table.scan(row_filter=rows, selected_fields=tuple(columns)).to_arrow().sort_by(moment)
+    spans: list[BooleanExpression] = [
+        GreaterThanOrEqual(term=moment, value=(now - span).isoformat()) for span in _SPANS
+    ]
+    for span in (*spans, AlwaysTrue()):
+        condition = And(span, wanted or AlwaysTrue())
+        yield table.scan(row_filter=condition, selected_fields=tuple(columns)).to_arrow().sort_by(moment)
 
 
 def read_rows_since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) -> pa.Table:
-    """Rows since the first of a run, by the time in the column ``moment``; with them others of the same files.
+    """Rows since the first row of a run, by the time column ``moment``, and other rows of the same files.
 
-    They are found by the bounds of the data files, with one scan plan.
+    One scan plan finds the files by the bounds of their values.
     """
     files = [
-        (one, get_column_bounds(table, one, "run_id"), get_column_bounds(table, one, moment))
-        for one in table.scan().plan_files()
+        (file, get_column_bounds(table, file, "run_id"), get_column_bounds(table, file, moment))
+        for file in table.scan().plan_files()
     ]
     of_run = (times for _, runs, times in files if runs is None or runs[0] <= run_id <= runs[1])
     firsts: list[Any] = [times and times[0] for times in of_run]
     since = None if None in firsts else min(firsts, default=None)
-    newer = [one for one, _, times in files if since is None or times is None or times[1] >= since]
+    newer = [file for file, _, times in files if since is None or times is None or times[1] >= since]
     return read_planned_files(table, newer, columns)
 
 
 def read_planned_files(table: Table, files: Sequence[FileScanTask], columns: Sequence[str] = ("*",)) -> pa.Table:
-    """All rows of some of the files that were planned for ``table``."""
+    """All rows of ``files``, which a scan of ``table`` planned."""
     wanted = table.scan(selected_fields=tuple(columns)).projection()
     return ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table(files)
 
@@ -69,8 +71,8 @@ def get_column_bounds(table: Table, file: FileScanTask, column: str) -> tuple[An
     Bounds may be truncated, so the lower one may be less than the least value, and the upper one greater.
     """
     field = table.schema().find_field(column)
-    known = (file.file.lower_bounds, file.file.upper_bounds)
-    if not isinstance(field.field_type, PrimitiveType) or any(field.field_id not in of for of in known):
+    bounds = (file.file.lower_bounds, file.file.upper_bounds)
+    if not isinstance(field.field_type, PrimitiveType) or any(field.field_id not in by_id for by_id in bounds):
         return None
-    least, greatest = (from_bytes(field.field_type, of[field.field_id]) for of in known)
+    least, greatest = (from_bytes(field.field_type, by_id[field.field_id]) for by_id in bounds)
     return least, greatest

@@ -1,4 +1,4 @@
-"""What changed in a table between two of its snapshots, by which files they are made of; found without Spark."""
+"""Find the rows that changed between two snapshots of a table, by comparing their files, without Spark."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -13,70 +13,69 @@ from pyiceberg.table.snapshots import Operation
 
 from synapse_lakehouse.iceberg.write.places import deleted_positions
 
-_MOST_ROWS: Final = 2_000_000
-"""More than these are not looked at: what is made of them is made anew sooner as a whole."""
+_MAX_ROWS: Final = 2_000_000
+"""With more changed rows than this, a full rebuild of the tables that depend on them is faster."""
 
-_MOST_BYTES: Final = 16 * 2**20
-"""Newer files are read here up to this size, as they are stored: JSON of about 100,000 events. It takes some ten times
-as much memory."""
+_MAX_BYTES: Final = 16 * 2**20
+"""Largest size of new files that are read: the JSON of about 100,000 events. Reading takes ten times as much memory."""
 
 
 def read_newer_rows(table: Table, before: int, after: int) -> pa.Table:
-    """All rows that are in files which came between two snapshots, as they are; none if these files are large."""
-    was, now = (_files(table, one) for one in (before, after))
-    came = [now[path] for path in now.keys() - was.keys()]
-    if sum(task.file.file_size_in_bytes for task in came) > _MOST_BYTES:
-        came = []
-    return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(came)
+    """All rows of the files that were added between two snapshots; no rows if these files are large."""
+    old, new = _files(table, before), _files(table, after)
+    added = [new[path] for path in new.keys() - old.keys()]
+    if sum(task.file.file_size_in_bytes for task in added) > _MAX_BYTES:
+        added = []
+    return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(added)
 
 
 def find_changed_keys(
     table: Table, before: int, after: int, columns: Sequence[str], *, came: bool = True
 ) -> pa.Table | None:
-    """``columns`` of all rows that were added, changed or taken away, as they were and as they are, and of some others.
+    """``columns`` of all rows that were added, changed or deleted, with old and new values, and of some other rows.
 
-    They repeat. None if so many changed that it is not worth asking, or if the snapshots between are not kept any more.
+    Rows may repeat. None if too many rows changed, or if a snapshot in between has been expired.
 
-    :param came: whether rows as they are count. Without them, none is found that is only new.
+    :param came: whether added files are read. Without them, new rows and new values are missing.
     """
     schema = table.schema().as_arrow()
-    found = [pa.schema([schema.field(name) for name in columns]).empty_table()]
+    keys = [pa.schema([schema.field(name) for name in columns]).empty_table()]
     steps = list(_steps(table, before, after))
     if not steps or steps[-1][0] != before:
         return None
-    for was, now in steps:
-        more = _between(table, was, now, columns, came=came)
-        if more is None:
+    for first, last in steps:
+        changed = _between(table, first, last, columns, came=came)
+        if changed is None:
             return None
-        found += [one.cast(found[0].schema) for one in more]
-    return pa.concat_tables(found)
+        keys += [rows.cast(keys[0].schema) for rows in changed]
+    return pa.concat_tables(keys)
 
 
 def _steps(table: Table, before: int, after: int) -> Iterator[tuple[int, int]]:
-    """Pairs of snapshots, the newest first, that lead from one to the other but for those where files were only written
-    anew, as by compaction."""
-    now, at = after, table.snapshot_by_id(after)
-    while at and at.snapshot_id != before:
-        if at.summary and at.summary.operation is Operation.REPLACE and at.parent_snapshot_id is not None:
-            yield at.snapshot_id, now
-            now = at.parent_snapshot_id
-        at = table.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
-    if at:
-        yield before, now
+    """Pairs of snapshots, newest first, that lead from ``before`` to ``after`` and skip compactions."""
+    last, snapshot = after, table.snapshot_by_id(after)
+    while snapshot and snapshot.snapshot_id != before:
+        parent = snapshot.parent_snapshot_id
+        if snapshot.summary and snapshot.summary.operation is Operation.REPLACE and parent is not None:
+            yield snapshot.snapshot_id, last
+            last = parent
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    if snapshot:
+        yield before, last
 
 
 def _between(table: Table, before: int, after: int, columns: Sequence[str], *, came: bool) -> list[pa.Table] | None:
-    was, now = (_files(table, one) for one in (before, after))
-    other = [was[path] for path in was.keys() - now.keys()]
+    old, new = _files(table, before), _files(table, after)
+    tasks = [old[path] for path in old.keys() - new.keys()]
     if came:
-        other += [now[path] for path in now.keys() - was.keys()]
-    deletes = {path: _deletes(now[path]) ^ _deletes(was[path]) for path in was.keys() & now.keys()}
+        tasks += [new[path] for path in new.keys() - old.keys()]
+    deletes = {path: _deletes(new[path]) ^ _deletes(old[path]) for path in old.keys() & new.keys()}
     positions = deleted_positions(table.io, set().union(*deletes.values()))
-    positions = {path: found for path, found in positions.items() if deletes.get(path)}
-    if sum(task.file.record_count for task in other) + sum(map(_count, positions.values())) > _MOST_ROWS:
+    positions = {path: rows for path, rows in positions.items() if deletes.get(path)}
+    if sum(task.file.record_count for task in tasks) + sum(map(_count, positions.values())) > _MAX_ROWS:
         return None
     return [
-        *(_read(table.io, task.file.file_path, columns) for task in other),
+        *(_read(table.io, task.file.file_path, columns) for task in tasks),
         *(_read(table.io, path, columns).take(pa.chunked_array(rows)) for path, rows in positions.items()),
     ]
 

@@ -7,7 +7,7 @@ _TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
 
 
 def find_table_names(sql: str) -> set[str]:
-    """Pairs of words joined by a dot, in lower case: what may be names of tables with their schema."""
+    """Possible names of tables with their schema in ``sql``, in lower case: pairs of words joined by a dot."""
     return {f"{schema}.{table}".lower() for schema, table in _TABLE.findall(sql)}
 
 

@@ -22,18 +22,18 @@ _FIXED: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.daemon.module": worker_daemon.__name__,
-    # Small shuffles: a homeserver's tables are mostly small, and adaptive execution splits what is not.
+    # Few partitions: most tables of a homeserver are small, and adaptive execution splits large partitions.
     "spark.sql.shuffle.partitions": "8",
-    # Rows that come from this process: Spark's optimiser looks at each of them again and again where they are few.
+    # Larger rows of this process become an RDD: Spark's optimiser would scan a local relation repeatedly.
     "spark.sql.execution.arrow.localRelationThreshold": "4MB",
 }
 
 
 def create_spark_session(name: str, settings: Settings, branch: str | None = None) -> SparkSession:
-    """The session of this process on the lake; with ``branch`` it reads and writes that branch of branched tables.
+    """The Spark session of this process; with ``branch`` it reads and writes that branch of branched tables.
 
-    Inside spark-submit the master and the jars are the submitter's; elsewhere it runs here, on all cores. One that runs
-    already is brought onto the branch.
+    Inside spark-submit, the master and the jars are those of the submitter. Otherwise Spark runs on all cores of this
+    machine. A running session switches to the branch.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     is_submitted = "SPARK_ENV_LOADED" in os.environ
@@ -47,20 +47,20 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
     if not is_submitted and not SparkContext._active_spark_context:
         os.environ |= runtime.build_java_environment()
         catalog.export_secrets(settings)
-        found = jars.install_jars(settings)
+        jar_files = jars.install_jars(settings)
         options |= {
             "spark.master": master,
-            "spark.jars": ",".join(map(str, found)),
-            "spark.driver.extraClassPath": class_archive.get_class_path(found),
-            "spark.driver.defaultJavaOptions": class_archive.get_java_options(settings, found),
+            "spark.jars": ",".join(map(str, jar_files)),
+            "spark.driver.extraClassPath": class_archive.get_class_path(jar_files),
+            "spark.driver.defaultJavaOptions": class_archive.get_java_options(settings, jar_files),
         }
         # PySpark starts the JVM with this configuration as arguments, which every user of the machine can read.
-        shown = [(key, value) for key, value in options.items() if key != spark_network.SECRET_PROPERTY]
-        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
+        public = [(key, value) for key, value in options.items() if key != spark_network.SECRET_PROPERTY]
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(public))
     builder = SparkSession.builder.config(map={**options})
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(settings.lakehouse_log_level)
-    # What it inherited, it has; this process and DuckDB need the keys under their own names.
+    # The JVM has inherited the keys; this process and DuckDB need them under their own names.
     aws_keys.restore_aws_keys()
     for key, value in aws_keys.get_java_properties().items():
         session._jvm.java.lang.System.setProperty(key, value)  # type: ignore[union-attr]
@@ -72,8 +72,8 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
 
 
 def load_iceberg_table(spark: SparkSession, name: str) -> Any:
-    """Iceberg's own (Java) table, for what Spark's SQL cannot say. May be called from any thread."""
-    # The catalog's configuration is looked up in the session of the thread, and a new thread has none.
+    """The Iceberg (Java) table, for operations that Spark SQL does not have. May be called from any thread."""
+    # Iceberg reads the catalog's configuration from the session of the thread, and a new thread has none.
     getattr(spark._jvm, "org.apache.spark.sql.SparkSession").setActiveSession(spark._jsparkSession)
     return get_iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(
         spark._jsparkSession, f"{catalog.CATALOG_NAME}.{name}"
@@ -81,15 +81,15 @@ def load_iceberg_table(spark: SparkSession, name: str) -> Any:
 
 
 def get_iceberg_class(spark: SparkSession, name: str) -> Any:
-    """One of Iceberg's (Java) classes, by its name below ``org.apache.iceberg``.
+    """The Iceberg (Java) class with this name below ``org.apache.iceberg``.
 
-    Named as a whole, as every package on the way would be looked for as a class in all jars.
+    The full name is looked up at once. Otherwise py4j would search all jars for a class with the name of each package.
     """
     return getattr(spark._jvm, f"org.apache.iceberg.{name}")
 
 
-def iterate_java(found: Any) -> Iterator[Any]:
+def iterate_java(iterable: Any) -> Iterator[Any]:
     """The elements of a Java ``Iterable``, such as the files of a plan."""
-    elements = found.iterator()
+    elements = iterable.iterator()
     while elements.hasNext():
         yield elements.next()

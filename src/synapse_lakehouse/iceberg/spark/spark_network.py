@@ -1,4 +1,4 @@
-"""How Spark's processes talk to each other: always authenticated, on one machine through 127.0.0.1 only.
+"""Configuration of the network between Spark's processes: authenticated, and on one machine only through 127.0.0.1.
 
 https://spark.apache.org/docs/latest/security.html
 """
@@ -14,25 +14,25 @@ LOOPBACK: Final = "127.0.0.1"
 _AUTHENTICATED: Final = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
-    # Else a client may choose the older, weaker handshake.
+    # Otherwise a client may choose the older, weaker handshake.
     "spark.network.crypto.saslFallback": "false",
-    # Java and Python take the first connection to a port for each other's, so that another user's would fail the job.
-    # A socket file is closed to other users.
+    # Java and Python accept the first connection to a port, so another user could connect and make the job fail.
+    # Other users cannot open a socket file.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 SECRET_PROPERTY: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
-"""Property that holds the secret of a standalone cluster."""
+"""Property with the secret of a standalone cluster."""
 _LOCAL: Final = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 
 
 class SparkSecretError(LakehouseError):
-    """The secret of a Spark cluster is missing or not secret; the message says what to do."""
+    """The secret of a Spark cluster is missing, or other users can read it."""
 
 
 def get_network_properties(master: str, settings: Settings) -> dict[str, str]:
-    """Spark configuration of a driver on ``master``; of a standalone cluster the secret is among it.
+    """Spark configuration of a driver on ``master``; for a standalone cluster it contains the secret.
 
-    On one machine Spark generates a secret for each driver, as do YARN and Kubernetes for each application.
+    On one machine Spark generates a secret for each driver. YARN and Kubernetes generate one for each application.
 
     :raises SparkSecretError: when a standalone cluster has no secret, or other users can read it.
     """
@@ -51,7 +51,7 @@ def _secret(settings: Settings) -> str:
     if file is None:
         raise SparkSecretError(
             "Spark's master is a cluster, and LAKEHOUSE_SPARK_SECRET_FILE is not set: without a secret every program "
-            "that reaches a port of Spark could read and change the lake. Write one with "
+            "that reaches a port of Spark could read and change the lake. Write a secret with "
             "`(umask 077; docker/spark-secret.sh > spark.secret)`, start masters and workers with `--properties-file` "
             "and this file, and set LAKEHOUSE_SPARK_SECRET_FILE to its path."
         )
@@ -60,19 +60,18 @@ def _secret(settings: Settings) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise SparkSecretError(
-            f"LAKEHOUSE_SPARK_SECRET_FILE={file} cannot be read ({reason}). It holds the secret of the Spark "
+            f"LAKEHOUSE_SPARK_SECRET_FILE={file} cannot be read ({reason}). It contains the secret of the Spark "
             "cluster; this user must be able to read it."
         ) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise SparkSecretError(
-            f"LAKEHOUSE_SPARK_SECRET_FILE={file} is open to other users (mode {stat.S_IMODE(mode):o}). They may know "
-            f"the secret already: write a new one, for its owner alone (`chmod 600 {file}`)."
+            f"LAKEHOUSE_SPARK_SECRET_FILE={file} is open to other users (mode {stat.S_IMODE(mode):o}). They may "
+            f"have read the secret: write a new one into a file that only its owner can read (`chmod 600 {file}`)."
         )
     properties = dict(line.split(maxsplit=1) for line in content.splitlines() if len(line.split(maxsplit=1)) == 2)
     if secret := properties.get(SECRET_PROPERTY, "").strip():
         return secret
     raise SparkSecretError(
-        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{SECRET_PROPERTY} …`. It must be the file of properties with "
-        "which "
-        "the cluster's masters and workers were started; `docker/spark-secret.sh` writes one."
+        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{SECRET_PROPERTY} …`. It must be the properties file with "
+        "which the masters and workers of the cluster were started; `docker/spark-secret.sh` writes one."
     )

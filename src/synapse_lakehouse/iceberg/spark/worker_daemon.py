@@ -1,7 +1,7 @@
 """Spark's Python daemon, which forks the Python workers: it loads modules once, for all workers.
 
 Spark starts it as ``python -m`` with this module's name in place of its own daemon (``spark.python.daemon.module``),
-one for each environment of workers. A worker for which nothing is preloaded starts two seconds sooner.
+one for each environment of workers. Workers for which no module is preloaded start two seconds sooner.
 """
 
 import gc
@@ -16,10 +16,10 @@ _RETAINED_BYTES: Final = str(8 << 20)
 
 
 def build_worker_environment(module: str) -> dict[str, str]:
-    """Environment of workers that run functions of ``module``, and fill one buffer of megabytes after the other.
+    """Environment of workers that run functions of ``module`` and allocate buffers of several megabytes.
 
-    Arrow's own pool takes twice the memory that such workers use. Where malloc returns each buffer to the system at
-    once, a worker spends a fifth of its time requesting the next one.
+    Arrow's own memory pool takes twice the memory. If malloc returned each buffer to the system at once, a worker would
+    spend a fifth of its time on allocations.
     """
     return {
         PRELOAD_VARIABLE: module,

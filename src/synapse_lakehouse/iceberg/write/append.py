@@ -8,24 +8,26 @@ from pyiceberg.table.metadata import TableMetadata
 
 
 def append_rows(table: Table, rows: pa.Table, summary: Mapping[str, str] | None = None) -> None:
-    """Append ``rows`` to ``table``, with ``summary`` in that of the snapshot.
+    """Append ``rows`` to ``table``, with the properties ``summary`` in the summary of the snapshot.
 
-    :raises CommitFailedException: when others committed meanwhile, each time that the table's properties let it try.
+    :raises CommitFailedException: when other processes committed during each try that the table's properties allow.
     """
     with _Transaction(table) as transaction:
         transaction.append(rows, snapshot_properties=dict(summary or {}))
 
 
 class _Transaction(Transaction):
-    """Works out the table's metadata when it changed. PyIceberg does so whenever it looks, some 20 times an append, and
-    copies all that is in it: every snapshot that the table keeps."""
+    """A transaction that caches the table's metadata until it changes.
 
-    _looked: tuple[tuple[object, object], TableMetadata] | None = None
+    PyIceberg copies the metadata, with all snapshots of the table, about 20 times for each append.
+    """
+
+    _cached: tuple[tuple[object, object], TableMetadata] | None = None
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The metadata as this transaction leaves it."""
-        known, made_of = self._looked, (self._table.metadata, self._updates)
-        if known is None or known[0][0] is not made_of[0] or known[0][1] is not made_of[1]:
-            known = self._looked = (made_of, super().table_metadata)
-        return known[1]
+        """The metadata after the changes of this transaction."""
+        cached, key = self._cached, (self._table.metadata, self._updates)
+        if cached is None or cached[0][0] is not key[0] or cached[0][1] is not key[1]:
+            cached = self._cached = (key, super().table_metadata)
+        return cached[1]

@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 
 from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, is_unbranched
 
-_AT_ONCE = 4
+_PARALLEL_TABLES = 4
 
 
 def drop_branch(catalog: Catalog, branch: str, names: Collection[str] | None = None) -> int:
@@ -29,12 +29,12 @@ def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None
     """
     for table in load_branched_tables(catalog):
         refs, is_bronze = table.refs(), table.name()[0] == "bronze"
-        left = [one for one in reversed(crashed) if one in refs]
+        left = [name for name in reversed(crashed) if name in refs]
         if left and is_bronze and branch not in refs:
             table.manage_snapshots().create_branch(refs[left[0]].snapshot_id, branch).commit()
-        for one in left:
-            if one != branch or not is_bronze:
-                table.manage_snapshots().remove_branch(one).commit()
+        for name in left:
+            if name != branch or not is_bronze:
+                table.manage_snapshots().remove_branch(name).commit()
 
 
 def list_branched_tables(catalog: Catalog) -> list[str]:
@@ -46,5 +46,5 @@ def list_branched_tables(catalog: Catalog) -> list[str]:
 def load_branched_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
     """The tables of :func:`list_branched_tables`, or those of ``names`` among them."""
     wanted = [name for name in list_branched_tables(catalog) if names is None or name in names]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
         yield from pool.map(catalog.load_table, wanted)

@@ -31,14 +31,14 @@ class CommitResult:
 
 
 def get_parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
-    """Arrow schema of ``columns`` with the field ids of ``table`` under ``PARQUET:field_id``."""
+    """Arrow schema of ``columns`` with the field IDs of ``table`` in the metadata ``PARQUET:field_id``."""
     schema = schema_to_pyarrow(table.schema().select(*columns))
-    return pa.schema([_plain(schema.field(name)) for name in columns])
+    return pa.schema([_without_large_string(schema.field(name)) for name in columns])
 
 
 def reset_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
     """Point ``branch`` of a table at the snapshot ``at``; with None, remove the branch."""
-    table = _fresh(spark, name)
+    table = _load_current(spark, name)
     if at is not None:
         _point(table, table, branch, at)
     elif table.refs().containsKey(branch):
@@ -47,18 +47,18 @@ def reset_branch(spark: SparkSession, name: str, branch: str, at: int | None) ->
 
 def ensure_branch(spark: SparkSession, name: str, branch: str) -> None:
     """Create ``branch`` of a table at main unless it exists."""
-    _begin(_fresh(spark, name), branch)
+    _ensure_branch(_load_current(spark, name), branch)
 
 
 def replace_content(
     spark: SparkSession, name: str, branch: str, paths: Sequence[str], properties: Mapping[str, str]
 ) -> CommitResult:
-    """Make ``paths`` the whole content of ``name`` on ``branch``, in one commit with ``properties`` in its summary.
+    """Replace all content of ``name`` on ``branch`` by the files ``paths``, in one commit with ``properties``.
 
     A missing branch is created at main.
     """
-    table = _fresh(spark, name)
-    _begin(table, branch)
+    table = _load_current(spark, name)
+    _ensure_branch(table, branch)
     everything = get_iceberg_class(spark, "expressions.Expressions").alwaysTrue()
     overwrite = table.newOverwrite().overwriteByRowFilter(everything)
     for path in paths:
@@ -80,7 +80,7 @@ def prepare_row_change(
 
     :param at: snapshot on which the commit is based; by default the branch's newest.
     """
-    table = _fresh(spark, name)
+    table = _load_current(spark, name)
     transaction = table.newTransaction()
     if at is not None:
         _point(table, transaction, branch, at)
@@ -90,32 +90,32 @@ def prepare_row_change(
     if deletes:
         delta.addDeletes(_delete_file(spark, table, deletes))
     _set(spark, delta, branch, properties).commit()
-    anew = partial(prepare_row_change, spark, name, branch, paths, deletes, properties, at)
-    return PreparedCommit(table, transaction, branch, anew)
+    prepare_again = partial(prepare_row_change, spark, name, branch, paths, deletes, properties, at)
+    return PreparedCommit(table, transaction, branch, prepare_again)
 
 
 @dataclass(frozen=True)
 class PreparedCommit:
-    """A commit whose manifests are written and whose metadata is not."""
+    """A commit whose manifests are written; :meth:`commit` writes the metadata."""
 
     _table: Any
     _transaction: Any
     _branch: str
-    _anew: Callable[[], "PreparedCommit"]
+    _prepare_again: Callable[[], "PreparedCommit"]
 
     def commit(self) -> CommitResult:
-        """Commit it as the branch's newest snapshot."""
+        """Commit the change as the newest snapshot of the branch."""
         try:
             self._transaction.commitTransaction()
         except Py4JJavaError as error:
             if error.java_exception.getClass().getSimpleName() != "CommitFailedException":
                 raise
             # Another commit changed the table, such as a property: Iceberg does not retry a change of branches.
-            return self._anew().commit()
+            return self._prepare_again().commit()
         return _committed(self._table, self._branch)
 
     def abandon(self) -> None:
-        """Delete its manifest and manifest list. Maintenance deletes the remaining files as orphans."""
+        """Delete the manifest and the manifest list. Maintenance deletes the other files as orphan files."""
         io, snapshot = self._table.io(), self._transaction.table().snapshot(self._branch)
         with suppress(Py4JJavaError):
             for manifest in iterate_java(snapshot.allManifests(io)):
@@ -125,19 +125,19 @@ class PreparedCommit:
 
 
 def write_position_deletes(places: Places, folder: str, io_properties: Mapping[str, str]) -> str:
-    """Write ``places`` as an Iceberg position delete file under ``folder``: its path."""
+    """Write ``places`` as an Iceberg position delete file under ``folder`` and return its path."""
     path = f"{folder}/{uuid.uuid4()}-deletes.parquet"
     files = sorted(places)
     positions = pa.chunked_array([pa.concat_arrays(places[file]).sort() for file in files])
     numbers = np.repeat(np.arange(len(files), dtype=np.int32), [len(chunk) for chunk in positions.chunks])
     deletes = [pa.DictionaryArray.from_arrays(numbers, pa.array(files, pa.string())), positions]
     with load_file_io(dict(io_properties), path).new_output(path).create() as stream:
-        # Without Arrow's own schema, in which a path is no plain text.
+        # Without Arrow's schema, which would give the paths a dictionary type.
         pq.write_table(pa.table(deletes, schema=_DELETES), stream, store_schema=False)
     return path
 
 
-# Field ids that Iceberg's specification reserves for the columns of position delete files.
+# Field IDs that Iceberg's specification reserves for the columns of position delete files.
 _DELETES = pa.schema(
     [
         # Millions of rows have few paths, which are long.
@@ -152,20 +152,20 @@ _DELETES = pa.schema(
 )
 
 
-def _fresh(spark: SparkSession, name: str) -> Any:
+def _load_current(spark: SparkSession, name: str) -> Any:
     table = load_iceberg_table(spark, name)
     table.refresh()
     return table
 
 
-def _begin(table: Any, branch: str) -> None:
+def _ensure_branch(table: Any, branch: str) -> None:
     main = table.currentSnapshot()
     if main and not table.refs().containsKey(branch):
         _point(table, table, branch, main.snapshotId())
 
 
 def _point(table: Any, on: Any, branch: str, at: int) -> None:
-    # A commit that makes its branch itself counts from zero, and its totals, which engines plan by, come out wrong.
+    # A commit that creates its branch starts its totals at zero, and engines would plan with wrong totals.
     refs = table.refs()
     if not refs.containsKey(branch):
         on.manageSnapshots().createBranch(branch, at).commit()
@@ -193,11 +193,11 @@ def _delete_file(spark: SparkSession, table: Any, path: str) -> Any:
 def _set(spark: SparkSession, update: Any, branch: str, properties: Mapping[str, str]) -> Any:
     for key, value in properties.items():
         update.set(key, value)
-    # Iceberg looks every 10 ms whether its pool has done one of the steps of a commit, which take less.
-    at_once = get_iceberg_class(
+    # Iceberg polls its thread pool every 10 ms, but each step of these commits takes less.
+    same_thread = get_iceberg_class(
         spark, "relocated.com.google.common.util.concurrent.MoreExecutors"
     ).newDirectExecutorService()
-    return update.toBranch(branch).scanManifestsWith(at_once)
+    return update.toBranch(branch).scanManifestsWith(same_thread)
 
 
 def _committed(table: Any, branch: str) -> CommitResult:
@@ -208,7 +208,7 @@ def _committed(table: Any, branch: str) -> CommitResult:
     return CommitResult(int(snapshot.snapshotId()), *(int(summary.get(name) or 0) for name in counts))
 
 
-def _plain(field: pa.Field) -> pa.Field:
-    # PyIceberg reads large_string where PostgreSQL's driver gives string; Parquet knows one type only.
+def _without_large_string(field: pa.Field) -> pa.Field:
+    # PyIceberg has large_string where PostgreSQL's driver has string; Parquet has one type for both.
     kind = pa.string() if pa.types.is_large_string(field.type) else field.type
     return field.with_type(kind)

@@ -1,6 +1,6 @@
 """Rebuild a table only if its input changed: each snapshot records a fingerprint of its input.
 
-The dbt materialization ``replace_on_branch`` does the same (``dbt/macros/rebuild.sql``).
+The dbt materialization ``replace_on_branch`` does the same (``dbt/macros/replace_on_branch.sql``).
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.parquet_writer import group_batches, write_parquet
 
 _PROPERTY: Final = "built-from"
-_ORIGIN: Final = (_PROPERTY, "built-by", "read-from", "state-rows", "state-rules")
+_PROPERTIES: Final = (_PROPERTY, "built-by", "read-from", "state-rows", "state-rules")
 
 
 def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
     """Fingerprint of the input of a table: the rows of ``tables`` on ``branch``, and the ``version`` of the rules."""
-    made = [version, *(str(read_fingerprint(catalog, name, branch)) for name in tables)]
-    return hashlib.sha256(" ".join(made).encode()).hexdigest()
+    inputs = [version, *(str(read_fingerprint(catalog, name, branch)) for name in tables)]
+    return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
 
 
 def read_fingerprint(catalog: Catalog, name: str, branch: str) -> str | None:
@@ -50,24 +50,30 @@ def get_fingerprint_properties(summary: Any, snapshot_id: int) -> dict[str, str]
 
     :param summary: the summary of that snapshot.
     """
-    return {_PROPERTY: str(snapshot_id)} | {name: str(summary[name]) for name in _ORIGIN if name in summary}
+    return {_PROPERTY: str(snapshot_id)} | {name: str(summary[name]) for name in _PROPERTIES if name in summary}
 
 
 def replace_table(
-    spark: SparkSession, name: str, branch: str, rows: DataFrame, made_now: str, more: Mapping[str, str] | None = None
+    spark: SparkSession,
+    name: str,
+    branch: str,
+    rows: DataFrame,
+    fingerprint: str,
+    more: Mapping[str, str] | None = None,
 ) -> None:
-    """Replace the whole content of a table by ``rows``, as one commit on ``branch``, the session's.
+    """Replace all rows of a table, as one commit on ``branch``, to which the session writes.
 
+    :param fingerprint: fingerprint of the input of ``rows``.
     :param more: further properties of the snapshot.
     """
     ensure_branch(spark, name, branch)
-    rows.createOrReplaceTempView("remade")
+    rows.createOrReplaceTempView("new_rows")
     properties = [
-        f"`snapshot-property.{key}` = '{value}'" for key, value in _snapshot_properties(made_now, more).items()
+        f"`snapshot-property.{key}` = '{value}'" for key, value in _snapshot_properties(fingerprint, more).items()
     ]
     spark.sql(f"""
         insert into {name} with ({", ".join(properties)}) replace where true
-        select {", ".join(spark.table(name).columns)} from remade
+        select {", ".join(spark.table(name).columns)} from new_rows
     """)  # noqa: S608
 
 
@@ -76,18 +82,18 @@ def replace_table_from_arrow(
     table: Table,
     branch: str,
     rows: Iterable[pa.RecordBatch],
-    made_now: str,
+    fingerprint: str,
     more: Mapping[str, str] | None = None,
 ) -> None:
-    """As :func:`replace_table`, with rows of this process, which writes them without Spark.
+    """As :func:`replace_table`, with rows that this process writes without Spark.
 
-    :param rows: with the table's columns, or more.
+    :param rows: batches with the columns of the table, or more.
     """
     name, columns = ".".join(table.name()), table.schema().column_names
     groups = (group.select(columns) for group in group_batches(rows))
     file = write_parquet(groups, get_parquet_schema(table, columns), table.io, f"{table.location()}/data")
-    replace_content(spark, name, branch, [file.path] if file else [], _snapshot_properties(made_now, more))
+    replace_content(spark, name, branch, [file.path] if file else [], _snapshot_properties(fingerprint, more))
 
 
-def _snapshot_properties(made_now: str, more: Mapping[str, str] | None) -> dict[str, str]:
-    return {_PROPERTY: made_now, **(more or {})}
+def _snapshot_properties(fingerprint: str, more: Mapping[str, str] | None) -> dict[str, str]:
+    return {_PROPERTY: fingerprint, **(more or {})}

@@ -1,4 +1,4 @@
-"""Replace some rows of a table on a run's branch, going on from what the branch has."""
+"""Delete or replace some rows of a table on a branch."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,9 +16,9 @@ from synapse_lakehouse.iceberg.write.places import Places
 
 
 def replace_rows(spark: SparkSession, name: str, branch: str, outdated: str, paths: Sequence[str], run_id: str) -> int:
-    """Delete the rows for which ``outdated`` (Spark's SQL) holds and add the Parquet files ``paths``: the new snapshot.
+    """Delete the rows with the SQL condition ``outdated`` and add the Parquet files ``paths``; the new snapshot ID.
 
-    The session writes to ``branch``, which is made from main if the table does not have it yet.
+    The session writes to ``branch``, which is created at main unless it exists.
     """
     table = load_iceberg_table(spark, name)
     ensure_branch(spark, name, branch)
@@ -36,8 +36,12 @@ def replace_rows(spark: SparkSession, name: str, branch: str, outdated: str, pat
 def delete_rows(
     spark: SparkSession, table: Table, branch: str, at: int, outdated: Places, properties: Mapping[str, str]
 ) -> None:
-    """Delete the rows of the snapshot ``at`` that are ``outdated``, in one commit on ``branch`` with ``properties`` in
-    its summary; nothing is committed where there are none."""
+    """Delete the rows at the positions ``outdated`` of the snapshot ``at``, in one commit on ``branch``.
+
+    Nothing is committed without positions.
+
+    :param properties: properties of the new snapshot.
+    """
     if outdated:
         deletes = write_position_deletes(outdated, f"{table.location()}/data", table.io.properties)
         prepare_row_change(spark, ".".join(table.name()), branch, [], deletes, properties, at).commit()

@@ -15,7 +15,7 @@ from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write.branches import load_branched_tables
 
 _STAGES = ("bronze", "gold")
-_AT_ONCE = 4
+_PARALLEL_TABLES = 4
 
 
 def publish_branch(
@@ -27,14 +27,14 @@ def publish_branch(
 
     :param require_lease: raises if the lake lease was lost: its new holder may have dropped the branch, so that its
         tables look unchanged.
-    :raises ReleaseError: when the run's audits are missing or failed, or its branch is not what they are about.
+    :raises ReleaseError: when the run was not validated, a check failed, or its branch changed since.
     """
     passed, warned = require_audits_passed(catalog, run)
     require_lease()
     branched = list(load_branched_tables(catalog))
     require_unchanged_bronze(catalog, run, branched)
     names = [".".join(table.name()) for table in branched]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
         heads = list(pool.map(lambda name: fast_forward_main(spark, name, run.branch, run.tag), names))
     tables = {name: head for name, head in zip(names, heads, strict=True) if head is not None}
     positions = {
@@ -61,7 +61,7 @@ def publish_branch(
         checks_passed=passed,
         checks_warned=warned,
         published_at=now,
-        partial=sorted(name for one in snapshots for name, _ in one["drifted_tables"] or ()),
+        partial=sorted(name for snapshot in snapshots for name, _ in snapshot["drifted_tables"] or ()),
         accepted_at=now,
     )
     require_lease()
@@ -81,13 +81,13 @@ def require_audits_passed(catalog: Catalog, run: Run) -> tuple[int, int]:
     :raises ReleaseError: when a stage was not validated, or a check that blocks publishing failed.
     """
     checks = store.read_run_checks(catalog, run.run_id)
-    if unjudged := [stage for stage in _STAGES if not any(check["stage"] == stage for check in checks)]:
-        raise ReleaseError(f"Nothing is published: {' and '.join(unjudged)} of run {run.run_id} were never judged.")
+    if missing := [stage for stage in _STAGES if not any(check["stage"] == stage for check in checks)]:
+        raise ReleaseError(f"Nothing is published: run {run.run_id} did not validate {' and '.join(missing)}.")
     failed = [check for check in checks if not check["success"]]
     if blocking := [check for check in failed if check["severity"] == "fail"]:
         raise ReleaseError(
             f"Nothing is published: {len(blocking)} checks of run {run.run_id} failed, the first on "
-            f"{blocking[0]['subject']} ({blocking[0]['expectation']}). Readers see the release before."
+            f"{blocking[0]['subject']} ({blocking[0]['expectation']}). Readers see the previous release."
         )
     return len(checks) - len(failed), len(failed)
 
@@ -107,9 +107,9 @@ def require_unchanged_bronze(catalog: Catalog, run: Run, branched: Iterable[Tabl
         head = ref.snapshot_id if ref else None
         if name.startswith("bronze.") and (run.branch in refs or measured.get(name)) and head != measured.get(name):
             raise ReleaseError(
-                f"Nothing is published: {name} of run {run.run_id} is not what was measured and judged. It is at "
-                f"snapshot {head}, measured was {measured.get(name)}: something wrote to it since. Clear the whole "
-                "run, so that it copies, measures and judges anew. Readers see the release before."
+                f"Nothing is published: another process changed {name} after run {run.run_id} validated it. The "
+                f"validated Iceberg snapshot is {measured.get(name)}, the present one is {head}. Clear the whole run, "
+                "so that it copies and validates again. Readers see the previous release."
             )
 
 

@@ -88,7 +88,7 @@ class GapDetector:
         windows = {}
         for row in self.positions:
             stream = self.tables.catalogue.stream(row["stream"])
-            if row["safe_bound"] is not None and row["rule"] != BoundRule.HELD.value:
+            if row["safe_bound"] is not None and row["rule"] != BoundRule.NOT_COPIED.value:
                 previous = self.tables.previous_bound(stream)
                 last = row["sequence_last_value"] - (0 if row["sequence_is_called"] else 1)
                 bound = stream.direction * row["safe_bound"]

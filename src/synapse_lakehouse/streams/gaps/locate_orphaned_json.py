@@ -1,6 +1,6 @@
 """Locate the IDs of events whose JSON is stored without them, where the room's event graph determines them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import merge
 from math import inf
 from typing import Final
@@ -93,20 +93,26 @@ def locate_orphans(
     # These IDs have evidence already, but may belong to these events or to others of the same transactions.
     shared = {name.id for name in attested if name.event not in identified}
     shared -= {name.id for name in attested if name.is_own}
-    ranges = _ordered_ranges(missing, min(after for after, _ in searched), max(until for _, until in searched))
     rows = [
         ("events" if stream_id > 0 else "backfill", "events", abs(stream_id), Evidence.EVENT_JSON.value, None)
-        for first, last in find_assigned_ranges(
-            lambda: merge(ranges(), ((stream_id, stream_id) for stream_id in sorted(shared))), searched
-        )
-        for stream_id in range(first, last + 1)
-        if stream_id not in shared
+        for stream_id in _assigned_ids(missing, searched, shared)
     ]
     if not rows:
         return None
     return tables.spark.createDataFrame(
         rows, "stream string, table_name string, id bigint, evidence string, explanation string"
     )
+
+
+def _assigned_ids(
+    missing: DataFrame, searched: Sequence[tuple[float, float]], shared: Collection[int]
+) -> Iterator[int]:
+    """Missing signed IDs that the events of the spans ``searched`` must have had, without the IDs ``shared``."""
+    ranges = _ordered_ranges(missing, min(after for after, _ in searched), max(until for _, until in searched))
+    for first, last in find_assigned_ranges(
+        lambda: merge(ranges(), ((stream_id, stream_id) for stream_id in sorted(shared))), searched
+    ):
+        yield from (stream_id for stream_id in range(first, last + 1) if stream_id not in shared)
 
 
 def _orphans(tables: StreamTables, events: DataFrame) -> DataFrame:

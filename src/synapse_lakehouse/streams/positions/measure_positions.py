@@ -66,7 +66,7 @@ class PositionMeasurer:
                 sign=streams[name].direction,
             )
             for name, bound in bounds.items()
-            if bound.minimum is not None and bound.rule is not BoundRule.HELD
+            if bound.minimum is not None and bound.rule is not BoundRule.NOT_COPIED
         }
         extensible = {
             name: end for name, end in closed_ends.items() if _has_ids_beyond(streams[name], end, facts_of[name])
@@ -82,7 +82,7 @@ class PositionMeasurer:
             return SafeBound(None, BoundRule.NO_POSITIONS)
         backing = self.tables.catalogue.backing_tables(stream.name)
         if any(table.name in self.uncopied and table.load is not LoadMode.MEASURE for table, _ in backing):
-            return SafeBound(self.tables.previous_bound(stream), BoundRule.HELD)
+            return SafeBound(self.tables.previous_bound(stream), BoundRule.NOT_COPIED)
         # Once a run has recorded positions, a writer with rows and without a position was removed, unless it had one.
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
         previous, vanished = self.previous_positions.get(stream.name, {}), self.previously_vanished.get(stream.name, ())

@@ -27,7 +27,7 @@ class BoundRule(StrEnum):
     """A writer that is not configured has a position, but has not written since. It is idle, or was removed."""
     MISSING_WRITER = "missing_writer"
     """A writer has no position yet, so its transactions in flight cannot be bounded."""
-    HELD = "held"
+    NOT_COPIED = "not_copied"
     """A table of the stream was not copied, so the bound of the previous release stays."""
     UNUSED = "unused"
     """The sequence never assigned an ID."""
