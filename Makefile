@@ -1,13 +1,13 @@
-# Everything a user or a developer runs. `make` alone explains itself.
+# All commands for users and developers. `make` alone lists them.
 SHELL := bash
 .DEFAULT_GOAL := help
-# The first that knows exclude-dependencies, as required-version in pyproject.toml.
+# The oldest uv with exclude-dependencies, as required-version in pyproject.toml.
 UV_OLDEST := 0.9.8
 UV := $(shell printf '%s\n' $(UV_OLDEST) "$$(uv --version 2>/dev/null | cut -d' ' -f2)" | sort -CV && command -v uv || echo .tools/uv/bin/uv)
-# Debian packages that only tests use: a Redis for the live Synapse, a browser for the pages.
+# Debian packages for tests: Redis for the live Synapse, a browser for Airflow's UI.
 TEST_PACKAGES := redis-server chromium chromium-driver
 PYTEST := $(UV) run --locked pytest
-# Containers often forbid compiled Python; without it each process of a run compiles its libraries anew, for seconds.
+# Containers often disable compiled Python files. Without them, each process of a run compiles its libraries, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
@@ -30,27 +30,27 @@ setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is miss
 	@$(UV) sync --locked --quiet
 
 ##@ Develop
-test: setup test-tools ## All tests on real parts, a quarter of an hour on 2 cores
-	@# Three, as Spark, Airflow and servers often wait; in the order of tests/support/scheduler.py.
+test: setup test-tools ## All tests except heavy ones, on real parts, in 15 minutes on 2 cores
+	@# Three processes, because Spark, Airflow and servers often wait. tests/support/scheduler.py sets the order.
 	@$(PYTEST) --numprocesses 3 --no-loadscope-reorder
 
-test-unit: setup ## Tests of single parts, without a JVM or a server, in a minute
+test-unit: setup ## Unit tests, without a JVM or a server, in a minute
 	@$(PYTEST) tests/unit --numprocesses 2
 
-test-heavy: setup test-tools ## Long ones: soaks, kills, millions of answers
+test-heavy: setup test-tools ## Heavy tests: soaks, kills, millions of answers, for hours
 	@$(PYTEST) -m heavy --numprocesses 2 --no-loadscope-reorder
 
-check: setup ## Format, lint, import boundaries and types, changing nothing
+check: setup ## Check format, lint, import contracts and types, without changes
 	@$(UV) run --locked ruff format --check .
 	@$(UV) run --locked ruff check .
 	@$(UV) run --locked lint-imports
 	@$(UV) run --locked mypy
 
-format: setup ## Format and mend what the linter can mend
+format: setup ## Format all Python, and apply the linter's fixes
 	@$(UV) run --locked ruff format .
 	@$(UV) run --locked ruff check --fix .
 
-generate: setup ## Write what is derived: reference pages, pictures, excluded columns, the compose reader's grants
+generate: setup ## Generate reference pages, pictures, excluded columns and the compose reader's grants
 	@$(UV) run --locked python -m docs.generate
 	@$(UV) run --locked lakehouse grants --role lakehouse_reader > docker/postgres/reader.sql
 	@$(UV) run --locked python -m sample.excluded_columns
@@ -58,22 +58,22 @@ generate: setup ## Write what is derived: reference pages, pictures, excluded co
 docs: setup ## Build the site of the documents in .lakehouse/docs/html; warnings and broken links are errors
 	@$(UV) run --locked --group docs python -m docs.build
 
-sample: setup test-tools ## Build the shipped sample anew from a real Synapse
+sample: setup test-tools ## Rebuild the shipped sample with a real Synapse
 	@$(UV) run --locked python -m sample.build
 	@$(MAKE) --no-print-directory answers
 
-answers: setup ## Record anew what a real Synapse shows whom of the sample, and how it redacts and hashes events
+answers: setup ## Record a real Synapse's answers about the sample: visibility, redactions, hashes
 	@$(UV) run --locked python -m tests.visibility.record
 	@$(UV) run --locked python -m tests.hashes.answers
 	@$(UV) run --locked python -m tests.event_loader.answers
 
-lock-jars: setup ## Record the SHA-256 of Spark's jars anew, from Maven Central
+lock-jars: setup ## Record the SHA-256 of Spark's jars from Maven Central
 	@$(UV) run --locked python -m supply_chain.lock_jars
 
 sbom: setup ## Write the bill of materials, sbom.cdx.json, from the locks
 	@$(UV) run --locked python -m supply_chain.sbom $(abspath $(shell command -v $(UV)))
 
-earlier-lake: setup ## Keep a small lake made by the version COMMIT, for the test that this one opens it
+earlier-lake: setup ## Store a small lake of the version COMMIT, for the upgrade test
 	@git worktree add --quiet --detach .lakehouse/earlier $(COMMIT)
 	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
 	git -C $(CURDIR) worktree remove --force .lakehouse/earlier; exit $$done
@@ -95,7 +95,7 @@ bench-tap: setup test-tools ## Measure throughput and delay of the replication t
 bench-compression: setup ## Compare state compression with Synapse's own compressor (BENCH="--scale 0.1")
 	@$(UV) run --locked python -m bench.compression $(BENCH)
 
-clean: ## Delete what runs left here (the lake included); the environment stays
+clean: ## Delete all local data, including the lake; the environment stays
 	@rm -rf .lakehouse dbt/target dbt/logs .pytest_cache .mypy_cache .ruff_cache
 
 .tools/uv/bin/uv:
@@ -107,7 +107,7 @@ test-tools:
 	@missing=(); for package in $(TEST_PACKAGES); do dpkg -s $$package >/dev/null 2>&1 || missing+=($$package); done; \
 	if [ $${#missing[@]} -gt 0 ]; then $(call apt,$${missing[*]}); fi
 
-# Install Debian packages, as root or through sudo, or say what is needed.
+# Install Debian packages, as root or through sudo, or print the command.
 define apt
 if [ "$$(id -u)" = 0 ]; then as=; elif command -v sudo >/dev/null; then as=sudo; \
 else echo "Missing Debian packages: $(1). As root run: apt-get install $(1)"; exit 1; fi; \

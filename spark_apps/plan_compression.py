@@ -25,7 +25,7 @@ def plan_compression(app: SparkApp) -> None:
     planning = CompressionPlanner(app.spark, latest, wanted)
     seen = find_rooms_without_savings(app.catalog, wanted)
     with connect_readers(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
-        # No snapshot of the database is kept while Spark works.
+        # The PostgreSQL snapshot ends before Spark works.
         with reading() as reader:
             compressed = reader.read_last_compressed(wanted.strategy)
         rooms = planning.select_rooms(
