@@ -287,3 +287,18 @@ def test_an_interrupted_run_resumes_to_the_same_result(
         assert stored(dsn) == expected
     else:
         assert sum(map(len, stored(dsn)[1].values())) <= 1.02 * sum(map(len, expected[1].values()))
+
+
+def test_undo_skips_a_group_that_is_pending_deletion(
+    compress: Compress, rooms: tuple[str, World], tmp_path: Path
+) -> None:
+    dsn, world = rooms
+    assert compress(dsn, "apply", *BEST, "--room", "!whole", "--yes").exit_code == 0
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "insert into state_groups_pending_deletion (state_group, insertion_ts) select max(id), 0 from state_groups"
+            " where room_id = '!whole'"
+        )
+    done = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
+    assert done.exit_code == 0, done.output
+    assert all_states(dsn) == world.states

@@ -52,7 +52,7 @@ def apply_plan(
     :param approved: ``planned_at`` of the plan that was approved.
     :raises NotApprovedError: when the run has a newer plan; nothing was written.
     :raises VerificationError: when a state of any room changed; nothing is written until that room is repaired.
-    :raises CompressorError, SourceError: when it cannot continue; what was written is correct and stays.
+    :raises CompressorError, SourceError: when it cannot continue; written groups are correct and stay.
     """
     _require_no_damaged_room(catalog)
     plan = read_plan(catalog, run)
@@ -78,7 +78,7 @@ def apply_plan(
             backpressure = Backpressure(connection, wanted.busy_sessions, wanted.lag_bytes, report)
             writer = GroupWriter(connection, backpressure, lambda work, total: None)
             row = compress_and_record(planned["room_id"], wanted, open_reader, writer, folder, record)
-            report(f"{planned['room_id']}: {row['outcome']}{_numbers(row)}")
+            report(f"{planned['room_id']}: {row['outcome']}{_format_details(row)}")
 
 
 def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerification]:
@@ -96,7 +96,7 @@ def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerif
             undo_files, unreadable = _read_undo_files(row["undo"] or ())
             with open_reader() as reader:
                 contents = reader.read_tables(row["room_id"])
-            # Chains may be longer by now, which is no fault.
+            # The room may have grown since then, so its chains have no limit here.
             verification = verify_room(contents, row["room_id"], None, undo_files)
             was_faulty = row["outcome"] == Outcome.FAULTY
             if verification.faults or (was_faulty and not unreadable):
@@ -109,7 +109,7 @@ def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerif
 
 
 def _read_undo_files(files: Sequence[str]) -> tuple[list[undo_file.UndoFile], tuple[str, ...]]:
-    """The readable undo files, and a fault for each other one, so that a lost file does not stop the verification."""
+    """The readable undo files, and a fault for each unreadable one: a lost file does not stop the verification."""
     undo_files, unreadable = [], []
     for file in files:
         try:
@@ -145,13 +145,13 @@ def _record(catalog: Catalog, run: Run, row: OutcomeRow) -> None:
 
 
 def _as_planned(settings: CompressorSettings, planned: OutcomeRow) -> CompressorSettings:
-    """Settings with the layout that was approved: later changes of the settings do not count."""
+    """Settings with the layout of the approved plan, even if the settings were changed later."""
     layout = {name: planned[name] for name in ("chunk_size", "max_chain")}
     levels = parse_levels(planned["default_levels"])
     return settings.model_copy(update=layout | {"strategy": Strategy(planned["strategy"]), "default_levels": levels})
 
 
-def _numbers(row: OutcomeRow) -> str:
+def _format_details(row: OutcomeRow) -> str:
     if row["outcome"] == Outcome.SKIPPED:
         return f", {row['error']}"
     rows = f", {row['rows_before']} rows before, {row['rows_after']} rows after, {row['seconds']:.1f} s"

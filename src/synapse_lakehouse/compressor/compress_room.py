@@ -39,14 +39,14 @@ class CompressionResult:
     plan: RoomPlan
     groups_written: int
     groups_skipped: int
-    """Planned groups that were not rewritten, as they were locked, pending deletion or changed in the meantime."""
+    """Planned groups that were not rewritten, because they were locked, pending deletion or changed meanwhile."""
     undo: tuple[Path, ...]
     rows: int
     """Rows of the room after compression."""
     longest_chain: int | None
     seconds: float
     cost_before: ReadCost | None
-    """Cost of reading some of its states; None where nothing had to be written."""
+    """Cost of reading some of its states; None if no group had to be written."""
     cost_after: ReadCost | None
     disk_before: int
     """Bytes of the state of all rooms on disk before; ``disk_after``: now."""
@@ -88,8 +88,8 @@ def compress_room(
     :raises InvalidStateGroupsError, RoomSkippedError: when the room cannot be compressed; nothing was written.
     :raises CompressorError: when the undo file cannot be written, or an undo file is of another history of the
         database; nothing more was written.
-    :raises CompressorRunningError: when another compressor changed the progress of the room; what was written stays.
-    :raises VerificationError: when a state changed; what this call wrote was restored.
+    :raises CompressorRunningError: when another compressor changed the progress of the room; written groups stay.
+    :raises VerificationError: when a state changed; the groups that this call wrote were restored.
     """
     interrupted = undo_file.find_not_compared(undo_folder, room_id, database)
     compression = _RoomCompression(room_id, settings, open_reader, writer, undo_folder, database, interrupted)
@@ -100,7 +100,7 @@ def compress_room(
                 room, position = reader.read_room(room_id), reader.read_wal_position()
             planned, plan = plan_room(room, settings)
         except (InvalidStateGroupsError, RoomSkippedError):
-            # An earlier pass was compared already; later changes of the room are not ours.
+            # The states were compared after the earlier pass, so another process changed the room since then.
             if compression.plan:
                 break
             raise
@@ -149,22 +149,24 @@ class _RoomCompression:
         if not self.plan:
             self.plan = plan
             self._measure_before(room, has_changes=len(changes) > 0)
-        own = None
+        undo_path = None
         if len(changes):
-            own = undo_file.write(self.undo_folder, self.room_id, self.database, position, changes.ids, room.contents)
-            self.undo_paths.append(own)
-        left = len(self.writer.write(changes, room.group_rooms, progress.save))
-        self.groups_written += len(changes) - left
-        self.groups_skipped += left
+            undo_path = undo_file.write(
+                self.undo_folder, self.room_id, self.database, position, changes.ids, room.contents
+            )
+            self.undo_paths.append(undo_path)
+        skipped = len(self.writer.write(changes, room.group_rooms, progress.save))
+        self.groups_written += len(changes) - skipped
+        self.groups_skipped += skipped
         with self.open_reader() as reader:
             now = reader.read_tables(self.room_id)
             self.cost_after = reader.measure_read_cost(self.cost_before.groups) if self.cost_before else None
             self.disk_after = reader.measure_disk_bytes()
         if difference := _describe_difference(room.contents, now):
-            raise self._restore(difference, own, room, now)
+            raise self._restore(difference, undo_path, room, now)
         self.undo_paths = [undo_file.mark_compared(path) for path in self.undo_paths]
         self.verification = verify_room(now, self.room_id, self.settings.max_chain)
-        may_get_shorter = left or now.groups.num_rows > room.contents.groups.num_rows
+        may_get_shorter = skipped or now.groups.num_rows > room.contents.groups.num_rows
         return bool(
             self.settings.strategy is Strategy.BEST
             and not self.writer.gave_up_on_locks
@@ -186,15 +188,17 @@ class _RoomCompression:
             self.disk_before = reader.measure_disk_bytes()
             self.cost_before = reader.measure_read_cost(sample_groups(room.ids)) if has_changes else None
 
-    def _restore(self, difference: str, own: Path | None, room: StoredRoom, now: StateTables) -> VerificationError:
-        """Restore what this pass wrote and compare again; return the error to raise."""
+    def _restore(
+        self, difference: str, undo_path: Path | None, room: StoredRoom, now: StateTables
+    ) -> VerificationError:
+        """Restore the groups that this pass wrote and compare again; return the error to raise."""
         reason = f"{difference} after compressing {self.room_id}."
-        if own is None:
+        if undo_path is None:
             return VerificationError(
                 f"{reason} Nothing was written. {_manual_repair(self.undo_paths)}", self.undo_paths
             )
         try:
-            restore_groups(undo_file.read(own), room.contents, now, self.writer, room.group_rooms)
+            restore_groups(undo_file.read(undo_path), room.contents, now, self.writer, room.group_rooms)
         except InvalidStateGroupsError:
             return VerificationError(f"{reason} {_manual_repair(self.undo_paths)}", self.undo_paths)
         with self.open_reader() as reader:
@@ -202,8 +206,8 @@ class _RoomCompression:
         if _describe_difference(room.contents, restored):
             message = f"{reason} It could not be restored completely. {_manual_repair(self.undo_paths)}"
             return VerificationError(message, self.undo_paths)
-        path = undo_file.mark_compared(own)
-        message = f"{reason} What was written was restored from {path}. Please report this."
+        path = undo_file.mark_compared(undo_path)
+        message = f"{reason} The written groups were restored from {path}. Please report this."
         return VerificationError(message, [path], is_restored=True)
 
 
@@ -216,7 +220,7 @@ def _require_state_before(
     if not (difference := _describe_difference(before, now)):
         return before
     if any(file.may_be_of_other_groups(position) for file in interrupted):
-        # This is no damage of the room, and nobody could repair it.
+        # The files may belong to other groups with the same IDs, so they cannot repair the room.
         raise CompressorError(
             f"Compressing {room_id} was interrupted, and the database was restored or failed over since then: "
             f"{' '.join(map(str, paths))} may be of other state groups. Nothing was written. Move these files away and "
@@ -247,6 +251,6 @@ def _describe_difference(expected: StateTables, now: StateTables) -> str | None:
 def _manual_repair(paths: Sequence[Path]) -> str:
     files = " ".join(map(str, paths))
     return (
-        f"Its groups as they were before are in {files}. Stop Synapse, run "
+        f"The undo files {files} contain its former groups. Stop Synapse, run "
         f"`lakehouse compress undo --repair --yes {files}`, and please report this."
     )

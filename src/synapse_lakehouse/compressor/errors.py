@@ -29,12 +29,12 @@ class VerificationError(CompressorError):
 
 
 def convert_database_error(error: psycopg.Error) -> CompressorError:
-    """Convert an error of PostgreSQL; only the first line of its message is kept, as others may quote rows."""
+    """Convert an error of PostgreSQL. Only the first line of its message is used, because others may quote rows."""
     first_line = str(error).partition("\n")[0]
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return CompressorError(
-            f"The role lacks a privilege: {first_line}. `lakehouse grants` prints the SQL of the role that reads, "
-            "`lakehouse grants --compress` of the one that writes."
+            f"The role lacks a privilege: {first_line}. `lakehouse grants` prints the SQL of the reading role, "
+            "`lakehouse grants --compress` the SQL of the writing role."
         )
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return CompressorError(
@@ -43,7 +43,7 @@ def convert_database_error(error: psycopg.Error) -> CompressorError:
         )
     if isinstance(error, psycopg.errors.DiskFull):
         return CompressorError(
-            f"The disk of the database is full: {first_line}. What was committed stays and is correct."
+            f"The disk of the database is full: {first_line}. Committed changes stay and are correct."
         )
     return CompressorError(
         f"PostgreSQL reported an error: {first_line}. Each state group is stored as before or as planned, with the "

@@ -34,7 +34,7 @@ select g.room_id from state_groups_state as s join state_groups as g on g.id = s
 left join seen on seen.room_id = g.room_id where seen.last_group is null or g.id > seen.last_group
 group by g.room_id order by count(*) desc, g.room_id limit {}
 """
-"""Rooms by the rows of groups that were neither compressed nor planned without effect."""
+"""Rooms by their number of rows in new groups: neither compressed nor planned without savings."""
 
 _NAMED_ROOMS: Final = """
 select named.room_id, count(g.id) as groups from named left join state_groups as g on g.room_id = named.room_id
@@ -93,9 +93,9 @@ _PLANNED: Final = pa.schema(
 
 
 def find_rooms_without_savings(catalog: Catalog, settings: CompressorSettings) -> dict[str, int]:
-    """Last group of rooms that an earlier plan with the same layout skipped, or found nothing to rewrite in.
+    """The last group of each room that an earlier plan with the same layout skipped, or planned without changes.
 
-    They count as compressed. Otherwise the largest of them would be planned each time, and other rooms never.
+    These rooms count as compressed. Otherwise each plan would contain the largest of them, and never other rooms.
     """
     table = catalog.load_table(COMPRESSION_PLAN_TABLE)
     same_layout = (EqualTo(term=name, value=value) for name, value in settings.layout_settings().items())

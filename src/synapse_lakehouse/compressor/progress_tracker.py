@@ -34,8 +34,8 @@ class ProgressTracker:
         room_id = self._room.room_id
         if not progress_store.is_unchanged(connection, room_id, self._saved):
             raise CompressorRunningError(
-                f"Another compressor works on {room_id}: it changed the progress tables. What was written so far is "
-                "correct and stays. Run only one compressor at a time."
+                f"Another compressor works on {room_id}: it changed the progress tables. Written changes are correct "
+                "and stay. Run only one compressor at a time."
             )
         saved = self._saved
         complete = int(np.searchsorted(self._ends, end, side="right"))

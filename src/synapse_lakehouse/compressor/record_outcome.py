@@ -29,11 +29,11 @@ class Outcome(StrEnum):
 
     COMPRESSED = "compressed"
     PARTIAL = "partial"
-    """A lock or a change of the room prevented the rest; what was written is correct."""
+    """A lock or a change of the room prevented the rest; written groups are correct."""
     SKIPPED = "skipped"
     """The room was skipped: nothing was written."""
     STOPPED = "stopped"
-    """The run stopped here; what was written is correct."""
+    """The run stopped in this room; written groups are correct."""
     RESTORED = "restored"
     """A state changed, and the room was restored."""
     FAULTY = "faulty"
@@ -54,9 +54,8 @@ def compress_and_record(
     The row has the columns of ``audit.compression_runs`` without those of the run. A skipped room has no numbers.
 
     :raises CompressorError, SourceError, ReadError, OSError, psycopg.Error, KeyboardInterrupt: when no other room
-        should be compressed; what was written is correct and stays, or was restored.
+        should be compressed; written groups are correct and stay, or were restored.
     """
-
     return _run_and_record(
         {"room_id": room_id, **settings.layout_settings()},
         lambda: _compress(room_id, settings, open_reader, writer, undo_folder),
@@ -139,7 +138,7 @@ def _compress(
 
 
 def _describe_remainder(result: CompressionResult, settings: CompressorSettings, writer: GroupWriter) -> str | None:
-    """What prevented a complete compression; None if it is complete."""
+    """The reason why the compression is incomplete; None if it is complete."""
     if writer.gave_up_on_locks:
         return LOCKED_MESSAGE
     if (
@@ -149,8 +148,8 @@ def _describe_remainder(result: CompressionResult, settings: CompressorSettings,
     ):
         return None
     return (
-        f"A chain still has {result.longest_chain} state groups, as some of them were pending deletion or changed "
-        "in the meantime. Run it again later."
+        f"A chain still has {result.longest_chain} state groups, because some of them were pending deletion or changed "
+        "meanwhile. Run it again later."
     )
 
 

@@ -27,7 +27,7 @@ def restore_room(
 ) -> dict[str, Any]:
     """Restore a room from its undo files, the latest first.
 
-    :param repair: whether the files are right where a state differs now.
+    :param repair: also restore groups whose state differs now.
     :returns: columns of ``audit.compression_runs`` from ``rows_before`` on; ``groups_rewritten`` were restored.
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored, without ``repair`` or beyond repair.
     :raises RoomSkippedError: when the room no longer exists.
@@ -90,7 +90,7 @@ def _summarize(contents: StateTables, room_id: str, *, repair: bool) -> RoomPlan
 
 
 def _require_states(room_id: str, expected: StateTables, now: StateTables, restored: int, changed: Int64Array) -> None:
-    """:param changed: groups that were not restored, as their states differ from those of the undo files."""
+    """:param changed: groups that were not restored, because their states differ from the states in the undo files."""
     if len(wrong := find_differing_groups(expected, now)):
         raise CompressorError(
             f"{len(wrong)} state groups of {room_id}, such as {wrong[0]}, have a wrong state now. Please report this, "
@@ -98,22 +98,22 @@ def _require_states(room_id: str, expected: StateTables, now: StateTables, resto
         )
     if len(changed):
         raise CompressorError(
-            f"{restored} state groups of {room_id} were restored. {len(changed)} others, such as {changed[0]}, were "
-            "skipped: their states are not those of the undo files. If `lakehouse compress verify` or the DAG's task "
-            "verify reported this room, the files are right: add --repair. If the database was restored from a backup "
-            "since then, the files are of other groups: do not use them."
+            f"{restored} state groups of {room_id} were restored. {len(changed)} state groups, such as {changed[0]}, "
+            "were skipped, because their states differ from the undo files. If `lakehouse compress verify` or the "
+            "DAG's task verify reported this room, the files are right: add --repair. If the database was restored "
+            "from a backup since then, the files belong to other groups: do not use them."
         )
 
 
 def restore_groups(
     file: UndoFile, expected: StateTables | None, now: StateTables, writer: GroupWriter, group_rooms: GroupRooms
 ) -> tuple[int, int, Int64Array]:
-    """Restore the groups of an undo file that still exist and then have the ``expected`` states.
+    """Restore the groups of an undo file that still exist, unless their states would differ from ``expected``.
 
-    The saved progress of the room is deleted, so that it can be compressed again.
+    The saved progress of the room is deleted, so that the room can be compressed again.
 
-    :param expected: has the right states, ``now`` if the room has no fault; None if ``file`` has them.
-    :returns: number of restored groups, number of skipped ones, and those skipped as their states would differ.
+    :param expected: tables with the correct states; None if the states of ``file`` are correct.
+    :returns: number of restored groups, number of skipped groups, and the groups whose states would differ.
     """
     restorable = groups = file.restorable_groups(now)
     while expected and len(groups):

@@ -1,4 +1,4 @@
-"""Settings of the state compressor: those of Synapse's documentation, and our own."""
+"""Settings of the state compressor: those in Synapse's documentation, and those of the lakehouse."""
 
 import json
 from typing import Annotated

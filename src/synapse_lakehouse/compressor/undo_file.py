@@ -1,7 +1,7 @@
-"""Undo files: the groups of a room as they were before a compression, to restore the room.
+"""Undo files: the groups of a room before a compression, to restore the room.
 
-The name of a file ends in ``.not-compared.parquet`` until the states were compared after writing. A compression that
-resumes an interrupted one compares with these files, too.
+The name of a file ends in ``.not-compared.parquet`` until the states are compared after writing. A compression that
+resumes an interrupted one also compares the states with these files.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _COLUMNS: Final = ("state_group", "prev_state_group", "type", "state_key", "even
 
 @dataclass(frozen=True)
 class UndoFile:
-    """The groups of a room as they were before a compression."""
+    """The groups of a room before a compression."""
 
     path: Path
     room_id: str
@@ -54,7 +54,7 @@ class UndoFile:
         return StateTables(groups, self.edges, self.rows)
 
     def restorable_groups(self, now: StateTables) -> Int64Array:
-        """The groups that still exist, as do their predecessors of then."""
+        """The groups that still exist, and whose former predecessors still exist."""
         existing = now.groups["id"].to_numpy()
         prevs = self.edges["prev_state_group"].to_numpy()
         without_predecessor = self.edges["state_group"].to_numpy()[~np.isin(prevs, existing)]

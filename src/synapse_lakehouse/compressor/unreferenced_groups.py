@@ -33,7 +33,7 @@ def find_unreferenced(group_ids: Int64Array, in_use: Int64Array, edges: pa.Table
     """
     is_used = np.isin(group_ids, in_use)
     index_of = {int(group): index for index, group in enumerate(group_ids)}
-    # From the newest group on, so that all deltas of a group come before it.
+    # Start at the newest group, so that all deltas of a group come before it.
     edges = edges.sort_by([("state_group", "descending")])
     for group, prev in zip(edges["state_group"].to_pylist(), edges["prev_state_group"].to_pylist(), strict=True):
         if prev in index_of and (group not in index_of or is_used[index_of[group]]):

@@ -1,4 +1,4 @@
-"""Verify how a room is stored, and that its states are those of its undo files."""
+"""Verify how a room is stored, and that its states equal the states in its undo files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

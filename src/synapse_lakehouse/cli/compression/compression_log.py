@@ -80,10 +80,9 @@ class _Log:
         rooms = dict.fromkeys(row["room_id"] for row in self._pending)
         return (
             f"The outcome of {to_printable(', '.join(rooms))} is not recorded in {COMPRESSION_RUNS_TABLE}, and "
-            f"`lakehouse compress history` will not show it: {self._last_error}. What was written to Synapse's "
-            "database is correct and stays. "
-            "Keep the output above, as it cannot be recorded later. Check that the lake's catalog is running and no "
-            "disk is full (`lakehouse doctor`)."
+            f"`lakehouse compress history` will not show it: {self._last_error}. The changes in Synapse's database are "
+            "correct and stay. Save the output above, because it cannot be recorded later. Check that the lake's catalog "
+            "is running and no disk is full (`lakehouse doctor`)."
         )
 
     def _append(self) -> None:

@@ -1,8 +1,8 @@
 """Binomial checkpointing: delta trees of bounded depth for a line of successive states.
 
-Where each step of a line changes one key, an edge needs as many rows as it spans steps. Under a bound of the depth,
-the minimum of the sum is that of Griewank and Walther's "revolve" (ACM TOMS 26, 2000); its checkpoints are our bases.
-A tree of ``depth`` levels below its first node, with at most ``spans`` edges over any step, has at most
+If each step of a line changes one key, a delta over n steps needs n rows. The minimum sum of rows for a bounded depth
+comes from the algorithm "revolve" of Griewank and Walther (ACM TOMS 26, 2000); its checkpoints are the bases here. A
+tree with ``depth`` levels below its first node, and at most ``spans`` edges over any step, has at most
 ``binomial(depth + spans, spans)`` nodes.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from synapse_lakehouse.numba_jit import Int64Array, cached_njit
 
 INFINITE_COST = 10**12
-"""More rows than any room has: marks a tree that is not possible."""
+"""Cost of an impossible tree: more rows than any room has."""
 
 
 @cached_njit
@@ -59,7 +59,7 @@ def assign_line_bases(line: Int64Array, depth: int, bases: Int64Array, depths: I
         while maximum_line_length(below, spans) < length:
             spans += 1
         while spans > 1:
-            # The last child of the first node. All positions within these limits are optimal; this one leaves the
+            # The last child of the first node. All positions in these limits are optimal; this position leaves the
             # shortest line.
             split = min(maximum_line_length(below, spans - 1), length - maximum_line_length(below - 1, spans - 1))
             child = line[start + split]

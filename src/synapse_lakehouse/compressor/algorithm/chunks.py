@@ -31,7 +31,7 @@ class ChunkResult:
     rows_after: int
     """Rows after compression by levels."""
     is_skipped: bool
-    """Whether the chunk was not changed, as the levels would have needed more rows."""
+    """Whether the chunk was not changed, because the levels would have needed more rows."""
 
 
 def compress_chunks(
@@ -47,11 +47,11 @@ def compress_chunks(
     """Compress ``stored`` in place, the room with the oldest remaining group first, until all are compressed.
 
     :param saved: saved progress by room; its levels take precedence over ``configured``.
-    :param oldest: no older group decides the order: ``first`` of the result before.
+    :param oldest: the first group to consider: ``first`` of the previous result.
     :param rooms: codes of the rooms to compress; all if omitted.
     :param unfinished: last groups of chunks that an interrupted compression wrote in part. They are finished even if
         that adds rows.
-    :raises InvalidStateGroupsError: when a state would change; ``stored`` is then as after the last result.
+    :raises InvalidStateGroupsError: when a state would change; ``stored`` then equals the state after the last result.
     """
     progress = dict(saved)
     queue: list[tuple[int, int]] = []

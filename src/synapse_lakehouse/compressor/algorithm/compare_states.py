@@ -19,8 +19,8 @@ def find_differing_groups(before: StateTables, after: StateTables) -> Int64Array
     common = np.intersect1d(_ids(before), _ids(after))
     if not len(common):
         return common
-    # Both need the same codes to have comparable fingerprints. ``after`` keeps its IDs, as errors name them; the IDs
-    # of ``before`` are shifted.
+    # Fingerprints are comparable only with the same codes. The IDs of ``before`` are shifted; errors name the IDs of
+    # ``after``.
     offset = max(map(_highest, (before, after))) + 1
     both = (pa.concat_tables([new, _shift_ids(old, offset)]) for old, new in zip(before, after, strict=True))
     groups = encode_tables(*both)[0].groups()

@@ -8,4 +8,4 @@ class CompressorError(LakehouseError):
 
 
 class InvalidStateGroupsError(LakehouseError):
-    """State groups that Synapse cannot have stored; the message names one and its fault."""
+    """State groups that Synapse cannot have stored; the message names a group and its fault."""

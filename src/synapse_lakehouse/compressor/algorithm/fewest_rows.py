@@ -92,7 +92,7 @@ def _choose_bases(
             total = cost + minimum_line_cost(length, max_chain - depths[base] - 1)
             if depths[base] < max_chain and total < least:
                 bases[head], least, pieces = base, total, 1
-            # The base of ``base`` is one of its ancestors; its delta needs at most the rows on the path to it.
+            # The base of ``base`` is an ancestor of it. The delta needs at most the rows on the path to that ancestor.
             parent = bases[base]
             while base != parent:
                 cost += rows[base]

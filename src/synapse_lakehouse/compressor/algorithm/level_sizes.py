@@ -39,7 +39,7 @@ def levels_from_rows(rows: Iterable[tuple[int, int, int, int | None]]) -> Levels
     levels = []
     for expected, (number, size, length, head) in enumerate(sorted(rows, key=lambda row: row[0]), start=1):
         if number != expected:
-            raise ValueError(f"level {expected} is missing or there twice")
+            raise ValueError(f"level {expected} is missing or exists twice")
         if not 0 <= length <= size or size < 1 or (head is None and length):
             raise ValueError(f"level {number} has {length} of {size} groups and the head {head}")
         levels.append(ChainLevel(size, length, head))
@@ -47,5 +47,5 @@ def levels_from_rows(rows: Iterable[tuple[int, int, int, int | None]]) -> Levels
 
 
 def reset_levels(saved: Levels, configured: Levels) -> Levels:
-    """Levels after a skipped chunk: the configured ones; additional saved levels are unchanged."""
+    """Levels after a skipped chunk: the configured levels; additional saved levels are unchanged."""
     return configured + saved[len(configured) :]

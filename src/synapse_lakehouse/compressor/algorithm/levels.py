@@ -74,7 +74,7 @@ def _apply_levels(
         if in_range[group]:
             base = _next_base(group, sizes, lengths, heads)
         if base == prev[group]:
-            # A group that has the right predecessor already is copied, redundant rows included.
+            # A group with the right predecessor is copied unchanged, including redundant rows.
             count = starts[group + 1] - starts[group]
             new_keys, new_events = ensure_capacity(new_keys, row, count), ensure_capacity(new_events, row, count)
             new_keys[row : row + count] = keys[starts[group] : starts[group + 1]]

@@ -21,11 +21,11 @@ _CHILDREN = 16
 
 
 def find_oldest_twins(states: StateFingerprints, in_range: BoolArray) -> Int64Array:
-    """For each group, the oldest one ``in_range`` with the same state; ``NONE`` for the oldest itself."""
+    """For each group, the oldest group ``in_range`` with the same state; ``NONE`` for that group itself."""
     chosen = np.flatnonzero(in_range)
-    _, first, which = np.unique(states.fingerprints[chosen], axis=0, return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(states.fingerprints[chosen], axis=0, return_index=True, return_inverse=True)
     oldest = np.full(len(in_range), NONE)
-    oldest[chosen] = chosen[first][which.reshape(-1)]
+    oldest[chosen] = chosen[first][inverse.reshape(-1)]
     oldest[oldest == np.arange(len(oldest))] = NONE
     return oldest
 

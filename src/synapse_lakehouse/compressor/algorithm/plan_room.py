@@ -26,7 +26,7 @@ _HEAP_ROW, _INDEX_ROW = 24 + 4 + 8, 8 + 4 + 8
 
 @dataclass(frozen=True)
 class RoomPlan:
-    """The plan of one room. Rows and bytes are those of ``state_groups_state``, its index included."""
+    """The plan of one room. Rows and bytes are those of ``state_groups_state``, including its index."""
 
     room_id: str
     groups: int
@@ -129,14 +129,14 @@ def estimate_room(
 ) -> tuple[PlannedGroups, RoomPlan]:
     """Plan one room.
 
-    ``best`` also shortens chains that are too long, as Synapse does, even if that adds rows. Another compressor or
-    a plan that was applied in part can leave such chains.
+    ``best`` also shortens chains that are too long, as Synapse does, even if that adds rows. Another compressor, or an
+    incompletely applied plan, can leave such chains.
 
     :param contents: the three tables with the groups of the room, the heads of its levels, and the chains of both.
     :param progress: saved progress; only ``levels`` has any.
-    :param excluded: IDs of groups that ``best`` uses as no base, and changes only to shorten a chain.
+    :param excluded: IDs of groups that ``best`` does not use as a base, and changes only to shorten a chain.
     :param untouchable: IDs of groups that ``best`` never changes.
-    :param unfinished: last group of a chunk that was written in part; see ``compress_chunks``.
+    :param unfinished: last group of a partly written chunk; see ``compress_chunks``.
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """
     stored, names = encode_tables(*contents)

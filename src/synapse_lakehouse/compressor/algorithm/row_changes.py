@@ -18,7 +18,7 @@ from synapse_lakehouse.numba_jit import Int64Array
 class RowChanges:
     """Groups to rewrite, the oldest first: each gets another predecessor or other rows for the same state.
 
-    As each group keeps its state, they can be written in any order and in any portions.
+    They can be written in any order and in any portions, because no state changes.
     """
 
     ids: Int64Array

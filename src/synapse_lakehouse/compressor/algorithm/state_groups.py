@@ -108,7 +108,7 @@ def index_groups(
 
 @cached_njit
 def _find_duplicates(where: Int64Array, keys: Int32Array, events: Int32Array, key_count: int) -> tuple[BoolArray, int]:
-    """Which rows repeat an earlier row, and the first group with two events for one key, or ``NONE``."""
+    """A mask of rows that repeat an earlier row, and the first group with two events for one key, or ``NONE``."""
     last = np.full(key_count, NONE)
     is_duplicate = np.zeros(len(where), np.bool_)
     for row in range(len(where)):

@@ -17,7 +17,7 @@ from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.connection import Connection, open_connection
 
 _LOCK: Final = 7_365_871_530_442_099
-"""Key of the advisory lock that a compression holds in its database."""
+"""Key of the advisory lock that a compression takes in its database."""
 _LOCK_WAIT_SECONDS: Final = 15.0
 
 
@@ -39,7 +39,7 @@ def open_write_connection(dsn: str) -> Iterator[Connection]:
     """Open the connection in autocommit mode, take the advisory lock and create missing progress tables.
 
     :raises SourceError: when no connection can be opened.
-    :raises CompressorRunningError: when another compressor of this product holds the lock.
+    :raises CompressorRunningError: when another compressor of this product has the lock.
     :raises CompressorError: when the database is read-only, the role lacks a privilege, Synapse is too old, or a
         statement fails.
     """

@@ -47,10 +47,10 @@ class SavedProgress:
 
 def list_existing_tables(connection: Connection[Any]) -> set[str]:
     """The progress tables that exist."""
-    found = connection.execute(
+    tables = connection.execute(
         "SELECT t FROM unnest(%s::text[]) t WHERE to_regclass(t) IS NOT NULL", [list(PROGRESS_TABLES)]
     )
-    return {name for (name,) in found}
+    return {name for (name,) in tables}
 
 
 def create_tables(connection: Connection[Any]) -> None:
@@ -68,12 +68,12 @@ def read_progress(connection: Connection[Any], room_id: str) -> SavedProgress:
         levels, last = _read_shared_rows(connection, room_id)
         saved = replace(saved, shared_rows=(levels, last))
         try:
-            known: Levels = levels_from_rows(levels)
+            parsed: Levels = levels_from_rows(levels)
         except ValueError as error:
             saved = replace(saved, fault=str(error))
         else:
             if last is not None:
-                saved = replace(saved, progress=RoomProgress(last, known))
+                saved = replace(saved, progress=RoomProgress(last, parsed))
     if "lakehouse_compressor_progress" in existing:
         row = connection.execute(
             "SELECT CASE strategy WHEN 'best' THEN last_compressed END, chunk_end FROM lakehouse_compressor_progress"
@@ -105,7 +105,7 @@ def is_unchanged(connection: Connection[Any], room_id: str, saved: SavedProgress
 def save_progress(
     connection: Connection[Any], room_id: str, saved: SavedProgress, strategy: Strategy, written: int
 ) -> None:
-    """Write the progress of a room to our table, in the open transaction.
+    """Write the progress of a room to the lakehouse's table, in the open transaction.
 
     :param written: ID of the last group that was written.
     """

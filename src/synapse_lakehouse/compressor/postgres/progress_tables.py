@@ -1,7 +1,7 @@
-"""The progress tables: those of Synapse's own compressor, and one more of ours.
+"""The progress tables: the three tables of Synapse's own compressor, and one of the lakehouse.
 
-Levels are saved as Synapse's compressor does, so that an operator can switch between the two compressors. Our table
-saves the chunk of a room that is written in part, and the last group that ``best`` compressed.
+Levels are saved in the tables of Synapse's compressor, so that an operator can switch between the two compressors. The
+table of the lakehouse contains the partly written chunk of a room, and the last group that ``best`` compressed.
 """
 
 import re

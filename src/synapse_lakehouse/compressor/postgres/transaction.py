@@ -86,7 +86,7 @@ def _find_safe_changes(
 ) -> BoolArray:
     touched = changes.touched_groups(start, end)
     existing = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
-    # A group that had been deleted when the plan was made does not come back.
+    # The existence of a group must be the same as in the plan.
     unsafe = touched[np.isin(touched, existing) != group_rooms.contains(touched)]
     unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
     ids, new_prev, old_edges = changes.ids[start:end], changes.new_prev[start:end], changes.edges_of(start, end)
@@ -107,7 +107,7 @@ class TransactionSize:
     seconds: float = 0.03
     work: int = 300
     longest: float = 0.0
-    """Maximum seconds that a transaction held its locks."""
+    """Longest time in seconds that a transaction had its locks."""
 
     def record_success(self, seconds: float, work: int) -> None:
         """Adapt to the duration of a committed transaction."""

@@ -17,8 +17,8 @@ from synapse_lakehouse.postgres.connection import Connection
 _TRIES: Final = 5
 """Number of tries of a portion; then of its first group alone."""
 
-LOCKED_MESSAGE: Final = "Another session held locks on some of its groups for too long. Run it again later."
-"""Said of a room of which ``Writer.gave_up`` the rest."""
+LOCKED_MESSAGE: Final = "Another session locked some of its groups for too long. Run it again later."
+"""Why a room was not completed, if ``GroupWriter.gave_up_on_locks``."""
 
 _CONFLICTS: Final = (
     psycopg.errors.LockNotAvailable,
@@ -34,7 +34,7 @@ SaveProgress = Callable[[Connection, int], Callable[[], None]]
 
 @dataclass
 class GroupWriter:
-    """Writes changes over one connection, and counts."""
+    """Writes changes through one connection."""
 
     connection: Connection
     backpressure: Backpressure
