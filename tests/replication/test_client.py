@@ -89,7 +89,7 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(2, 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_token_arrives_once_and_whole_over_a_network_that_breaks(homeserver: Database, seed: int) -> None:
+def test_tokens_arrive_once_over_a_breaking_network(homeserver: Database, seed: int) -> None:
     async def scenario() -> tuple[list[Update], Progress]:
         random, progress = Random(seed), Progress({("events", None): 1})
         async with serving(homeserver.feed(), Dialect.TOKENS) as port, breaking(port, random) as broken:
@@ -107,7 +107,7 @@ def test_every_token_arrives_once_and_whole_over_a_network_that_breaks(homeserve
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_missed_by_instance_is_read_from_the_database(homeserver: Database, seed: int) -> None:
+def test_missed_tokens_of_instances_are_read(homeserver: Database, seed: int) -> None:
     sources = [("events", "ep1"), ("events", "ep2")]
 
     async def scenario() -> list[Item]:
@@ -131,7 +131,7 @@ def test_what_is_missed_by_instance_is_read_from_the_database(homeserver: Databa
     assert any(isinstance(item, Gap) and item.recovered for item in items)
 
 
-def test_following_goes_on_when_the_server_was_away(homeserver: Database) -> None:
+def test_the_client_resumes_after_a_server_restart(homeserver: Database) -> None:
     progress, received = Progress({("events", None): 1}), list[int]()
 
     async def once(upto: int) -> None:
@@ -149,7 +149,7 @@ def test_following_goes_on_when_the_server_was_away(homeserver: Database) -> Non
 
 
 @pytest.mark.parametrize("stream", ["events", "caches"])
-def test_who_followed_a_database_that_went_back_goes_on_from_where_it_is(homeserver: Database, stream: str) -> None:
+def test_the_client_follows_a_database_that_went_back(homeserver: Database, stream: str) -> None:
     progress = Progress({(stream, None): 20})
     homeserver.done(10)
     homeserver.handed_out("caches", 10)
@@ -197,7 +197,7 @@ def against(
     return asyncio.run(scenario())
 
 
-def test_the_client_introduces_itself_and_stays_alive() -> None:
+def test_the_client_sends_its_name_and_pings() -> None:
     heard: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -223,7 +223,7 @@ def test_a_server_of_another_homeserver_is_refused() -> None:
     ("rows", "holds", "waits"),
     [(b"", 0.0, [1, 2, 3]), (b"", 0.3, [1, 1, 1]), (b"RDATA events 2 [2]\n", 0.0, [1, 2, 3])],
 )
-def test_connections_that_come_to_nothing_are_tried_ever_more_seldom(
+def test_delays_grow_while_connections_bring_no_rows(
     rows: bytes, holds: float, waits: list[int]
 ) -> None:
     """Rows that were heard before are nothing."""
@@ -248,7 +248,7 @@ def test_connections_that_come_to_nothing_are_tried_ever_more_seldom(
         (b"NAME me\n", "NAME: "),
     ],
 )
-def test_what_ends_a_connection_is_told_and_the_token_asked_for_again(
+def test_an_ended_connection_resumes_from_the_last_token(
     ending: bytes, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked: list[bytes] = []

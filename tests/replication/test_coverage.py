@@ -116,7 +116,7 @@ def test_without_a_tap_nothing_is_compared(lake: Lake) -> None:
     assert lake.compare(events=2) == ({}, [])
 
 
-def test_every_missing_row_is_found_on_either_side_with_the_reason(lake: Lake) -> None:
+def test_missing_rows_are_found_on_both_sides(lake: Lake) -> None:
     lake.rows("events", "stream_ordering", {9: "p2", 11: "p2", 12: "p2", 13: "p2", 14: "p2", 15: "p1", 30: "p2"})
     lake.rows("current_state_delta_stream", "stream_id", {16: None, 17: "p2"})
     lake.rows("events", "stream_ordering", {-5: "p2", -7: "p2"})
@@ -155,7 +155,7 @@ def test_every_missing_row_is_found_on_either_side_with_the_reason(lake: Lake) -
     assert summarize(list(found.values())).endswith(", 2 missing without an explanation")
 
 
-def test_a_device_that_changed_twice_before_anybody_told_is_announced_once(lake: Lake) -> None:
+def test_two_changes_of_a_device_are_announced_once(lake: Lake) -> None:
     """Synapse keeps the row of its last change, and where it changed for every room."""
     devices = ("device_lists", "w")
     lake.rows("device_lists_changes_in_room", "stream_id", {5: "w", 6: "w"})
@@ -166,7 +166,7 @@ def test_a_device_that_changed_twice_before_anybody_told_is_announced_once(lake:
     assert (why(found[devices]), found[devices]["ids"]) == ({("wire", "never_announced", 7, 7)}, 2)
 
 
-def test_each_run_goes_on_where_the_published_one_before_it_ended(lake: Lake) -> None:
+def test_a_run_continues_after_the_published_one(lake: Lake) -> None:
     lake.hear({P1: 10}, ev(P1, 10))
     lake.rows("events", "stream_ordering", dict.fromkeys((9, 10, 11, 12, 13), "p1"))
     assert counts(lake.compare(events=10)[0][P1], "listened_from", "after", "upto", "ids") == {
@@ -191,7 +191,7 @@ def test_each_run_goes_on_where_the_published_one_before_it_ended(lake: Lake) ->
     }  # fmt: skip
 
 
-def test_what_a_writer_wrote_before_it_was_first_heard_is_missed_where_its_stream_was_heard(lake: Lake) -> None:
+def test_earlier_rows_of_a_new_writer_are_missed(lake: Lake) -> None:
     lake.rows("events", "stream_ordering", {9: "p1", 11: "p1", 12: "p2", 13: "p2", 14: "p2"})
     lake.hear({P1: 10}, c.Position(*P1, 10, 10))
     lake.hear({P1: 11, P2: 14}, ev(P1, 11), ev(P2, 14))
@@ -200,7 +200,7 @@ def test_what_a_writer_wrote_before_it_was_first_heard_is_missed_where_its_strea
     assert counts(found[P2], "listened_from", "tokens_received") == {"listened_from": 10, "tokens_received": 1}
 
 
-def test_taps_of_several_dialects_are_compared_one_by_one(lake: Lake) -> None:
+def test_taps_of_several_dialects_are_compared_separately(lake: Lake) -> None:
     lake.rows("events", "stream_ordering", {2: "p1", 3: "p2", 4: None})
     lake.hear({TOKENS: 1}, c.Position(*TOKENS, None, 1), dialect=Dialect.TOKENS)
     lake.hear({TOKENS: 4}, ev(TOKENS, 2), ev(TOKENS, 4), dialect=Dialect.TOKENS)
@@ -225,7 +225,7 @@ def test_taps_of_several_dialects_are_compared_one_by_one(lake: Lake) -> None:
         ("unheard_of", "[]", None),
     ],
 )
-def test_a_row_tells_what_it_was_about(stream: str, row: str, told: tuple[Any, ...] | None) -> None:
+def test_the_subject_of_a_row(stream: str, row: str, told: tuple[Any, ...] | None) -> None:
     found = read_subject(KNOWN, stream, row)
     assert (found and tuple(found.values())) == told
 
@@ -234,7 +234,7 @@ def test_a_row_tells_what_it_was_about(stream: str, row: str, told: tuple[Any, .
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans(), st.booleans()), max_size=12),
     st.integers(1, 20),
 )
-def test_every_id_is_compared_once_whatever_is_published(steps: list[tuple[int, int, bool, bool]], begin: int) -> None:
+def test_every_id_is_compared_once(steps: list[tuple[int, int, bool, bool]], begin: int) -> None:
     """Windows of published runs follow each other without a hole, and never go beyond the bound or the tap."""
     position = bound = begin
     now, known, compared = DAY, dict[Key, dict[str, Any]](), list[Window]()
@@ -255,7 +255,7 @@ def test_every_id_is_compared_once_whatever_is_published(steps: list[tuple[int, 
             known = {("redis", *P1): vars(one) | {"open_since": None}}
 
 
-def test_a_tap_that_began_anew_is_no_fault() -> None:
+def test_a_new_tap_starts_a_new_window() -> None:
     known: dict[Key, dict[str, Any]] = {
         ("redis", *P1): {"listened_from": 1, "upto": 5, "read_until": DAY, "open_since": None}
     }

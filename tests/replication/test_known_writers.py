@@ -32,7 +32,7 @@ def add_event(connection: psycopg.Connection, token: int, writer: str) -> None:
 
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
 @pytest.mark.parametrize(("stream", "sign"), [("events", 1), ("backfill", -1)])
-def test_a_writer_that_is_not_configured_and_has_a_position_loses_no_row(
+def test_an_unconfigured_writer_loses_no_row(
     homeserver: Database, dialect: Dialect, stream: str, sign: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """``ep3`` has a transaction open, while ``ep1`` and ``ep2`` go on behind it."""
@@ -70,7 +70,7 @@ def test_a_writer_that_is_not_configured_and_has_a_position_loses_no_row(
     assert "ep3" in caplog.text
 
 
-def test_account_data_of_a_writer_that_is_not_configured_is_not_lost(homeserver: Database) -> None:
+def test_account_data_of_an_unconfigured_writer(homeserver: Database) -> None:
     """Its rows name no writer, so any of those that have a position may have written them."""
 
     def add(connection: psycopg.Connection, token: int) -> None:
@@ -110,7 +110,7 @@ def _at(source: DatabaseReader) -> int:
     return source.read_positions().by_stream["caches"]
 
 
-def test_caches_wait_for_a_transaction_that_gets_its_transaction_id_late(homeserver: Database) -> None:
+def test_caches_wait_for_a_late_transaction_id(homeserver: Database) -> None:
     """And for none that only reads, however long it does."""
     for token in (2, 3):
         homeserver.invalidation(token, "ep1")
@@ -135,7 +135,7 @@ def test_caches_wait_for_a_transaction_that_gets_its_transaction_id_late(homeser
         assert [update.token for update in updates] == [token, token + 1]
 
 
-def test_caches_go_on_while_other_transactions_follow_one_another(homeserver: Database) -> None:
+def test_caches_advance_on_a_busy_database(homeserver: Database) -> None:
     """On a busy homeserver there is always one open."""
     source = homeserver.feed(settle_seconds=0.01)
     _at(source)
@@ -151,7 +151,7 @@ def test_caches_go_on_while_other_transactions_follow_one_another(homeserver: Da
     assert reached[-1] > reached[1]
 
 
-def test_on_a_standby_caches_wait_for_a_transaction_that_got_its_transaction_id_while_they_did(
+def test_caches_wait_for_transactions_on_a_standby(
     homeserver: Database,
 ) -> None:
     homeserver.enter_recovery()

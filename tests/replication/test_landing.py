@@ -77,11 +77,11 @@ def landed(catalog: Catalog, **wanted: str) -> list[dict[str, Any]]:
         ("unheard_of", ["secret"], None),
     ],
 )  # fmt: skip
-def test_rows_keep_what_the_catalogue_lists(stream: str, row: Any, stored: Any) -> None:
+def test_rows_retain_the_listed_fields(stream: str, row: Any, stored: Any) -> None:
     assert RowRedactor(KNOWN).redact(stream, row) == (row if stored is ... else stored)
 
 
-def test_every_command_has_its_place(catalog: Catalog) -> None:
+def test_each_command_fills_its_columns(catalog: Catalog) -> None:
     landing, progress = IcebergSink(catalog, "redis", Dialect.REDIS), Progress()
     batch = new_batch()
     for command in (c.Rdata(*EP1, None, ["ev", ["$a"]]), c.Rdata(*EP1, 5, ["ev", ["$b"]])):
@@ -107,7 +107,7 @@ def test_every_command_has_its_place(catalog: Catalog) -> None:
     assert IcebergSink(catalog, "tcp", Dialect.TOKENS).read_positions() == {}
 
 
-def test_text_that_is_json_and_not_utf8_is_landed_without_what_cannot_be_written(catalog: Catalog) -> None:
+def test_lone_surrogates_are_replaced(catalog: Catalog) -> None:
     batch = new_batch()
     for line in (b'RDATA push_rules ep1 5 ["@\\ud800:x \\ud83d\\ude00"]', b'LOCK_RELEASED ["\\udfff","lock","key"]'):
         command = parse_line(line, Dialect.REDIS)
@@ -120,7 +120,7 @@ def test_text_that_is_json_and_not_utf8_is_landed_without_what_cannot_be_written
     assert json.loads(released["fields"])["instance"] == "\N{REPLACEMENT CHARACTER}"
 
 
-def test_the_order_survives_a_clock_that_is_set_back_between_two_starts(catalog: Catalog) -> None:
+def test_rows_stay_in_order_if_the_clock_is_set_back(catalog: Catalog) -> None:
     for token, hours_back in ((7, 0), (9, 1)):
         clock = MonotonicClock(iter([time.time() - 3600 * hours_back]).__next__)
         landing = IcebergSink(catalog, "redis", Dialect.REDIS, clock=clock)
@@ -135,7 +135,7 @@ class CrashError(Exception):
     """The process is gone."""
 
 
-def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     random, last = Random(7), 150
     append = IcebergSink.append
 
@@ -183,7 +183,7 @@ def test_each_token_is_landed_once_whatever_crashes_when(catalog: Catalog, monke
     assert sorted(rows) == [(token, number) for token in range(2, last + 1) for number in range(token % 3 + 1)]
 
 
-def test_a_commit_whose_answer_was_lost_is_not_repeated(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_with_a_lost_answer_is_not_repeated(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     landing = IcebergSink(catalog, "redis", Dialect.REDIS, retry_seconds=0.0)
     batch, fails = new_batch(), ["after", "before"]
     batch.add(c.Position(*EP1, 5, 7))
@@ -204,7 +204,7 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(catalog: Catalog, monkey
     assert not fails
 
 
-def test_a_tap_that_cannot_write_ends_when_it_is_asked_to(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tap_that_cannot_write_can_be_stopped(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = asyncio.Event()
 
     async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
@@ -235,7 +235,7 @@ def test_a_tap_that_cannot_write_ends_when_it_is_asked_to(catalog: Catalog, monk
     assert landed(catalog) == []
 
 
-def test_of_two_taps_the_one_that_comes_later_stops(catalog: Catalog) -> None:
+def test_the_later_of_two_taps_stops(catalog: Catalog) -> None:
     def landing(dialect: Dialect = Dialect.REDIS) -> IcebergSink:
         one = IcebergSink(catalog, "redis", dialect)
         one.read_positions()
@@ -260,7 +260,7 @@ def test_of_two_taps_the_one_that_comes_later_stops(catalog: Catalog) -> None:
     assert len(landed(catalog, command="TAP")) == 4
 
 
-def test_a_tap_that_another_one_overtakes_while_it_commits_stops(
+def test_a_tap_stops_if_another_one_commits_first(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (IcebergSink(catalog, "redis", Dialect.REDIS, retry_seconds=0.0) for _ in range(2))
@@ -282,7 +282,7 @@ def test_a_tap_that_another_one_overtakes_while_it_commits_stops(
     assert len(landed(catalog, command="POSITION")) == 1
 
 
-def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> None:
+def test_a_quiet_tap_shows_a_sign_of_life(catalog: Catalog) -> None:
     async def quiet(progress: Progress) -> AsyncGenerator[Item, None]:
         await asyncio.Event().wait()
         yield c.Ping("")
@@ -314,7 +314,7 @@ def test_a_tap_that_hears_nothing_shows_that_it_listens(catalog: Catalog) -> Non
     assert abs(found - again) < timedelta(seconds=5)
 
 
-def test_a_tap_that_hears_only_refusals_is_silent(new_lake: Callable[..., Settings]) -> None:
+def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) -> None:
     """Also where what it landed while it was heard is known by its rows alone."""
     settings = new_lake()
     catalog = open_catalog(settings)

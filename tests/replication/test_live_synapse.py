@@ -41,7 +41,7 @@ SECONDS = 60
 STREAMS = sorted({stream.name for stream in KNOWN.streams} - {"caches"})
 
 
-def test_every_row_is_heard_or_served_once(tmp_path: Path) -> None:
+def test_every_row_is_received_or_served_once(tmp_path: Path) -> None:
     with homeserver(tmp_path / "synapse") as hs:
         settings = Settings(
             _env_file=None, lakehouse_home=tmp_path, synapse_dsn=hs.dsn, synapse_server_name=hs.server_name,
@@ -140,7 +140,7 @@ def _talk(hs: Synapse, quiet: threading.Event, *refusals: type[Exception]) -> No
                 bob.set_display_name(f"Bob {number}")
 
 
-def test_every_row_is_landed_or_its_absence_explained(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
     """The tap is killed and Redis is restarted while people talk; then what was landed is held against the database."""
     with ExitStack() as stack:
         hs = stack.enter_context(homeserver(tmp_path / "synapse"))

@@ -63,7 +63,7 @@ def kept() -> int:
         (Dialect.INSTANCES, "REPLICATE", "POSITION events persister1"),
     ],
 )
-def test_the_server_outlives_nonsense(sample: Database, dialect: Dialect, question: str, answer: str) -> None:
+def test_the_server_survives_random_lines(sample: Database, dialect: Dialect, question: str, answer: str) -> None:
     async def scenario() -> int:
         random, sent = Random(1), 0
         async with serving(sample.feed(), dialect) as port:
@@ -87,7 +87,7 @@ def test_the_server_outlives_nonsense(sample: Database, dialect: Dialect, questi
 
 
 @pytest.mark.parametrize(("dialect", "instance"), [(Dialect.TOKENS, None), (Dialect.INSTANCES, "ep1")])
-def test_the_client_outlives_nonsense(dialect: Dialect, instance: str | None) -> None:
+def test_the_client_survives_random_lines(dialect: Dialect, instance: str | None) -> None:
     sent, source = 0, ("events", instance)
 
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,7 +119,7 @@ def test_the_client_outlives_nonsense(dialect: Dialect, instance: str | None) ->
     assert asyncio.run(scenario()) < GROWTH
 
 
-def test_the_listener_outlives_nonsense(sample: Database, tmp_path: Path) -> None:
+def test_the_redis_client_survives_random_messages(sample: Database, tmp_path: Path) -> None:
     def publish(hub: Redis, data: bytes) -> None:
         with hub.pipeline(transaction=False) as pipeline:
             for line in data.split(b"\n"):

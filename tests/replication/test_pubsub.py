@@ -84,7 +84,7 @@ async def caught_up(progress: Progress) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_what_is_published_is_heard_and_nothing_is_said(hub: Hub, homeserver: Database) -> None:
+def test_all_commands_are_received_and_none_published(hub: Hub, homeserver: Database) -> None:
     lines = [
         'RDATA caches ep1 5 ["get_user_by_id",["@a:synapse.example"],1795216825120]',
         'RDATA events ep2 batch ["ev",["$a","!r:synapse.example","m.room.create","",null,null,null,false,false]]',
@@ -130,7 +130,7 @@ def test_what_is_published_is_heard_and_nothing_is_said(hub: Hub, homeserver: Da
     assert hub.client.info("commandstats")["cmdstat_publish"]["calls"] == len(lines) + 1
 
 
-def test_a_user_of_redis_who_may_only_listen_is_enough(hub: Hub, homeserver: Database) -> None:
+def test_a_redis_user_needs_no_right_to_publish(hub: Hub, homeserver: Database) -> None:
     rights = ["+subscribe", "+ping", "+hello", "+client|setname"]
     hub.execute("ACL", "SETUSER", "lakehouse", "on", ">secret", "resetchannels", f"&{SERVER}", *rights)
     hub.url = hub.url.replace("redis://", "redis://lakehouse:secret@")
@@ -146,7 +146,7 @@ def test_a_user_of_redis_who_may_only_listen_is_enough(hub: Hub, homeserver: Dat
     assert asyncio.run(scenario()) == [c.NewActiveTask("a")]
 
 
-def test_what_is_missed_while_disconnected_is_read_from_the_database_and_not_heard_twice(
+def test_tokens_missed_while_disconnected_are_read_once(
     hub: Hub, homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     def happens(token: int, writer: str, *, is_published: bool) -> None:
@@ -187,7 +187,7 @@ def test_what_is_missed_while_disconnected_is_read_from_the_database_and_not_hea
     assert redis_client.__name__ in {record.name for record in caplog.records}
 
 
-def test_a_redis_that_ends_every_connection_is_tried_ever_more_seldom(hub: Hub, homeserver: Database) -> None:
+def test_delays_grow_while_redis_closes_connections(hub: Hub, homeserver: Database) -> None:
     waited = Counted(ping=0.2)
 
     async def scenario() -> None:
@@ -203,7 +203,7 @@ def test_a_redis_that_ends_every_connection_is_tried_ever_more_seldom(hub: Hub, 
     assert waited.seen[:3] == [1, 2, 3]
 
 
-def test_what_is_only_in_memory_is_reported_and_not_read(hub: Hub, homeserver: Database) -> None:
+def test_missed_tokens_of_memory_only_streams_are_a_gap(hub: Hub, homeserver: Database) -> None:
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, Progress({("typing", "sw1"): 7})) as items:
             first = asyncio.create_task(take(items, 4))
@@ -218,7 +218,7 @@ def test_what_is_only_in_memory_is_reported_and_not_read(hub: Hub, homeserver: D
     assert [update.token for update in updates if isinstance(update, Update)] == [11, 12, 1]
 
 
-def test_a_redis_that_says_nothing_is_given_up(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_redis_is_disconnected(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answers = {
             b"SUBSCRIBE": b"*3\r\n$9\r\nsubscribe\r\n$15\r\nsynapse.example\r\n:1\r\n",
@@ -244,7 +244,7 @@ def test_a_redis_that_says_nothing_is_given_up(homeserver: Database, caplog: pyt
         asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_a_listener_that_was_away_goes_on_where_it_stopped(hub: Hub, homeserver: Database) -> None:
+def test_the_client_resumes_from_its_positions(hub: Hub, homeserver: Database) -> None:
     for token in (2, 3, 4):
         homeserver.event(token, "ep1")
     homeserver.done(4)
@@ -258,7 +258,7 @@ def test_a_listener_that_was_away_goes_on_where_it_stopped(hub: Hub, homeserver:
     assert isinstance(items[-1], Gap)
 
 
-def test_what_a_writer_wrote_that_came_up_while_nobody_listened_is_read(hub: Hub, homeserver: Database) -> None:
+def test_rows_of_a_writer_that_came_up_meanwhile_are_read(hub: Hub, homeserver: Database) -> None:
     for token, writer in ((3, "new"), (4, "ep1"), (5, "new")):
         homeserver.event(token, writer)
         homeserver.position("events", writer, token)
@@ -275,7 +275,7 @@ def test_what_a_writer_wrote_that_came_up_while_nobody_listened_is_read(hub: Hub
     assert gaps == [("ep1", 2, 1), ("new", 2, 2)]
 
 
-def test_caches_that_were_missed_are_read_and_the_rest_listed(hub: Hub, homeserver: Database) -> None:
+def test_missed_caches_are_read(hub: Hub, homeserver: Database) -> None:
     for token in (5, 6):
         homeserver.invalidation(token, "ep1")
     homeserver.handed_out("caches", 7)
@@ -290,7 +290,7 @@ def test_caches_that_were_missed_are_read_and_the_rest_listed(hub: Hub, homeserv
     assert (gap.after, gap.upto, gap.recovered) == (4, 7, 2)
 
 
-def test_what_was_published_before_anybody_listened_is_read_whole(hub: Hub, homeserver: Database) -> None:
+def test_a_token_received_in_part_is_completed(hub: Hub, homeserver: Database) -> None:
     """Synapse announces a token before it writes down its writer's position."""
     homeserver.handed_out("events", 101)
     homeserver.position("events", "ep1", 90)
@@ -325,7 +325,7 @@ def test_what_was_published_before_anybody_listened_is_read_whole(hub: Hub, home
     ]  # fmt: skip
 
 
-def test_a_stream_that_is_not_known_is_listed_where_it_was_missed(hub: Hub, homeserver: Database) -> None:
+def test_missed_tokens_of_an_unknown_stream_are_a_gap(hub: Hub, homeserver: Database) -> None:
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, Progress({("novel", "ep1"): 5})) as items:
             first = asyncio.create_task(take(items, 4))
@@ -341,7 +341,7 @@ def test_a_stream_that_is_not_known_is_listed_where_it_was_missed(hub: Hub, home
     assert missed.cause == NO_TABLE
 
 
-def test_a_token_that_cannot_be_read_is_read_from_the_database(
+def test_a_token_with_a_malformed_row_is_read(
     hub: Hub, homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> list[Item]:
@@ -378,11 +378,11 @@ def test_a_token_that_cannot_be_read_is_read_from_the_database(
         ("http://redis.example", False),
     ],
 )
-def test_what_is_no_address_of_a_redis_is_known_beforehand(url: str, *, expected: bool) -> None:
+def test_redis_urls(url: str, *, expected: bool) -> None:
     assert is_redis_url(url) is expected
 
 
-def test_following_begins_now_wherever_it_is_known(hub: Hub, homeserver: Database) -> None:
+def test_new_sources_are_followed_from_now_on(hub: Hub, homeserver: Database) -> None:
     homeserver.handed_out("caches", 550_000_000)
     homeserver.event(70, "ep1")
     homeserver.handed_out("events", 70)
@@ -402,7 +402,7 @@ def test_following_begins_now_wherever_it_is_known(hub: Hub, homeserver: Databas
     assert (progress.positions[EP1], progress.positions[EP2]) == (70, 70)
 
 
-def test_a_listener_that_is_to_end_ends_although_closing_fails(
+def test_a_cancelled_client_ends_although_closing_fails(
     hub: Hub, homeserver: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close: Callable[[PubSub], Awaitable[None]] = PubSub.aclose
@@ -423,7 +423,7 @@ def test_a_listener_that_is_to_end_ends_although_closing_fails(
     asyncio.run(scenario())
 
 
-def test_a_database_that_went_back_is_followed_from_where_it_is(hub: Hub, homeserver: Database) -> None:
+def test_positions_follow_a_database_that_went_back(hub: Hub, homeserver: Database) -> None:
     """Once while the tap listens, and once while it does not."""
     homeserver.done(20)
     progress = Progress({EP1: 20, EP2: 20})

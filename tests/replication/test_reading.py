@@ -71,7 +71,7 @@ def test_a_standby_that_stays_behind_is_waited_for_once(primary: Database) -> No
     assert standby.looks == standby.looks_before[1] + 1
 
 
-def test_a_reader_says_that_it_cannot_read(primary: Database) -> None:
+def test_is_reading_is_false_during_an_outage(primary: Database) -> None:
     fails = [False, True, False]
 
     class Away(DatabaseReader):
@@ -108,7 +108,7 @@ def test_a_primary_is_not_waited_for(primary: Database) -> None:
 
 
 @pytest.mark.parametrize(("handed_out", "expected"), [(20, False), (19, True)])
-def test_caches_that_go_back_are_a_database_that_did_only_where_that_says_so(
+def test_lower_tokens_of_caches_do_not_prove_a_restore(
     homeserver: Database, handed_out: int, *, expected: bool
 ) -> None:
     homeserver.handed_out("caches", handed_out)

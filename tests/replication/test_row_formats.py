@@ -34,7 +34,7 @@ FIELDS: dict[str, dict[Release, int]] = {
 
 
 @pytest.mark.parametrize("stream", ROW_SCHEMAS)
-def test_rows_have_as_many_fields_as_the_row_class_of_the_release(stream: str) -> None:
+def test_rows_have_as_many_fields_as_synapse_s(stream: str) -> None:
     counted = {
         release: {len(shape.fields) for shape in row_schemas_of(release)[stream] if shape.tag in (None, "ev")}
         for release in FIELDS[stream]
@@ -45,7 +45,7 @@ def test_rows_have_as_many_fields_as_the_row_class_of_the_release(stream: str) -
     assert minor == 0 or stream not in row_schemas_of((major, minor - 1))
 
 
-def test_a_follower_gets_rows_of_the_release_that_it_is(homeserver: Database) -> None:
+def test_rows_have_the_requested_format(homeserver: Database) -> None:
     homeserver.event(2, "ep1")
     homeserver.done(2)
     homeserver.do(
@@ -84,10 +84,10 @@ def test_a_follower_gets_rows_of_the_release_that_it_is(homeserver: Database) ->
     ("text", "release"),
     [("1.40", (1, 40)), ("v1.40.2", (1, 40)), ("1.0", (1, 0)), ("0.34", None), ("1", None), ("1.40rc1", None)],
 )
-def test_a_release_is_named_as_synapse_names_it(text: str, release: Release | None) -> None:
+def test_parse_release(text: str, release: Release | None) -> None:
     assert parse_release(text) == release
 
 
-def test_a_form_of_rows_that_no_release_has_is_refused() -> None:
+def test_an_unknown_row_format_is_refused() -> None:
     refused = CliRunner().invoke(app, ["replicate", "serve", "--row-format", "newest"])
     assert refused.exit_code == 2

@@ -28,7 +28,7 @@ TOKEN = "syt_YQ_secret"
         ("get_user_by_access_token", None, None),
     ],
 )
-def test_a_key_is_served_if_the_catalogue_lists_its_cache(
+def test_keys_of_listed_caches_are_served(
     homeserver: Database, cache: str, keys: list[str] | None, served: list[str | None] | None
 ) -> None:
     homeserver.invalidation(2, "ep1", cache, keys)

@@ -16,7 +16,7 @@ def standby(homeserver: Database) -> Database:
     return homeserver
 
 
-def test_a_standby_passes_over_no_row_of_caches(standby: Database) -> None:
+def test_a_standby_skips_no_row_of_caches(standby: Database) -> None:
     standby.invalidation(2, "ep1")
     # Its log has a sequence 32 ahead.
     standby.handed_out("caches", 34)
@@ -32,7 +32,7 @@ def test_a_standby_passes_over_no_row_of_caches(standby: Database) -> None:
     talk(standby, Dialect.TOKENS, follow)
 
 
-def test_a_standby_passes_over_no_row_of_who_has_no_position_yet(standby: Database) -> None:
+def test_a_standby_skips_no_row_of_a_new_writer(standby: Database) -> None:
     for token in (2, 3):
         standby.event(token, "ep1")
     standby.position("events", "ep1", 3)
@@ -49,7 +49,7 @@ def test_a_standby_passes_over_no_row_of_who_has_no_position_yet(standby: Databa
     talk(standby, Dialect.TOKENS, follow)
 
 
-def test_who_followed_a_database_that_went_back_is_told(homeserver: Database) -> None:
+def test_subscribers_learn_that_the_database_went_back(homeserver: Database) -> None:
     homeserver.done(20)
 
     async def follow(conversation: Conversation) -> None:
@@ -68,7 +68,7 @@ def test_who_followed_a_database_that_went_back_is_told(homeserver: Database) ->
     talk(homeserver, Dialect.TOKENS, follow, begin_again)
 
 
-def test_who_followed_the_writer_that_was_ahead_is_told_that_the_database_went_back(homeserver: Database) -> None:
+def test_a_restore_below_one_writer_is_reported(homeserver: Database) -> None:
     """To where another writer had not come yet."""
     homeserver.handed_out("events", 60)
     homeserver.position("events", "ep1", 53)
@@ -84,7 +84,7 @@ def test_who_followed_the_writer_that_was_ahead_is_told_that_the_database_went_b
     talk(homeserver, Dialect.INSTANCES, follow)
 
 
-def test_no_history_is_sent_where_a_writer_has_no_position_yet(homeserver: Database) -> None:
+def test_no_history_is_sent_without_a_writer_s_position(homeserver: Database) -> None:
     for token in (2, 3):
         homeserver.event(token, "ep1")
     homeserver.handed_out("events", 3)
@@ -101,7 +101,7 @@ def test_no_history_is_sent_where_a_writer_has_no_position_yet(homeserver: Datab
     talk(homeserver, Dialect.TOKENS, follow)
 
 
-def test_no_history_of_a_writer_is_sent_that_has_no_position_yet(homeserver: Database) -> None:
+def test_no_history_of_a_new_writer_is_sent(homeserver: Database) -> None:
     """One that is configured, also of a stream that counts down, and one that is first heard of when it writes."""
 
     def backfill(token: int) -> None:
@@ -139,7 +139,7 @@ def test_no_history_of_a_writer_is_sent_that_has_no_position_yet(homeserver: Dat
     talk(homeserver, Dialect.INSTANCES, follow)
 
 
-def test_where_nobody_s_position_is_known_a_restore_takes_back_where_to_begin(homeserver: Database) -> None:
+def test_a_restore_resets_unbounded_streams(homeserver: Database) -> None:
     def rule(token: int) -> None:
         homeserver.do("insert into push_rules_stream values (%s, 1, '@a', 'x', 'ADD', null, null, 'sw1')", token)
 

@@ -16,14 +16,14 @@ from tests.replication.conversation import Conversation, talk
 from tests.replication.database import KNOWN, Database
 
 
-def test_every_stream_of_the_catalogue_has_a_shape_for_each_of_its_tables() -> None:
+def test_every_table_of_a_stream_has_a_schema() -> None:
     shaped = {stream: {shape.table for shape in shapes} for stream, shapes in ROW_SCHEMAS.items()}
     assert shaped == {
         stream.name: {table.name for table, _ in KNOWN.backing_tables(stream.name)} for stream in KNOWN.streams
     }
 
 
-def test_tokens_wait_for_the_writer_that_is_behind_and_for_gaps(homeserver: Database) -> None:
+def test_tokens_wait_for_slower_writers_and_gaps(homeserver: Database) -> None:
     async def follow(conversation: Conversation) -> None:
         conversation.say("REPLICATE events NOW")
         await conversation.until(lambda line: line == "POSITION events 1")
@@ -62,7 +62,7 @@ def test_backfill_counts_up_on_the_wire(homeserver: Database) -> None:
 
 
 @pytest.mark.parametrize("stream", ["events", "backfill"])
-def test_a_page_is_found_without_reading_what_comes_after_it(homeserver: Database, stream: str) -> None:
+def test_a_page_is_read_without_later_rows(homeserver: Database, stream: str) -> None:
     """Also where ids count down, of which a homeserver has millions."""
     sign = -1 if server_sql.is_negative(KNOWN, stream) else 1
     homeserver.do(
@@ -85,7 +85,7 @@ def test_a_page_is_found_without_reading_what_comes_after_it(homeserver: Databas
             assert max(found) == (101,)
 
 
-def test_rows_that_name_no_writer_are_those_of_the_only_one(sample: Database) -> None:
+def test_rows_without_a_writer_belong_to_the_only_one(sample: Database) -> None:
     feed, source = sample.feed(), ("account_data", "worker1")
     updates, _ = feed.read_page(source, 1, feed.read_positions().position_of(source))
     feed.close()
@@ -97,7 +97,7 @@ def test_rows_that_name_no_writer_are_those_of_the_only_one(sample: Database) ->
     assert len(rows) == 21
 
 
-def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Database) -> None:
+def test_every_row_of_the_sample_is_one_line(sample: Database) -> None:
     positions = sample.feed().read_positions().by_stream
     streams = sorted(set(positions) - {"caches"})
     seen: Counter[str] = Counter()
@@ -135,7 +135,7 @@ def test_there_is_a_line_for_every_row_of_the_sample_and_no_more(sample: Databas
     assert seen["events"] > 4000
 
 
-def test_whoever_writes_caches_is_followed(homeserver: Database) -> None:
+def test_every_writer_of_caches_is_followed(homeserver: Database) -> None:
     homeserver.invalidation(2, "generic_worker1")
     homeserver.handed_out("caches", 2)
 
@@ -155,7 +155,7 @@ def test_whoever_writes_caches_is_followed(homeserver: Database) -> None:
     talk(homeserver, Dialect.INSTANCES, follow)
 
 
-def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homeserver: Database) -> None:
+def test_an_open_invalidation_reaches_new_subscribers(homeserver: Database) -> None:
     homeserver.invalidation(2, "ep1")
     homeserver.handed_out("caches", 2)
 
@@ -174,7 +174,7 @@ def test_an_invalidation_that_was_under_way_is_sent_to_who_came_meanwhile(homese
     talk(homeserver, Dialect.TOKENS, follow)
 
 
-def test_the_docs_list_each_field_that_is_withheld_or_cut() -> None:
+def test_the_docs_list_withheld_and_reduced_fields() -> None:
     table = (
         (PROJECT_FOLDER / "docs/reference/replication.md")
         .read_text()

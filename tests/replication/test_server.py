@@ -24,7 +24,7 @@ from tests.replication.database import Database
 SMALL_BUFFER = ServerLimits(buffer_bytes=1 << 16)
 
 
-def test_the_first_dialects_conversation(homeserver: Database) -> None:
+def test_a_conversation_in_the_dialect_of_tokens(homeserver: Database) -> None:
     async def follow(conversation: Conversation) -> None:
         assert await conversation.hear() == "SERVER synapse.example"
         assert re.fullmatch(r"PING \d{13}", await conversation.hear() or "")
@@ -46,7 +46,7 @@ def test_the_first_dialects_conversation(homeserver: Database) -> None:
     talk(homeserver, Dialect.TOKENS, follow)
 
 
-def test_the_present_dialects_conversation(homeserver: Database) -> None:
+def test_a_conversation_in_the_dialect_of_instances(homeserver: Database) -> None:
     homeserver.handed_out("events", 53)
     homeserver.position("events", "ep1", 53)
     homeserver.position("events", "ep2", 40)
@@ -69,7 +69,7 @@ def test_the_present_dialects_conversation(homeserver: Database) -> None:
     talk(homeserver, Dialect.INSTANCES, follow)
 
 
-def test_a_lost_database_is_waited_for(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_server_waits_for_a_lost_database(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     async def follow(conversation: Conversation) -> None:
         conversation.say("REPLICATE events NOW")
         await conversation.until(lambda line: line == "POSITION events 1")
@@ -103,7 +103,7 @@ def test_a_lost_database_is_waited_for(homeserver: Database, caplog: pytest.LogC
         ("x" * 70_000, "ERROR "),
     ],
 )
-def test_what_cannot_be_is_answered_with_an_error_and_the_end(sample: Database, said: str, answer: str) -> None:
+def test_invalid_commands_end_with_an_error(sample: Database, said: str, answer: str) -> None:
     async def ask(conversation: Conversation) -> None:
         conversation.writer.write(said.encode(errors="surrogateescape") + b"\n")
         lines = await conversation.to_the_end()
@@ -112,7 +112,7 @@ def test_what_cannot_be_is_answered_with_an_error_and_the_end(sample: Database, 
     talk(sample, Dialect.TOKENS, ask)
 
 
-def test_what_clients_tell_is_recorded_and_what_is_unknown_does_no_harm(sample: Database) -> None:
+def test_commands_of_clients_are_recorded(sample: Database) -> None:
     told = [
         c.UserSync("@a:x", True, 5, "id"),
         c.ClearUserSync("id"),
@@ -155,7 +155,7 @@ def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> Non
     talk(sample, Dialect.TOKENS, *talks, timing=ServerTiming(ping=0.1, silence=0.4))
 
 
-def test_a_subscriber_that_does_not_read_is_cut_off_loudly_and_catches_up_later(
+def test_a_stalled_subscriber_is_disconnected(
     homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = 20_000
@@ -180,7 +180,7 @@ def test_a_subscriber_that_does_not_read_is_cut_off_loudly_and_catches_up_later(
     assert 1 < last < rows
 
 
-def test_a_subscriber_that_reads_slowly_gets_everything(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_subscriber_receives_everything(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     rows = 30_000
     homeserver.do(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
@@ -204,7 +204,7 @@ def test_a_subscriber_that_reads_slowly_gets_everything(homeserver: Database, ca
     assert not _subscriber_warnings(caplog)
 
 
-def test_a_subscriber_that_takes_the_last_of_its_rows_late_is_told_why_they_end(homeserver: Database) -> None:
+def test_a_late_reader_receives_the_final_error(homeserver: Database) -> None:
     """And the server goes on."""
     timing, rows = replace(QUICK, closing=30.0), 20_000
     _long_rules(homeserver, rows)
@@ -256,7 +256,7 @@ async def _last_token(conversation: Conversation, upto: int) -> int:
     return token or 0
 
 
-def test_the_command_serves_the_sample_and_says_good_bye(sample: Database) -> None:
+def test_the_command_serves_the_sample(sample: Database) -> None:
     serve = subprocess.Popen(
         [BIN / "lakehouse", "replicate", "serve", "--dialect", "tokens", "--port", "0"],
         env=environment(sample.settings), cwd=sample.settings.lakehouse_home, text=True,
@@ -285,7 +285,7 @@ def test_the_command_serves_the_sample_and_says_good_bye(sample: Database) -> No
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.7"])
-def test_an_address_that_cannot_be_opened_is_named(sample: Database, host: str) -> None:
+def test_an_unusable_address_is_reported(sample: Database, host: str) -> None:
     with pytest.raises(ReplicationServiceError, match=re.escape(host)):
         service.serve(sample.settings, Dialect.TOKENS, host, 0, print)
 

@@ -38,7 +38,7 @@ def read(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return pages
 
 
-def test_followers_of_the_same_backlog_share_its_pages(homeserver: Database, read: list[str]) -> None:
+def test_subscribers_of_a_backlog_share_its_pages(homeserver: Database, read: list[str]) -> None:
     async def follow() -> None:
         async with serving(homeserver.feed(), Dialect.TOKENS) as port, AsyncExitStack() as open_:
             followers = [await open_.enter_async_context(connected(port)) for _ in range(20)]
@@ -55,7 +55,7 @@ def test_followers_of_the_same_backlog_share_its_pages(homeserver: Database, rea
 
 
 @pytest.mark.parametrize("count", [1, 300])
-def test_rows_that_just_came_wait_for_no_backlog(homeserver: Database, read: list[str], count: int) -> None:
+def test_live_rows_precede_backlogs(homeserver: Database, read: list[str], count: int) -> None:
     async def begin(conversation: Conversation, line: str) -> None:
         conversation.say(line)
         await conversation.until(lambda line: line.startswith("POSITION"))
@@ -80,7 +80,7 @@ def test_rows_that_just_came_wait_for_no_backlog(homeserver: Database, read: lis
     asyncio.run(follow())
 
 
-def test_what_waits_is_read_by_its_urgency(homeserver: Database) -> None:
+def test_waiting_reads_are_ordered_by_priority(homeserver: Database) -> None:
     async def ask() -> list[Priority]:
         reader = AsyncReader(homeserver.feed())
         order: list[Priority] = []
@@ -106,7 +106,7 @@ def test_what_waits_is_read_by_its_urgency(homeserver: Database) -> None:
     assert asyncio.run(ask()) == [Priority.POSITIONS, live, live, backlog, backlog]
 
 
-def test_a_page_is_shared_for_a_moment_only_and_never_one_that_failed(homeserver: Database, read: list[str]) -> None:
+def test_pages_expire_and_failed_ones_are_not_shared(homeserver: Database, read: list[str]) -> None:
     async def ask() -> None:
         reader = AsyncReader(homeserver.feed())
         pages, unshared = (SharedPages(reader, Dialect.TOKENS, seconds) for seconds in (SHARED_SECONDS, 0.0))

@@ -12,7 +12,7 @@ from tests.replication.conversation import Conversation, connected, serving, tal
 from tests.replication.database import KNOWN, Database
 
 
-def test_a_client_that_asks_for_streams_of_its_time_gets_the_others(homeserver: Database) -> None:
+def test_retired_streams_have_a_position_and_no_rows(homeserver: Database) -> None:
     async def follow(conversation: Conversation) -> None:
         conversation.say("REPLICATE typing 5", "REPLICATE groups NOW", "REPLICATE federation 0", "REPLICATE events 1")
         lines = await conversation.until(lambda line: line.startswith("POSITION events"))
@@ -26,7 +26,7 @@ def test_a_client_that_asks_for_streams_of_its_time_gets_the_others(homeserver: 
     talk(homeserver, Dialect.TOKENS, follow)
 
 
-def test_replicate_is_answered_with_a_position_of_each_stream(homeserver: Database) -> None:
+def test_replicate_returns_the_position_of_each_stream(homeserver: Database) -> None:
     """Also of those that nobody wrote yet."""
 
     async def follow(conversation: Conversation) -> None:
@@ -40,7 +40,7 @@ def test_replicate_is_answered_with_a_position_of_each_stream(homeserver: Databa
 
 
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
-def test_a_client_that_half_closes_gets_what_it_asked_for_and_the_end(homeserver: Database, dialect: Dialect) -> None:
+def test_a_half_closed_client_receives_its_rows(homeserver: Database, dialect: Dialect) -> None:
     """As ``printf`` piped into netcat."""
     rows = 5_000
     homeserver.do(
@@ -66,7 +66,7 @@ def test_a_client_that_half_closes_gets_what_it_asked_for_and_the_end(homeserver
     talk(homeserver, dialect, ask)
 
 
-def test_connections_that_ask_for_nothing_lock_nobody_out(homeserver: Database) -> None:
+def test_idle_connections_give_way(homeserver: Database) -> None:
     limits = ServerLimits(subscribers=4, per_address=3)
 
     async def come() -> None:
@@ -95,7 +95,7 @@ def test_connections_that_ask_for_nothing_lock_nobody_out(homeserver: Database) 
     asyncio.run(come())
 
 
-def test_the_first_row_of_a_writer_that_comes_up_is_sent_although_others_went_on(homeserver: Database) -> None:
+def test_the_first_row_of_a_new_writer_is_sent(homeserver: Database) -> None:
     """Nobody knew of ``ep3`` before, so its open transaction held nobody back."""
     homeserver.done(4)
 
@@ -116,7 +116,7 @@ def test_the_first_row_of_a_writer_that_comes_up_is_sent_although_others_went_on
 
 
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
-def test_a_server_that_is_up_again_is_passed_on_where_the_document_has_it(
+def test_remote_server_up_is_passed_on(
     homeserver: Database, dialect: Dialect
 ) -> None:
     async def pass_on() -> None:

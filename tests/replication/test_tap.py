@@ -22,7 +22,7 @@ from tests.support.tap import replicating
 pytestmark = pytest.mark.heavy
 
 
-def test_what_a_killed_tap_missed_is_landed_by_the_next(
+def test_the_next_tap_reads_what_a_killed_one_missed(
     homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     def happens(token: int) -> None:
@@ -72,7 +72,7 @@ def test_what_a_killed_tap_missed_is_landed_by_the_next(
 
 
 @pytest.mark.parametrize("dialect", ["tokens", "instances"])
-def test_a_tap_of_a_server_lands_what_it_serves_and_what_was_missed(
+def test_a_tap_over_tcp_writes_served_and_missed_rows(
     homeserver: Database, new_lake: Callable[..., Settings], dialect: str
 ) -> None:
     def happens(token: int) -> None:
@@ -108,7 +108,7 @@ def test_a_tap_of_a_server_lands_what_it_serves_and_what_was_missed(
             landed("RDATA", [3, 4, 5])
 
 
-def test_a_tap_needs_no_more_memory_the_longer_it_listens(
+def test_a_tap_s_memory_does_not_grow(
     homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     with redis(tmp_path, tmp_path / "redis.log") as port:

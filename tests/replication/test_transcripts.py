@@ -110,7 +110,7 @@ def followed(dialect: Dialect, script: list[tuple[str, str]], streams: list[str]
 
 
 @pytest.mark.parametrize("dialect", list(CONVERSATIONS))
-def test_our_client_says_and_understands_what_is_documented(dialect: Dialect) -> None:
+def test_the_client_follows_the_documented_examples(dialect: Dialect) -> None:
     instance = None if dialect is Dialect.TOKENS else "master"
     _, *positions, caches, events = followed(dialect, lines(dialect), ["events", "backfill", "caches"], 6)
     assert [position.stream for position in positions if isinstance(position, Position)] == [
@@ -123,7 +123,7 @@ def test_our_client_says_and_understands_what_is_documented(dialect: Dialect) ->
 
 
 @pytest.mark.parametrize("dialect", list(CONVERSATIONS))
-def test_our_client_takes_a_documented_batch_for_one_token(dialect: Dialect) -> None:
+def test_the_client_decodes_the_documented_batch(dialect: Dialect) -> None:
     source = "caches" if dialect is Dialect.TOKENS else "caches master"
     told = [*(("batch", row) for row in BATCHED[:3]), ("54", BATCHED[3])]
     whole_cache = '["get_user_by_id", null, 1550574873252]'
@@ -140,7 +140,7 @@ def test_our_client_takes_a_documented_batch_for_one_token(dialect: Dialect) -> 
 
 
 @pytest.mark.parametrize("dialect", list(CONVERSATIONS))
-def test_our_server_says_and_understands_what_is_documented(homeserver: Database, dialect: Dialect) -> None:
+def test_the_server_follows_the_documented_examples(homeserver: Database, dialect: Dialect) -> None:
     source = Database(homeserver.settings.model_copy(update={"lakehouse_stream_writers": "events:master"}))
 
     def register() -> None:

@@ -60,7 +60,7 @@ def skipped(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
     ]
 
 
-def test_rows_that_cannot_be_read_or_encoded_are_skipped_and_named(
+def test_rows_with_invalid_json_are_skipped(
     homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     for token, data in enumerate(UNREADABLE.values(), 2):
@@ -85,7 +85,7 @@ def test_rows_that_cannot_be_read_or_encoded_are_skipped_and_named(
 
 
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
-def test_a_skipped_row_leaves_the_token_of_its_batch_and_the_position_behind_it(
+def test_tokens_of_skipped_rows_are_sent(
     homeserver: Database, dialect: Dialect
 ) -> None:
     def name(token: int, rows: dict[str, str]) -> None:
@@ -120,7 +120,7 @@ def test_a_skipped_row_leaves_the_token_of_its_batch_and_the_position_behind_it(
     talk(homeserver, dialect, follow)
 
 
-def test_what_python_reads_and_utf_8_has_not_is_sent_as_the_replacement_character(homeserver: Database) -> None:
+def test_lone_surrogates_are_sent_as_replacement(homeserver: Database) -> None:
     receipt(homeserver, 2, r'{"ts": "\ud800 \u0000 \ud83d\ude00", "other": 5}')
     done(homeserver, 2)
 
@@ -145,7 +145,7 @@ def _receipts_through(homeserver: Database, data: str) -> Iterator[None]:
         homeserver.do("alter table real_receipts rename to receipts_linearized")
 
 
-def test_a_row_that_postgresql_itself_cannot_read_is_skipped_and_named(
+def test_a_row_that_postgresql_cannot_read_is_skipped(
     homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     for token in (2, 3, 4):
@@ -162,7 +162,7 @@ def test_a_row_that_postgresql_itself_cannot_read_is_skipped_and_named(
     assert skipped(caplog) == [("receipts", 3, "receipts_linearized", "unknown")]
 
 
-def test_text_that_is_not_utf_8_is_skipped_and_named(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_text_that_is_not_utf_8_is_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     """As a damaged page of the database may have it."""
     homeserver.do("create table damaged (text bytea)")
     homeserver.do(
@@ -191,7 +191,7 @@ def test_text_that_is_not_utf_8_is_skipped_and_named(homeserver: Database, caplo
     assert skipped(caplog) == [("receipts", 2, "receipts_linearized", "data")]
 
 
-def test_a_fault_that_no_row_caused_skips_nothing(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_the_table_skips_no_row(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     receipt(homeserver, 2, '{"ts": 7}')
     done(homeserver, 2)
     feed = homeserver.feed()
@@ -207,7 +207,7 @@ def test_a_fault_that_no_row_caused_skips_nothing(homeserver: Database, caplog: 
     assert skipped(caplog) == []
 
 
-def test_a_writer_whose_name_no_line_can_carry_is_left_out_and_stops_nobody(
+def test_a_writer_with_an_unsendable_name_is_left_out(
     homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     for writer in ("two words", "line\nbreak", "", "x" * 2000):
@@ -225,7 +225,7 @@ def test_a_writer_whose_name_no_line_can_carry_is_left_out_and_stops_nobody(
     assert sorted(map(str, named)) == sorted(("two words", r"line\nbreak", "", "x" * 2000))
 
 
-def test_every_row_that_is_read_has_a_line_that_can_be_read(homeserver: Database) -> None:
+def test_the_largest_rows_can_be_sent(homeserver: Database) -> None:
     """Up to the most levels, and to the longest line."""
     for token, data in ((2, "[" * 126 + "]" * 126), (3, f'"{"x" * (MAX_ROW_BYTES - 200)}"')):
         receipt(homeserver, token, f'{{"ts": {data}}}')
@@ -239,7 +239,7 @@ def test_every_row_that_is_read_has_a_line_that_can_be_read(homeserver: Database
         assert parse_line(line, Dialect.TOKENS) == command
 
 
-def test_a_flood_of_bad_rows_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_unsendable_rows_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     rows = SkippedRows(lambda: now)
     with caplog.at_level(logging.WARNING):

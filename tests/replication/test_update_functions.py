@@ -78,7 +78,7 @@ def answer(busy: Database, ends: dict[str, int], tmp_path_factory: pytest.TempPa
 
 
 @pytest.mark.parametrize("stream", ROW_SCHEMAS)
-def test_rows_are_those_of_synapse_s_own_update_function(
+def test_rows_equal_those_of_synapse_s_update_functions(
     stream: str, busy: Database, ends: dict[str, int], answer: Any
 ) -> None:
     by_instance = answer["rows"][stream]
@@ -120,7 +120,7 @@ def _masked(stream: str, row: Any) -> Any:
 
 
 @pytest.mark.parametrize("number", range(len(FORGOTTEN)), ids=lambda number: f"{FORGOTTEN[number][0]}")
-def test_synapse_s_store_forgets_what_a_row_of_caches_says_and_nothing_else(number: int, answer: Any) -> None:
+def test_synapse_s_store_drops_the_invalidated_entries(number: int, answer: Any) -> None:
     forgotten, expected = answer["caches"][number], FORGOTTEN[number][1]
     if isinstance(expected, str):
         assert expected in {name for name, _ in forgotten}

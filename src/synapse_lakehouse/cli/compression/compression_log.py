@@ -81,8 +81,8 @@ class _Log:
         return (
             f"The outcome of {to_printable(', '.join(rooms))} is not recorded in {COMPRESSION_RUNS_TABLE}, and "
             f"`lakehouse compress history` will not show it: {self._last_error}. The changes in Synapse's database are "
-            "correct and stay. Save the output above, because it cannot be recorded later. Check that the lake's catalog "
-            "is running and no disk is full (`lakehouse doctor`)."
+            "correct and stay. Save the output above, because it cannot be recorded later. Check that the lake's "
+            "catalog is running and no disk is full (`lakehouse doctor`)."
         )
 
     def _append(self) -> None:
