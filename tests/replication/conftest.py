@@ -1,13 +1,17 @@
-"""Databases for replication."""
+"""Databases, a Redis and a catalog for replication."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import Catalog, load_catalog
 
+from sample.redis import redis
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import copied_source
 from tests.replication.database import Database
+from tests.replication.redis_hub import Hub
 
 
 @pytest.fixture
@@ -31,3 +35,24 @@ def homeserver(settings: Settings, _copy: str) -> Iterator[Database]:
     with Database(settings.model_copy(update=given)) as database:
         database.empty()
         yield database
+
+
+@pytest.fixture(scope="module")
+def _port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    folder: Path = tmp_path_factory.mktemp("redis")
+    with redis(folder, folder / "redis.log") as port:
+        yield port
+
+
+@pytest.fixture
+def hub(_port: int) -> Hub:
+    """The Redis, with nothing counted yet."""
+    hub = Hub(_port)
+    hub.client.config_resetstat()
+    return hub
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """A catalog of its own, in a file."""
+    return load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")

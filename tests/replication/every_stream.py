@@ -1,7 +1,8 @@
-"""A database in which every table behind a stream has rows, and one that looks as if they were not written yet."""
+"""Fill every table behind a stream, and hide the rows behind positions at the beginning."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from tests.replication.database import KNOWN, Database
@@ -16,7 +17,7 @@ _WRITERS: Final = {
 
 
 def fill(database: Database) -> None:
-    """Insert rows behind every stream whose rows are rare, several of one ID where Synapse does so."""
+    """Insert rows of every stream that is rare in the sample, several with one ID where Synapse does so."""
     (room, event, order), (_, other, _) = database.do(
         "select room_id, event_id, stream_ordering from events where stream_ordering > 0"
         " and event_id not in (select event_id from sticky_events)"
@@ -24,30 +25,17 @@ def fill(database: Database) -> None:
         " and room_id not in (select room_id from un_partial_stated_room_stream) order by stream_ordering limit 2"
     )
     alice, bob, carol = _USERS
-    # In the sample this writer has written events only, and so would hold the stream back.
+    insert = partial(_insert, database)
+    # In the sample this writer has written events only, so it would limit the stream's bound.
     (end,) = database.do("select min(stream_ordering) from events")[0]
     database.position("backfill", "persister1", end)
-
-    def insert(stream: str, table: str, columns: str, *rows: tuple[object, ...]) -> None:
-        """Rows of one ID, the next of the stream."""
-        sequence = KNOWN.stream(stream).sequence
-        token = database.do("select nextval(%s)", sequence)[0][0]
-        writer = _WRITERS.get(stream, "worker1")
-        marks = ", ".join(["%s"] * (len(rows[0]) + 2))
-        id_column = KNOWN.table(table).streams[stream]
-        for row in rows:
-            database.do(
-                f"insert into {table} ({id_column}, instance_name, {columns}) values ({marks})", token, writer, *row
-            )
-        if KNOWN.stream(stream).stream_positions:
-            database.position(stream, writer, token)
 
     for rejected, changed in ((event, False), (other, True)):
         insert("un_partial_stated_event", "un_partial_stated_event_stream", "event_id, rejection_status_changed",
                (rejected, changed))  # fmt: skip
         insert("quarantined_media", "quarantined_media_changes", "origin, media_id, quarantined",
                ("elsewhere.example" if changed else None, "media", changed))  # fmt: skip
-    # Synapse leaves these rows when it purges their events.
+    # Synapse does not delete these rows when it purges their events.
     insert("events", "ex_outlier_stream", "event_id, state_group", ("$purged", 1))
     insert("un_partial_stated_room", "un_partial_stated_room_stream", "room_id", (room,))
     insert("thread_subscriptions", "thread_subscriptions", "room_id, event_id, user_id, subscribed, automatic",
@@ -75,9 +63,23 @@ def fill(database: Database) -> None:
         insert("caches", "cache_invalidation_stream_by_instance", "cache_func, keys, invalidation_ts", (cache, keys, 5))
 
 
+def _insert(database: Database, stream: str, table: str, columns: str, *rows: tuple[object, ...]) -> None:
+    """Insert rows with the next ID of the stream, and advance the writer's position."""
+    token = database.do("select nextval(%s)", KNOWN.stream(stream).sequence)[0][0]
+    writer = _WRITERS.get(stream, "worker1")
+    marks = ", ".join(["%s"] * (len(rows[0]) + 2))
+    id_column = KNOWN.table(table).streams[stream]
+    for row in rows:
+        database.do(
+            f"insert into {table} ({id_column}, instance_name, {columns}) values ({marks})", token, writer, *row
+        )
+    if KNOWN.stream(stream).stream_positions:
+        database.position(stream, writer, token)
+
+
 @contextmanager
 def unwritten(database: Database) -> Iterator[Callable[[], None]]:
-    """While this lasts, the positions of all streams are at their beginning, until what is yielded is called."""
+    """Set all positions to the beginning; yields a function that restores them."""
     positions = database.do("select stream_name, instance_name, stream_id from stream_positions")
     ends = {stream.sequence: database.do(f"select last_value from {stream.sequence}")[0][0] for stream in KNOWN.streams}
     database.do("; ".join(f"select setval('{sequence}', 1)" for sequence in ends))

@@ -155,9 +155,7 @@ def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> Non
     talk(sample, Dialect.TOKENS, *talks, timing=ServerTiming(ping=0.1, silence=0.4))
 
 
-def test_a_stalled_subscriber_is_disconnected(
-    homeserver: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stalled_subscriber_is_disconnected(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     rows = 20_000
     _long_rules(homeserver, rows)
     last = 1

@@ -1,126 +1,190 @@
-"""The tap as an operator runs it, killed in between."""
+"""The tap writes received items, despite crashes and outages, and shows that it listens."""
 
-import json
-import signal
-import time
-from collections.abc import Callable
-from pathlib import Path
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
 
 import pytest
-from redis import Redis
+from pyiceberg.catalog import Catalog
 
-from bench.meter import Meter
-from bench.tap import publish, running_tap
-from sample.redis import redis
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
-from synapse_lakehouse.iceberg.write.tables import load_table_or_none
-from tests.conftest import lakehouse
-from tests.replication.database import Database
-from tests.support.tap import replicating
-
-pytestmark = pytest.mark.heavy
-
-
-def test_the_next_tap_reads_what_a_killed_one_missed(
-    homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
-) -> None:
-    def happens(token: int) -> None:
-        homeserver.event(token, "ep1")
-        homeserver.done(token)
-        hub.publish("synapse.example", f'RDATA events ep1 {token} ["ev",["$e{token}","!r"]]')
-
-    def tokens(count: int) -> list[tuple[int, str]]:
-        """Tokens that were landed, at least ``count`` of them."""
-        deadline, found = time.monotonic() + 30, list[tuple[int, str]]()
-        while len(found) < count:
-            assert time.monotonic() < deadline, found
-            time.sleep(0.2)
-            table = load_table_or_none(catalog, COMMANDS_TABLE)
-            rows = table.scan().to_arrow().to_pylist() if table else []
-            found = [(row["token"], row["source"]) for row in rows if row["command"] == "RDATA"]
-        return sorted(found)
-
-    with redis(tmp_path, tmp_path / "redis.log") as port:
-        hub = Redis(port=port)
-        given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
-        settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
-        catalog = open_catalog(settings)
-        with running_tap(settings, hub) as tap:
-            time.sleep(1)
-            happens(2)
-            assert tokens(1) == [(2, "redis")]
-            happens(3)
-            tap.kill()
-        happens(4)
-        with running_tap(settings, hub) as tap:
-            time.sleep(1)
-            happens(5)
-            assert tokens(4) == [(2, "redis"), (3, "database"), (4, "database"), (5, "redis")]
-            happens(6)
-            time.sleep(0.5)
-            tap.send_signal(signal.SIGTERM)
-            assert tap.wait(timeout=15) == 0
-        assert tokens(5)[-1] == (6, "redis")
-        told = json.loads(lakehouse(settings, "doctor", "--format", "json").stdout)
-        (tap_is,) = [one for one in told if one["subject"] == "replication tap"]
-        assert (tap_is["level"], tap_is["message"]) == ("OK", "it last listened 0 minutes ago")
-        asked = "select count(distinct token) from bronze.replication_commands where command = 'RDATA'"
-        assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
-            {"count(DISTINCT token)": 5}
-        ]
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.stream_tokens import Progress
+from synapse_lakehouse.replication.tap.follower import ClientTiming, Item, process_command
+from synapse_lakehouse.replication.tap.iceberg_sink import (
+    Batch,
+    IcebergSink,
+    SinkWriteError,
+)
+from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
+from synapse_lakehouse.replication.tap.tap import CommitPolicy, write_items
+from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
+from synapse_lakehouse.replication.tap_liveness import read_last_commit_time, read_last_commit_time_by_duckdb
+from tests.replication.commands_table import EP1, landed, new_batch
+from tests.replication.database import KNOWN
 
 
-@pytest.mark.parametrize("dialect", ["tokens", "instances"])
-def test_a_tap_over_tcp_writes_served_and_missed_rows(
-    homeserver: Database, new_lake: Callable[..., Settings], dialect: str
-) -> None:
-    def happens(token: int) -> None:
-        homeserver.event(token, "ep1")
-        homeserver.done(token)
-
-    def landed(command: str, tokens: list[int]) -> None:
-        """Wait until all ``tokens`` of events were landed, each once."""
-        deadline, found = time.monotonic() + 60, None
-        while found != tokens:
-            assert time.monotonic() < deadline, found
-            time.sleep(0.5)
-            table = load_table_or_none(open_catalog(settings), COMMANDS_TABLE)
-            rows = table.scan().to_arrow().to_pylist() if table else []
-            found = sorted(row["token"] for row in rows if (row["command"], row["stream"]) == (command, "events"))
-            found = found if command == "RDATA" else sorted(set(found))
-
-    given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
-    settings = new_lake(**given)
-    happens(2)
-    with replicating(settings, "serve", "--dialect", dialect, "--port", "0") as (said, _):
-        port = said.partition("127.0.0.1:")[2].partition(",")[0]
-        with replicating(settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
-            landed("POSITION", [2])
-            happens(3)
-            landed("RDATA", [3])
-            tap.send_signal(signal.SIGTERM)
-            assert tap.wait(timeout=30) == 0
-        happens(4)
-        with replicating(settings, "tap", "--dialect", dialect, "--port", port):
-            landed("RDATA", [3, 4])
-            happens(5)
-            landed("RDATA", [3, 4, 5])
+class CrashError(Exception):
+    """The process is gone."""
 
 
-def test_a_tap_s_memory_does_not_grow(
-    homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
-) -> None:
-    with redis(tmp_path, tmp_path / "redis.log") as port:
-        hub = Redis(port=port)
-        given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
-        settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
-        used = []
-        with running_tap(settings, hub) as tap:
-            for number in range(6):
-                with Meter(tap.pid) as meter:
-                    publish(port, "synapse.example", 5_000, 1_000_000 * (number + 1))
-                assert meter.cost
-                used.append(meter.cost.memory)
-    # The first round fills what is kept for good: modules, pools, what is known of each source.
-    assert max(used[-2:]) < 1.1 * max(used[1:3]), used
+def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, last = Random(7), 150
+    append = IcebergSink.append
+
+    def crashing(self: IcebergSink, batch: Batch) -> None:
+        how = random.choice(["before", "after", "not", "not"])
+        if how == "before":
+            raise CrashError
+        append(self, batch)
+        if how == "after":
+            raise CrashError
+
+    async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
+        progress.mark_disconnected()
+        for token in range(progress.positions.get(EP1, 1) + 1, last + 1):
+            for number in range(token % 3, -1, -1):
+                async for item in process_command(
+                    c.Rdata(*EP1, None if number else token, ["ev", [f"${token}"]]), progress, None
+                ):
+                    yield item
+            await asyncio.sleep(0)
+        await asyncio.Event().wait()
+
+    async def until_it_crashes() -> None:
+        landing, stop = IcebergSink(catalog, "redis", Dialect.REDIS), asyncio.Event()
+        progress = Progress(landing.read_positions())
+        landing_it = asyncio.create_task(
+            write_items(
+                heard(progress), progress, landing, new_batch, stop, CommitPolicy(rows=60, seconds=0.2, max_pending=90)
+            )
+        )
+        while progress.positions.get(EP1) != last and not landing_it.done():
+            await asyncio.sleep(0.01)
+        stop.set()
+        await landing_it
+
+    monkeypatch.setattr(IcebergSink, "append", crashing)
+    crashes = 0
+    while IcebergSink(catalog, "redis", Dialect.REDIS).read_positions().get(EP1) != last:
+        try:
+            asyncio.run(until_it_crashes())
+        except CrashError:
+            crashes += 1
+    assert crashes > 1
+    rows = [(row["token"], row["ordinal"]) for row in landed(catalog, command="RDATA")]
+    assert sorted(rows) == [(token, number) for token in range(2, last + 1) for number in range(token % 3 + 1)]
+
+
+def test_a_tap_that_cannot_write_can_be_stopped(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = asyncio.Event()
+
+    async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
+        async for item in process_command(c.Rdata(*EP1, 2, ["ev", ["$2"]]), progress, None):
+            yield item
+        await asyncio.Event().wait()
+
+    async def until_asked() -> None:
+        landing = IcebergSink(catalog, "redis", Dialect.REDIS, stop_seconds=0.5)
+        stop, progress = asyncio.Event(), Progress()
+        loop = asyncio.get_running_loop()
+
+        def failing(*given: Any, **named: Any) -> Any:
+            loop.call_soon_threadsafe(tried.set)
+            raise ConnectionError
+
+        monkeypatch.setattr(type(catalog), "commit_table", failing)
+        landing_it = asyncio.create_task(
+            write_items(heard(progress), progress, landing, new_batch, stop, CommitPolicy(seconds=0.1))
+        )
+        async with asyncio.timeout(30):
+            await tried.wait()
+            stop.set()
+            await landing_it
+
+    with pytest.raises(SinkWriteError):
+        asyncio.run(until_asked())
+    assert landed(catalog) == []
+
+
+def test_a_quiet_tap_shows_a_sign_of_life(catalog: Catalog) -> None:
+    async def quiet(progress: Progress) -> AsyncGenerator[Item, None]:
+        await asyncio.Event().wait()
+        yield c.Ping("")
+
+    async def listen(seconds: float, *, is_connected: bool, reads: bool = True) -> None:
+        landing, stop, progress = IcebergSink(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
+        landing.read_positions()
+        progress.is_connected = is_connected
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+        await write_items(
+            quiet(progress), progress, landing, new_batch, stop, CommitPolicy(quiet=0.1), can_read=lambda: reads
+        )
+
+    asyncio.run(listen(0.6, is_connected=False))
+    asyncio.run(listen(0.6, is_connected=True, reads=False))
+    assert read_last_commit_time(catalog) is None
+    asyncio.run(listen(1.5, is_connected=True))
+    assert landed(catalog, command="TAP")
+    now = datetime.now(UTC)
+    found = read_last_commit_time(catalog)
+    assert found
+    assert now - timedelta(seconds=5) < found <= now
+    # Its snapshots are given up, its rows stay.
+    table = catalog.load_table(COMMANDS_TABLE)
+    table.append(tables.COMMANDS_SCHEMA.empty_table())
+    table.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
+    again = read_last_commit_time(catalog)
+    assert again
+    assert abs(found - again) < timedelta(seconds=5)
+
+
+def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) -> None:
+    """Also where what it landed while it was heard is known by its rows alone."""
+    settings = new_lake()
+    catalog = open_catalog(settings)
+    greeting = b"SERVER synapse.example\nPOSITION events 5\n"
+
+    async def follow_who_says(words: bytes) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(words)
+            await reader.read() if words == greeting else writer.close()
+
+        landing, stop = IcebergSink(catalog, "tcp", Dialect.TOKENS), asyncio.Event()
+        progress = Progress(landing.read_positions())
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
+        heard = follow_server(address, progress, streams=["events"], timing=ClientTiming(first=0.1, longest=0.1))
+        asyncio.get_running_loop().call_later(1.5, stop.set)
+        async with server:
+            await write_items(
+                heard, progress, landing, lambda: Batch(RowRedactor(KNOWN), "tcp", Dialect.TOKENS), stop,
+                CommitPolicy(seconds=0.3, quiet=0.3),
+            )  # fmt: skip
+
+    def last() -> set[datetime | None]:
+        with duckdb_reader.open_duckdb(settings) as connection:
+            return {read_last_commit_time(catalog), read_last_commit_time_by_duckdb(connection, settings)}
+
+    asyncio.run(follow_who_says(b"ERROR too many connections\n"))
+    assert last() == {landed(catalog, command="ERROR")[0]["received_at"]}
+    asyncio.run(follow_who_says(greeting))
+    (listened,) = last()
+    assert listened
+    count = len(landed(catalog))
+    asyncio.run(follow_who_says(greeting + b"ERROR there is no such stream\n"))
+    assert len(landed(catalog)) > count
+    assert last() == {listened}
+    table = catalog.load_table(COMMANDS_TABLE)
+    listening = [one.snapshot_id for one in table.snapshots() if one.timestamp_ms <= listened.timestamp() * 1000]
+    table.maintenance.expire_snapshots().by_ids(listening).commit()
+    (known,) = last()
+    assert known
+    assert abs(listened - known) < timedelta(seconds=5)
+    assert IcebergSink(catalog, "tcp", Dialect.TOKENS).read_positions() == {("events", None): 5}

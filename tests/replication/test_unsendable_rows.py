@@ -60,9 +60,7 @@ def skipped(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
     ]
 
 
-def test_rows_with_invalid_json_are_skipped(
-    homeserver: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_with_invalid_json_are_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     for token, data in enumerate(UNREADABLE.values(), 2):
         receipt(homeserver, token, data.replace("x7b", f"x{SECRET}"))
     end = len(UNREADABLE) + 2
@@ -85,9 +83,7 @@ def test_rows_with_invalid_json_are_skipped(
 
 
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
-def test_tokens_of_skipped_rows_are_sent(
-    homeserver: Database, dialect: Dialect
-) -> None:
+def test_tokens_of_skipped_rows_are_sent(homeserver: Database, dialect: Dialect) -> None:
     def name(token: int, rows: dict[str, str]) -> None:
         for user, data in rows.items():
             receipt(homeserver, token, data, user)
@@ -145,9 +141,7 @@ def _receipts_through(homeserver: Database, data: str) -> Iterator[None]:
         homeserver.do("alter table real_receipts rename to receipts_linearized")
 
 
-def test_a_row_that_postgresql_cannot_read_is_skipped(
-    homeserver: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_that_postgresql_cannot_read_is_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     for token in (2, 3, 4):
         receipt(homeserver, token, '{"ts": 7}')
     done(homeserver, 4)
@@ -207,9 +201,7 @@ def test_an_error_of_the_table_skips_no_row(homeserver: Database, caplog: pytest
     assert skipped(caplog) == []
 
 
-def test_a_writer_with_an_unsendable_name_is_left_out(
-    homeserver: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_writer_with_an_unsendable_name_is_left_out(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     for writer in ("two words", "line\nbreak", "", "x" * 2000):
         homeserver.invalidation(2 + len(writer), writer)
     homeserver.handed_out("caches", 2002)

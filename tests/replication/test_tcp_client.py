@@ -223,9 +223,7 @@ def test_a_server_of_another_homeserver_is_refused() -> None:
     ("rows", "holds", "waits"),
     [(b"", 0.0, [1, 2, 3]), (b"", 0.3, [1, 1, 1]), (b"RDATA events 2 [2]\n", 0.0, [1, 2, 3])],
 )
-def test_delays_grow_while_connections_bring_no_rows(
-    rows: bytes, holds: float, waits: list[int]
-) -> None:
+def test_delays_grow_while_connections_bring_no_rows(rows: bytes, holds: float, waits: list[int]) -> None:
     """Rows that were heard before are nothing."""
     waited = Counted(ping=0.1, silence=1.0, longest=0.2)
 

@@ -116,9 +116,7 @@ def test_the_first_row_of_a_new_writer_is_sent(homeserver: Database) -> None:
 
 
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
-def test_remote_server_up_is_passed_on(
-    homeserver: Database, dialect: Dialect
-) -> None:
+def test_remote_server_up_is_passed_on(homeserver: Database, dialect: Dialect) -> None:
     async def pass_on() -> None:
         async with (
             serving(homeserver.feed(), dialect) as port,

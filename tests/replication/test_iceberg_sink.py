@@ -1,0 +1,138 @@
+"""Batches of commands are committed once to a real Iceberg table."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.replication.protocol import commands as c
+from synapse_lakehouse.replication.protocol.decode import parse_line
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress
+from synapse_lakehouse.replication.tap.iceberg_sink import (
+    Batch,
+    IcebergSink,
+    MonotonicClock,
+    TapRunningError,
+)
+from synapse_lakehouse.replication.tap.redact_fields import RowRedactor, hash_json
+from tests.replication.commands_table import EP1, landed, new_batch
+from tests.replication.database import KNOWN
+
+
+def test_each_command_fills_its_columns(catalog: Catalog) -> None:
+    landing, progress = IcebergSink(catalog, "redis", Dialect.REDIS), Progress()
+    batch = new_batch()
+    for command in (c.Rdata(*EP1, None, ["ev", ["$a"]]), c.Rdata(*EP1, 5, ["ev", ["$b"]])):
+        if update := progress.add_row(command):
+            batch.add(update)
+    batch.add(c.Position(*EP1, 5, 7))
+    batch.add(Gap(*EP1, 7, 9, 1, "because"))
+    batch.add(c.LockReleased("ep1", "lock", "!r"))
+    batch.add(c.Unknown("USER_IP", "@a secret"))
+    batch.add_positions(progress.positions)
+    landing.append(batch)
+    rows = landed(catalog)
+    named = ("command", "stream", "instance", "token", "ordinal", "previous", "row")
+    assert [tuple(row[name] for name in named) for row in rows[:4]] == [
+        ("RDATA", *EP1, 5, 0, None, '["ev",["$a"]]'),
+        ("RDATA", *EP1, 5, 1, None, '["ev",["$b"]]'),
+        ("POSITION", *EP1, 7, None, 5, None),
+        ("GAP", *EP1, 9, None, 7, None),
+    ]
+    assert json.loads(rows[4]["fields"]) == {"instance": "ep1", "name": "lock", "key": hash_json("!r")}
+    assert "secret" not in json.dumps(rows, default=str)
+    assert landing.read_positions() == {EP1: 5}
+    assert IcebergSink(catalog, "tcp", Dialect.TOKENS).read_positions() == {}
+
+
+def test_lone_surrogates_are_replaced(catalog: Catalog) -> None:
+    batch = new_batch()
+    for line in (b'RDATA push_rules ep1 5 ["@\\ud800:x \\ud83d\\ude00"]', b'LOCK_RELEASED ["\\udfff","lock","key"]'):
+        command = parse_line(line, Dialect.REDIS)
+        heard = Progress().add_row(command) if isinstance(command, c.Rdata) else command
+        assert heard
+        batch.add(heard)
+    IcebergSink(catalog, "redis", Dialect.REDIS).append(batch)
+    pushed, released = landed(catalog)
+    assert json.loads(pushed["row"]) == ["@\N{REPLACEMENT CHARACTER}:x \N{GRINNING FACE}"]
+    assert json.loads(released["fields"])["instance"] == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_rows_stay_in_order_if_the_clock_is_set_back(catalog: Catalog) -> None:
+    for token, hours_back in ((7, 0), (9, 1)):
+        clock = MonotonicClock(iter([time.time() - 3600 * hours_back]).__next__)
+        landing = IcebergSink(catalog, "redis", Dialect.REDIS, clock=clock)
+        landing.read_positions()
+        batch = Batch(RowRedactor(KNOWN), "redis", Dialect.REDIS, clock)
+        batch.add_positions({EP1: token})
+        landing.append(batch)
+    assert IcebergSink(catalog, "redis", Dialect.REDIS).read_positions() == {EP1: 9}
+
+
+def test_a_commit_with_a_lost_answer_is_not_repeated(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing = IcebergSink(catalog, "redis", Dialect.REDIS, retry_seconds=0.0)
+    batch, fails = new_batch(), ["after", "before"]
+    batch.add(c.Position(*EP1, 5, 7))
+    commit = type(catalog).commit_table
+
+    def losing(*given: Any, **named: Any) -> Any:
+        how = fails.pop() if fails else None
+        if how == "before":
+            raise ConnectionError
+        answer = commit(*given, **named)
+        if how == "after":
+            raise ConnectionError
+        return answer
+
+    monkeypatch.setattr(type(catalog), "commit_table", losing)
+    landing.append(batch)
+    assert [row["command"] for row in landed(catalog)] == ["POSITION"]
+    assert not fails
+
+
+def test_the_later_of_two_taps_stops(catalog: Catalog) -> None:
+    def landing(dialect: Dialect = Dialect.REDIS) -> IcebergSink:
+        one = IcebergSink(catalog, "redis", dialect)
+        one.read_positions()
+        return one
+
+    def batch() -> Batch:
+        heard = new_batch()
+        heard.add(c.Position(*EP1, 5, 7))
+        heard.add_positions({EP1: 7})
+        return heard
+
+    first, second, other = landing(), landing(), landing(Dialect.TOKENS)
+    first.append(batch())
+    other.append(batch())
+    with pytest.raises(TapRunningError):
+        second.append(batch())
+    first.append(batch())
+    successor = landing()
+    successor.append(batch())
+    with pytest.raises(TapRunningError):
+        first.append(batch())
+    assert len(landed(catalog, command="TAP")) == 4
+
+
+def test_a_tap_stops_if_another_one_commits_first(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (IcebergSink(catalog, "redis", Dialect.REDIS, retry_seconds=0.0) for _ in range(2))
+    batches = [new_batch(), new_batch()]
+    for landing, batch in zip((first, second), batches, strict=True):
+        landing.read_positions()
+        batch.add(c.Position(*EP1, 5, 7))
+        batch.add_positions({EP1: 7})
+    commit = type(catalog).commit_table
+
+    def overtaken(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(type(catalog), "commit_table", commit)
+        second.append(batches[1])
+        return commit(*given, **named)
+
+    monkeypatch.setattr(type(catalog), "commit_table", overtaken)
+    with pytest.raises(TapRunningError):
+        first.append(batches[0])
+    assert len(landed(catalog, command="POSITION")) == 1

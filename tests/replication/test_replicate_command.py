@@ -1,0 +1,124 @@
+"""The tap as an operator runs it, killed in between."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from bench.meter import Meter
+from bench.tap import publish, running_tap
+from sample.redis import redis
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
+from synapse_lakehouse.iceberg.write.tables import load_table_or_none
+from tests.conftest import lakehouse
+from tests.replication.database import Database
+from tests.support.tap import replicating
+
+pytestmark = pytest.mark.heavy
+
+
+def test_the_next_tap_reads_what_a_killed_one_missed(
+    homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    def happens(token: int) -> None:
+        homeserver.event(token, "ep1")
+        homeserver.done(token)
+        hub.publish("synapse.example", f'RDATA events ep1 {token} ["ev",["$e{token}","!r"]]')
+
+    def tokens(count: int) -> list[tuple[int, str]]:
+        """Tokens that were landed, at least ``count`` of them."""
+        deadline, found = time.monotonic() + 30, list[tuple[int, str]]()
+        while len(found) < count:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+            table = load_table_or_none(catalog, COMMANDS_TABLE)
+            rows = table.scan().to_arrow().to_pylist() if table else []
+            found = [(row["token"], row["source"]) for row in rows if row["command"] == "RDATA"]
+        return sorted(found)
+
+    with redis(tmp_path, tmp_path / "redis.log") as port:
+        hub = Redis(port=port)
+        given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
+        settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
+        catalog = open_catalog(settings)
+        with running_tap(settings, hub) as tap:
+            time.sleep(1)
+            happens(2)
+            assert tokens(1) == [(2, "redis")]
+            happens(3)
+            tap.kill()
+        happens(4)
+        with running_tap(settings, hub) as tap:
+            time.sleep(1)
+            happens(5)
+            assert tokens(4) == [(2, "redis"), (3, "database"), (4, "database"), (5, "redis")]
+            happens(6)
+            time.sleep(0.5)
+            tap.send_signal(signal.SIGTERM)
+            assert tap.wait(timeout=15) == 0
+        assert tokens(5)[-1] == (6, "redis")
+        told = json.loads(lakehouse(settings, "doctor", "--format", "json").stdout)
+        (tap_is,) = [one for one in told if one["subject"] == "replication tap"]
+        assert (tap_is["level"], tap_is["message"]) == ("OK", "it last listened 0 minutes ago")
+        asked = "select count(distinct token) from bronze.replication_commands where command = 'RDATA'"
+        assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
+            {"count(DISTINCT token)": 5}
+        ]
+
+
+@pytest.mark.parametrize("dialect", ["tokens", "instances"])
+def test_a_tap_over_tcp_writes_served_and_missed_rows(
+    homeserver: Database, new_lake: Callable[..., Settings], dialect: str
+) -> None:
+    def happens(token: int) -> None:
+        homeserver.event(token, "ep1")
+        homeserver.done(token)
+
+    def landed(command: str, tokens: list[int]) -> None:
+        """Wait until all ``tokens`` of events were landed, each once."""
+        deadline, found = time.monotonic() + 60, None
+        while found != tokens:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.5)
+            table = load_table_or_none(open_catalog(settings), COMMANDS_TABLE)
+            rows = table.scan().to_arrow().to_pylist() if table else []
+            found = sorted(row["token"] for row in rows if (row["command"], row["stream"]) == (command, "events"))
+            found = found if command == "RDATA" else sorted(set(found))
+
+    given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
+    settings = new_lake(**given)
+    happens(2)
+    with replicating(settings, "serve", "--dialect", dialect, "--port", "0") as (said, _):
+        port = said.partition("127.0.0.1:")[2].partition(",")[0]
+        with replicating(settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
+            landed("POSITION", [2])
+            happens(3)
+            landed("RDATA", [3])
+            tap.send_signal(signal.SIGTERM)
+            assert tap.wait(timeout=30) == 0
+        happens(4)
+        with replicating(settings, "tap", "--dialect", dialect, "--port", port):
+            landed("RDATA", [3, 4])
+            happens(5)
+            landed("RDATA", [3, 4, 5])
+
+
+def test_a_tap_s_memory_does_not_grow(homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+    with redis(tmp_path, tmp_path / "redis.log") as port:
+        hub = Redis(port=port)
+        given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
+        settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
+        used = []
+        with running_tap(settings, hub) as tap:
+            for number in range(6):
+                with Meter(tap.pid) as meter:
+                    publish(port, "synapse.example", 5_000, 1_000_000 * (number + 1))
+                assert meter.cost
+                used.append(meter.cost.memory)
+    # The first round fills what is kept for good: modules, pools, what is known of each source.
+    assert max(used[-2:]) < 1.1 * max(used[1:3]), used
