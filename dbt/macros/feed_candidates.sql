@@ -1,5 +1,4 @@
-{# What feeds tell of: what is new has a positive number, and history that is fetched later counts downwards. `nth` is 1 for
-   the last one of its room. #}
+{# Events that feeds may contain: those with a positive stream ID. `nth` is 1 for the newest event of its room. #}
 {% macro feed_candidates() -%}
     select
         event_id,

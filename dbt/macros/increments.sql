@@ -1,17 +1,17 @@
 {#
-    Which rows of a model with `increment_by` are made anew, and which of other tables are read for them. Of a model that
-    is made whole, the latter only.
+    Rows of a model with `increment_by` that are rebuilt, and rows of its inputs that are read for them. For a full build of
+    the model, only the latter.
 
-    src/synapse_lakehouse/dbt_build/project/concerned finds that before the model's turn comes: `replaced` has the keys of
-    rows that may be others than before, or gone, if some may stay: they were taken away; `read_<table>` the rows of a
-    table that are read to make them; `newer_<table>` rows of files that came since, where others may be read, too.
+    synapse_lakehouse.dbt_build finds these rows before the model is built: `replaced` has the keys of rows that may have
+    changed or been deleted; their old versions are already removed. `read_<table>` has the rows of an input to read.
+    `newer_<table>` has rows of new files, if other rows may be read too.
 
-    Of these DuckDB makes the rows of a model, `made`, by the model's own SQL, which therefore has to mean the same to Spark
-    and to DuckDB (say where NULLs come in an order, for one); not of a model that reads JSON: Spark makes those. What is
-    left to do for Spark it finds in views `<model>_<name>`.
+    From these, DuckDB builds the model's rows, `made`, with the model's own SQL, which therefore must have the same meaning
+    in Spark and in DuckDB (for example, state the place of NULLs in an order). Models that read JSON are built by Spark.
+    Spark finds the rows in views `<model>_<name>`.
 #}
 
-{# The rows of a table that are read to make rows: where such were found, no others. #}
+{# The rows of an input to read: the found ones, if rows were found. #}
 {% macro each_row_of(relation) -%}
     (select * from {{ relation }} {{ of_what_was_found() }})
 {%- endmacro %}
@@ -23,8 +23,8 @@
 
 
 {#
-    Names of what was found of the model that is being made; none where it has to be made of everything. `anew` alone where
-    nobody knows whether rows were taken away.
+    Names of the views with changed rows of the model; empty for a full build. Only `anew` if it is unknown whether rows were
+    removed.
 #}
 {% macro found() -%}
     {%- set names = run_query("set " ~ setting_of_found()).columns[1].values()[0] -%}
@@ -32,7 +32,7 @@
 {%- endmacro %}
 
 
-{# Whether rows of the table may be missing that were there when the run came to dbt. #}
+{# Whether the table may lack rows that it had at the begin of the build. #}
 {% macro may_lack_rows(found) -%}
     {{- return('replaced' in found or 'anew' in found) -}}
 {%- endmacro %}
@@ -43,16 +43,16 @@
 {%- endmacro %}
 
 
-{# The view of something that was found. #}
+{# The view with this name of the model. #}
 {% macro view_of(name) -%}
     {{ model.name }}_{{ name }}
 {%- endmacro %}
 
 
-{# The SQL that makes the rows of a model of what was found: of those that are replaced, if some may stay. #}
+{# The SQL that builds the model's rows from the found rows: only replaced rows, unless the build is full. #}
 {% macro made_of_found(sql, found) -%}
     {%- if 'made' in found -%}
-        {#- They come in many small batches, each of which would be a file. -#}
+        {#- The rows come in many small batches, each of which would become a file. -#}
         {{- return("select " ~ ("" if config.get('clustered_by') else "/*+ coalesce(1) */ ") ~ "* from " ~ view_of('made')) -}}
     {%- endif -%}
     {%- set made = namespace(sql=sql) -%}
@@ -75,9 +75,8 @@
 
 
 {#
-    Rows of a table, which has the model's key, with the keys that are replaced: those in files which came since the model
-    was built, and only those from elsewhere that are not among them. If there are none, Spark finds that out before it
-    begins, and leaves the table alone.
+    Rows of a table with the model's key whose keys are replaced: first those in files that are newer than the model, then
+    only the missing ones from other files. If none is missing, Spark does not read the other files.
 #}
 {% macro newer_first(relation, newer) -%}
     {%- set by, replaced = config.get('increment_by'), view_of('replaced') -%}
@@ -88,7 +87,7 @@
 {%- endmacro %}
 
 
-{# Give back what was found of a model that is made. #}
+{# Release the found rows of a finished model. #}
 {% macro give_back(found) -%}
     {%- for name in found -%}
         {%- do run_query("drop view if exists " ~ view_of(name)) -%}

@@ -1,12 +1,12 @@
-{# A boolean of a JSON text; NULL where the key is absent. #}
+{# A boolean of a JSON text; NULL if the key is absent. #}
 {% macro json_boolean(text, path) -%}
     (get_json_object({{ text }}, '$.{{ path }}') = 'true')
 {%- endmacro %}
 
 
 {#
-    JSON with its strings cut off after 10,000 characters, where one may be longer: Spark reads nothing of a text with a key
-    of over 50,000, which an event may have. What is cut off then says nothing to anybody.
+    JSON with strings truncated after 10,000 characters. Spark cannot read a text with a key of more than 50,000
+    characters, which an event may have. No column needs the removed parts.
 #}
 {% macro readable_json(text) -%}
     case
@@ -19,8 +19,7 @@
 
 
 {#
-    Whether a value of a client's JSON (a variant) says yes, as Python takes it: anything but false, nothing, zero and what
-    is empty. NULL without the key.
+    Whether a value of a client's JSON (a variant) is true in Python: not false, null, zero or empty. NULL without the key.
 #}
 {% macro json_truth(document, path) -%}
     {%- set value = "variant_get(" ~ document ~ ", '$." ~ path ~ "')" -%}

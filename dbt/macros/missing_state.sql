@@ -1,5 +1,5 @@
-{# Pieces of state that a state group has to hold and does not. Columns: room_id, event_id (the piece), state_group (the
-   oldest that lacks it), found (what it holds instead; NULL: nothing). #}
+{# Pieces of state that a state group lacks. Columns: room_id, event_id (the missing state event), state_group (the oldest
+   group that lacks it), found (the state event that it has instead; NULL: none). #}
 {% macro missing_state() -%}
 with after_events as (
     select events.*, positions.position
@@ -8,7 +8,7 @@ with after_events as (
         on events.room_id = positions.room_id and events.state_group = positions.state_group
 ),
 
--- The current state is the state after the latest event; where there are several, it is so if they have the same state.
+-- The current state is the state after the latest event; with several latest events, only if they have the same state.
 ends as (
     select ends.room_id, max(after_events.state_group) as state_group, max(after_events.position) as position
     from {{ source('synapse', 'event_forward_extremities') }} as ends
@@ -17,7 +17,7 @@ ends as (
     having count(*) = count(after_events.state_group) and count(distinct after_events.state_group) = 1
 ),
 
--- A piece of state is in the state after itself, unless it was rejected. What is current was not reset (state_reset).
+-- A state event is in the state after itself, unless it was rejected. Current state was not reset (state_reset).
 owed as (
     select room_id, type, state_key, event_id, state_group, position, true as is_own
     from after_events

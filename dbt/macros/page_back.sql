@@ -1,4 +1,4 @@
-{# A text as an expression of SQL. Spark and DuckDB do not escape alike, and Spark replaces ${…} also where it is quoted. #}
+{# A text as an SQL expression. Spark and DuckDB escape differently, and Spark replaces ${…} even in quotes. #}
 {% macro text_value(text) -%}
     {%- set written = namespace(text='') -%}
     {%- for character in text | string -%}
@@ -10,10 +10,10 @@
 
 
 {#
-    The page of a room before a point, as its clients scroll back: see _macros.yml.
+    A page of a room's history before a point: see _macros.yml.
 
-    A token stands behind the event that it names, so that going back includes that event, and the token before an event
-    has one less (synapse.storage.databases.main.stream).
+    A token is the place behind the event that it names, so a page backwards includes this event. The token before an event
+    is smaller by one (synapse.storage.databases.main.stream).
 #}
 {% macro page_back(room_id, user_id, token=none, page_length=50) -%}
     {%- set place = modules.re.fullmatch('t([0-9]+)-(-?[0-9]+)', token | string) -%}

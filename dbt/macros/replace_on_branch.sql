@@ -1,18 +1,16 @@
 {#
-    Replace a table's whole content as one commit on the run's branch; readers of main see nothing of it until it is
-    published. The table is created empty from the model's contract. A column added to the contract is added to the
-    table (at once, and NULL on main until the next release); one that is gone or has changed its type is refused.
+    Replace a table's whole content in one commit on the run's branch; readers of main see it after publication. The
+    table is created empty from the model's contract. A new column of the contract is added to the table at once (NULL on
+    main until the next release); a removed column or another type is an error.
 
-    Each snapshot says what it was made of: the model's SQL, and what the tables that it reads were at. A table that
-    would be made of the same again is left as it is. With `compared_by: rows`, which is for tables of few rows, it says
-    what its rows are: the tables that read it only care about them.
+    Each Iceberg snapshot records the fingerprint of the model's SQL and of its inputs. A table with unchanged fingerprints
+    is not rebuilt. With `compared_by: rows`, for small tables, the fingerprint is that of the rows, so that tables that
+    read it are rebuilt only if the rows changed.
 
-    With `increment_by`, the key of its rows, a large table is only made anew where something changed, if that was found
-    (`increments.sql`) and its rows were made by the same SQL: the rows that are replaced are gone then. Without, all rows
-    are made anew, of what was found if there is such.
+    With `increment_by`, the key of its rows, only changed rows of a large table are rebuilt, if they were found
+    (`increments.sql`) and the SQL is unchanged; their old versions are already removed. Otherwise all rows are rebuilt.
 
-    With `clustered_by`, a column, rows that have the same value there lie together, so that who asks for one value reads
-    little of the table.
+    With `clustered_by`, a column, rows with the same value are stored together, so that a query of one value reads little.
 #}
 {% materialization replace_on_branch, adapter='spark', supported_languages=['sql'] %}
     {%- if not config.get('contract').enforced or not model.columns -%}
@@ -36,14 +34,14 @@
     {%- do set_properties(target_relation) -%}
 
     {%- set branch = run_query("set spark.wap.branch").columns[1].values()[0] -%}
-    {#- Models that read this one are built later in this invocation, and asking Iceberg takes most of a second. -#}
+    {#- Models that read this model are built later in this invocation, and a query of Iceberg takes most of a second. -#}
     {%- set told = graph.setdefault('made_of ' ~ invocation_id, {}) -%}
     {%- set ingredients = [table_columns | join(',')] -%}
     {%- if config.get('compared_by') == 'rows' -%}
         {%- do ingredients.extend(run_query(compiled_code).rows | map('join', ' ')) -%}
     {%- else -%}
         {%- do ingredients.append(compiled_code) -%}
-        {#- dbt keeps them in the order of a set, which is another one in each process. -#}
+        {#- dbt has them in the order of a set, which differs between processes. -#}
         {%- for id in model.depends_on.nodes | sort -%}
             {%- set relation = (graph.sources.get(id) or graph.nodes.get(id)).relation_name -%}
             {%- do ingredients.append(told.get(relation) or made_of(relation, branch)) -%}
@@ -52,7 +50,7 @@
     {%- set made_now = local_md5(ingredients | join(' ')) -%}
 
     {%- do told.update({target_relation | string: made_now}) -%}
-    {#- Rules of the models that this one reads are rules of its own. -#}
+    {#- The rules include those of the models that this model reads. -#}
     {%- set rules = graph.setdefault('made_by ' ~ invocation_id, {}) -%}
     {%- set made_by = [table_columns | join(','), compiled_code] -%}
     {%- for id in model.depends_on.nodes | sort if id in graph.nodes -%}
@@ -68,7 +66,7 @@
     {%- endif -%}
 
     {%- set is_unchanged = made_of(target_relation, branch) == made_now and not may_lack_rows(found_of_it) -%}
-    {#- A commit that makes its branch itself counts from zero, and the totals of its snapshot come out wrong. -#}
+    {#- A commit that creates its branch counts from zero, so the totals of its Iceberg snapshot would be wrong. -#}
     {%- if is_there and not is_unchanged and branch != '<undefined>' -%}
         {%- do run_query("alter table " ~ target_relation ~ " create branch if not exists `" ~ branch ~ "`") -%}
     {%- endif -%}
@@ -104,8 +102,8 @@
 
 
 {#
-    What the rows of a table were made of when the run came to dbt, as a reader on `branch` finds them: its snapshot,
-    where none says. Who runs dbt alone does not tell it in the variable `made_of`.
+    Fingerprint of a table's rows on `branch` at the begin of the build; its Iceberg snapshot ID if none is recorded. The
+    variable `made_of` is unset when dbt runs stand-alone.
 #}
 {% macro made_of(relation, branch) -%}
     {%- if relation | string in var('made_of') -%}
@@ -115,7 +113,7 @@
 {%- endmacro %}
 
 
-{# What the snapshot of a table that a reader on `branch` finds says under `name`. #}
+{# The property `name` of a table's Iceberg snapshot on `branch`. #}
 {% macro said(relation, branch, name) -%}
     {{- return(of_snapshot(relation, branch, "summary['" ~ name ~ "']")) -}}
 {%- endmacro %}
@@ -130,7 +128,7 @@
 {%- endmacro %}
 
 
-{# `if not exists`: a table that an earlier, failed run created is as good as a new one. #}
+{# `if not exists`: a table of an earlier, failed run is as good as a new one. #}
 {% macro create_empty_table(relation) -%}
     create table if not exists {{ relation }} (
         {%- for column in model.columns.values() %}
@@ -146,10 +144,10 @@
 
 
 {#
-    Set the table's properties that follow from the model's columns and configuration.
+    Set the table properties that follow from the model's columns and configuration.
 
-    Iceberg's manifests hold least and greatest values of columns: of those that hold what people said, none may be. Of a
-    clustered table only the row groups are read that can hold what is asked for, so they are small.
+    Iceberg's manifests contain minimum and maximum values of columns, except of columns with message content. Row groups of
+    a clustered table are small, because a query reads only those that can contain its value.
 #}
 {% macro set_properties(relation) -%}
     {%- set known = run_query("show tblproperties " ~ relation).rows -%}
@@ -166,7 +164,7 @@
 {%- endmacro %}
 
 
-{# Names of the table's columns, in the table's order, after bringing them up to the model's contract. #}
+{# Names of the table's columns, in the table's order, after the columns of the model's contract were added. #}
 {% macro evolved_columns(relation) %}
     {%- set found = {} -%}
     {%- for column in adapter.get_columns_in_relation(relation) -%}

@@ -1,5 +1,5 @@
-{# Synapse's numbers of each room, and the same counted anew: room_id, name, stored, counted, slack (how much more may be
-   stored). Numbers that Synapse did not bring up to date yet are left out. #}
+{# Synapse's statistics of each room, and the actual counts: room_id, name, stored, counted, slack (the allowed excess of
+   stored). Statistics that Synapse has not updated yet are omitted. #}
 {% macro room_statistics() -%}
     {%- set counted = {
         'current_state_events': 'true',
@@ -31,8 +31,8 @@ recounts as (
     group by room_id
 )
 
--- Of state that was removed, Synapse goes on counting the piece, and who was a member as one who left. Of a room that was
--- purged before the last changes were counted it makes a row anew, which it shows nobody.
+-- Synapse continues to count removed pieces of state, and former members as users that left. For a room that was purged
+-- before the last changes were counted, it creates a new row that no client sees.
 select stats.room_id, number.*
 from {{ source('synapse', 'room_stats_current') }} as stats
 left semi join {{ source('synapse', 'rooms') }} as rooms on stats.room_id = rooms.room_id

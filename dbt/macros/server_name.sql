@@ -1,4 +1,4 @@
-{# The server part of a Matrix id: all that follows the first colon. #}
+{# The server part of a Matrix ID: the text after the first colon. #}
 {% macro server_name(matrix_id) -%}
     substr({{ matrix_id }}, instr({{ matrix_id }}, ':') + 1)
 {%- endmacro %}

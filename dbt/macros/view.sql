@@ -1,8 +1,8 @@
 {#
-    A view is what a release says it is: its SQL is written to the release's row, and published with the tables that it
-    reads. Here it is only tried, on the run's branch, and held to its contract.
+    The SQL of a view is written to the release's row, and published with the tables that the view reads. This
+    materialization only validates it, on the run's branch, against its contract.
 
-    It has to be understood by Spark and DuckDB alike, and no model can read it: until the release it is not there.
+    Spark and DuckDB must both understand the SQL. No model can read a view, because it exists only after the release.
 #}
 {% materialization view, adapter='spark' %}
     {%- if not config.get('contract').enforced or not model.columns -%}

@@ -1,18 +1,18 @@
-{# A history visibility as Synapse understands it: what is missing or invalid is `shared`. #}
+{# A history visibility as Synapse understands it: a missing or invalid one is `shared`. #}
 {% macro understood_visibility(value) -%}
     case when {{ value }} in ('world_readable', 'invited', 'joined') then {{ value }} else 'shared' end
 {%- endmacro %}
 
 
-{# A membership as Synapse understands that of a membership event: what is missing or invalid is `leave`. #}
+{# A membership of a membership event as Synapse understands it: a missing or invalid one is `leave`. #}
 {% macro understood_membership(value) -%}
     case when {{ value }} in ('join', 'invite', 'knock', 'ban') then {{ value }} else 'leave' end
 {%- endmacro %}
 
 
 {#
-    When an event that expired should have been purged for long: Synapse goes by when it received the event, keeps
-    everything for a least lifetime, and its jobs take their time. The numbers may be near the ends of bigint.
+    Time after which the purge of an expired event is overdue. Synapse counts from the receipt of the event, retains
+    every event for a minimum lifetime, and its jobs take time. The numbers may be near the limits of bigint.
 #}
 {% macro overdue_at(visibility_inputs, events) -%}
     cast({{ events }}.received_ts as decimal(38, 0))
@@ -24,7 +24,7 @@
 {%- endmacro %}
 
 
-{# The first of `order` that is among two values. #}
+{# The first value in `order` that equals one of two values. #}
 {% macro first_of(order, one, other) -%}
     case
         {%- for value in order %}
@@ -34,24 +34,24 @@
 {%- endmacro %}
 
 
-{# Whether a Matrix id is one of this server. #}
+{# Whether a Matrix ID belongs to this server. #}
 {% macro is_local(matrix_id) -%}
     (instr({{ matrix_id }}, ':') > 0 and {{ server_name(matrix_id) }} = '{{ var("server_name") | replace("'", "") }}')
 {%- endmacro %}
 
 
-{# Memberships between which the rules tell, apart from those of somebody's own membership events. #}
+{# Memberships that the rules distinguish, apart from those of a user's own membership events. #}
 {% macro counted_membership(membership) -%}
     case when {{ membership }} in ('join', 'invite') then {{ membership }} else 'other' end
 {%- endmacro %}
 
 
 {#
-    What decides whether an event is shown: the questions of synapse.visibility.filter_and_transform_events_for_client, in
-    its order. For columns of silver.event_visibility_inputs and `as_of`.
+    The rule that decides whether an event is shown, in the order of
+    synapse.visibility.filter_and_transform_events_for_client. Uses columns of silver.event_visibility_inputs and `as_of`.
 
-    membership: the one that counts. peeking: whether the reader looks in without being a member. The others are conditions
-    that hold for few readers, if for any.
+    membership: the membership that counts. peeking: whether the reader reads without being a member. The others are
+    conditions that are true for few readers.
 #}
 {% macro rule(membership, peeking, is_own='false', ignores_sender='false', sees_soft_failed='false', sees_spam='false') -%}
         case
@@ -83,7 +83,7 @@
 {%- endmacro %}
 
 
-{# What somebody is shown by a rule. #}
+{# The outcome of a rule. #}
 {% macro outcome(rule) -%}
     case
         when {{ rule }} in ('world_readable', 'shared', 'joined', 'invited', 'own_leave', 'own_outlier') then 'full'
@@ -94,9 +94,9 @@
 
 
 {#
-    A number of a stretch of positions of a room. Stretches are short where a room began and grow with it, so that there are
-    few of them. Readers meet events of a stretch only: most of them changed their membership again and again, and all of
-    what they were would be compared with every event otherwise.
+    Number of the bucket of a room's positions. Buckets are short at the room's begin and grow, so that there are few.
+    Events are joined with readers by bucket. Without buckets, each interval of every reader would be compared with
+    every event of the room.
 #}
 {% macro stretch_of(position) -%}
     cast(least(floor(sqrt(sqrt(greatest({{ position }}, 0)))), {{ last_stretch() }}) as bigint)
@@ -109,16 +109,16 @@
 
 
 {#
-    Who may see which event. One row for each event, reader and way of reading, as gold.event_visibility describes them.
+    Visibility of events. One row for each event, reader and value of peeking, as gold.event_visibility describes them.
 
-    To most readers an event is shown, or not, for what their membership is: that is decided once for each event. Only of
-    those of whom the rules ask more is it decided for each of them, as of members whose own membership event it is.
+    For most readers only the membership decides, which is evaluated once for each event and membership. For the others,
+    such as the member of a membership event, the rules are evaluated for each reader.
 
-    Readers meet events once and not once for each way of reading. That peeks are joined to the left keeps DuckDB from
+    Readers are joined with events once, not once for each value of peeking. The left join of peeks prevents DuckDB from
     multiplying events by them first.
 
-    events: a relation with columns of silver.event_visibility_inputs. readers: one with those of gold.visibility_intervals.
-    peeks: whether the readers look in without being members, one or both of false and true.
+    events: a relation with columns of silver.event_visibility_inputs. readers: a relation with columns of
+    gold.visibility_intervals. peeks: values of peeking, one or both of false and true.
 #}
 {% macro visibility(events, readers, peeks) -%}
 with peeks as (
@@ -140,7 +140,7 @@ known_readers as (
         reader.first_position,
         reader.last_position,
         stretches.stretch,
-        -- Two strings are compared sooner than two that may be NULL, and any text may stand where a member's id belongs.
+        -- A comparison of two strings is faster than one of nullable strings, and a member's ID may be any text.
         coalesce('=' || reader.user_id, 'anybody else') as known_as,
         reader.membership as state_membership,
         {{ counted_membership('reader.membership') }} as counted,
@@ -158,7 +158,7 @@ known_readers as (
 ),
 
 {% for told_of in ['nobody', 'somebody'] -%}
--- One expression with no other one on top but what names its outcome: Spark copies an expression into each that uses it.
+-- One expression, used once: Spark copies an expression into each expression that uses it.
 judged_of_{{ told_of }} as (
     select
         room_id,
@@ -245,7 +245,7 @@ judged_pairs as (
         on pairs.user_id = ignored.ignorer_user_id and pairs.sender = ignored.ignored_user_id
 )
 
--- Most events are no memberships: nobody's name has to be compared for them, by far the most pairs.
+-- Most events are no memberships, so most pairs need no comparison of user IDs.
 {% for told_of in ['nobody', 'somebody'] -%}
 select
     met.room_id,

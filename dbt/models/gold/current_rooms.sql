@@ -17,7 +17,7 @@ present as (
     where membership = 'join'
 ),
 
--- A change of display name is a further join: the stay began with the first join after the last other membership.
+-- A new display name creates another join event: the stay began with the first join after the last other membership.
 last_absence as (
     select room_id, user_id, max(stream_ordering) as stream_ordering
     from memberships

@@ -13,7 +13,7 @@ options as (
     from wishes
 ),
 
--- Who asks for soft-failed events gets those of policy servers with them.
+-- The soft-failed option also includes events rejected by a policy server.
 answered as (
     select
         user_id,

@@ -1,5 +1,5 @@
 {{ config(increment_by='event_id') }}
--- JSON is parsed here once, so that no later model has to read it again. By the rules of {{ var('rules_of_events') }}.
+-- Only this model parses JSON, by the rules of {{ var('rules_of_events') }}.
 with loaded as (
     select
         event_json.event_id,
@@ -30,7 +30,7 @@ select
     event.pruned_on_receipt,
     event.policy_server_spammy,
     event.replaces_state,
-    -- Events of other servers, and of old, may bring along what they replace.
+    -- Old events and events of other servers may contain the replaced content.
     event.prev_membership as prev_content_membership,
     event.prev_visibility as prev_content_history_visibility,
     event.has_prev_content as has_prev_content_and_sender,

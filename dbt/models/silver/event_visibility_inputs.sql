@@ -2,7 +2,7 @@
 {%- set default = 'null' if var('retention_max_lifetime') is none else var('retention_max_lifetime') -%}
 {%- set lifetime = 'coalesce(lifetimes.max_lifetime, cast(' ~ default ~ ' as bigint))' -%}
 {%- set most = 9223372036854775807 -%}
--- What Synapse's loader finds of each event (synapse.storage.databases.main.events_worker).
+-- Results of Synapse's event loader (synapse.storage.databases.main.events_worker).
 with loaded as (
     select
         events.event_id,
@@ -34,7 +34,7 @@ with loaded as (
     left join {{ each_row_of(source('synapse', 'rejections')) }} as rejections on events.event_id = rejections.event_id
 ),
 
--- A redaction is judged again whenever it is loaded.
+-- Synapse checks a redaction again whenever it loads it.
 valid_redactions as (
     select redaction.event_id
     from loaded as redaction
@@ -60,8 +60,8 @@ loadable as (
     left join valid_redactions on event.event_id = valid_redactions.event_id
 ),
 
--- What a state event replaces is looked up, unless that cannot be found or the event tells all of it itself. An event that
--- is shown redacted tells nothing. The earliest of a piece of state replaces nothing.
+-- The replaced event is looked up, unless it is missing or the event contains its content and sender. A redacted event
+-- contains neither. The earliest event of a piece of state replaces nothing.
 replaced as (
     select
         event_id,
@@ -80,7 +80,7 @@ replaced as (
             redactions.event_id is null and (event.has_prev_content_and_sender or former.event_id is null) as trusts_itself
         from loadable as event
         left join loadable as former
-            -- All events that replace nothing would be brought to one place to be joined. No event has such an id.
+            -- All events that replace nothing would be joined in one partition. No event has such an ID.
             on coalesce(event.replaces_state, concat('nothing: ', event.event_id)) = former.event_id
                 and former.withheld is null
         left join {{ ref('redactions') }} as redactions
@@ -89,7 +89,7 @@ replaced as (
     )
 ),
 
--- What of a room's state counts here. A state event that is withheld is not there.
+-- State that affects visibility, without withheld state events.
 settings as (
     select
         intervals.room_id,
@@ -103,8 +103,8 @@ settings as (
     where intervals.type in ('m.room.history_visibility', 'm.room.join_rules') and intervals.state_key = ''
 ),
 
--- Synapse writes down what a state event replaces once, when it first gives the event a place in the room; not when it
--- had stored the event outside before, and what it did not know of the state then stays out.
+-- Synapse records the replaced event once, when the event first gets a place in the room. For a former outlier, and for an
+-- event with partial state, the record may be missing.
 untold as (
     select event_id from {{ each_row_of(source('synapse', 'ex_outlier_stream')) }}
     union
@@ -155,7 +155,7 @@ visibility_inputs as (
         event.type = 'm.call.invite' and not event.is_state and coalesce(joining.join_rule, '') = 'public' as is_call_invite,
         {% if var('retention_enabled') -%}
         case when not event.is_state then
-            -- Python's integers have no end. Only of two negative numbers the sum can be too small.
+            -- Python's integers have no limit. Only the sum of two negative numbers can be below bigint.
             coalesce(
                 try_add(event.origin_server_ts, {{ lifetime }}),
                 case when {{ lifetime }} >= 0 then {{ most }} when {{ lifetime }} < 0 then -{{ most }} end

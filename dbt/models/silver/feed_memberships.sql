@@ -1,6 +1,6 @@
--- Where each user's feed looks for events, and what of it lacks because a room had too many.
+-- Rooms and stays that each user's feed covers, and the part that it omits because a room had too many events.
 with room_ends as (
-    -- A room's older events are not looked at, so no feed with that room says anything of them.
+    -- Older events of a room are not read, so no feed with the room contains them.
     select room_id, stream_ordering from ({{ feed_candidates() }})
     where nth = {{ var('feed_length') | int }} + 1
 ),
@@ -24,8 +24,8 @@ joined as (
     where membership = 'join'
 ),
 
--- Who left, was kicked or banned is told of what came before, also once the room is forgotten (synapse.handlers.sync). Who
--- is there again left before only if a join came before that: there are invites that are declined, and then accepted.
+-- A user that left or was kicked or banned gets the events before, also after forgetting the room (synapse.handlers.sync).
+-- A joined user left before only after an earlier join: an invite can be declined and a later one accepted.
 departures as (
     select memberships.user_id, memberships.room_id, max(memberships.stream_ordering) as stream_ordering
     from memberships
@@ -58,9 +58,9 @@ select
     case when not stays.goes_on then stays.left_at end as ended,
     case
         when room_ends.stream_ordering is null then null
-        -- What came before the user was there is no news, however much it was.
+        -- Events before the user's join do not count.
         when stays.goes_on and not coalesce(room_ends.stream_ordering < stays.began, false) then room_ends.stream_ordering
-        -- The leave itself is told, however many events came since.
+        -- The leave itself is included, however many events follow.
         when stays.left_at is not null then least(room_ends.stream_ordering, stays.left_at - 1)
     end as missing_until
 from stays

@@ -1,11 +1,11 @@
 {{ config(increment_by='event_id') }}
--- Synapse keeps every redaction it was sent and decides on reading which of them hold; so does this model.
+-- Synapse stores every redaction and decides on reading whether it applies; so does this model.
 with stored as (
     select event_id, redacts, recheck, have_censored, false as by_ban
     from {{ each_row_of(source('synapse', 'redactions')) }}
     union all
-    -- A ban may redact whatever the user sent to the room, until a later membership ends that (MSC4293). Synapse applies
-    -- such redactions whether its experimental feature is on or off.
+    -- A ban may redact all events of the user in the room, until a later membership ends that (MSC4293). Synapse applies
+    -- such redactions even if its experimental feature is disabled.
     select bans.redacting_event_id, events.event_id, true, false, true
     from {{ each_row_of(source('synapse', 'room_ban_redactions')) }} as bans
     inner join {{ each_row_of(source('synapse', 'events')) }} as events
@@ -19,7 +19,7 @@ named as (
     select event_id, redacts, 'target', redacts from stored
 ),
 
--- Of all events these are few, and are looked for once; of each there is one row.
+-- These events are few and are searched once, with one row each.
 events as (
     select
         named.redaction,
@@ -88,7 +88,7 @@ select
     stream_ordering,
     verdict,
     verdict = 'applies' as applies,
-    -- Of several that hold, Synapse names one that needs no recheck first, and a ban last.
+    -- Of several redactions that apply, Synapse prefers one without recheck, and takes a ban last.
     case when verdict = 'applies' then row_number() over (
         partition by redacts, verdict order by recheck nulls first, by_ban, stream_ordering nulls last, event_id
     ) = 1 else false end as is_first,

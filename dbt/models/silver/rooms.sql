@@ -1,5 +1,5 @@
--- Room names and the like, as Synapse's own statistics have them: what is no text, or contains a NUL, is none. By the rules of
--- {{ var('rules_of_events') }}.
+-- Room names and other properties as in Synapse's own statistics: a value that is no text or contains a NUL is absent.
+-- By the rules of {{ var('rules_of_events') }}.
 with properties as (
     select
         state.room_id,
@@ -27,7 +27,7 @@ with properties as (
         )
 ),
 
--- A redacted event has lost its content, even where its JSON has not been censored yet. These three keep what counts here.
+-- A redacted event has no content, even if its JSON is not censored yet. These three types retain the needed content.
 left_over as (
     select room_id, type, event.room_property as value, event.predecessor
     from properties

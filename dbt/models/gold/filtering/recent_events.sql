@@ -28,7 +28,7 @@ places as (
     from {{ ref('room_timeline') }}
 ),
 
--- Of a room whose newest events a user may not see, Synapse does not go back for ever either (synapse.handlers.sync).
+-- In a room with many hidden events, Synapse does not search back without limit either (synapse.handlers.sync).
 newest as (
     select visibility_inputs.*
     from {{ ref('event_visibility_inputs') }} as visibility_inputs

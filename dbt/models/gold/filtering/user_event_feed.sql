@@ -21,8 +21,8 @@ in_rooms as (
     {{ visibility('recent', 'readers', [false]) }}
 ),
 
--- Clients are told of changes of their own membership whatever the room's history visibility, so that invites arrive; not
--- of invites by somebody whom the user ignores (synapse.handlers.sync).
+-- Clients get changes of their own membership whatever the room's history visibility, so that invites arrive, except
+-- invites from ignored users (synapse.handlers.sync).
 entries as (
     select in_rooms.user_id, in_rooms.event_id, in_rooms.room_id, in_rooms.outcome, false as is_membership_change
     from in_rooms
@@ -30,7 +30,7 @@ entries as (
     inner join {{ ref('feed_memberships') }} as stays on in_rooms.room_id = stays.room_id and in_rooms.user_id = stays.user_id
     where
         in_rooms.outcome <> 'hidden'
-        -- What arrives late or on another fork during a stay is delivered, too, wherever in the graph it belongs.
+        -- Events that arrive late or on another fork during a stay are delivered too, whatever their place in the graph.
         and (in_rooms.membership = 'join' or feed_candidates.stream_ordering >= stays.began)
         and (stays.ended is null or feed_candidates.stream_ordering <= stays.ended)
     union all
@@ -50,7 +50,7 @@ entries as (
         and events.stream_ordering > 0
 ),
 
--- A user's own join is both.
+-- A user's own join has both properties.
 merged as (
     select user_id, event_id, room_id, min(outcome) as outcome, bool_or(is_membership_change) as is_membership_change
     from entries

@@ -1,4 +1,4 @@
--- Everything recent may be hidden from a user, or cut off: that feed has no row, but a beginning.
+-- If all recent events are hidden or omitted, a feed has no row, but a begin.
 with feeds as (
     select user_id, max(resync_from) as resync_from
     from {{ ref('user_event_feed') }}

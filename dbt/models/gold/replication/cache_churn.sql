@@ -1,6 +1,6 @@
 {{ config(materialized='view') }}
-{#- What Synapse 1.163 forgets for each of its three special names; some caches by room, some whole. What a change of
-    members adds to cs_cache_fake cannot be told: of keys, only a hash is kept. -#}
+{#- Caches that Synapse 1.163 invalidates for each of its three special names, by room or as a whole. Caches of changed
+    members are omitted for cs_cache_fake, because the lake has only a hash of the keys. -#}
 {%- set whole = [
     '_get_forward_extremeties_for_room', '_get_joined_profile_from_event_id', '_get_membership_from_event_id',
     '_get_rooms_for_local_user_where_membership_is_inner', '_get_state_group_for_event', 'did_forget',
@@ -51,7 +51,7 @@ from (
         instance,
         received_at,
         regexp_extract(row, '^."([^"]+)"', 1) as name,
-        -- A key that was read from the database may be withheld there: it is no entry that can be named.
+        -- A key that was read from the database may be withheld, so it identifies no entry.
         nullif(regexp_extract(row, '^."[^"]+","([0-9a-f]+)",', 1), '') as row_key,
         row like '["%",null,%' as has_no_key
     from {{ source('replication', 'replication_commands') }}

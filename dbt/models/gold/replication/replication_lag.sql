@@ -1,5 +1,5 @@
 {{ config(materialized='view') }}
--- Rows that the tap read from the database came late for its own reasons, and do not count.
+-- Rows that the tap read from the database are late because of the tap, and do not count.
 with announced as (
     select
         commands.dialect,

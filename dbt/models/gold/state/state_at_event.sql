@@ -1,5 +1,5 @@
 {{ config(materialized='view') }}
--- What federation's /state answers differs from the state after an event in the event's own piece of state only.
+-- The answer of federation's /state differs from the state after an event only in the event's own piece of state.
 select
     event.room_id,
     event.event_id,

@@ -1,13 +1,13 @@
--- Each branch is one check. What they mean and what is legal: docs/runbooks/integrity.md.
+-- Each branch is one check. docs/runbooks/integrity.md describes them.
 with lives as (
-    -- A room that was left or purged, and is joined again, begins anew: what was said of its state before is over.
+    -- A room that was left or purged and joined again starts a new history: earlier deltas no longer count.
     select room_id, max(stream_id) as began_at
     from {{ source('synapse', 'current_state_delta_stream') }}
     where type = 'm.room.create' and state_key = '' and event_id is not null
     group by room_id
 ),
 
-told as (
+delta as (
     select deltas.room_id, deltas.type, deltas.state_key, max_by(deltas.event_id, deltas.stream_id) as event_id
     from {{ source('synapse', 'current_state_delta_stream') }} as deltas
     left join lives on deltas.room_id = lives.room_id
@@ -15,31 +15,32 @@ told as (
     group by deltas.room_id, deltas.type, deltas.state_key
 ),
 
-held as (
+compared as (
     select
-        coalesce(kept.room_id, told.room_id) as room_id,
-        replace(replace(coalesce(kept.type, told.type), '%', '%25'), ' ', '%20')
-        || ' ' || coalesce(kept.state_key, told.state_key) as subject,
-        told.event_id as told,
-        kept.event_id as kept,
-        told.room_id is not null as was_told
-    from told
-    full outer join {{ source('synapse', 'current_state_events') }} as kept
-        on told.room_id = kept.room_id and told.type = kept.type and told.state_key = kept.state_key
+        coalesce(current_piece.room_id, delta.room_id) as room_id,
+        replace(replace(coalesce(current_piece.type, delta.type), '%', '%25'), ' ', '%20')
+        || ' ' || coalesce(current_piece.state_key, delta.state_key) as subject,
+        delta.event_id as delta_event_id,
+        current_piece.event_id as current_event_id,
+        delta.room_id is not null as has_delta
+    from delta
+    full outer join {{ source('synapse', 'current_state_events') }} as current_piece
+        on delta.room_id = current_piece.room_id and delta.type = current_piece.type and delta.state_key = current_piece.state_key
 ),
 
--- Purged events are gone from the current state, too. Rooms older than the deltas were never told of as a whole.
+-- A purge removes events from the current state too. Rooms older than the deltas lack the deltas of their first state.
 current_state as (
     select
-        held.*,
+        compared.*,
         case
-            when held.kept is not null and events.event_id is null then 'current_state_without_event'
-            when held.was_told and held.told is distinct from held.kept and events.event_id is not null then 'state_reset'
-            when not held.was_told and lives.began_at is not null then 'state_reset'
+            when compared.current_event_id is not null and events.event_id is null then 'current_state_without_event'
+            when compared.has_delta and compared.delta_event_id is distinct from compared.current_event_id
+                and events.event_id is not null then 'state_reset'
+            when not compared.has_delta and lives.began_at is not null then 'state_reset'
         end as check_name
-    from held
-    left join lives on held.room_id = lives.room_id
-    left join {{ source('synapse', 'events') }} as events on coalesce(held.kept, held.told) = events.event_id
+    from compared
+    left join lives on compared.room_id = lives.room_id
+    left join {{ source('synapse', 'events') }} as events on coalesce(compared.current_event_id, compared.delta_event_id) = events.event_id
 ),
 
 stray_rows as (
@@ -53,8 +54,8 @@ stray_rows as (
     group by state_rows.state_group
 ),
 
--- The next group in the order of positions, itself included, that is an event's state: nobody needs a group if that is
--- none of those that rest on it.
+-- The next group in the order of positions, itself included, that is the state of an event: a group is unused if this
+-- group is not among its descendants.
 needs as (
     select
         sizes.room_id,
@@ -79,8 +80,8 @@ json_alone as (
     left anti join {{ source('synapse', 'events') }} as events on fields.event_id = events.event_id
 ),
 
--- Each event that is no outlier has a state group, and no outlier has one. An event at which the graph of a room ends,
--- or at which an event points that is no outlier, is none either, unless it is a backward extremity.
+-- Each event that is no outlier has a state group, and no outlier has one. A forward extremity, and an event to which an
+-- event that is no outlier refers, is no outlier, unless it is a backward extremity.
 not_outliers as (
     select event_id from {{ source('synapse', 'event_to_state_groups') }}
     union all
@@ -110,7 +111,7 @@ lost_events as (
     group by json_alone.event_id, json_alone.room_id
 ),
 
--- Rows of event_edges may be gone with those of events: the JSON names the parents, too.
+-- Rows of event_edges may be missing with those of events: the JSON names the parents too.
 lost_json as (
     select
         lost_events.event_id,
@@ -130,14 +131,14 @@ lost_edges as (
     select room_id, event_id, explode(from_json(parents, 'array<string>')) from lost_json
 ),
 
--- Where an event of this server was purged and fetched again, it has a negative ID: any lost one may have had.
+-- An event of this server that was purged and fetched again has a negative ID, so a lost event may have had one too.
 backfilled as (
     select distinct room_id from {{ source('synapse', 'events') }} where stream_ordering < 0
 ),
 
--- Only where this server created the child, its first ID is above that of its parent (streams/gaps/lost_event_ranges.py). To join, to
--- knock and to refuse an invite, another server says what the parents are, which may come later. What was an outlier was
--- fetched from others, too.
+-- Only if this server created the child, its first ID is above that of its parent (streams/gaps/lost_event_ranges.py).
+-- For a join, a knock and a rejected invite, another server chooses the parents, which may arrive later. Former outliers
+-- were fetched from other servers too.
 lost_graphs as (
     select
         edges.room_id,
@@ -171,7 +172,7 @@ lost as (
 
 {%- if var('retention_enabled') %},
 
--- As Synapse purges: by when it received an event, up to the depth of the room's latest event that is old enough.
+-- As in Synapse's purge: by the time of receipt, up to the depth of the room's latest event that is old enough.
 expired as (
     select
         events.room_id,
@@ -193,9 +194,9 @@ select
     check_name,
     'fail' as severity,
     room_id,
-    case check_name when 'state_reset' then subject else kept end as subject,
-    case check_name when 'state_reset' then coalesce(told, 'nothing') else 'an event that is stored' end as expected,
-    case check_name when 'state_reset' then coalesce(kept, 'nothing') else 'no event' end as found
+    case check_name when 'state_reset' then subject else current_event_id end as subject,
+    case check_name when 'state_reset' then coalesce(delta_event_id, 'nothing') else 'an event that is stored' end as expected,
+    case check_name when 'state_reset' then coalesce(current_event_id, 'nothing') else 'no event' end as found
 from current_state
 where check_name is not null
 
@@ -233,7 +234,7 @@ left anti join lost_events on json_alone.event_id = lost_events.event_id
 
 union all
 
--- What has another id, or cannot be read, Synapse refuses to load (synapse.storage.databases.main.events_worker).
+-- Synapse does not load unreadable events and those with another ID (synapse.storage.databases.main.events_worker).
 select
     'event_altered',
     case when reason in ('event_id', 'not_an_event') then 'fail' else 'warn' end,
@@ -246,7 +247,7 @@ where verdict = 'altered'
 
 union all
 
--- Events in rooms of unknown versions are legal: Synapse leaves them out.
+-- Events in rooms of unknown versions are legal: Synapse omits them.
 select 'event_unloadable', 'fail', room_id, event_id, 'an event that Synapse can load', unloadable
 from {{ ref('events') }}
 where json_bytes is not null and unloadable <> 'room_version_unknown'
@@ -287,7 +288,7 @@ union all
 select 'state_group_without_event', 'warn', state_groups.room_id, uses.event_id, 'a row of events', 'none'
 from {{ source('synapse', 'event_to_state_groups') }} as uses
 left anti join {{ source('synapse', 'events') }} as events on uses.event_id = events.event_id
--- Of a lost event it is what shows that it was no outlier.
+-- For a lost event, this finding is the evidence that it was no outlier.
 left anti join {{ source('synapse', 'event_json') }} as fields on uses.event_id = fields.event_id
 left join {{ source('synapse', 'state_groups') }} as state_groups on uses.state_group = state_groups.id
 
@@ -309,7 +310,7 @@ from {{ source('state', 'state_faults') }}
 
 union all
 
--- 175: what the levels of the usual compressor, 100, 50 and 25, come to.
+-- 175: the sum of the usual compressor's levels, 100, 50 and 25.
 select
     'state_chain_too_long',
     case when max(chain_length) > 175 then 'warn' else 'info' end,
@@ -337,8 +338,8 @@ where stored < counted or stored > counted + slack
 
 union all
 
--- What the copy has in place of a text of which nothing may be copied: synapse_lakehouse.postgres.rows.select_sql. Synapse
--- fails where it cannot parse one. Internal metadata is part of its event.
+-- The copy's replacement for a text that cannot be projected: synapse_lakehouse.postgres.rows.select_sql. Synapse fails
+-- if it cannot parse such a text. Internal metadata is part of its event.
 select
     'unreadable_value',
     case when value = '"unreadable"' then 'fail' else 'warn' end,
@@ -363,7 +364,7 @@ where value in ('"unreadable"', '"not an object"')
 
 union all
 
--- Beyond 10 Synapse begins to join them by events of its own; an event can name 20 at most.
+-- Above 10, Synapse sends dummy events to join them; an event can refer to at most 20.
 select
     'forward_extremities',
     case when count(*) > 20 then 'warn' else 'info' end,

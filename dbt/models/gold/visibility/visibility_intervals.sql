@@ -1,6 +1,6 @@
 {{ config(clustered_by='room_id') }}
--- Which membership each user of this server had at which positions of a room's state; every position is in one interval.
--- State groups alone make nobody a reader: Synapse keeps the group of an event that it then refused to store.
+-- Memberships of each user of this server by intervals of positions; every position is in one interval. A membership in
+-- a state group alone makes no reader: Synapse retains the group of an event that it then did not store.
 with readers as (
     select room_id, user_id
     from {{ each_row_of(source('synapse', 'room_memberships')) }} as members where {{ is_local('user_id') }}
@@ -26,13 +26,13 @@ memberships as (
         event.membership
     from {{ source('state', 'state_intervals') }} as intervals
     inner join {{ each_row_of(ref('event_visibility_inputs')) }} as event
-        -- Most events are no memberships, and need not be looked for.
+        -- Most events are no memberships, and are not searched.
         on intervals.event_id = event.event_id
             and event.withheld is null and event.type = 'm.room.member' and event.membership is not null
     where intervals.type = 'm.room.member' and {{ is_local('intervals.state_key') }}
 ),
 
--- From -1 on (no position is known) nothing is said of a reader, and nothing any more where an interval ends.
+-- A reader has no membership from -1 on (unknown positions), and after the end of an interval.
 said as (
     select
         memberships.room_id,
@@ -45,7 +45,7 @@ said as (
     select room_id, user_id, -1, null from readers
 ),
 
--- All windows are ordered alike, so that Spark sorts once. Of what begins at one position, a membership comes last.
+-- All windows have the same order, so that Spark sorts once. Of several begins at a position, a membership comes last.
 together as (
     select
         room_id,
@@ -56,7 +56,7 @@ together as (
     from said
 ),
 
--- A change of display name is no change here.
+-- A change of the display name does not begin a new interval.
 marked as (
     select
         room_id,
@@ -91,7 +91,7 @@ from stretches
 left join ends on stretches.room_id = ends.room_id
 where stretches.first_position <= coalesce(stretches.last_position, ends.last_position, -1)
 union all
--- Somebody who never was a member.
+-- Users that were never members.
 select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null
 from (select distinct room_id from {{ each_row_of(ref('event_visibility_inputs')) }} as events) as rooms
 left join ends on rooms.room_id = ends.room_id
