@@ -45,7 +45,7 @@ def test_the_wrapper_is_in_the_home_if_necessary(tmp_path: Path, monkeypatch: py
         real(path, *of, **further)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    assert runtime._wheel(tmp_path / "package", tmp_path / "home") == tmp_path / "home"
+    assert runtime.create_java_wrapper(tmp_path / "package", tmp_path / "home") == tmp_path / "home"
     assert os.access(tmp_path / "home" / "bin" / "java", os.X_OK)
     with pytest.raises(runtime.JavaError, match="LAKEHOUSE_HOME"):
-        runtime._wheel(tmp_path / "package", tmp_path / "package" / "home")
+        runtime.create_java_wrapper(tmp_path / "package", tmp_path / "package" / "home")

@@ -25,7 +25,7 @@ def read_incident_log(catalog: Catalog) -> IncidentLog:
     """Return the whole log: incidents are few."""
     rows = catalog.load_table(INCIDENTS_TABLE).scan().to_arrow().sort_by("at").to_pylist()
     return IncidentLog(
-        tuple(_event(row) for row in rows if not row["sink"]),
+        tuple(_to_event(row) for row in rows if not row["sink"]),
         frozenset((row["id"], row["sink"]) for row in rows if row["sink"]),
     )
 
@@ -33,7 +33,7 @@ def read_incident_log(catalog: Catalog) -> IncidentLog:
 def append_events(catalog: Catalog, events: Collection[IncidentEvent]) -> None:
     """Append begin and end events."""
     if events:
-        store.append_audit_rows(catalog, INCIDENTS_TABLE, [_row(event) for event in events])
+        store.append_audit_rows(catalog, INCIDENTS_TABLE, [_to_row(event) for event in events])
 
 
 def append_deliveries(catalog: Catalog, events: Collection[IncidentEvent], sink: str) -> None:
@@ -52,14 +52,14 @@ def register_sink(catalog: Catalog, past: Collection[IncidentEvent], sink: str) 
 
 def _delivery_rows(events: Collection[IncidentEvent], sink: str) -> list[dict[str, Any]]:
     now = datetime.now(UTC)
-    return [_row(event) | {"sink": sink, "at": now} for event in events]
+    return [_to_row(event) | {"sink": sink, "at": now} for event in events]
 
 
-def _row(event: IncidentEvent) -> dict[str, Any]:
+def _to_row(event: IncidentEvent) -> dict[str, Any]:
     return asdict(event) | {"kind": event.kind.value}
 
 
-def _event(row: dict[str, Any]) -> IncidentEvent:
+def _to_event(row: dict[str, Any]) -> IncidentEvent:
     # Rows of earlier versions have no consequence.
     converted = {"kind": IncidentKind(row["kind"]), "consequence": row.get("consequence") or ""}
     return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | converted)

@@ -34,11 +34,11 @@ def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: 
     :param runbooks: URL or folder of the runbooks, without a trailing slash.
     """
     if len(events) > MAX_SINGLE_MESSAGES:
-        return [_combined(events, server_name, runbooks)]
-    return [_single(event, server_name, runbooks) for event in events]
+        return [_build_combined(events, server_name, runbooks)]
+    return [_build_single(event, server_name, runbooks) for event in events]
 
 
-def _single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
+def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
     facts = [to_chat_text(to_printable_message(fact)) for fact in (event.description, event.consequence) if fact]
     where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"over at {event.at:%Y-%m-%d %H:%M} UTC"]
     where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
@@ -52,7 +52,7 @@ def _single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessa
     )
 
 
-def _combined(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
+def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
     counts, moments = Counter((event.kind, event.begins) for event in events), [event.at for event in events]
     lines = [
         f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"

@@ -49,7 +49,7 @@ def observe_streams(
     writers = read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
     before = observation_log.read_latest(catalog)
     since = {name: observation.watched_at for name, observation in before.items()}
-    released = _released(catalog, releases[-1], since) if releases else {}
+    released = _read_released_progress(catalog, releases[-1], since) if releases else {}
 
     def end(stream: Stream, positions: Mapping[str, int], last_allocated_id: int) -> int | None:
         return find_bound(stream, positions, last_allocated_id, writers.get(stream.name), before.get(stream.name))[1]
@@ -67,7 +67,9 @@ def observe_streams(
     return observations, rules.check_streams(list(zip(declared.streams, observations, strict=True)), writers)
 
 
-def _released(catalog: Catalog, latest: Release, since: Mapping[str, datetime]) -> dict[str, StreamProgress]:
+def _read_released_progress(
+    catalog: Catalog, latest: Release, since: Mapping[str, datetime]
+) -> dict[str, StreamProgress]:
     """Progress of the streams in a release that was published after their last observation (``since``), if any."""
     if since and min(since.values()) >= latest.published_at:
         return {}

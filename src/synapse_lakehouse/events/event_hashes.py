@@ -81,7 +81,7 @@ def _compare(event: Mapping[str, Any], event_id: str, room_id: str | None, rules
         return HashVerdict("altered", "event_id")
     if rules >= 12 and event["type"] == "m.room.create" and (room_id or "")[1:] != event_id[1:]:
         return HashVerdict("altered", "room_id")
-    declared, computed = _declared_hash(event), compute_content_hash(event)
+    declared, computed = _read_declared_hash(event), compute_content_hash(event)
     if declared is None:
         return HashVerdict("not_hashed", "no_content_hash")
     if declared == computed:
@@ -97,17 +97,17 @@ def _is_pruned(event: Mapping[str, Any], rules: int) -> bool:
 
 def compute_event_id(pruned: Mapping[str, Any], rules: int) -> str:
     """The event ID as the hash of the redacted form, for room versions from 3 on."""
-    digest = hashlib.sha256(_canonical(pruned, _NOT_REFERENCE)).digest()
+    digest = hashlib.sha256(_encode_canonically(pruned, _NOT_REFERENCE)).digest()
     encoded = base64.b64encode(digest) if rules == 3 else base64.urlsafe_b64encode(digest)
     return "$" + encoded.decode().rstrip("=")
 
 
 def compute_content_hash(event: Mapping[str, Any]) -> bytes:
     """SHA-256 of the event without the keys that are not hashed."""
-    return hashlib.sha256(_canonical(event, _NOT_CONTENT)).digest()
+    return hashlib.sha256(_encode_canonically(event, _NOT_CONTENT)).digest()
 
 
-def _declared_hash(event: Mapping[str, Any]) -> bytes | None:
+def _read_declared_hash(event: Mapping[str, Any]) -> bytes | None:
     """The content hash that the event contains; None if it contains none."""
     hashes = event.get("hashes")
     encoded = hashes.get("sha256") if isinstance(hashes, Mapping) else None
@@ -117,6 +117,6 @@ def _declared_hash(event: Mapping[str, Any]) -> bytes | None:
         return None
 
 
-def _canonical(event: Mapping[str, Any], without: frozenset[str]) -> bytes:
+def _encode_canonically(event: Mapping[str, Any], without: frozenset[str]) -> bytes:
     encoded: bytes = encode_canonical_json({key: value for key, value in event.items() if key not in without})
     return encoded

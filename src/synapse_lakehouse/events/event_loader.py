@@ -137,7 +137,7 @@ def load_event(
         hash_verdict = HashVerdict("not_hashed", flaw)
     else:
         hash_verdict = event_hashes.verify_event(event, event_id, room_id, room_version, format_version)
-    metadata_flaw, flags = _flags(internal_metadata)
+    metadata_flaw, flags = _read_flags(internal_metadata)
     try:
         if event is None:
             raise _UnloadableError("not_json")
@@ -146,7 +146,7 @@ def load_event(
             raise _UnloadableError(flaw)
         if metadata_flaw and metadata_flaw != "metadata_not_an_object":
             raise _UnloadableError(metadata_flaw)
-        rules = ROOM_VERSION_RULES[_version(event, format_version, room_version)]
+        rules = ROOM_VERSION_RULES[_find_room_version(event, format_version, room_version)]
         if flaw or synapse_json.has_unpaired_surrogate(event, text or ""):
             raise _UnloadableError("not_canonical")
         if metadata_flaw:
@@ -159,7 +159,7 @@ def load_event(
             raise _UnloadableError("other_event_id")
     except _UnloadableError as error:
         return LoadedEvent._make((str(error), *flags, *hash_verdict, *_NO_FIELDS))
-    return LoadedEvent._make((None, *flags, *hash_verdict, *_fields(event, event_id, rules)))
+    return LoadedEvent._make((None, *flags, *hash_verdict, *_extract_fields(event, event_id, rules)))
 
 
 def _require_usable_ids(event: Mapping[str, Any]) -> None:
@@ -174,7 +174,7 @@ def _has_utf8(value: str) -> bool:
     return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-def _flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]:
+def _read_flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]:
     """The reason why the metadata is unusable (None: it is usable), and its flags. Other types are ignored."""
     if internal_metadata is None:
         return "metadata_missing", _NO_FLAGS
@@ -197,7 +197,7 @@ def _flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]
     )
 
 
-def _version(event: Mapping[str, Any], format_version: int | None, room_version: str | None) -> str:
+def _find_room_version(event: Mapping[str, Any], format_version: int | None, room_version: str | None) -> str:
     """The room version whose rules apply to the event."""
     form = 1 if format_version is None else format_version
     if not room_version:
@@ -224,7 +224,7 @@ def _has_its_id(event: dict[str, Any], event_id: str, rules: int, hash_verdict: 
     return event_hashes.matches_event_id(event | numbers, event_id, rules)
 
 
-def _fields(event: Mapping[str, Any], event_id: str, rules: int) -> tuple[Any, ...]:
+def _extract_fields(event: Mapping[str, Any], event_id: str, rules: int) -> tuple[Any, ...]:
     """The fields of :class:`LoadedEvent` from ``type`` on."""
     type_, state_key, content = event["type"], event.get("state_key"), event["content"]
     if type(content) is not dict:
@@ -253,8 +253,8 @@ def _fields(event: Mapping[str, Any], event_id: str, rules: int) -> tuple[Any, .
         _as_text(content.get("membership")) if type_ == "m.room.member" else None,
         _as_text(content.get("history_visibility")) if type_ == "m.room.history_visibility" else None,
         _as_text(content.get("join_rule")) if type_ == "m.room.join_rules" and not state_key else None,
-        _property(content.get(ROOM_PROPERTY_KEYS.get(type_, ""))) if not state_key else None,
-        _predecessor(content) if type_ == "m.room.create" and not state_key else None,
+        _storable_text(content.get(ROOM_PROPERTY_KEYS.get(type_, ""))) if not state_key else None,
+        _find_predecessor(content) if type_ == "m.room.create" and not state_key else None,
     )
 
 
@@ -262,11 +262,11 @@ def _as_text(value: Any) -> str | None:
     return value if value is None or type(value) is str else json.dumps(value)
 
 
-def _property(value: Any) -> str | None:
+def _storable_text(value: Any) -> str | None:
     """The value if PostgreSQL can store it as text, otherwise None."""
     return value if type(value) is str and "\0" not in value else None
 
 
-def _predecessor(content: Mapping[str, Any]) -> str | None:
+def _find_predecessor(content: Mapping[str, Any]) -> str | None:
     predecessor = content.get("predecessor")
-    return _property(predecessor.get("room_id")) if type(predecessor) is dict else None
+    return _storable_text(predecessor.get("room_id")) if type(predecessor) is dict else None

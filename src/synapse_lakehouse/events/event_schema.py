@@ -53,10 +53,10 @@ def find_invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
         return "signatures"
     if not _is_unsigned(event.get("unsigned", {})):
         return "unsigned"
-    return _invalid_field_of_format(event, rules)
+    return _find_invalid_field_of_format(event, rules)
 
 
-def _invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str | None:
+def _find_invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str | None:
     has_graph = rules >= _FIRST_WITH_STATE_GRAPH
     is_hashed = rules >= _FIRST_WITH_HASHED_IDS
     for name in ("prev_events", "prev_state_events" if has_graph else "auth_events"):

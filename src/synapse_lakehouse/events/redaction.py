@@ -53,21 +53,21 @@ def redact(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
     :param event: its ``type`` must be a string.
     :param rules: one of the values of :data:`ROOM_VERSION_RULES`.
     """
-    keys = _keys(rules, event["type"] == "m.room.create")
+    keys = _retained_keys(rules, event["type"] == "m.room.create")
     left = {key: value for key, value in event.items() if key in keys}
     content = left.get("content")
-    left["content"] = _content(event["type"], content, rules) if isinstance(content, Mapping) else {}
+    left["content"] = _retained_content(event["type"], content, rules) if isinstance(content, Mapping) else {}
     return left
 
 
 @cache
-def _keys(rules: int, creates: bool) -> frozenset[str]:
+def _retained_keys(rules: int, creates: bool) -> frozenset[str]:
     keys = _ENVELOPE | _GRAPH | (_UNTIL_12 if rules <= 12 else _FROM_13) | (_UNTIL_10 if rules <= 10 else set())
     # From these rules on, the room ID is the hash of the creation event.
     return frozenset(keys - {"room_id"} if rules >= 12 and creates else keys)
 
 
-def _content(type_: str, content: Mapping[str, Any], rules: int) -> dict[str, Any]:
+def _retained_content(type_: str, content: Mapping[str, Any], rules: int) -> dict[str, Any]:
     if type_ not in _CONTENT:
         return {}
     kept = {key for key, first, last in _CONTENT[type_] if first <= rules <= last}

@@ -20,19 +20,19 @@ _EXERCISE: Final = PROJECT_FOLDER / "spark_apps" / "record_classes.py"
 
 def get_java_options(settings: Settings, jars: Sequence[Path]) -> str:
     """Return the options of a Spark driver's JVM: those of the operator, and the archive if it exists."""
-    archive = _path(jars)
+    archive = _archive_path(jars)
     shared = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
     return " ".join([settings.lakehouse_driver_java_options, *shared]).strip()
 
 
 def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
     """Create the archive for this Java and these jars, if absent; takes 30 s. Some Javas cannot create one."""
-    archive = _path(jars)
+    archive = _archive_path(jars)
     if archive.exists():
         return
     with file_lock.exclusive_lock(archive.with_suffix(".lock")):
         if not archive.exists():
-            _record(settings, jars, archive)
+            _record_classes(settings, jars, archive)
 
 
 def get_class_path(jars: Sequence[Path]) -> str:
@@ -43,7 +43,7 @@ def get_class_path(jars: Sequence[Path]) -> str:
     return ":".join(str(jar.resolve()) for jar in jars)
 
 
-def _record(settings: Settings, jars: Sequence[Path], archive: Path) -> None:
+def _record_classes(settings: Settings, jars: Sequence[Path], archive: Path) -> None:
     fresh = archive.with_suffix(".fresh")
     options = f"{settings.lakehouse_driver_java_options} -XX:ArchiveClassesAtExit={fresh}"
     subprocess.run(
@@ -55,7 +55,7 @@ def _record(settings: Settings, jars: Sequence[Path], archive: Path) -> None:
         fresh.replace(archive)
 
 
-def _path(jars: Sequence[Path]) -> Path:
+def _archive_path(jars: Sequence[Path]) -> Path:
     home = Path(runtime.build_java_environment()["JAVA_HOME"])
     release = home / "release"
     version = release.read_bytes() if release.exists() else b""

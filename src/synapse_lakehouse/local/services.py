@@ -45,7 +45,7 @@ def connect_services(
     with ExitStack() as stack:
         needs_sample = source and given.uses_sample
         if needs_sample:
-            _refuse_another_name(given)
+            _refuse_name_without_dsn(given)
         if given.lakehouse_catalog_uri and not needs_sample:
             yield given
             return
@@ -53,10 +53,10 @@ def connect_services(
         found: dict[str, object] = {}
         with file_lock.exclusive_lock(given.lakehouse_home / "services.lock"):
             if not given.lakehouse_catalog_uri:
-                lake = _lake(given) or (_latest(given) if latest else "")
+                lake = _lake_suffix(given) or (_read_latest_lake(given) if latest else "")
                 catalog = roles.ensure_owner(server, CATALOG_DATABASE + lake)
                 found["lakehouse_catalog_uri"] = catalog
-                found["lakehouse_warehouse"] = _warehouse(given, lake, catalog)
+                found["lakehouse_warehouse"] = _choose_warehouse(given, lake, catalog)
             if needs_sample:
                 sample.restore_sample(server)
                 found["synapse_dsn"] = roles.ensure_reader(server, sample.SAMPLE_DATABASE)
@@ -68,10 +68,10 @@ def connect_services(
 def remember_lake(given: Settings) -> None:
     """Record the lake of ``given`` as the default for commands without a configured homeserver."""
     if not given.lakehouse_catalog_uri:
-        (given.lakehouse_home / _LATEST).write_text(_lake(given), encoding="utf-8")
+        (given.lakehouse_home / _LATEST).write_text(_lake_suffix(given), encoding="utf-8")
 
 
-def _latest(given: Settings) -> str:
+def _read_latest_lake(given: Settings) -> str:
     place = given.lakehouse_home / _LATEST
     try:
         return place.read_text(encoding="utf-8") if place.exists() else ""
@@ -79,7 +79,7 @@ def _latest(given: Settings) -> str:
         raise LocalServicesError(f"{place} is damaged: it is not UTF-8. Delete it, and run `make run` again.") from None
 
 
-def _lake(given: Settings) -> str:
+def _lake_suffix(given: Settings) -> str:
     """Suffix of the names of a homeserver's catalog and warehouse; empty for the sample's."""
     name = given.synapse_server_name
     if not name or (given.uses_sample and name == sample.read_server_name()):
@@ -87,7 +87,7 @@ def _lake(given: Settings) -> str:
     return "-" + re.sub(r"[^a-z0-9.-]", "_", name.lower())[:_NAME_LENGTH]
 
 
-def _warehouse(given: Settings, lake: str, catalog: str) -> str:
+def _choose_warehouse(given: Settings, lake: str, catalog: str) -> str:
     """Return the folder of the lake: a sub-folder of the configured warehouse, if one is configured.
 
     Lakes of earlier versions use the configured folder itself, and continue to."""
@@ -121,7 +121,7 @@ def create_home(settings: Settings) -> None:
         )
 
 
-def _refuse_another_name(given: Settings) -> None:
+def _refuse_name_without_dsn(given: Settings) -> None:
     if given.synapse_server_name not in (None, sample.read_server_name()):
         raise LocalServicesError(
             f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN, its database, is not set: the "

@@ -30,7 +30,9 @@ def alert_on_dag_failure(context: Context) -> None:
     """Callback of a task that failed its last try: opens the incident of its DAG."""
     if not isinstance(context.get("exception"), AlreadyReportedError):
         dag_id = context["dag"].dag_id
-        report_findings(Settings(), f"dag {dag_id}", [_failed(context, f"DAG {dag_id}")], context["ti"].log_url)
+        report_findings(
+            Settings(), f"dag {dag_id}", [_failure_finding(context, f"DAG {dag_id}")], context["ti"].log_url
+        )
 
 
 def alert_on_timeout(context: Context) -> None:
@@ -62,7 +64,7 @@ def alert_on_task_failure(context: Context) -> None:
         resolve_task_incident(context)
     else:
         subject = f"task {context['ti'].task_id} of DAG {context['dag'].dag_id}"
-        report_findings(Settings(), _task_scope(context), [_failed(context, subject)], context["ti"].log_url)
+        report_findings(Settings(), _task_scope(context), [_failure_finding(context, subject)], context["ti"].log_url)
 
 
 def resolve_task_incident(context: Context) -> None:
@@ -89,19 +91,19 @@ def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFind
 def add_run_details(findings: Sequence[AlertFinding], run: Run) -> list[AlertFinding]:
     """Add the run and its interval to the text of each finding."""
     return [
-        replace(finding, description=f"{finding.description}\nrun {run.run_id}, {_interval(run.start, run.end)}")
+        replace(finding, description=f"{finding.description}\nrun {run.run_id}, {_format_interval(run.start, run.end)}")
         for finding in findings
     ]
 
 
-def _failed(context: Context, subject: str) -> AlertFinding:
+def _failure_finding(context: Context, subject: str) -> AlertFinding:
     from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 
     task, run_id = context["ti"].task_id, context["run_id"]
     description = f"task {task} of run {run_id} failed; see the end of its log for the reason"
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start and end:
-        description = f"{description}\n{_interval(start, end)}"
+        description = f"{description}\n{_format_interval(start, end)}"
     return AlertFinding(IncidentKind.RUN_FAILED, subject, description)
 
 
@@ -109,5 +111,5 @@ def _task_scope(context: Context) -> str:
     return f"dag {context['dag'].dag_id}, task {context['ti'].task_id}"
 
 
-def _interval(start: datetime, end: datetime) -> str:
+def _format_interval(start: datetime, end: datetime) -> str:
     return f"interval {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"

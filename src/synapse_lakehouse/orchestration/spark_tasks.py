@@ -74,14 +74,14 @@ def create_spark_task(
         retry_policy=RetryUnlessReported(),
         pool=pool,
         outlets=outlets,
-        pre_execute=partial(_privately, pre_execute),
+        pre_execute=partial(_run_with_private_files, pre_execute),
         on_success_callback=on_success,
         env_vars=dict(overrides or {}),
         trigger_rule=trigger_rule,
     )
 
 
-def _privately(then: Callable[[Context], None] | None, context: Context) -> None:
+def _run_with_private_files(then: Callable[[Context], None] | None, context: Context) -> None:
     # Spark's processes inherit the umask and the environment of this one.
     os.umask(0o077)
     export_secrets(Settings())
@@ -91,24 +91,24 @@ def _privately(then: Callable[[Context], None] | None, context: Context) -> None
 
 def spark_jars() -> str:
     """The jars of all Spark apps, separated by commas; downloads missing ones."""
-    return ",".join(map(str, _jars()))
+    return ",".join(map(str, _install_jars()))
 
 
 def spark_class_path() -> str:
     """The same jars, as the class path of the driver."""
     from synapse_lakehouse.java import class_archive
 
-    return class_archive.get_class_path(_jars())
+    return class_archive.get_class_path(_install_jars())
 
 
 def spark_java_options() -> str:
     """Options of the driver's JVM."""
     from synapse_lakehouse.java import class_archive
 
-    return class_archive.get_java_options(Settings(), _jars())
+    return class_archive.get_java_options(Settings(), _install_jars())
 
 
-def _jars() -> list[Path]:
+def _install_jars() -> list[Path]:
     from synapse_lakehouse.java import jars
 
     return jars.install_jars(Settings())

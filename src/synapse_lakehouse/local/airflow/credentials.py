@@ -28,7 +28,7 @@ def read_admin_password(airflow_home: Path) -> str:
     :raises CredentialsError: when the file is damaged.
     """
     file = get_passwords_file(airflow_home)
-    content = _read(file)
+    content = _read_json(file)
     if not isinstance(content.get(ADMIN_USER), str):
         raise CredentialsError(
             f"{file} has no password of {ADMIN_USER}. Delete it: the next start generates a new one."
@@ -43,7 +43,7 @@ def ensure_credentials(airflow_home: Path) -> dict[str, str]:
     """
     airflow_home.mkdir(parents=True, exist_ok=True)
     passwords, keys = get_passwords_file(airflow_home), airflow_home / "keys.json"
-    content = _read(keys) if keys.exists() else {}
+    content = _read_json(keys) if keys.exists() else {}
     if not passwords.exists() or not content:
         # With a new password, the signing keys change too, which ends earlier sessions. Connections stay readable.
         content = {
@@ -65,7 +65,7 @@ def ensure_credentials(airflow_home: Path) -> dict[str, str]:
     }
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:

@@ -92,7 +92,7 @@ def prepare_airflow(
                 spark = beside.submit(lambda: class_archive.create_class_archive(given, jars.install_jars(given)))
                 metadata = roles.ensure_owner(server, services.AIRFLOW_DATABASE)
                 airflow = PreparedAirflow(resolved, build_environment(resolved, metadata, port))
-                _migrate(airflow, server)
+                _migrate_database(airflow, server)
                 spark.result()
         yield airflow
 
@@ -158,20 +158,20 @@ def _with_driver(driver: str, uri: str) -> str:
     return urlsplit(uri)._replace(scheme=f"postgresql+{driver}").geturl()
 
 
-def _migrate(airflow: PreparedAirflow, server: EmbeddedServer) -> None:
+def _migrate_database(airflow: PreparedAirflow, server: EmbeddedServer) -> None:
     """Migrate the metadata database to this version of Airflow; the database's comment records its version."""
     name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
     if server.comment(name) == wanted:
         return
-    _airflow(airflow, "db", "migrate")
-    existing = json.loads(_airflow(airflow, "pools", "list", "--output", "json"))
+    _run_airflow(airflow, "db", "migrate")
+    existing = json.loads(_run_airflow(airflow, "pools", "list", "--output", "json"))
     for pool, (slots, description) in POOLS.items():
         if pool not in {entry["pool"] for entry in existing}:
-            _airflow(airflow, "pools", "set", pool, str(slots), description)
+            _run_airflow(airflow, "pools", "set", pool, str(slots), description)
     server.tool("psql", "-XqAtc", f"comment on database {name} is '{wanted}'", stdout=subprocess.DEVNULL)
 
 
-def _airflow(airflow: PreparedAirflow, *arguments: str) -> str:
+def _run_airflow(airflow: PreparedAirflow, *arguments: str) -> str:
     done = subprocess.run(
         [BIN / "airflow", *arguments], env=airflow.environment, capture_output=True, text=True, check=False
     )

@@ -45,7 +45,7 @@ def ensure_server_account() -> pwd.struct_passwd | None:
         with suppress(KeyError):
             return pwd.getpwnam(ACCOUNT_NAME)
         # Another process may be creating the account.
-        problem = _make() or problem
+        problem = _create_account() or problem
         time.sleep(_PAUSE_SECONDS if problem else 0)
     raise AccountError(
         f"As root the embedded PostgreSQL needs an account of its own, which could not be made: {problem} "
@@ -53,7 +53,7 @@ def ensure_server_account() -> pwd.struct_passwd | None:
     )
 
 
-def _make() -> str:
+def _create_account() -> str:
     """Create the account; return the problem, if there is one."""
     program, *arguments = _MAKE
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

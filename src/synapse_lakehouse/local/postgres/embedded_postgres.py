@@ -120,9 +120,9 @@ def run_server(data: Path, port: int | None = None, options: Sequence[str] = ())
         try:
             with file_lock.exclusive_lock(changing):
                 fcntl.flock(users, fcntl.LOCK_SH)
-                password = _initialised(data)
-                at = _awaited(data, _running_port(data) or _start(data, port or find_free_port(), options))
-            yield EmbeddedServer(at, password, _log(data))
+                password = _ensure_initialised(data)
+                at = _await_server(data, _find_running_port(data) or _start(data, port or find_free_port(), options))
+            yield EmbeddedServer(at, password, _log_path(data))
         finally:
             with file_lock.exclusive_lock(changing):
                 try:
@@ -140,7 +140,7 @@ def find_free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _initialised(data: Path) -> str:
+def _ensure_initialised(data: Path) -> str:
     """Return the password of ``data``; create the directory if absent, under a temporary name until it is complete."""
     secret = data.with_name(data.name + ".password")
     if _is_complete(data):
@@ -190,7 +190,7 @@ def _initdb(data: Path, password: str) -> None:
         os.close(pwfile_read)
 
 
-def _running_port(data: Path) -> int | None:
+def _find_running_port(data: Path) -> int | None:
     """Return the port of the server process of ``data``, also if it does not answer."""
     pidfile = data / "postmaster.pid"
     try:
@@ -202,15 +202,15 @@ def _running_port(data: Path) -> int | None:
     return port if works_in == data else None
 
 
-def _awaited(data: Path, port: int) -> int:
+def _await_server(data: Path, port: int) -> int:
     """Return ``port`` as soon as the server answers."""
     deadline = time.monotonic() + START_SECONDS
     while not _answers(port):
-        if not _running_port(data):
-            raise EmbeddedPostgresError(f"The embedded PostgreSQL stopped unexpectedly; see {_log(data)}")
+        if not _find_running_port(data):
+            raise EmbeddedPostgresError(f"The embedded PostgreSQL stopped unexpectedly; see {_log_path(data)}")
         if time.monotonic() > deadline:
             raise EmbeddedPostgresError(
-                f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {_log(data)}"
+                f"The embedded PostgreSQL did not answer within {START_SECONDS} s; see {_log_path(data)}"
             )
         time.sleep(0.05)
     return port
@@ -232,27 +232,27 @@ def _start(data: Path, port: int, options: Sequence[str]) -> int:
     try:
         account.change_owner(data)
         start = ["pg_ctl", "start", "--pgdata", _HERE, "--wait", "--timeout", str(START_SECONDS)]
-        _run(data, [*start, "--log", f"{_HERE}/{_log(data).name}", "--options", flags])
+        _run(data, [*start, "--log", f"{_HERE}/{_log_path(data).name}", "--options", flags])
     except EmbeddedPostgresError as error:
-        raise EmbeddedPostgresError(f"{error} See {_log(data)}") from None
+        raise EmbeddedPostgresError(f"{error} See {_log_path(data)}") from None
     return port
 
 
 def _stop(data: Path) -> None:
-    if not _running_port(data):
+    if not _find_running_port(data):
         return
     # A server of an earlier version runs as another user than the tools.
     os.kill(int((data / "postmaster.pid").read_text().splitlines()[0]), signal.SIGINT)
     deadline = time.monotonic() + START_SECONDS
-    while _running_port(data):
+    while _find_running_port(data):
         if time.monotonic() > deadline:
             raise EmbeddedPostgresError(
-                f"The embedded PostgreSQL did not stop within {START_SECONDS} s; see {_log(data)}"
+                f"The embedded PostgreSQL did not stop within {START_SECONDS} s; see {_log_path(data)}"
             )
         time.sleep(0.05)
 
 
-def _log(data: Path) -> Path:
+def _log_path(data: Path) -> Path:
     return data / "server.log"
 
 

@@ -36,20 +36,20 @@ def ensure_owner(server: EmbeddedServer, database: str) -> str:
         owned = connection.execute(_OWNS, [database]).fetchone()
     if owned is None:
         server.create_database(database)
-    password = _password(server, database)
+    password = _ensure_password(server, database)
     if owned != (True,):
         with psycopg.connect(server.dsn(database)) as connection:
-            _make(connection, database, password)
+            _create_role(connection, database, password)
             for (statement,) in connection.execute(_OWNED_BY_OTHERS, [database]).fetchall():
                 connection.execute(statement.encode())
-            _close(connection, database)
+            _restrict_connections(connection, database)
             connection.execute(sql.SQL("alter database {0} owner to {0}").format(sql.Identifier(database)))
     return server.login(database, password, database)
 
 
 def ensure_reader(server: EmbeddedServer, database: str) -> str:
     """Return the libpq URI of an existing ``database`` for the role of the same name, which may read its tables."""
-    password = _password(server, database)
+    password = _ensure_password(server, database)
     with psycopg.connect(server.dsn(database)) as connection:
         (may_read,) = connection.execute(
             "select exists (select from pg_roles where rolname = %(role)s"
@@ -60,8 +60,8 @@ def ensure_reader(server: EmbeddedServer, database: str) -> str:
             {"role": database},
         ).fetchone() or (False,)
         if not may_read:
-            _make(connection, database, password)
-            _close(connection, database)
+            _create_role(connection, database, password)
+            _restrict_connections(connection, database)
             role = sql.Identifier(database)
             connection.execute(sql.SQL("grant connect on database {0} to {0}").format(role))
             connection.execute(sql.SQL("grant select on all tables in schema public to {}").format(role))
@@ -69,19 +69,19 @@ def ensure_reader(server: EmbeddedServer, database: str) -> str:
     return server.login(database, password, database)
 
 
-def _make(connection: psycopg.Connection[tuple[object, ...]], role: str, password: str) -> None:
+def _create_role(connection: psycopg.Connection[tuple[object, ...]], role: str, password: str) -> None:
     exists = connection.execute("select 1 from pg_roles where rolname = %s", [role]).fetchone()
     statement = "alter role {} login password {}" if exists else "create role {} login password {}"
     connection.execute(sql.SQL(statement).format(sql.Identifier(role), sql.Literal(password)))
 
 
-def _close(connection: psycopg.Connection[tuple[object, ...]], database: str) -> None:
+def _restrict_connections(connection: psycopg.Connection[tuple[object, ...]], database: str) -> None:
     """Let no other role connect to ``database``, and none to the server's own databases."""
     for name in (database, "postgres", "template1"):
         connection.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)))
 
 
-def _password(server: EmbeddedServer, role: str) -> str:
+def _ensure_password(server: EmbeddedServer, role: str) -> str:
     """Return the role's password; its file is written before the role is created."""
     file = server.password_file(role)
     if not file.exists():
