@@ -10,9 +10,9 @@ from synapse_lakehouse.streams import pipeline
 
 
 def measure_streams(app: SparkApp) -> None:
-    """Append the run's rows to ``audit.table_facts``, ``stream_facts``, ``stream_positions`` and ``stream_gaps``.
+    """Append to ``audit.table_facts``, ``stream_facts``, ``stream_positions`` and ``stream_gaps``.
 
-    And to ``audit.replication_coverage``, if a tap received commands since the previous run.
+    If a tap received commands since the previous run, append to ``audit.replication_coverage`` as well.
     """
     spill = duckdb_spill.create_spill_folder(app.settings)
     compare = partial(prepare_comparison, app.catalog, app.run, catalogue.load_catalogue(), spill=spill)

@@ -1,6 +1,6 @@
-"""Plan from the newest release how to store room state in fewer rows: ``gold.compression_plan``.
+"""Plan from the latest release how to store room state in fewer rows, and append to ``gold.compression_plan``.
 
-From Synapse's database it only reads how far rooms are compressed. It changes nothing there.
+The app reads from Synapse's database only how far rooms are compressed, and changes nothing there.
 """
 
 from datetime import UTC, datetime
@@ -16,28 +16,31 @@ from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
 def plan_compression(app: SparkApp) -> None:
-    """Append the plan of each room that the compressor's settings select."""
+    """Append a plan for each room that the compressor's settings select."""
     tables.ensure_audit_tables(app.catalog)
     latest = store.read_latest_release(app.catalog)
     if not latest:
-        raise ReleaseError("There is no release to plan from: the DAG lakehouse, or `lakehouse run`, makes one.")
-    wanted = load_compressor_settings(app.settings)
-    planning = CompressionPlanner(app.spark, latest, wanted)
-    seen = find_rooms_without_savings(app.catalog, wanted)
-    with connect_readers(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as reading:
+        raise ReleaseError("There is no release to plan from. Run the DAG lakehouse, or `lakehouse run`, first.")
+    settings = load_compressor_settings(app.settings)
+    planner = CompressionPlanner(app.spark, latest, settings)
+    without_savings = find_rooms_without_savings(app.catalog, settings)
+    with connect_readers(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as open_reader:
         # The PostgreSQL snapshot ends before Spark works.
-        with reading() as reader:
-            compressed = reader.read_last_compressed(wanted.strategy)
-        rooms = planning.select_rooms(
-            {room: max(upto, seen.get(room, upto)) for room, upto in (seen | compressed).items()}
+        with open_reader() as reader:
+            compressed = reader.read_last_compressed(settings.strategy)
+        rooms = planner.select_rooms(
+            {
+                room: max(group, without_savings.get(room, group))
+                for room, group in (without_savings | compressed).items()
+            }
         )
-        with reading() as reader:
-            saved = {room: reader.read_progress(room) for room in rooms}
-    found = planning.plan_rooms(saved)
-    how = {"release": latest.number, "planned_at": datetime.now(UTC)} | wanted.layout_settings()
-    store.append_audit_rows(app.catalog, COMPRESSION_PLAN_TABLE, [how | row for row in found], app.run)
-    before, after = (sum(row.get(name) or 0 for row in found) for name in ("rows_before", "rows_after"))
-    app.report_progress(f"{len(found)} rooms planned from release {latest.number}: {before} rows would be {after}")
+        with open_reader() as reader:
+            progress = {room: reader.read_progress(room) for room in rooms}
+    plans = planner.plan_rooms(progress)
+    columns = {"release": latest.number, "planned_at": datetime.now(UTC)} | settings.layout_settings()
+    store.append_audit_rows(app.catalog, COMPRESSION_PLAN_TABLE, [columns | plan for plan in plans], app.run)
+    before, after = (sum(plan.get(name) or 0 for plan in plans) for name in ("rows_before", "rows_after"))
+    app.report_progress(f"{len(plans)} rooms planned from release {latest.number}: {before} rows would be {after}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Do in small what the other apps do, on a lake in memory, so that the classes they need are loaded and archived."""
+"""Run small examples of the other apps' queries on a lake in memory, so that the JVM archives the classes they need."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f

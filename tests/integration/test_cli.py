@@ -211,8 +211,8 @@ def test_a_failed_runs_branch_is_read_listed_and_dropped(run_command: Command, l
         duckdb_reader.create_views(connection, lake, None, ["bronze.events", "gold.events"], branch=branch)
         found = connection.execute("select (select count(*) from bronze.events), (select count(*) from gold.events)")
         assert found.fetchall() == [(35, 30)]
-        assert duckdb_reader.find_branch_snapshot(connection, lake, "bronze.events", branch)
-        assert duckdb_reader.find_branch_snapshot(connection, lake, "gold.events", branch) is None
+    with closing(open_catalog(lake)) as catalog:
+        assert [branch in catalog.load_table(name).refs() for name in ("bronze.events", "gold.events")] == [True, False]
     (listed,) = _json(run_command("branches", "--format", "json"))
     assert (listed["branch"], listed["tables"], listed["run"], listed["state"]) == (
         branch,

@@ -64,7 +64,7 @@ def test_a_lake_of_another_homeserver_is_refused(opening: Callable[[], None], la
     settings = lake()
     release_of(sample.read_server_name(), settings)
     release_of("example.org", settings)
-    refusal = rf"holds releases of example\.org, but .*{sample.read_server_name()}.*LAKEHOUSE_CATALOG_URI"
+    refusal = rf"releases of example\.org, but .*{sample.read_server_name()}.*LAKEHOUSE_CATALOG_URI"
     with pytest.raises(AirflowFailException, match=refusal):
         opening()
     assert lease_holder(settings) is None

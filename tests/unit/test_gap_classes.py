@@ -117,18 +117,18 @@ def examined(before: str, now: str, told: str) -> list[StreamGap]:
     words = [part.split() for part in told.split(",") if part]
     signs = {one: word for numbers, word in words for one in ids(numbers)}
     explained = {one: word for numbers, word in words if word in set(Explanation) for one in ids(numbers)}
-    witnessed = dict.fromkeys(known.keys() - present.keys(), Evidence.ACCEPTED_ROW.value)
-    witnessed |= {one: word for numbers, word in words if word in set(Evidence) for one in ids(numbers)}
+    evidenced_ids = dict.fromkeys(known.keys() - present.keys(), Evidence.ACCEPTED_ROW.value)
+    evidenced_ids |= {one: word for numbers, word in words if word in set(Evidence) for one in ids(numbers)}
     DUCKDB.execute("create or replace temp table ids (stream text, id bigint)")
     DUCKDB.execute("create or replace temp table windows (stream text, after bigint, until bigint)")
     DUCKDB.execute(
-        "create or replace temp table witnessed"
+        "create or replace temp table evidenced_ids"
         " (stream text, table_name text, id bigint, evidence text, explanation text)"
     )
     DUCKDB.execute(f"insert into windows values ('s', {window.accepted or 1}, {window.last})")
-    DUCKDB.execute("insert into ids select 's', unnest(?::bigint[])", [[*present, *witnessed]])
-    for one, evidence in witnessed.items():
-        DUCKDB.execute("insert into witnessed values ('s', 't', ?, ?, ?)", [one, evidence, explained.get(one)])
+    DUCKDB.execute("insert into ids select 's', unnest(?::bigint[])", [[*present, *evidenced_ids]])
+    for one, evidence in evidenced_ids.items():
+        DUCKDB.execute("insert into evidenced_ids values ('s', 't', ?, ?, ?)", [one, evidence, explained.get(one)])
     found: list[StreamGap] = []
     for _, first, last_id in DUCKDB.execute(MISSING_RANGES).fetchall():
         found += classify.classify_missing(MissingIds(first, last_id), window)

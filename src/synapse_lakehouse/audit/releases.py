@@ -80,9 +80,9 @@ def describe_server_mismatch(latest: Release | None, server_name: str) -> str | 
     if latest is None or latest.server_name in (None, server_name):
         return None
     return (
-        f"This lake holds releases of {latest.server_name}, but the homeserver to copy is {server_name} "
-        "(SYNAPSE_SERVER_NAME, or the shipped sample's where nothing is set). Each homeserver needs a lake of its own, "
-        "which the embedded catalog gives it: set LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE to others, or neither."
+        f"This lake contains releases of {latest.server_name}, but the homeserver to copy is {server_name} "
+        "(SYNAPSE_SERVER_NAME; by default that of the shipped sample). Each homeserver needs its own lake. Set other "
+        "values for LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE, or remove both to use the embedded catalog."
     )
 
 
@@ -92,7 +92,7 @@ def exclude_compactions(published: Sequence[Release]) -> list[tuple[Release | No
     :param published: all releases, oldest first.
     """
     pairs = zip([None, *published], published, strict=False)
-    return [(former, one) for former, one in pairs if not one.is_compaction_of(former)]
+    return [(previous, release) for previous, release in pairs if not release.is_compaction_of(previous)]
 
 
 def select_interval_releases(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
@@ -102,9 +102,9 @@ def select_interval_releases(published: Sequence[Release], run: Run) -> list[tup
     """
     interval = run.start, run.end
     return [
-        (former, one)
-        for former, one in exclude_compactions(published)
-        if (one.interval_start, one.interval_end) == interval
+        (previous, release)
+        for previous, release in exclude_compactions(published)
+        if (release.interval_start, release.interval_end) == interval
     ]
 
 
@@ -114,4 +114,7 @@ def compute_accepted_bounds(latest: Release | None, measured: Mapping[str, int |
     Without a measured bound, for example if a writer is missing, the bound of the ``latest`` release stays, because
     closed IDs stay closed.
     """
-    return {**(latest.positions if latest else {}), **{name: one for name, one in measured.items() if one is not None}}
+    return {
+        **(latest.positions if latest else {}),
+        **{name: bound for name, bound in measured.items() if bound is not None},
+    }

@@ -39,7 +39,7 @@ from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
 
 ROWS_PER_SECOND = 50_000
-"""Rows that any source digests per second; a slice is sized to fit into half of the budget."""
+"""Rows that even a slow source digests per second; a slice has as many rows as fit into half of the budget."""
 
 _RETRY_FACTOR: Final = 1.25
 """A slice that was cut off is retried with this factor of its earlier time, or with the whole budget."""
@@ -49,7 +49,7 @@ _RETRY_FACTOR: Final = 1.25
 class SliceComparison:
     """The comparison of one slice of a table.
 
-    * ``seconds``: time that the source needs for the digest, as far as known.
+    * ``seconds``: known minimum of the time that the source needs for the digest.
     * ``last``: time of the previous comparison.
     * ``source``: digests from the source; None before the query, and where the query was cut off.
     * ``lake``: digests from the lake.
@@ -81,9 +81,11 @@ def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection
         wait_with_keepalive(pool.submit(with_spark_session(digest_lake), app.spark, compared), connection)
         repairs = [Repair(app, snapshot, unit.table, unit.part, unit.differing) for unit in units if unit.differing]
         for repair in repairs:
-            wait_with_keepalive(pool.submit(with_spark_session(repair.do)), connection)
+            wait_with_keepalive(pool.submit(with_spark_session(repair.replace_ranges)), connection)
     now = datetime.now(UTC)
-    store.append_audit_rows(app.catalog, "audit.reconciliation", [_parity_row(unit, now) for unit in units], app.run)
+    store.append_audit_rows(
+        app.catalog, "audit.reconciliation", [_reconciliation_row(unit, now) for unit in units], app.run
+    )
     if repairs:
         store.append_audit_rows(app.catalog, "audit.repairs", [repair.row() for repair in repairs], app.run)
     if deletions := [row for repair in repairs for row in repair.deletions()]:
@@ -98,9 +100,9 @@ def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection
 def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list[SliceComparison]:
     """Return all slices of all copied tables: slices that were never compared first, then by age of the comparison.
 
-    A slice that was cut off although it had half of the budget was too large: its table is divided into twice as many.
-    If it had less, because the budget was smaller, the table is divided as if it were new. New slices count as checked
-    when their table was; otherwise a slice that takes too long to scan would come first every night.
+    A slice that was cut off after at least half of the budget was too large: its table gets twice as many slices. After
+    less time, because the budget was smaller then, the table is divided like a new one. New slices get the age of the
+    last comparison of their table; otherwise a slice that takes too long would come first every night.
     """
     rows: Mapping[str, int] = dict(
         connection.execute(
@@ -171,7 +173,7 @@ def digest_source(connection: Connection, units: Sequence[SliceComparison], seco
 
 
 def digest_lake(spark: SparkSession, units: Sequence[SliceComparison]) -> None:
-    """Set the lake's digests of all ``units``, in one query, as most are small."""
+    """Set the lake's digests of all ``units``, with one query, because most slices are small."""
     if not units:
         return
     sums = (f.expr(hash_sum_spark_sql(number)) for number in (0, 1))
@@ -190,7 +192,7 @@ def _hash_rows(spark: SparkSession, number: int, unit: SliceComparison) -> DataF
     return rows.where(f.col("range").between(unit.part.first, unit.part.last)) if unit.part.of > 1 else rows
 
 
-def _parity_row(unit: SliceComparison, now: datetime) -> dict[str, Any]:
+def _reconciliation_row(unit: SliceComparison, now: datetime) -> dict[str, Any]:
     """A row of ``audit.reconciliation``."""
     digests = unit.source or {}
     return {

@@ -38,7 +38,7 @@ class Repair:
         self.counts = dict.fromkeys(("rows_lake", "rows_source", "rows_added", "rows_changed"), 0)
         self.removed: list[dict[str, Any]] = []
 
-    def do(self) -> None:
+    def replace_ranges(self) -> None:
         """Replace the differing ranges, and append a corrected ledger row of the table."""
         app, spark = self.app, self.app.spark
         lake = app.catalog.load_table(self.name)
@@ -77,7 +77,7 @@ class Repair:
         }
 
     def deletions(self) -> Iterator[dict[str, Any]]:
-        """Yield rows of ``audit.deletions``: keys that the lake had and the source has not."""
+        """Yield rows of ``audit.deletions``: keys that only the lake had."""
         now = datetime.now(UTC)
         for key in self.removed:
             yield {

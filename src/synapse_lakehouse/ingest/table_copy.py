@@ -119,13 +119,6 @@ class WrittenParts:
         """Number of rows that were read."""
         return sum(written.rows for _, written in self.parts)
 
-    def add(
-        self, part: ReadPart, written: WrittenPart, commit: CommitResult | None, progress: CopyProgress
-    ) -> "WrittenParts":
-        """Return these parts and ``part``, with its commit if it has one."""
-        rows = self.rows_committed + (commit.rows_added if commit else 0)
-        return WrittenParts(progress, (*self.parts, (part, written)), commit or self.commit, rows)
-
 
 @dataclass(frozen=True)
 class PlannedCopy:
@@ -151,9 +144,10 @@ class PlannedCopy:
             commit = target.replace_content(written.paths, part.pages)
         elif part.since is None and written.path:
             commit = target.prepare_commit(written.paths, part.pages, is_first=False).commit()
-        pages = count_pages(part.pages, target.heap.pages)
         expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
-        return done.add(part, written, commit, done.progress.advance(written, pages, expected_rows))
+        progress = done.progress.advance(written, count_pages(part.pages, target.heap.pages), expected_rows)
+        rows = done.rows_committed + (commit.rows_added if commit else 0)
+        return WrittenParts(progress, (*done.parts, (part, written)), commit or done.commit, rows)
 
     def finish(self, done: WrittenParts) -> "FinishedCopy":
         """Commit the changed rows after the last part, and find the rows that the source no longer has."""
@@ -161,7 +155,11 @@ class PlannedCopy:
         deletes, commit, rows_written = RowDeletes({}, 0, None), done.commit, done.rows_committed
         if self.plan.base and done.parts:
             try:
-                deletes = self._find_rows_to_delete(self.plan.base, done)
+                paths = [path for _, written in done.parts for path in written.paths]
+                deletes = find_rows_to_delete(
+                    target.app.spark, target.connection, target.table, target.lake, self.plan.base, paths, self.rows,
+                    done.rows,
+                )  # fmt: skip
             except FullCopyRequiredError as reason:
                 target.app.report_progress(f"{target.name} is copied as a whole: {reason}")
                 return self._copy_all_rows()
@@ -181,12 +179,6 @@ class PlannedCopy:
             rows_deleted = keys.count()
             deleted = keys if rows_deleted else None
         return FinishedCopy(self, done, commit, rows_written, deletes.outdated, rows_deleted, deleted)
-
-    def _find_rows_to_delete(self, base: Baseline, done: WrittenParts) -> RowDeletes:
-        target, paths = self.started.target, [path for _, written in done.parts for path in written.paths]
-        return find_rows_to_delete(
-            target.app.spark, target.connection, target.table, target.lake, base, paths, self.rows, done.rows
-        )
 
     def _commit_changes(self, base: Baseline, done: WrittenParts, deletes: RowDeletes) -> CommitResult:
         changes = [path for part, written in done.parts if part.since is not None for path in written.paths]

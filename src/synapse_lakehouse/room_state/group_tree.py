@@ -147,11 +147,11 @@ def _order_from_roots(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
             path[depth] = node
             depth += 1
             node = prev[node]
-        # A node of this path (-3) closes a cycle. Other visited nodes have a root. Else the path ends in a root.
-        found = path[depth - 1] if node == -1 and depth else (-1 if node == -1 or root[node] == -3 else root[node])
+        # A node of this path (-3) closes a cycle. Other visited nodes have a root. Otherwise the path ends in a root.
+        top = path[depth - 1] if node == -1 and depth else (-1 if node == -1 or root[node] == -3 else root[node])
         for step in range(depth - 1, -1, -1):
-            root[path[step]] = found
-            if found != -1:
+            root[path[step]] = top
+            if top != -1:
                 order[count] = path[step]
                 count += 1
     return order[:count], root

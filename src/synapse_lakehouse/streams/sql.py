@@ -75,14 +75,14 @@ select stream, table_name, evidence, explanation, min(id) as first_id, max(id) a
 from (
     select stream, table_name, evidence, explanation, id,
         id - row_number() over (partition by stream, table_name, evidence, explanation order by id) as island
-    from witnessed
+    from evidenced_ids
 )
 group by stream, table_name, evidence, explanation, island
 """
 """Merges IDs with the same evidence and explanation into ranges.
 
-Reads ``witnessed`` (stream, table_name, id, evidence, explanation), each ID once per table. Returns the same columns,
-with first_id and last_id instead of id.
+Reads ``evidenced_ids`` (stream, table_name, id, evidence, explanation), each ID once per table. Returns the same
+columns, with first_id and last_id instead of id.
 """
 
 EXPLANATIONS: Final = """

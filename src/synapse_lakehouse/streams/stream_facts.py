@@ -49,12 +49,12 @@ class StreamFactCounter:
 
     def count(self) -> list[dict[str, Any]]:
         """Rows of ``audit.stream_facts`` for the tables in bronze; unchanged tables are mostly not counted again."""
-        known = [(*pair, self._known_fact(*pair)) for pair in self.tables.catalogue.stream_table_pairs()]
-        unknown = [(stream, table) for stream, table, fact in known if fact is None]
-        counts, new_counts = self._count_ids(unknown), self._count_new_ids(unknown)
+        facts = [(*pair, self._unchanged_fact(*pair)) for pair in self.tables.catalogue.stream_table_pairs()]
+        uncounted = [(stream, table) for stream, table, fact in facts if fact is None]
+        counts, new_counts = self._count_ids(uncounted), self._count_new_ids(uncounted)
         return [
             fact or self._fact(stream, table, counts.get((stream.name, table.name), []), new_counts)
-            for stream, table, fact in known
+            for stream, table, fact in facts
         ]
 
     @property
@@ -62,7 +62,7 @@ class StreamFactCounter:
         """Whether there is no earlier release to compare with."""
         return not (self.tables.previous or self.earlier)
 
-    def _known_fact(self, stream: Stream, table: Table) -> dict[str, Any] | None:
+    def _unchanged_fact(self, stream: Stream, table: Table) -> dict[str, Any] | None:
         """The previous release's fact of an unchanged table; None if this data interval may count other rows."""
         fact = self.previous_facts.get((stream.name, table.name))
         previous = self.tables.previous

@@ -79,7 +79,7 @@ def _rewrite_files(spark: SparkSession, table: Any, name: str, snapshot_id: int,
     _drop_idle_deletes(spark, table, branch, properties)
     table.refresh()
     compacted = int(table.snapshot(branch).snapshotId())
-    before, after = (_content(spark, name, each) for each in (snapshot_id, compacted))
+    before, after = (_content(spark, name, version) for version in (snapshot_id, compacted))
     file_rows = _rows_of_files(spark, table, compacted)
     if before != after or file_rows != after[0]:
         raise ReleaseError(

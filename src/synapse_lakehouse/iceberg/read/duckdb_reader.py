@@ -219,17 +219,6 @@ def set_release_variables(connection: DuckDBPyConnection, release: Release) -> N
     )
 
 
-def find_branch_snapshot(connection: DuckDBPyConnection, settings: Settings, table: str, branch: str) -> int | None:
-    """Snapshot ID of ``branch`` of ``table``; None if the table does not have that branch.
-
-    :raises LakeReadError: when there is no such table.
-    """
-    entries = list_catalog_entries(settings)
-    if table not in entries:
-        raise LakeReadError(f"The lake has no table {table}.")
-    return _branch_snapshot(read_metadata(connection, entries[table].location), branch)
-
-
 def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
     """Iceberg's metadata of a table or view, from the file at ``location``."""
     row = connection.execute(f"select content from read_blob({quote_literal(location)})").fetchone()  # noqa: S608

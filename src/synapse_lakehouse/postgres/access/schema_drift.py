@@ -6,7 +6,7 @@ new, and an operator should review it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final, Literal
@@ -111,22 +111,22 @@ def find_drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, .
     drifts: list[SchemaDrift] = []
     for table in catalogue.tables:
         if table.name not in types:
-            drifts.append(_missing_table(table))
+            drifts.append(_drift("missing_table", table.name))
             continue
         if kind := not_plain[table.name]:
-            drifts.append(_not_a_plain_table(table, kind))
+            drifts.append(_drift("not_a_plain_table", table.name, actual=kind))
             continue
         column_drifts = list(_compare_columns(table, types[table.name]))
         drifts += column_drifts
         if table.key_enforced and not column_drifts and not _is_key_unique(table, indexes[table.name]):
-            drifts.append(_missing_unique_key(table))
+            drifts.append(_drift("missing_unique_key", table.name, key=", ".join(table.primary_key)))
     drifts += [
-        _missing_id(name, column)
+        SchemaDrift(name, column, "missing_column", _MISSING_ID_COLUMN.format(table=name, column=column))
         for name, columns in uncatalogued.items()
         for column in sorted(columns - types.get(name, {}).keys())
     ]
     absent = connection.execute(MISSING_SEQUENCES_SQL, [catalogue.sequence_names()])
-    drifts += [_missing_sequence(name) for (name,) in absent]
+    drifts += [_drift("missing_sequence", name) for (name,) in absent]
     return drifts
 
 
@@ -159,15 +159,15 @@ def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tupl
 
 def find_unknown_objects(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
     """Return tables (``threads``) and columns (``events.depth``) that this version of the lakehouse does not know."""
-    known = read_excluded_columns()
+    listed = read_excluded_columns()
     for table in catalogue.tables:
-        known.setdefault(table.name, set()).update(name for column in table.columns for name in column.source_columns)
+        listed.setdefault(table.name, set()).update(name for column in table.columns for name in column.source_columns)
     unknown = []
     for name, columns in connection.execute(ALL_COLUMNS_SQL):
-        if name not in known:
+        if name not in listed:
             unknown.append(name)
         else:
-            unknown += [f"{name}.{column}" for column in columns if column not in known[name]]
+            unknown += [f"{name}.{column}" for column in columns if column not in listed[name]]
     return unknown
 
 
@@ -185,9 +185,9 @@ def _compare_columns(table: Table, types: dict[str, str]) -> Iterator[SchemaDrif
             expected[column.projection.type_column] = "text"
     for name, data_type in expected.items():
         if name not in types:
-            yield _missing_column(table, name)
+            yield _drift("missing_column", table.name, name)
         elif types[name] != data_type:
-            yield _changed_type(table, name, data_type, types[name])
+            yield _drift("changed_type", table.name, name, expected=data_type, actual=types[name])
 
 
 def _is_key_unique(table: Table, indexes: list[_UniqueIndex]) -> bool:
@@ -201,74 +201,40 @@ def _is_key_unique(table: Table, indexes: list[_UniqueIndex]) -> bool:
     return without_nulls and with_nulls
 
 
-def _missing_table(table: Table) -> SchemaDrift:
-    return SchemaDrift(
-        table.name,
-        None,
-        "missing_table",
-        f"This database has no table {table.name}, so it cannot be copied. Synapse {OLDEST_SYNAPSE} and later "
-        "have it: upgrade Synapse and start it once so that it finishes its upgrade, or correct the search_path; if "
-        "Synapse is newer than this lakehouse, upgrade the lakehouse.",
-    )
+def _drift(kind: DriftKind, table: str, column: str | None = None, **details: str) -> SchemaDrift:
+    return SchemaDrift(table, column, kind, _MESSAGES[kind].format(table=table, column=column, **details))
 
 
-def _not_a_plain_table(table: Table, kind: str) -> SchemaDrift:
-    return SchemaDrift(
-        table.name,
-        None,
-        "not_a_plain_table",
-        f"{table.name} is {kind}, which is not supported: the lakehouse reads a table by the pages and row versions of "
-        "a single file. Change it back to a plain table, as Synapse creates it, or set LAKEHOUSE_ON_DRIFT=partial to "
-        "copy all other tables.",
-    )
-
-
-def _missing_column(table: Table, column: str) -> SchemaDrift:
-    return SchemaDrift(
-        table.name,
-        column,
-        "missing_column",
-        f"The table {table.name} has no column {column}, so the copy would lack it. Start Synapse once to "
-        "finish its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
-    )
-
-
-def _changed_type(table: Table, column: str, expected: str, actual: str) -> SchemaDrift:
-    return SchemaDrift(
-        table.name,
-        column,
-        "changed_type",
-        f"The column {table.name}.{column} is of type {actual} where {expected} is expected, so its values could be "
-        "copied wrongly. Upgrade the lakehouse to a version that supports this version of Synapse.",
-    )
-
-
-def _missing_unique_key(table: Table) -> SchemaDrift:
-    return SchemaDrift(
-        table.name,
-        None,
-        "missing_unique_key",
-        f"No valid unique index keeps ({', '.join(table.primary_key)}) of {table.name} unique, so the table may "
-        "contain duplicates; the run's checks look for them. Wait until Synapse's background updates are finished; if "
-        "the index is still missing or invalid, create it again.",
-    )
-
-
-def _missing_id(table: str, column: str) -> SchemaDrift:
-    return SchemaDrift(
-        table,
-        column,
-        "missing_column",
-        f"This database has no {table}.{column}, so it is unknown which IDs were assigned. Start Synapse once "
-        "to finish its upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse.",
-    )
-
-
-def _missing_sequence(name: str) -> SchemaDrift:
-    return SchemaDrift(
-        name,
-        None,
-        "missing_sequence",
-        f"The sequence {name} is not in this database, so it is unknown which IDs were assigned. Start "
-        "Synapse once to finish its upgrade, or correct the role's search_path.",
-    )
+_MESSAGES: Final[Mapping[DriftKind, str]] = {
+    "missing_table": (
+        "This database has no table {table}, so it cannot be copied. "
+        f"Synapse {OLDEST_SYNAPSE} and later have it: upgrade Synapse and start it once so that it finishes its "
+        "upgrade, or correct the search_path; if Synapse is newer than this lakehouse, upgrade the lakehouse."
+    ),
+    "not_a_plain_table": (
+        "{table} is {actual}, which is not supported: the lakehouse reads a table by the pages and row versions of a "
+        "single file. Change it back to a plain table, as Synapse creates it, or set LAKEHOUSE_ON_DRIFT=partial to "
+        "copy all other tables."
+    ),
+    "missing_column": (
+        "The table {table} has no column {column}, so the copy would lack it. Start Synapse once to finish its "
+        "upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse."
+    ),
+    "changed_type": (
+        "The column {table}.{column} is of type {actual} where {expected} is expected, so its values could be copied "
+        "wrongly. Upgrade the lakehouse to a version that supports this version of Synapse."
+    ),
+    "missing_unique_key": (
+        "No valid unique index keeps ({key}) of {table} unique, so the table may contain duplicates; the run's checks "
+        "look for them. Wait until Synapse's background updates are finished; if the index is still missing or "
+        "invalid, create it again."
+    ),
+    "missing_sequence": (
+        "The sequence {table} is not in this database, so it is unknown which IDs were assigned. Start Synapse once to "
+        "finish its upgrade, or correct the role's search_path."
+    ),
+}
+_MISSING_ID_COLUMN: Final = (
+    "This database has no {table}.{column}, so it is unknown which IDs were assigned. Start Synapse once to finish its "
+    "upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse."
+)

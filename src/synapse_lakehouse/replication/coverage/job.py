@@ -122,7 +122,7 @@ class CoverageComparison:
             """ where removal_reason is null order by rdata.stream, id, row like '["state%', ordinal"""
         ).fetchall()
         return [
-            {"stream": stream, "id": token, "heard_at": received_at} | subject
+            {"stream": stream, "id": token, "received_at": received_at} | subject
             for stream, token, row, received_at in rows
             if (subject := read_subject(self.declared, stream, row))
         ]

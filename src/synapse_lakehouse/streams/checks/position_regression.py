@@ -23,9 +23,11 @@ def find_unacknowledged_regressions(
     regressions = {}
     for row in positions:
         name = row["stream"]
-        found = _regressions(declared.stream(name), previous[name], row) if name in previous else []
+        all_regressions = _regressions(declared.stream(name), previous[name], row) if name in previous else []
         ranges = acknowledged.get(name, ())
-        regressions[name] = [str(regression) for regression in found if not _is_acknowledged(regression, ranges)]
+        regressions[name] = [
+            str(regression) for regression in all_regressions if not _is_acknowledged(regression, ranges)
+        ]
     return regressions
 
 

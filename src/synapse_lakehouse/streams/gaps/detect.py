@@ -115,9 +115,9 @@ class GapDetector:
             if name in ("events", "backfill") and _start(window) < window.bound:
                 stream = self.tables.catalogue.stream(name)
                 frames.append(evidence.find_referenced_ids(self.tables, stream, _start(window), window.bound))
-        found = [frame for frame in frames if frame is not None]
+        frames_with_ids = [frame for frame in frames if frame is not None]
         # Checkpoint to truncate the lineage; the nested plan is too large for Catalyst.
-        return union_all(found).localCheckpoint() if found else None
+        return union_all(frames_with_ids).localCheckpoint() if frames_with_ids else None
 
     def _orphaned_ids(self, evidenced: DataFrame | None) -> DataFrame | None:
         """IDs of events whose JSON is stored without them, with the columns ``EVIDENCE_COLUMNS``."""
@@ -208,7 +208,7 @@ class GapDetector:
 
     def _ranges(self, ids: DataFrame) -> Iterator[tuple[Stream, Any]]:
         """Streams, with rows of first_id and last_id, from ``ids`` with the columns ``EVIDENCE_COLUMNS``."""
-        ids.createOrReplaceTempView("witnessed")
+        ids.createOrReplaceTempView("evidenced_ids")
         for row in self.tables.spark.sql(EVIDENCE_RANGES).toLocalIterator():
             yield self.tables.catalogue.stream(row.stream), row
 

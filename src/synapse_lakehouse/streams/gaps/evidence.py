@@ -31,7 +31,7 @@ ANNOUNCED_COLUMNS: Final = {
     "room_id": "string",
     "user_id": "string",
     "state_key": "string",
-    "heard_at": "timestamp",
+    "received_at": "timestamp",
 }
 """Column types of announced rows that are not stored; each ID occurs once."""
 
@@ -206,7 +206,7 @@ def _announced_rows(
     types = ", ".join(f"{name} {type_}" for name, type_ in ANNOUNCED_COLUMNS.items())
     rows = tables.spark.createDataFrame([tuple(row[name] for name in ANNOUNCED_COLUMNS) for row in announced], types)
     recent_from = previous_read_at + _MAXIMUM_CLOCK_SKEW if previous_read_at else None
-    is_recent = f.unix_millis("heard_at") >= recent_from if recent_from else f.lit(False)
+    is_recent = f.unix_millis("received_at") >= recent_from if recent_from else f.lit(False)
     evidence = f.lit(Evidence.RDATA.value).alias("evidence"), is_recent.alias("is_recent")
     return rows.select("stream", "table_name", "id", *_context(ANNOUNCED_COLUMNS), *evidence)
 

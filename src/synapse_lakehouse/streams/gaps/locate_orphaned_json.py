@@ -39,8 +39,7 @@ left join events earlier on prev_event_id = earlier.event_id
 
 
 def may_have_new_orphans(tables: StreamTables) -> bool:
-    """Whether JSON without an event may be new since the previous release. Mostly it is not, and no large table is
-    read."""
+    """Whether JSON without an event may be new since the previous release. It mostly reads no large table."""
     if "event_json" not in tables.changed_tables():
         return False
     json = _changed_event_ids(tables, "event_json")
@@ -122,8 +121,10 @@ def _orphans(tables: StreamTables, events: DataFrame) -> DataFrame:
     if previous is None:
         marked = unmatched.withColumn("is_new", f.lit(tables.previous is not None))
     else:
-        known = previous.select("event_id", f.lit(True).alias("is_known"))
-        marked = unmatched.join(known, "event_id", "left").select("event_id", f.isnull("is_known").alias("is_new"))
+        released = previous.select("event_id", f.lit(True).alias("is_released"))
+        marked = unmatched.join(released, "event_id", "left").select(
+            "event_id", f.isnull("is_released").alias("is_new")
+        )
     return marked.orderBy(f.desc("is_new"), "event_id").limit(_MAXIMUM_ORPHANS).persist()
 
 

@@ -36,5 +36,5 @@ def find_responsible_writers(
     ends = sorted((stream.direction * gap.first, stream.direction * gap.last))
     is_in_gap = f.col(table.streams[stream.name]).between(*ends)
     writer = f.coalesce(table.writer_column, f.lit(default_writer(writers.get(stream.name, ())))).alias("writer")
-    found = rows.where(is_in_gap).select(writer).distinct().limit(_MAXIMUM_WRITERS).collect()
-    return sorted(row.writer for row in found)
+    names = rows.where(is_in_gap).select(writer).distinct().limit(_MAXIMUM_WRITERS).collect()
+    return sorted(row.writer for row in names)
