@@ -94,7 +94,7 @@ def test_requests_for_another_host_are_refused(ui: Ui, host: str) -> None:
     assert set(refused.values()) == {400}
 
 
-def test_nobody_has_a_session_without_the_password(ui: Ui) -> None:
+def test_a_session_needs_the_password(ui: Ui) -> None:
     name = ui.credential()["username"]
     with httpx.Client(base_url=ui.address, timeout=60) as stranger:
         answers = {path: stranger.get(path).status_code for path in PATHS}

@@ -55,7 +55,7 @@ def states(airflow: httpx.Client, run: str) -> dict[str, Any]:
     return found
 
 
-def test_who_rejects_changes_nothing(airflow: httpx.Client, synapse: str) -> None:
+def test_a_rejection_changes_nothing(airflow: httpx.Client, synapse: str) -> None:
     before, run = stored(synapse), asked(airflow)
 
     airflow.patch(f"{run}/{ANSWER}", json={"chosen_options": ["Reject"], "params_input": {}}).raise_for_status()
@@ -65,7 +65,7 @@ def test_who_rejects_changes_nothing(airflow: httpx.Client, synapse: str) -> Non
     assert stored(synapse) == before
 
 
-def test_who_approves_sees_the_numbers_first(airflow: httpx.Client, ui: Ui, logged_in: Chrome, synapse: str) -> None:
+def test_the_approver_sees_the_plan_first(airflow: httpx.Client, ui: Ui, logged_in: Chrome, synapse: str) -> None:
     before, rows, run = all_states(synapse), stored(synapse)[1], asked(airflow)
 
     logged_in.get(f"{ui.address}/dags/state_compression/runs/{run.rpartition('/')[2]}/tasks/approve/required_actions")

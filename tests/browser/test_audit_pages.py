@@ -10,7 +10,7 @@ from expectations.data_docs import index_page
 from tests.conftest import Published
 
 
-def test_data_docs_lead_from_a_run_to_what_was_judged(published: Published, browser: Chrome) -> None:
+def test_data_docs_link_a_run_to_its_checks(published: Published, browser: Chrome) -> None:
     browser.get(index_page(published.settings).as_uri())
     assert "Audits of the lakehouse" in browser.find_element(By.TAG_NAME, "h1").text
 

@@ -18,7 +18,7 @@ from tests.support.state_rooms import World
 
 
 @pytest.mark.parametrize("strategy", ["levels", "best"])
-def test_what_is_planned_is_stored_verified_and_put_back(
+def test_a_plan_is_applied_verified_and_restored(
     compress: Compress, rooms: tuple[str, World], strategy: str, tmp_path: Path
 ) -> None:
     dsn, world = rooms

@@ -95,7 +95,7 @@ def test_chains_keep_the_limit_despite_pending_groups(
     assert all_states(dsn) == world.states
 
 
-def test_who_holds_locks_for_long_is_not_waited_for(
+def test_a_session_with_long_locks_is_not_waited_for(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn, world = rooms

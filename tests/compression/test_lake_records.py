@@ -85,7 +85,7 @@ def stop() -> None:
 
 
 @pytest.mark.usefixtures("own")
-def test_the_history_has_what_was_done_by_hand(apply: list[str], rooms: list[str]) -> None:
+def test_the_history_has_manual_compressions(apply: list[str], rooms: list[str]) -> None:
     assert "no compressions" in compress("history").stderr
     applied = compress(*apply)
     assert (applied.exit_code, applied.stderr) == (0, "")
@@ -111,7 +111,7 @@ def test_the_history_has_what_was_done_by_hand(apply: list[str], rooms: list[str
 
 
 @pytest.mark.usefixtures("own")
-def test_what_is_put_back_is_taken_off_what_was_given_back(apply: list[str], rooms: list[str]) -> None:
+def test_restored_rows_are_subtracted_from_the_freed_ones(apply: list[str], rooms: list[str]) -> None:
     applied = {row["room_id"]: row for row in json.loads(compress(*apply).stdout)}
     files = [row["undo"] for row in applied.values()]
     assert compress("undo", *files).exit_code == 0
@@ -130,7 +130,7 @@ def test_what_is_put_back_is_taken_off_what_was_given_back(apply: list[str], roo
     assert "\n0 rows and about 0.0 MB in all" in compress("history").stdout
 
 
-def test_without_a_lake_it_works_and_says_so(
+def test_without_a_lake_it_works_with_a_note(
     apply: list[str], source_copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
@@ -162,9 +162,7 @@ def test_the_embedded_lake_is_started_for_it(
 
 
 @pytest.mark.usefixtures("own")
-def test_what_was_stopped_and_what_was_done_before_is_recorded(
-    apply: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_records_finished_rooms(apply: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     after_rooms(monkeypatch, stop)
     stopped = compress(*apply)
     assert stopped.exit_code == INTERRUPTED
@@ -190,7 +188,7 @@ def test_being_stopped_while_a_room_is_recorded_loses_nothing(
     assert [row["outcome"] for row in history()] == ["compressed"]
 
 
-def test_who_is_killed_has_recorded_the_rooms_that_were_done(
+def test_a_killed_run_has_recorded_finished_rooms(
     own: Settings, apply: list[str], rooms: list[str], source_copy: str
 ) -> None:
     with closing(open_catalog(own)) as catalog, psycopg.connect(source_copy) as holder:
@@ -238,7 +236,7 @@ def test_outcomes_are_recorded_once_the_lake_is_back(
     assert [row["room_id"] for row in history()] == [row["room_id"] for row in json.loads(applied.stdout)]
 
 
-def test_what_the_lake_never_took_is_said_loudly_and_stays_done(
+def test_an_unrecorded_outcome_is_reported_and_stays_applied(
     apply: list[str], outage: Callable[[bool], None], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = all_states(source_copy)

@@ -77,7 +77,7 @@ def test_no_state_changes_despite_kills_and_a_live_synapse(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("strategy", ["best", "levels"])
-def test_a_running_synapse_tells_the_same_state_of_every_event(
+def test_a_running_synapse_reports_the_same_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     print(f"KILLS_SEED={SEED}")

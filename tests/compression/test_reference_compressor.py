@@ -105,7 +105,7 @@ def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[ChunkRe
     return steps
 
 
-def test_the_command_stores_and_saves_what_the_reference_does(
+def test_the_command_equals_the_reference_compressor(
     reference: Path, server: EmbeddedServer, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Turn by turn: each goes on from what the other saved."""

@@ -125,7 +125,7 @@ def test_apply_needs_its_own_setting(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert done.stderr.startswith("Error: SYNAPSE_WRITE_DSN is not set")
 
 
-def test_where_nothing_can_be_kept_nothing_is_written(
+def test_without_a_cache_folder_nothing_is_written(
     compress: Compress, rooms: tuple[str, World], tmp_path: Path
 ) -> None:
     dsn, _ = rooms
@@ -194,7 +194,7 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
             owner.execute(f"drop owned by {name}, {name}_reader; drop role {name}, {name}_reader".encode())
 
 
-def test_whoever_says_how_many_rooms_gets_the_largest(
+def test_a_number_of_rooms_selects_the_largest(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn, _ = rooms

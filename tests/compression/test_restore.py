@@ -56,7 +56,7 @@ def test_a_room_that_reads_otherwise_afterwards_is_put_back(
     assert stored(dsn) == before
 
 
-def test_the_next_try_compares_what_an_interrupted_one_wrote(
+def test_the_next_try_compares_an_interrupted_one(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     dsn, world = rooms
@@ -216,9 +216,7 @@ def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_room_that_is_gone_keeps_no_other_from_being_put_back(
-    compress: Compress, rooms: tuple[str, World], tmp_path: Path
-) -> None:
+def test_a_deleted_room_stops_no_other_restore(compress: Compress, rooms: tuple[str, World], tmp_path: Path) -> None:
     dsn, _ = rooms
     before = stored(dsn)
     rows(compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes", "--format", "json"))

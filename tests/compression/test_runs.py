@@ -116,7 +116,7 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
     assert recorded(lake)[planned_rooms[0]["room_id"]]["groups_rewritten"] == 0
 
 
-def test_what_damages_no_state_is_no_fault(own: Settings, lake: Catalog, source_copy: str) -> None:
+def test_a_change_that_keeps_the_state_is_no_fault(own: Settings, lake: Catalog, source_copy: str) -> None:
     """Chains that Synapse made longer since, and predecessors that were missing before."""
     planned_rooms = [row["room_id"] for row in apply.read_plan(lake, RUN) if row["groups_to_rewrite"]]
     room = planned_rooms[0]
@@ -201,7 +201,7 @@ def test_a_wrong_room_is_reported_until_it_is_repaired(own: Settings, lake: Cata
         (OSError(28, "No space left on device"), "No space left on device"),
     ],
 )
-def test_what_stops_a_run_is_recorded(
+def test_the_reason_of_a_stopped_run_is_recorded(
     own: Settings, lake: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
     def stop(*_: object) -> None:
@@ -226,7 +226,7 @@ def test_rooms_that_were_planned_in_vain_make_way_for_others(lake: Catalog) -> N
 
 
 @pytest.mark.heavy
-def test_the_dag_compresses_what_it_planned(published: Published, source_copy: str) -> None:
+def test_the_dag_applies_its_plan(published: Published, source_copy: str) -> None:
     on = {"enabled": "true", "apply": "true", "strategy": "best"}
     settings = published.settings.model_copy(
         update={"synapse_dsn": source_copy, "synapse_write_dsn": source_copy}

@@ -100,7 +100,7 @@ def test_unlisted_tables_are_no_drift_and_new_ones_are_listed(connection: Connec
     ]
 
 
-def test_what_is_left_out_exists_and_is_not_copied(connection: Connection) -> None:
+def test_excluded_columns_exist_and_are_not_copied(connection: Connection) -> None:
     """The list of what is known and not copied, and the catalogue, together are Synapse's schema."""
     catalogue = {
         table.name: {name for column in table.columns for name in column.source_columns}
@@ -114,7 +114,7 @@ def test_what_is_left_out_exists_and_is_not_copied(connection: Connection) -> No
     assert kept.read_text() == "".join(lines)
 
 
-def test_a_drifted_table_is_told_with_all_that_is_wrong(connection: Connection) -> None:
+def test_a_drifted_table_is_reported_with_all_differences(connection: Connection) -> None:
     connection.execute("alter table room_depth drop column min_depth")
     connection.execute("alter table users drop column creation_ts, alter column approved type text")
     connection.execute("drop index ignored_users_uniqueness")
@@ -168,7 +168,7 @@ def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, 
     assert ours == synapse
 
 
-def test_what_synapse_checks_at_its_start_is_checked(synapse_facts: dict[str, Any]) -> None:
+def test_synapse_s_startup_checks_are_repeated(synapse_facts: dict[str, Any]) -> None:
     catalogue = load_catalogue()
     synapse: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for one in synapse_facts["generators"]:

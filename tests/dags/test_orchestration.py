@@ -47,7 +47,7 @@ def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
         ("Error code is: 1.\nLast spark-submit output:\njava.lang.OutOfMemoryError: Java heap space", True),
     ],
 )
-def test_only_what_an_app_did_not_explain_is_tried_again(output: str, again: bool) -> None:
+def test_only_unexplained_failures_are_retried(output: str, again: bool) -> None:
     from airflow.sdk import RetryAction
 
     from synapse_lakehouse.orchestration.spark_tasks import RetryUnlessReported
@@ -56,7 +56,7 @@ def test_only_what_an_app_did_not_explain_is_tried_again(output: str, again: boo
     assert (decision.action is RetryAction.FAIL) is not again
 
 
-def test_what_an_app_writes_is_for_its_user_alone() -> None:
+def test_files_of_an_app_are_private() -> None:
     from synapse_lakehouse.orchestration.spark_tasks import create_spark_task
 
     given: list[Context] = []
@@ -144,7 +144,7 @@ def test_a_task_without_downstream_has_its_own_incident(news: dict[str, list[Ale
     assert news["dag nightly, task preflight"] == []
 
 
-def test_what_a_run_found_names_the_run() -> None:
+def test_findings_name_the_run() -> None:
     from synapse_lakehouse.orchestration.callbacks import add_run_details
 
     (late,) = add_run_details([AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")], Run("r", *DAY))

@@ -55,7 +55,7 @@ def test_one_dag_a_file(dags: "dict[str, DAG]") -> None:
     assert sorted(dags) == [file.stem for file in FILES]
 
 
-def test_documentation_says_what_an_operator_asks(dags: "dict[str, DAG]") -> None:
+def test_doc_md_has_the_required_sections(dags: "dict[str, DAG]") -> None:
     for dag in dags.values():
         assert dag.doc_md
         for question in ("What it does", "When it fails", "Is a rerun safe?"):
@@ -64,7 +64,7 @@ def test_documentation_says_what_an_operator_asks(dags: "dict[str, DAG]") -> Non
         assert dag.dag_display_name != dag.dag_id
 
 
-def test_tags_are_known_and_name_layer_and_impact(dags: "dict[str, DAG]") -> None:
+def test_tags_name_layer_and_impact(dags: "dict[str, DAG]") -> None:
     for dag in dags.values():
         assert set(dag.tags) <= TAGS
         assert {tag.partition(":")[0] for tag in dag.tags} == {"layer", "impact"}

@@ -29,7 +29,7 @@ def test_the_tasks_run_one_after_another(dag: "DAG") -> None:
         assert dag.get_task(before).downstream_task_ids == {after}
 
 
-def test_it_writes_only_if_somebody_unpauses_it_and_approves(dag: "DAG") -> None:
+def test_it_writes_only_if_unpaused_and_approved(dag: "DAG") -> None:
     assert dag.is_paused_upon_creation
     assert "impact:writes-source" in dag.tags
     approve: Any = dag.get_task("approve")
@@ -72,7 +72,7 @@ def test_a_run_by_hand_is_skipped_while_it_is_off(dag: "DAG", monkeypatch: pytes
     skip_if_disabled({})
 
 
-def test_nobody_is_asked_if_the_settings_say_so(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_can_approve_all_plans(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_APPLY", "true")
     approve: Any = dag.get_task("approve")
     assert approve.execute({}) is None

@@ -36,7 +36,7 @@ def _repeat_a_row(catalog: Catalog, table: str) -> None:
     loaded.append(loaded.scan(limit=1).to_arrow(), branch=RUN.branch)
 
 
-def test_what_does_not_hold_is_named_and_main_stays(catalog: Catalog, published: Published) -> None:
+def test_failed_tests_are_named_and_main_stays(catalog: Catalog, published: Published) -> None:
     before = _mains(catalog)
     assert before["gold.events"]
     assert before["gold.current_rooms"]

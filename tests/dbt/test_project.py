@@ -49,7 +49,7 @@ def test_everything_is_described(manifest: dict[str, Any]) -> None:
     assert [name for name, text in described.items() if not (text or "").strip()] == []
 
 
-def test_nothing_replaces_what_readers_see_before_the_audit(models: list[dict[str, Any]]) -> None:
+def test_no_materialization_bypasses_the_audit(models: list[dict[str, Any]]) -> None:
     assert {model["config"]["materialized"] for model in models} <= {"replace_on_branch", "incremental", "view"}
     for model in models:
         assert model["config"]["tblproperties"]["write.wap.enabled"] == "true", model["name"]
@@ -109,7 +109,7 @@ def test_every_gold_model_has_a_reader(manifest: dict[str, Any], models: list[di
         assert set(everything["depends_on"]["nodes"]) == gold, name
 
 
-def test_exposures_name_commands_that_exist_and_what_they_read(manifest: dict[str, Any]) -> None:
+def test_exposures_name_existing_commands_and_tables(manifest: dict[str, Any]) -> None:
     from synapse_lakehouse.cli import app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
@@ -142,7 +142,7 @@ def test_nothing_is_fetched_and_no_python_shadows_dbt() -> None:
     assert not [path for path in DBT.rglob("*") if path.name in {"target", "logs", "dbt_packages"}]
 
 
-def test_who_runs_dbt_alone_gets_the_defaults_of_the_settings() -> None:
+def test_dbt_alone_uses_the_defaults_of_the_settings() -> None:
     given = yaml.safe_load((DBT / "dbt_project.yml").read_text())["vars"]
     defaults = {name: field.default for name, field in Settings.model_fields.items()}
     for variable, setting in [

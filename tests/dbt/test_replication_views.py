@@ -53,7 +53,7 @@ create table gold.events as select * from (values
         ),
     ],
 )  # fmt: skip
-def test_a_view_says_the_same_without_a_jvm(view: str, columns: str, expected: list[tuple[object, ...]]) -> None:
+def test_a_view_is_equal_without_a_jvm(view: str, columns: str, expected: list[tuple[object, ...]]) -> None:
     text = (PROJECT_FOLDER / "dbt" / "models" / "gold" / "replication" / f"{view}.sql").read_text()
     names = {"config": lambda **_: "", "source": lambda _, name: f"bronze.{name}", "ref": lambda name: f"gold.{name}"}
     sql = Template(text).render(names)

@@ -3,7 +3,7 @@
 from tests.conftest import HarshLake
 
 
-def test_the_models_do_what_their_unit_tests_say(harsh: HarshLake) -> None:
+def test_the_unit_tests_of_the_models_pass(harsh: HarshLake) -> None:
     done = harsh.session.dbt("test", "--select", "test_type:unit", branch=harsh.run.branch)
     assert done["success"], done
     assert len(done["results"]) >= 15

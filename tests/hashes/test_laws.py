@@ -48,7 +48,7 @@ def sent(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]
 
 @settings(max_examples=50)
 @given(EVENTS, VERSIONS, VALUES, st.randoms(use_true_random=False))
-def test_what_is_no_part_of_it_changes_nothing(
+def test_keys_outside_the_hash_change_nothing(
     event: dict[str, Any], version: str, anything: Any, chance: random.Random
 ) -> None:
     event_id, room_id, whole = sent(event, version)
@@ -60,7 +60,9 @@ def test_what_is_no_part_of_it_changes_nothing(
 
 
 @given(EVENTS, HASHED, VALUES, st.data())
-def test_whatever_a_redaction_keeps_is_the_id_s(event: dict[str, Any], version: str, other: Any, data: Any) -> None:
+def test_every_key_that_a_redaction_keeps_affects_the_id(
+    event: dict[str, Any], version: str, other: Any, data: Any
+) -> None:
     event_id, room_id, whole = sent(event, version)
     kept = redaction.redact(whole, redaction.ROOM_VERSION_RULES[version])
     places: list[tuple[str | None, str]] = [(None, key) for key in kept.keys() - {"signatures", "content", "type"}]
@@ -72,7 +74,7 @@ def test_whatever_a_redaction_keeps_is_the_id_s(event: dict[str, Any], version: 
 
 
 @given(EVENTS, VERSIONS)
-def test_a_redaction_leaves_the_id_and_is_told_from_a_change(event: dict[str, Any], version: str) -> None:
+def test_a_redaction_differs_from_a_change(event: dict[str, Any], version: str) -> None:
     event_id, room_id, whole = sent({**event, "content": {**event["content"], "body": "said"}}, version)
     left = redaction.redact(whole, redaction.ROOM_VERSION_RULES[version])
     assert redaction.redact(left, redaction.ROOM_VERSION_RULES[version]) == left
@@ -114,7 +116,7 @@ def test_room_ids_are_hashes_from_version_12_on() -> None:
         ('{"type": "m.room.message", "content": {}, "hashes": {"sha256": ""}}', ("pruned", None)),
     ],
 )
-def test_what_cannot_be_read_is_said(text: str | None, expected: tuple[str, str | None]) -> None:
+def test_unreadable_events_are_reported(text: str | None, expected: tuple[str, str | None]) -> None:
     assert judge("$1:example.org", ROOM, text, "1", 1) == expected
     assert expected[0] in event_hashes.HASH_VERDICTS
     assert expected[1] is None or expected[1] in event_hashes.HASH_REASONS

@@ -134,7 +134,7 @@ def test_a_dead_sink_delays_nothing_and_gets_alerts_later(
     ]  # fmt: skip
 
 
-def test_a_sink_that_never_ends_its_answer_holds_nobody_up(
+def test_a_sink_with_an_endless_answer_delays_nothing(
     tell: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incident_updates, "MAX_SECONDS", 1.0)
@@ -245,7 +245,7 @@ def test_an_address_that_is_none_is_called_so(
     assert SECRET not in caplog.text
 
 
-def test_a_mail_says_what_where_and_what_to_do(tell: Callable[..., None]) -> None:
+def test_a_mail_has_the_fault_its_place_and_the_remedy(tell: Callable[..., None]) -> None:
     inbox: list[EmailMessage] = []
 
     with ThreadingTCPServer(("127.0.0.1", 0), mail_handler(inbox)) as server:

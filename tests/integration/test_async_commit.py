@@ -48,7 +48,7 @@ def test_the_flush_wait_ends_at_a_page_header(
         assert snapshot.is_durable
 
 
-def test_what_an_open_transaction_wrote_is_not_waited_for(
+def test_open_transactions_are_not_waited_for(
     settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wal_flush, "_MAX_SECONDS", 5.0)

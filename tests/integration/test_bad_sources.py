@@ -87,7 +87,7 @@ def test_an_odd_account_is_no_fault(
     assert check(settings, synapse_dsn=source_copy)
 
 
-def test_nobody_is_no_fault(
+def test_a_database_without_users_is_no_fault(
     settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     spoiled.execute("truncate users, local_current_membership cascade")

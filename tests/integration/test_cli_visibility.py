@@ -20,7 +20,7 @@ def hidden(published: Published) -> dict[str, Any]:
     return row
 
 
-def test_who_can_see_an_event(published: Published, hidden: dict[str, Any]) -> None:
+def test_users_that_can_see_an_event(published: Published, hidden: dict[str, Any]) -> None:
     rows = published.rows("who-can-see", hidden["event_id"])
     stored = published.rows(
         "query",
@@ -46,7 +46,7 @@ def test_an_answer_is_explained_step_by_step(published: Published, hidden: dict[
     assert explain_rule("not_joined")[-1] in said
 
 
-def test_what_is_not_known_is_said(published: Published, hidden: dict[str, Any]) -> None:
+def test_unknown_events_are_reported(published: Published, hidden: dict[str, Any]) -> None:
     for command in ("who-can-see", "state-at"):
         done = published.lakehouse(command, "$no:such'event")
         assert done.returncode == 1
@@ -59,7 +59,7 @@ def test_what_is_not_known_is_said(published: Published, hidden: dict[str, Any])
     assert "no event of the room !none" in done.stderr
 
 
-def test_what_a_user_may_see(published: Published, hidden: dict[str, Any]) -> None:
+def test_visible_events_of_a_user(published: Published, hidden: dict[str, Any]) -> None:
     rooms = {row["room_id"]: row for row in published.rows("visible", hidden["sender"])}
     events = published.rows("visible", hidden["sender"], "--room", hidden["room_id"])
     seen = rooms[hidden["room_id"]]
@@ -68,7 +68,7 @@ def test_what_a_user_may_see(published: Published, hidden: dict[str, Any]) -> No
     assert hidden["event_id"] in {event["event_id"] for event in events if event["outcome"] == "full"}
 
 
-def test_expiry_is_judged_at_the_moment_asked_for(published: Published) -> None:
+def test_retention_is_evaluated_at_the_given_time(published: Published) -> None:
     (row,) = published.rows(
         "query",
         "select event_id from silver.event_visibility_inputs where expires_at is not null and withheld is null"
@@ -100,7 +100,7 @@ def test_a_state_may_be_known_to_be_empty(published: Published) -> None:
     assert [row["type"] for row in published.rows("state-at", create["event_id"])] == ["m.room.create"]
 
 
-def test_a_state_that_is_not_known_is_said_to_be(published: Published) -> None:
+def test_an_unknown_state_is_reported(published: Published) -> None:
     (outlier,) = published.rows(
         "query", "select event_id from gold.events where outlier order by event_id limit 1",
     )  # fmt: skip
@@ -133,7 +133,7 @@ def test_a_former_member_reads_as_a_member(published: Published) -> None:
 
 
 @pytest.mark.parametrize(("membership", "forgotten"), [("ban", 0), ("leave", 1)])
-def test_who_was_banned_or_forgot_the_room_only_peeks(published: Published, membership: str, forgotten: int) -> None:
+def test_a_user_that_was_banned_or_forgot_only_peeks(published: Published, membership: str, forgotten: int) -> None:
     (gone,) = published.rows(
         "query",
         "select mine.user_id, mine.room_id from bronze.local_current_membership as mine"

@@ -47,7 +47,7 @@ def test_event_json_is_byte_for_byte_the_same(
     assert len(here) > 3000
 
 
-def test_the_summary_names_what_was_done_and_where_to_look(published: Published) -> None:
+def test_the_summary_has_results_and_links(published: Published) -> None:
     for words in ("Release 1", "event_json", "Stream positions", "Checks", "0 failed", "Data Docs", "make ui"):
         assert words in published.output
     assert published.output.count("lakehouse query") == 3

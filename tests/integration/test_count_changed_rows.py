@@ -133,7 +133,7 @@ def test_large_tables_are_counted_side_by_side_in_one_snapshot(
 
 
 @pytest.mark.parametrize("at_first", [True, False])
-def test_nothing_more_is_counted_after_what_fails(settings: Settings, source_copy: str, at_first: bool) -> None:
+def test_no_count_starts_after_a_failed_one(settings: Settings, source_copy: str, at_first: bool) -> None:
     counting = settings.model_copy(update={"synapse_dsn": source_copy})
     began = Barrier(2, timeout=30)
     later: list[Connection] = []

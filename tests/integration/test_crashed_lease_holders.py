@@ -77,7 +77,7 @@ def test_the_next_holder_resumes_unfinished_work(new_lake: Callable[..., Setting
         assert first.acquire() == ()
 
 
-def test_who_drops_a_branch_leaves_what_others_left_undone(new_lake: Callable[..., Settings]) -> None:
+def test_dropping_a_branch_keeps_other_unfinished_work(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_tables(catalog, catalogue.load_catalogue())

@@ -54,7 +54,7 @@ def planted(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settin
 
 
 @pytest.mark.heavy
-def test_every_kind_of_damage_is_found_told_and_explained(planted: tuple[Settings, set[tuple[str, str]]]) -> None:
+def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, set[tuple[str, str]]]) -> None:
     settings, expected = planted
     with duckdb_reader.open_duckdb(settings) as connection:
         duckdb_reader.create_views(connection, settings, None, ["gold.state_integrity"], branch=RUN.branch)

@@ -52,7 +52,7 @@ def test_a_query_of_the_guide_is_answered(published: Published, reader: dict[str
     assert published.rows("query", _about(query, reader))
 
 
-def test_a_feed_goes_on_where_the_release_ended(published: Published, reader: dict[str, Any]) -> None:
+def test_a_feed_continues_after_the_release(published: Published, reader: dict[str, Any]) -> None:
     (position,) = published.rows(
         "query", "select safe_bound from audit.stream_positions join audit.releases using (run_id)"
         " where release = 1 and stream = 'events'",
@@ -121,7 +121,7 @@ def test_a_page_begins_with_the_event_that_its_token_names(
     assert (page[0]["topological_ordering"], page[0]["stream_ordering"]) == (reader["depth"], reader["position"])
 
 
-def test_what_is_given_for_a_page_is_data(
+def test_arguments_of_page_back_are_data(
     published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
 ) -> None:
     for odd in ("!it's", "!o\\'r true --", "' or true --", "${room}"):

@@ -84,7 +84,7 @@ def test_a_server_that_does_not_answer_is_stopped_all_the_same(made: Path, monke
     assert not (made / "postmaster.pid").exists()
 
 
-def test_a_folder_that_was_never_finished_is_made_anew(made: Path) -> None:
+def test_an_incomplete_folder_is_recreated(made: Path) -> None:
     before = made.with_name("postgres.password").read_text()
     for database in (made / "base").glob("[45]"):
         (database / "PG_VERSION").unlink()

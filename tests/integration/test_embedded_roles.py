@@ -28,7 +28,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
         yield server
 
 
-def test_an_owner_makes_what_it_needs_and_runs_nothing(own: EmbeddedServer) -> None:
+def test_an_owner_has_only_the_necessary_rights(own: EmbeddedServer) -> None:
     uri, other = roles.ensure_owner(own, "lake-example.org"), roles.ensure_owner(own, "airflow")
     assert roles.ensure_owner(own, "lake-example.org") == uri
     own.create_database("anybody")
@@ -55,7 +55,7 @@ def test_an_owner_makes_what_it_needs_and_runs_nothing(own: EmbeddedServer) -> N
     assert own.password not in file.read_text()
 
 
-def test_the_superuser_runs_nothing_that_an_owner_made(own: EmbeddedServer) -> None:
+def test_the_superuser_runs_no_function_of_an_owner(own: EmbeddedServer) -> None:
     with psycopg.connect(roles.ensure_owner(own, "trap"), autocommit=True) as connection:
         connection.execute("create function public.shobj_description(oid, name) returns text return current_user")
         connection.execute("alter database trap set search_path = public, pg_catalog")
@@ -96,7 +96,7 @@ def test_a_reader_reads_and_writes_nothing(own: EmbeddedServer, tmp_path: Path) 
         own.tool("dropdb", "--force", "sample")
 
 
-def test_a_role_that_was_not_made_to_the_end_is_made(own: EmbeddedServer) -> None:
+def test_an_incomplete_role_is_completed(own: EmbeddedServer) -> None:
     own.password_file("half").touch(mode=0o600)
     own.password_file("half").write_text("known before")
     own.create_database("half")

@@ -119,7 +119,7 @@ def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "summary"])
-def test_what_commands_show_is_printable(ask: Callable[..., Result], name: str) -> None:
+def test_output_of_commands_is_printable(ask: Callable[..., Result], name: str) -> None:
     shown = ask(*COMMANDS.get(name, [name]))
     assert shown.exit_code == 0, shown.output
     assert not hostile_text.unshown(shown.output)
@@ -142,7 +142,7 @@ def test_machine_readable_output_is_printable(ask: Callable[..., Result], name: 
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_refusals_quote_is_printable(ask: Callable[..., Result], name: str) -> None:
+def test_quotes_in_errors_are_printable(ask: Callable[..., Result], name: str) -> None:
     refused = ask(*REFUSED[name])
     assert refused.exit_code in {1, 2}, refused.output
     assert "Traceback" not in refused.output

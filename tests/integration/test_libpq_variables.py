@@ -66,7 +66,7 @@ def test_commands_answer_the_same_with_variables_for_the_source(embedded: Settin
             assert (done.returncode, done.stdout) == (0, expected.stdout), done.stderr
 
 
-def test_a_uri_of_the_embedded_server_is_left_alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_uri_of_the_embedded_server_stays(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
     monkeypatch.setenv("PGSSLMODE", "require")
     again = Settings(_env_file=None, **settings.model_dump(exclude_none=True))

@@ -127,7 +127,7 @@ def test_a_first_sync_has_the_recent_events(
     assert all(len(recent[pair]) == min(RECENT, len(visible_events[pair])) for pair in recent)
 
 
-def test_the_feed_has_what_came_since_a_token(
+def test_the_feed_has_events_since_a_token(
     recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection, visible_events: dict[Pair, list[str]]
 ) -> None:
     _, answers = recorded
@@ -142,7 +142,7 @@ def test_the_feed_has_what_came_since_a_token(
     assert answers.invites <= moved
 
 
-def test_the_feed_has_what_came_before_a_leave(recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection) -> None:
+def test_the_feed_has_events_before_a_leave(recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection) -> None:
     _, answers = recorded
     current = {event for (event,) in lake.sql("select event_id from gold.events where is_current_state").fetchall()}
     users, rooms = zip(*answers.farewells, strict=True)

@@ -22,7 +22,7 @@ union select edges.prev_event_id from event_edges edges join events using (event
 """
 
 
-def test_the_range_of_any_lost_event_holds_its_id(sample_dsn: str) -> None:
+def test_the_range_of_any_lost_event_contains_its_id(sample_dsn: str) -> None:
     with psycopg.connect(sample_dsn) as source:
         events = source.execute("select event_id, stream_ordering, room_id from events").fetchall()
         edges = source.execute(EDGES, [SERVER]).fetchall()

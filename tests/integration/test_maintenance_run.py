@@ -30,9 +30,7 @@ update event_json set json = (json::jsonb || '{"content": {}}')::text where even
 
 
 @pytest.mark.heavy
-def test_what_synapse_lost_is_gone_after_one_maintenance_run(
-    new_lake: Callable[..., Settings], source_copy: str
-) -> None:
+def test_maintenance_erases_what_synapse_deleted(new_lake: Callable[..., Settings], source_copy: str) -> None:
     settings = new_lake(synapse_dsn=source_copy, lakehouse_erasure_days=0)
     assert lakehouse(settings, "run").returncode == 0
     assert lakehouse(settings, "prove-erased", ERIN).returncode == 3

@@ -79,7 +79,7 @@ def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], la
 
 
 @pytest.mark.parametrize("has_copied", [False, True])
-def test_what_a_failed_copy_left_is_gone_on_with(has_copied: bool, lake: Callable[..., Settings]) -> None:
+def test_a_failed_copy_is_resumed(has_copied: bool, lake: Callable[..., Settings]) -> None:
     settings, run = lake(), Run("manual__1", START, END)
     run_lifecycle.open_run()
     with closing(open_catalog(settings)) as catalog:

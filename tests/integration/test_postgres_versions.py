@@ -70,7 +70,7 @@ def other(
                     yield Other(SmallLake(lake.settings), owner, running, request.param)
 
 
-def test_it_is_copied_and_what_changed_is_found(other: Other) -> None:
+def test_it_is_copied_and_changes_are_found(other: Other) -> None:
     lake, source, server, version = other
     assert server.tool("postgres", "--version", stdout=-1).stdout.decode().split()[-1] == version.removesuffix(".0")
     assert {row["extent"] for row in lake.advance().values()} == {"full"}
@@ -151,7 +151,7 @@ def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> N
             owner.execute(f"alter role {name} reset all".encode())
 
 
-def test_the_doctor_warns_of_what_only_old_ones_let_everybody_do(other: Other) -> None:
+def test_the_doctor_warns_of_old_public_rights(other: Other) -> None:
     lake, *_, version = other
     done = lake.ask("doctor")
     assert done.exit_code == 0, done.stdout

@@ -39,7 +39,7 @@ spark.stop()
 EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
 
 
-def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_copy: str, tmp_path: Path) -> None:
+def test_errors_quote_no_table_content(settings: Settings, source_copy: str, tmp_path: Path) -> None:
     table = catalogue.load_catalogue().table("receipts_linearized")
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update receipts_linearized set data = %s", ['{"ts" ' + CANARY])
@@ -60,7 +60,7 @@ def test_errors_do_not_quote_what_is_in_the_tables(settings: Settings, source_co
         assert CANARY not in told
 
 
-def test_canaries_are_found_nowhere(published: Published, server: EmbeddedServer, tmp_path: Path) -> None:
+def test_canaries_are_in_no_output(published: Published, server: EmbeddedServer, tmp_path: Path) -> None:
     searched, warehouses = search(published, server, tmp_path)
     assert warehouses == {"warehouse"}
     assert {"logs", "postgres", "data_docs", "dbt", "printed"} <= searched
@@ -80,7 +80,7 @@ def _last_written(file: Path) -> float:
 
 
 @pytest.mark.heavy
-def test_canaries_are_found_nowhere_when_everybody_is_talkative(
+def test_canaries_are_in_no_debug_output(
     published: Published, server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     (tmp_path / "conf").mkdir()

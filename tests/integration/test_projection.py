@@ -131,7 +131,7 @@ VALUES = st.recursive(
 
 @settings(deadline=None, max_examples=100)
 @given(document=st.dictionaries(st.sampled_from(["ts", "ts ", "x\\", "\0", "\ud800", "y"]), VALUES))
-def test_it_is_what_python_would_leave_of_the_document(session: Session, document: dict[str, object]) -> None:
+def test_it_equals_python_s_projection(session: Session, document: dict[str, object]) -> None:
     text = json.dumps(document)
     found = projected(session, text)
     assert isinstance(found, dict)
@@ -151,7 +151,7 @@ PUT = '[]{}:,"\\u1e-.0truefalsn \x01\x02é'
     space=st.sampled_from([None, 1]),
     cuts=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3), st.text(PUT, max_size=2)), max_size=3),
 )
-def test_it_is_json_where_python_says_so(
+def test_it_is_json_exactly_if_python_parses_it(
     session: Session, document: object, space: int | None, cuts: list[tuple[int, int, str]]
 ) -> None:
     text = json.dumps(document, indent=space, ensure_ascii=False).encode(errors="replace").decode()

@@ -49,7 +49,7 @@ def test_a_date_that_is_none_is_refused(settings: Settings, date: str) -> None:
     assert date in done.stderr
 
 
-def test_a_first_run_that_is_refused_says_why_and_tells(new_lake: Callable[..., Settings], settings: Settings) -> None:
+def test_a_refused_first_run_is_explained_and_alerts(new_lake: Callable[..., Settings], settings: Settings) -> None:
     wrong = make_conninfo(str(settings.synapse_dsn), password="secret-word")
     own = new_lake(synapse_dsn=wrong)
     done = lakehouse(own, "run")
@@ -89,7 +89,7 @@ def test_a_second_run_that_waits_can_be_stopped(new_lake: Callable[..., Settings
 
 
 @pytest.mark.heavy
-def test_a_run_whose_airflow_is_killed_says_so_and_what_to_set(new_lake: Callable[..., Settings]) -> None:
+def test_a_killed_airflow_is_explained(new_lake: Callable[..., Settings]) -> None:
     run = _waiting(new_lake())
     for child in runs.children(run):
         os.kill(child, signal.SIGKILL)
@@ -101,7 +101,7 @@ def test_a_run_whose_airflow_is_killed_says_so_and_what_to_set(new_lake: Callabl
 
 
 @pytest.mark.heavy
-def test_a_run_without_enough_memory_says_so_and_what_to_set(new_lake: Callable[..., Settings], limited: Path) -> None:
+def test_a_run_without_enough_memory_is_explained(new_lake: Callable[..., Settings], limited: Path) -> None:
     in_group = 'echo $$ > "$0/cgroup.procs"; exec "$@"'
     settings = new_lake()
     done = subprocess.run(
@@ -126,7 +126,7 @@ def limited() -> Iterator[Path]:
 
 
 @pytest.mark.heavy
-def test_a_run_that_was_killed_is_not_gone_on_with(new_lake: Callable[..., Settings]) -> None:
+def test_a_killed_test_run_is_not_continued(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
     run = _waiting(settings)
     children = runs.children(run)

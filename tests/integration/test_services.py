@@ -51,7 +51,7 @@ def test_several_at_once_find_the_sample_whole(tmp_path: Path) -> None:
     assert counted != (0,)
 
 
-def test_a_warehouse_that_is_given_is_shared_with_nobody(tmp_path: Path) -> None:
+def test_a_configured_warehouse_is_not_shared(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     disk = tmp_path / "disk"
     mine = Settings(_env_file=None, lakehouse_home=tmp_path, lakehouse_warehouse=f"{disk}/")

@@ -80,7 +80,7 @@ def test_a_standby_s_sequence_is_no_regression(settings: Settings, pair: Pair) -
     assert check_regression(declared.stream("receipts"), then, now) is None
 
 
-def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Settings, pair: Pair) -> None:
+def test_a_standby_returns_changes_since_its_snapshot(settings: Settings, pair: Pair) -> None:
     source, table = (
         settings.model_copy(update={"synapse_dsn": pair.standby}),
         catalogue.load_catalogue().table("presence_stream"),
@@ -95,7 +95,7 @@ def test_changes_since_a_snapshot_of_the_standby_are_found_there(settings: Setti
 
 
 @pytest.mark.parametrize("reading", ["in the session that keeps the snapshot", "in another that imported it"])
-def test_a_cancelled_copy_is_told_from_other_failures(
+def test_a_cancelled_copy_differs_from_other_failures(
     settings: Settings, pair: Pair, tmp_path: Path, reading: str
 ) -> None:
     source, table = (

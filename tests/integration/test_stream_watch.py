@@ -60,7 +60,7 @@ def looked(source_copy: str, new_lake: Callable[..., Settings], monkeypatch: pyt
     return look
 
 
-def test_what_is_open_idle_or_gone_is_kept(source_copy: str, looked: Callable[[], Looks]) -> None:
+def test_open_idle_and_vanished_writers_are_recorded(source_copy: str, looked: Callable[[], Looks]) -> None:
     quiet = looked()
     assert quiet["events"]["safe_bound"] == quiet["events"]["last_allocated_id"]
     assert quiet["events"]["open_since"] is None
@@ -94,7 +94,7 @@ def test_a_regressed_database_is_one_incident(source_copy: str, looked: Callable
     assert told()[1:] == [("position-went-back", "stream events", False)]
 
 
-def test_behind_an_idle_or_a_removed_writer_the_bound_goes_on(
+def test_idle_and_removed_writers_do_not_stop_the_bound(
     source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_stream_positions, "_MAX_IDS", 20)
@@ -149,7 +149,7 @@ def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callab
     assert "master" in str(told.value)
 
 
-def test_what_cannot_be_read_is_no_good_sign(source_copy: str, looked: Callable[[], Looks]) -> None:
+def test_preflight_fails_if_a_stream_is_unreadable(source_copy: str, looked: Callable[[], Looks]) -> None:
     looked()
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("alter table receipts_linearized rename to receipts_elsewhere")
@@ -184,16 +184,14 @@ def test_overdue_is_reported_without_the_source(looked: Callable[[], Looks], mon
 
 @pytest.mark.parametrize("task", [watch_streams, preflight])
 @pytest.mark.usefixtures("looked")
-def test_a_source_that_is_away_is_said_without_a_traceback(
-    task: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_source_has_no_traceback(task: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{find_free_port()}/synapse")
     with pytest.raises(AirflowFailException, match="No connection"):
         task()
 
 
 @pytest.mark.usefixtures("looked")
-def test_writers_that_mean_nothing_are_said_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_writers_have_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_STREAM_WRITERS", "persister1")
     with pytest.raises(AirflowFailException, match="LAKEHOUSE_STREAM_WRITERS"):
         watch_streams()

@@ -18,7 +18,7 @@ from tests.support.incremental_lake import advancing
 NAME = "bronze.numbers"
 
 
-def test_deletes_that_mark_several_files_are_applied_and_gone(new_lake: Callable[..., Settings]) -> None:
+def test_compaction_applies_deletes_of_several_files(new_lake: Callable[..., Settings]) -> None:
     with advancing(new_lake()) as lake:
         spark = lake.app().spark
         spark.conf.unset("spark.wap.branch")

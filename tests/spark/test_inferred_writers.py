@@ -16,7 +16,7 @@ from tests.support.incremental_lake import advancing
 TABLES = ("account_data", "room_account_data", "room_tags_revisions", "stream_positions")
 
 
-def test_rows_that_name_no_writer_make_nobody_look_missing(
+def test_rows_without_a_writer_make_no_writer_missing(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Synapse never names the writer of account data, which is a worker here."""

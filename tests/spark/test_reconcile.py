@@ -82,7 +82,7 @@ def test_an_exact_copy_is_proven(lake: SmallLake) -> None:
     assert all(row["seconds"] >= 0 and row["compared_at"] for row in found)
 
 
-def test_what_differs_is_read_again_and_recorded(lake: SmallLake) -> None:
+def test_differing_ranges_are_repaired_and_recorded(lake: SmallLake) -> None:
     app = lake.app()
     lake.copy(app)
     spark, event = (
@@ -132,7 +132,7 @@ def test_a_repair_may_exceed_the_source_s_idle_timeout(lake: SmallLake, monkeypa
     assert lake.equal_to_source()
 
 
-def test_what_was_written_after_the_audit_is_not_published(lake: SmallLake) -> None:
+def test_rows_written_after_the_audit_are_not_published(lake: SmallLake) -> None:
     app = lake.app()
     lake.copy(app)
     measured = [

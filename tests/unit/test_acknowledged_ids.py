@@ -23,7 +23,7 @@ def test_ids_and_ranges_of_streams_are_read() -> None:
 
 
 @pytest.mark.parametrize("setting", ["events", "events:", "events:x", "events:4..", "evnets:4", "events:1;2"])
-def test_what_cannot_be_understood_is_named(setting: str) -> None:
+def test_invalid_entries_are_named(setting: str) -> None:
     with pytest.raises(AcknowledgedIdsError, match=setting.split(":")[0]):
         parse_acknowledged_ids(CATALOGUE, setting)
 

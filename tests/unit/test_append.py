@@ -36,7 +36,7 @@ def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog, me
     assert [one.summary.additional_properties["by"] for one in table.snapshots() if one.summary] == ["first", "second"]
 
 
-def test_one_that_is_not_to_try_again_is_told_of_the_other(lake: InMemoryCatalog) -> None:
+def test_without_retries_a_conflict_is_an_error(lake: InMemoryCatalog) -> None:
     first = lake.create_table("audit.rows", schema=ROWS.schema, properties=NEVER_RETRIED)
     second = lake.load_table("audit.rows")
     append_rows(first, ROWS)
@@ -45,9 +45,7 @@ def test_one_that_is_not_to_try_again_is_told_of_the_other(lake: InMemoryCatalog
     assert lake.load_table("audit.rows").scan().count() == 2
 
 
-def test_what_a_table_keeps_is_copied_a_few_times_at_most(
-    lake: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_snapshots_are_copied_a_few_times_at_most(lake: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table: Table = lake.create_table("audit.rows", schema=ROWS.schema)
     worked_out: list[tuple[Any, ...]] = []
 

@@ -56,7 +56,7 @@ def test_the_latest_release_has_the_highest_number(
     assert (latest.number if latest else None) == next(iter(everything), None)
 
 
-def test_what_a_run_wrote_is_read_from_its_own_files(catalog: Catalog) -> None:
+def test_rows_of_a_run_are_read_from_its_own_files(catalog: Catalog) -> None:
     named = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 6)]
     for run_id in named:
         store.append_audit_rows(catalog, "audit.snapshots", [{"taken_at": DAY}], replace(RUN, run_id=run_id))
@@ -125,7 +125,7 @@ def test_only_the_last_attempt_at_a_run_counts(catalog: Catalog) -> None:
     assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 3}
 
 
-def test_a_release_has_what_its_own_attempt_wrote(catalog: Catalog) -> None:
+def test_a_release_has_the_rows_of_its_own_try(catalog: Catalog) -> None:
     _look(catalog, 1)
     _write(catalog, 1.5, "events", "rooms")
     _look(catalog, 2)

@@ -39,7 +39,7 @@ def of(uri: str) -> Settings:
         ("u@h", "h:5432/u"),
     ],
 )
-def test_jdbc_is_told_what_libpq_is(given: str, told: str) -> None:
+def test_jdbc_gets_the_parameters_of_libpq(given: str, told: str) -> None:
     assert (
         get_spark_properties(of(f"postgresql://{given}"))["spark.sql.catalog.lake.uri"] == f"jdbc:postgresql://{told}"
     )
@@ -75,7 +75,7 @@ def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
         "mysql://u:sesame@h/d",
     ],
 )
-def test_what_cannot_be_understood_is_refused_without_quoting_it(uri: str) -> None:
+def test_an_invalid_uri_is_refused_without_a_quote(uri: str) -> None:
     for use, error in (
         (get_spark_properties, CatalogError),
         (open_catalog, CatalogError),
@@ -96,12 +96,12 @@ def test_what_cannot_be_understood_is_refused_without_quoting_it(uri: str) -> No
         ("postgresql://u@h/d?sslmode=require&sslcrl=/crl&hostaddr=::1", "hostaddr, sslcrl"),
     ],
 )
-def test_what_spark_cannot_be_told_is_refused_and_not_dropped(uri: str, why: str) -> None:
+def test_parameters_that_spark_lacks_are_refused(uri: str, why: str) -> None:
     with pytest.raises(CatalogError, match=why):
         get_spark_properties(of(uri))
 
 
-def test_spark_shows_nobody_a_secret_of_the_catalog() -> None:
+def test_spark_shows_no_secret_of_the_catalog() -> None:
     secrets = {"credential": "id:sesame", "header.Authorization": "Basic sesame", "s3.endpoint": "https://k:sesame@s3"}
     shown = {"s3.region": "eu-central-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
     for uri in ("https://u:sesame@rest.example.org/api", "postgresql://u:sesame@h/d"):

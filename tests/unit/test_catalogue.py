@@ -238,7 +238,7 @@ def test_nothing_secret_is_listed() -> None:
     assert {table.name for table in catalogue.load_catalogue().tables} & NEVER_LISTED == set()
 
 
-def test_what_may_leave_only_in_part_is_projected() -> None:
+def test_partly_private_columns_are_projected() -> None:
     loaded = catalogue.load_catalogue()
     for table, column in PROJECTED_ONLY:
         assert loaded.table(table).column(column).projection is not None, f"{table}.{column}"

@@ -35,7 +35,7 @@ def test_a_whole_session_is_stopped_the_deaf_by_force() -> None:
     leader.stdout.close()
 
 
-def test_being_asked_to_end_is_an_interrupt() -> None:
+def test_a_termination_signal_is_an_interrupt() -> None:
     def work() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)

@@ -53,7 +53,7 @@ def test_a_table_shows_control_characters_and_markup_as_they_are(capsys: pytest.
     assert "\x1b" not in out
 
 
-def test_a_long_table_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_table_reports_omitted_rows(capsys: pytest.CaptureFixture[str]) -> None:
     output.write_rows(["n"], ((n,) for n in range(output.MAXIMUM_TABLE_ROWS + 5)), output.OutputFormat.TABLE)
     out = capsys.readouterr().out
     assert f"{output.MAXIMUM_TABLE_ROWS + 5} rows, the first {output.MAXIMUM_TABLE_ROWS} shown" in out
@@ -101,7 +101,7 @@ def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
     assert done.stderr == "Error: the reason\n"
 
 
-def test_what_is_no_text_is_refused() -> None:
+def test_arguments_that_are_no_text_are_refused() -> None:
     done = CliRunner().invoke(app, ["visible", os.fsdecode(b"@\xff:example.org")])
     assert done.exit_code == 2
     assert r"b'@\xff:example.org' is not UTF-8" in done.stderr
@@ -177,7 +177,7 @@ def test_releases_fit_80_columns_and_break_no_heading() -> None:
     assert any(line.split()[1:4] == ["2026-11-18"] * 3 for line in lines if line.strip())
 
 
-def test_what_is_no_user_id_is_not_searched_for() -> None:
+def test_an_invalid_user_id_is_not_searched() -> None:
     done = CliRunner().invoke(app, ["prove-erased", "erin"])
     assert done.exit_code == 2
     assert "erin is not a Matrix user ID" in done.stderr
@@ -193,7 +193,7 @@ def test_what_is_no_user_id_is_not_searched_for() -> None:
         ("", "no statement"),
     ],
 )
-def test_a_query_that_would_write_is_told_what_is_allowed(sql: str, kind: str) -> None:
+def test_a_writing_query_is_refused(sql: str, kind: str) -> None:
     with duckdb.connect() as connection, pytest.raises(LakeReadError) as refused:
         query.run_query(connection, Settings(_env_file=None), sql)
     assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(refused.value)

@@ -117,7 +117,7 @@ def test_no_service_can_gain_rights() -> None:
     assert not {name for name, it in SERVICES.items() if it.get("privileged") or "network_mode" in it or "pid" in it}
 
 
-def test_what_is_read_only_has_room_for_temporary_files() -> None:
+def test_read_only_services_have_temporary_folders() -> None:
     for name, it in SERVICES.items():
         places = [str(place).partition(":")[0] for place in [*it.get("volumes", []), *it.get("tmpfs", [])]]
         assert not it["read_only"] or name == "redis" or "/tmp" in places, name
@@ -135,7 +135,7 @@ def test_every_service_has_a_health_check_or_ends() -> None:
     assert {name for name, it in SERVICES.items() if "healthcheck" not in it} == waited_for
 
 
-def test_services_wait_until_what_they_need_is_healthy() -> None:
+def test_services_wait_for_healthy_dependencies() -> None:
     for name, it in SERVICES.items():
         for needed, how in it.get("depends_on", {}).items():
             assert how["condition"] != "service_started", f"{name} does not wait for {needed}"
@@ -154,7 +154,7 @@ def test_no_secret_has_a_value_here() -> None:
             assert found["password"].startswith("${"), f"{name} of {service}"
 
 
-def test_the_script_for_passwords_makes_all_that_are_asked_for() -> None:
+def test_the_script_prints_all_passwords() -> None:
     printed = subprocess.run(
         [PROJECT_FOLDER / "docker/passwords.sh"], capture_output=True, text=True, check=True
     ).stdout
@@ -176,7 +176,7 @@ def test_no_other_user_may_read_the_passwords(tmp_path: Path) -> None:
     assert len(file.read_text().splitlines()) > 2
 
 
-def test_workers_run_what_the_drivers_run_and_see_the_same_files() -> None:
+def test_workers_share_code_and_files_with_drivers() -> None:
     driver, worker = SERVICES["airflow-scheduler"], SERVICES["spark-worker"]
 
     assert driver["image"] == worker["image"] == SERVICES["spark-master"]["image"]

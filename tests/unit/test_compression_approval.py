@@ -19,7 +19,7 @@ def test_it_has_the_numbers_of_all_rooms_and_of_each() -> None:
     assert "not set" not in text
 
 
-def test_it_says_what_is_left_and_what_is_missing() -> None:
+def test_it_lists_skipped_rooms_and_missing_settings() -> None:
     text = describe_plan([ROW] * 60, [{"room_id": "!c:x", "skipped": "a cycle"}], may_write=False)
     assert text.count("| `!a:x` |") == 50
     assert "\n\n10 more rooms" in text

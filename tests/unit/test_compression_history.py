@@ -39,7 +39,7 @@ def asked(lake: duckdb.DuckDBPyConnection, query: str, wanted: str = "true") -> 
     return rows
 
 
-def test_runs_and_rooms_add_up_what_was_written(lake: duckdb.DuckDBPyConnection) -> None:
+def test_the_history_sums_runs_and_rooms(lake: duckdb.DuckDBPyConnection) -> None:
     assert [row[1:] for row in asked(lake, history._RUNS)] == [
         (1, 60, 5000, None, None),
         (1, 5, 500, None, None),
@@ -50,7 +50,7 @@ def test_runs_and_rooms_add_up_what_was_written(lake: duckdb.DuckDBPyConnection)
     assert asked(lake, history._ROOMS, "room_id in ('!b')") == []
 
 
-def test_what_was_measured_first_and_last_is_shown(lake: duckdb.DuckDBPyConnection) -> None:
+def test_the_first_and_last_measurements_are_shown(lake: duckdb.DuckDBPyConnection) -> None:
     for column in NEW.split(", "):
         lake.execute(f"alter table audit.compression_runs add column {column}")
     lake.execute("update audit.compression_runs set chain_before = 9, chain_after = 4 where rows_before = 50")

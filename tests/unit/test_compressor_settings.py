@@ -17,7 +17,7 @@ from synapse_lakehouse.config.settings import Settings
 DAY = 24 * 60 * 60 * 1000
 
 
-def test_the_documents_example_says_what_the_defaults_are() -> None:
+def test_the_documented_defaults_are_the_defaults() -> None:
     section = yaml.safe_load("""
         enabled: true
         chunk_size: 500
@@ -66,7 +66,7 @@ def test_rooms_are_a_list_or_a_text(tmp_path: Path, given: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing is set", "enabled:"])
-def test_an_empty_section_says_nothing(tmp_path: Path, text: str) -> None:
+def test_an_empty_section_has_no_effect(tmp_path: Path, text: str) -> None:
     assert load_compressor_settings(homeserver(tmp_path, text)) == CompressorSettings()
 
 
@@ -84,7 +84,7 @@ def test_without_a_homeserver_yaml_the_compressor_is_off() -> None:
         ("", {"time_between_runs": "soon"}, "LAKEHOUSE_COMPRESSOR_TIME_BETWEEN_RUNS is 'soon'"),
     ],
 )
-def test_what_means_nothing_is_named_with_its_place(
+def test_invalid_values_are_named_with_their_place(
     tmp_path: Path, section: str, own: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(CompressorError, match=reason):

@@ -29,7 +29,7 @@ def written(tool: Tool, uri: str, **properties: str) -> str:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_login_in_a_uri_is_left_out_and_it_says_so(tool: Tool) -> None:
+def test_a_login_in_a_uri_is_omitted_with_a_note(tool: Tool) -> None:
     told = written(
         tool, "https://reader:secret-word@rest.example.org/api", **{"s3.endpoint": "https://k:secret-word@s3"}
     )
@@ -51,7 +51,7 @@ def test_a_login_in_a_uri_is_left_out_and_it_says_so(tool: Tool) -> None:
     ],
 )
 @pytest.mark.parametrize("tool", TOOLS)
-def test_whatever_may_be_a_secret_comes_from_the_environment(tool: Tool, key: str) -> None:
+def test_secrets_come_from_the_environment(tool: Tool, key: str) -> None:
     told = written(tool, "https://rest.example.org", **{key: "secret-word"})
     assert "secret-word" not in told
     if tool is not Tool.TRINO:

@@ -11,7 +11,7 @@ def written(rows: int, size: int, seconds: float) -> WrittenPart:
     return WrittenPart("x.parquet", rows, size, 0, 0, seconds)
 
 
-def test_a_table_that_is_being_copied_tells_how_much_is_left() -> None:
+def test_the_progress_of_a_copy_has_the_remaining_part() -> None:
     pace = CopyProgress(total_pages=400).advance(written(1_000, 3_000_000, 2.0), 100, now=10.0)
     assert str(pace) == "1,000 of about 4,000 rows, 3.0 MB, 500 rows/s, 0:00:06 left"
     counted = CopyProgress(total_pages=400).advance(written(1_000, 3_000_000, 2.0), 100, 3_900, now=10.0)

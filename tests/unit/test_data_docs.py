@@ -28,7 +28,7 @@ def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None
     assert not any("$private-event" in path.read_text(encoding="utf-8") for path in stored)
 
 
-def test_pages_lead_to_each_other_and_to_what_failed(settings: Settings) -> None:
+def test_pages_link_to_each_other_and_to_failures(settings: Settings) -> None:
     judgement = validate_run(settings, change("table_facts", 0, duplicate_keys=1))
     first = data_docs.index_page(settings)
     audit_page = Path(unquote(urlsplit(judgement.data_docs).path))
@@ -55,7 +55,7 @@ def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
     assert '"state failed"' not in text
 
 
-def test_only_the_latest_audits_are_kept(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_latest_validations_stay(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_docs_theme, "RETAINED_RESULTS", 2)
     kept = [validate_run(settings).data_docs for _ in range(3)][1:]
     shown = [page for page in pages(settings) if "validations" in page.parts]

@@ -36,7 +36,7 @@ def spark() -> SparkSession:
 
 
 @pytest.mark.parametrize(("model", "count"), [("large", 1), ("small", 0)])
-def test_a_fault_is_told_and_leaves_dbt_to_make_the_model_whole(model: str, count: int) -> None:
+def test_an_error_causes_a_full_build(model: str, count: int) -> None:
     """dbt would take it for a fault of the model, and fail."""
     lines: list[str] = []
     broken = Broken((Increment(LargeModel("silver.large", {}, most=1)),), CATALOG)
@@ -44,7 +44,7 @@ def test_a_fault_is_told_and_leaves_dbt_to_make_the_model_whole(model: str, coun
     assert lines == ["large is made of everything, because finding less failed: the catalog is away"] * count
 
 
-def test_a_model_is_looked_for_as_soon_as_what_it_asks_is_built() -> None:
+def test_changed_rows_are_searched_once_inputs_are_built() -> None:
     told = Queue[str]()
 
     class Looked(Increments):

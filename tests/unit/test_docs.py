@@ -21,7 +21,7 @@ DECISIONS = sorted((PROJECT_FOLDER / "docs" / "adr").glob("0*.md"))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT_FOLDER)))
-def test_what_a_document_names_exists(document: Path) -> None:
+def test_names_in_a_document_exist(document: Path) -> None:
     text = document.read_text()
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", text)
     targets = set(re.findall(r"`make ([a-z-]+)", text))

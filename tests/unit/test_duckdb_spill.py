@@ -37,7 +37,7 @@ def test_concurrent_queries_spill_and_leave_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "duckdb").iterdir()) == []
 
 
-def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
+def test_folders_of_killed_processes_are_deleted_after_a_day(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, lakehouse_home=tmp_path)
     left, recent = duckdb_spill.create_spill_folder(settings), duckdb_spill.create_spill_folder(settings)
     for folder in (left, recent):

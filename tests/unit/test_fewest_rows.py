@@ -32,7 +32,7 @@ def whole(groups: StateGroups) -> np.ndarray:
 
 
 @given(WORLDS, BOUNDS)
-def test_every_group_keeps_its_state_and_hangs_on_an_older_one(groups: StateGroups, max_chain: int) -> None:
+def test_every_group_keeps_its_state_and_an_older_parent(groups: StateGroups, max_chain: int) -> None:
     better = fewest_rows.minimize_rows(groups, whole(groups), max_chain)
     assert not fingerprint_states(groups).differ(fingerprint_states(better)).any()
     assert (better.prev < np.arange(len(better))).all()
@@ -63,7 +63,7 @@ def test_long_chains_are_cut_without_changing_a_state(groups: StateGroups, max_c
 
 
 @given(WORLDS, st.data())
-def test_groups_out_of_range_are_left_alone(groups: StateGroups, data: st.DataObject) -> None:
+def test_groups_out_of_range_are_unchanged(groups: StateGroups, data: st.DataObject) -> None:
     in_range = np.array(data.draw(st.lists(st.booleans(), min_size=len(groups), max_size=len(groups))), bool)
     better = fewest_rows.minimize_rows(groups, in_range, 100)
     assert not groups.changed(better)[~in_range].any()
@@ -117,7 +117,7 @@ def test_a_line_of_any_length_is_cut_in_no_time() -> None:
         (SMALL, 0.95),
     ],
 )
-def test_far_fewer_rows_are_left_than_the_levels_leave(shape: Shape, most: float) -> None:
+def test_best_leaves_far_fewer_rows_than_levels(shape: Shape, most: float) -> None:
     groups = state_tables.encode_tables(*room(shape, 1))[0].groups()
     by_levels, _ = levels.compress_by_levels(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
     theirs = min(len(by_levels.keys), len(groups.keys))
@@ -151,7 +151,7 @@ def test_no_tree_for_a_line_spans_fewer_steps() -> None:
             assert minimum_line_cost(length, depth) == least(length, depth), (length, depth)
 
 
-def test_a_tree_holds_binomially_many_nodes() -> None:
+def test_a_tree_has_binomially_many_nodes() -> None:
     assert (maximum_line_length(99, 1), maximum_line_length(99, 2), maximum_line_length(99, 3)) == (100, 5050, 171_700)
 
 

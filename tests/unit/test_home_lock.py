@@ -24,7 +24,7 @@ def own(tmp_path: Path) -> Settings:
 @pytest.mark.parametrize(
     "claim", [home_lock.claim_for_test_run, partial(home_lock.claim_for_scheduler, address=ADDRESS)]
 )
-def test_who_comes_next_waits_for_a_tested_run(own: Settings, claim: Callable[..., Any]) -> None:
+def test_the_next_claim_waits_for_a_test_run(own: Settings, claim: Callable[..., Any]) -> None:
     waiting, started = threading.Event(), threading.Event()
 
     def begin() -> None:

@@ -38,7 +38,7 @@ def test_an_existing_table_keeps_its_properties(lake: Catalog) -> None:
     assert lake.load_table("bronze.event_json").metadata_location == before
 
 
-def test_what_prove_erased_looks_for_is_declared_as_content() -> None:
+def test_searched_columns_are_declared_as_content() -> None:
     declared = {
         column.name for table in catalogue.load_catalogue().tables for column in table.columns if column.holds_content
     }

@@ -41,7 +41,7 @@ def told(reports: list[list[AlertFinding]]) -> list[list[tuple[str, bool]]]:
     return news
 
 
-def test_an_incident_is_told_when_it_begins_and_when_it_is_over() -> None:
+def test_an_incident_has_a_begin_and_an_end() -> None:
     assert told([[], [LATE], [LATE, WARNED], [LATE], [], [LATE]]) == [
         [],
         [("stream events", True)],
@@ -59,7 +59,7 @@ def test_scopes_do_not_end_each_other_s_incidents() -> None:
 
 
 @given(st.lists(FINDINGS, max_size=6))
-def test_what_goes_on_is_what_was_found_last(reports: list[frozenset[AlertFinding]]) -> None:
+def test_open_incidents_are_those_of_the_last_report(reports: list[frozenset[AlertFinding]]) -> None:
     events: list[IncidentEvent] = []
     for number, found in enumerate(reports):
         events += compute_incident_events(
@@ -71,7 +71,7 @@ def test_what_goes_on_is_what_was_found_last(reports: list[frozenset[AlertFindin
     assert len({one.id for one in events}) == len(events)
 
 
-def test_a_message_says_what_where_since_when_and_what_to_do() -> None:
+def test_a_message_has_the_fault_time_and_runbook() -> None:
     (begun,) = compute_incident_events([], [LATE], "bronze", "https://lake/docs/1.html", NOW)
     (message,) = build_messages([begun], "example.org", "https://runbooks")
     assert message.title == "example.org: late ids: stream events"
@@ -180,7 +180,7 @@ def test_a_regression_ends_when_it_is_undone_or_accepted() -> None:
     assert of_looks(accepted) == []
 
 
-def test_the_first_look_at_a_database_that_went_back_tells_of_it() -> None:
+def test_the_first_observation_reports_a_regression() -> None:
     stream = catalogue.load_catalogue().stream("events")
     released = StreamProgress(900, {"ep1": 900}, {})
     assert of_looks(observe_stream(stream, {"ep1": 800}, 950, (), frozenset({"ep1"}), None, NOW, released)) == [
@@ -188,7 +188,7 @@ def test_the_first_look_at_a_database_that_went_back_tells_of_it() -> None:
     ]
 
 
-def test_all_that_is_wrong_with_a_stream_is_told() -> None:
+def test_all_faults_of_a_stream_are_reported() -> None:
     stream = catalogue.load_catalogue().stream("events")
     worst, mild = (one.message for one in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9})))
     found = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, "stream events", one) for one in (worst, mild)]

@@ -38,7 +38,7 @@ def test_edges_in_a_circle_are_no_trouble() -> None:
     ) == {"$a", "$b"}
 
 
-def test_what_is_known_of_an_id_holds_for_the_neighbours_too() -> None:
+def test_a_known_id_bounds_its_neighbours() -> None:
     edges = [EventEdge("$b", "$a", None, None), EventEdge("$c", "$b", None, None)]
     names = [AttestedId("$b", 6, is_own=True)]
     assert compute_id_spans({"$a", "$b", "$c"}, edges, names) == {"$a": (-inf, 6), "$b": (5, 7), "$c": (6, inf)}
@@ -53,7 +53,7 @@ def chosen(missing: list[IdRange], between: list[IdSpan]) -> list[IdRange]:
     return find_assigned_ranges(once, between)
 
 
-def test_an_owner_takes_the_only_id_that_is_left() -> None:
+def test_the_only_remaining_id_is_inferred() -> None:
     assert chosen([(5, 5), (8, 9)], [(4, 7)]) == [(5, 5)]
     assert chosen([(5, 6), (8, 9)], [(4, 7)]) == []
     assert chosen([(5, 6), (8, 9)], [(4, 7), (4, 7)]) == [(5, 6)]
@@ -66,7 +66,7 @@ IDS = st.integers(-8, 8)
 
 
 @given(st.sets(IDS, min_size=1, max_size=6), st.lists(st.tuples(IDS, IDS), max_size=4))
-def test_what_is_taken_is_taken_in_every_choice(missing: set[int], bounds: list[tuple[int, int]]) -> None:
+def test_an_inferred_id_is_in_every_solution(missing: set[int], bounds: list[tuple[int, int]]) -> None:
     between: list[IdSpan] = [(min(pair) - 1, max(pair) + 1) for pair in bounds]
     choices = [
         set(ids)

@@ -45,7 +45,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
     ["iceberg-aws-bundle", "org.apache.iceberg:iceberg-aws-bundle", "a:b:1:c", "a::1", "org.example:good:1.0",
      f"a:b:1@sha256:{'a' * 63}", f"a:b:1@sha256:{'A' * 64}", f"a:b:1@md5:{'a' * 32}", f"a:b:1@{'a' * 64}"],
 )  # fmt: skip
-def test_what_is_no_coordinate_with_a_hash_is_refused(packages: str, settings: Settings) -> None:
+def test_coordinates_without_a_hash_are_refused(packages: str, settings: Settings) -> None:
     given = settings.model_copy(update={"lakehouse_spark_packages": f"{GOOD}, {packages}"})
     with pytest.raises(jars.JarError, match=f"LAKEHOUSE_SPARK_PACKAGES has '{packages}', .*group:artifact:version@sha"):
         jars.install_jars(given)
@@ -59,7 +59,7 @@ def test_packages_have_coordinates_and_a_hash() -> None:
     assert jars.parse_packages("") == {}
 
 
-def test_what_runs_beside_unchecked_jars_is_spark_s_own() -> None:
+def test_only_spark_s_class_runs_beside_unchecked_jars() -> None:
     own = Path(str(find_spec("pyspark").origin)).parent / "jars"  # type: ignore[union-attr]
     name = f"{jars.RUN_WHEN_RESOLVED.replace('.', '/')}.class"
     assert any(name in ZipFile(jar).namelist() for jar in own.glob("hadoop-*.jar"))
@@ -82,7 +82,7 @@ def test_accepted_jars_are_fetched_once(tmp_path: Path, resolver: Resolver) -> N
     assert asked == wanted
 
 
-def test_one_that_nobody_accepted_is_refused_each_time(tmp_path: Path, resolver: Resolver) -> None:
+def test_an_unaccepted_jar_is_refused_each_time(tmp_path: Path, resolver: Resolver) -> None:
     resolver(**{"org.evil:evil-all_2.13:6.6": b"evil"})
     for _ in range(2):
         with pytest.raises(
@@ -97,7 +97,7 @@ def test_one_with_other_bytes_is_refused(tmp_path: Path, resolver: Resolver) -> 
         jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
 
 
-def test_one_that_changed_on_the_disk_is_refused(tmp_path: Path, resolver: Resolver) -> None:
+def test_a_changed_jar_is_refused(tmp_path: Path, resolver: Resolver) -> None:
     resolver()
     paths = jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
     paths[1].write_bytes(b"evil")
@@ -105,7 +105,7 @@ def test_one_that_changed_on_the_disk_is_refused(tmp_path: Path, resolver: Resol
         jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
 
 
-def test_one_that_was_put_beside_them_is_refused(tmp_path: Path, resolver: Resolver) -> None:
+def test_an_added_jar_is_refused(tmp_path: Path, resolver: Resolver) -> None:
     resolver()
     paths = jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
     paths[0].with_name("evil.jar").write_bytes(b"evil")
@@ -114,5 +114,5 @@ def test_one_that_was_put_beside_them_is_refused(tmp_path: Path, resolver: Resol
 
 
 @pytest.mark.heavy
-def test_mavens_repository_has_what_was_locked() -> None:
+def test_maven_s_repository_has_the_locked_jars() -> None:
     assert lock_jars.lock() == lock_jars.LOCK.read_text()

@@ -29,7 +29,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     assert runtime.find_java_home({"JAVA_HOME": str(old), "PATH": str(good / "bin")}) == good
 
 
-def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_message_names_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "find_spec", lambda name: None)
     old = fake_java(tmp_path / "old", "11.0.2")
     with pytest.raises(runtime.JavaError, match=r"version 11.*apt-get install openjdk-17.*uv sync --extra jre"):

@@ -121,7 +121,7 @@ def test_two_levels_make_the_picture_of_the_document() -> None:
         assert [int(groups.prev_ids()[group - 1]) for group in range(above + 1, below)] == list(range(above, below - 1))
 
 
-def test_one_level_of_100_is_what_synapse_writes() -> None:
+def test_one_level_of_100_equals_synapse_s_chains() -> None:
     world = line(1000)
     edges, rows, (step,), _ = compressed(world, parse_levels("100"), 100_000)
     assert (edges, rows) == (world.edges, world.rows)
@@ -168,7 +168,7 @@ def test_a_predecessor_known_only_from_its_edge_counts_as_empty() -> None:
     assert resolved(edges, rows, two) == {("b", ""): "$2"}
 
 
-def test_dollars_in_values_are_kept() -> None:
+def test_dollars_in_values_stay() -> None:
     world = World(random.Random(0))
     state = {("$$", "a$$b$"): "$$event"}
     one = world.add("!$$room", state)
@@ -208,7 +208,7 @@ def test_nothing_compresses_to_nothing() -> None:
 
 
 @given(WORLDS)
-def test_fingerprints_tell_states_apart(world: World) -> None:
+def test_fingerprints_distinguish_states(world: World) -> None:
     stored, _ = state_tables.encode_tables(*world.tables())
     groups = stored.groups()
     known = fingerprint_states(groups)

@@ -18,7 +18,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libpq_variables, "_removed", {})
 
 
-def test_every_variable_of_libpq_is_known() -> None:
+def test_every_variable_of_libpq_is_listed() -> None:
     documented = {one.envvar.decode(): one.keyword.decode() for one in Conninfo.get_defaults() if one.envvar}
     assert documented.pop("PGOPTIONS") == "options"
     assert documented == libpq_variables.PARAMETER_BY_VARIABLE
@@ -63,7 +63,7 @@ def test_a_service_wins_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert complete == {"dbname": "d", "service": "synapse", "port": "5433"}
 
 
-def test_the_catalog_takes_what_spark_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_catalog_accepts_spark_s_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*libpq_variables.PARAMETER_BY_VARIABLE, "PGOPTIONS"):
         monkeypatch.setenv(name, "7" if name in {"PGPORT", "PGCONNECT_TIMEOUT"} else "prefer")
     settings = Settings(

@@ -23,7 +23,7 @@ def test_the_sample_is_not_taken_for_a_homeserver_that_was_named(tmp_path: Path)
 
 
 @pytest.mark.parametrize("begin", [environment.prepare_airflow, connect_services])
-def test_a_home_that_cannot_be_made_is_explained(
+def test_a_home_that_cannot_be_created_is_explained(
     begin: Callable[[Settings], AbstractContextManager[object]], tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()

@@ -13,12 +13,12 @@ def test_consecutive_lost_events_lie_between_neighbours() -> None:
     assert compute_id_ranges(["a", "b", "alone"], edges, {}) == {"a": (11, 18), "b": (12, 19), "alone": (None, None)}
 
 
-def test_an_id_that_another_table_knows_bounds_the_others() -> None:
+def test_an_id_of_another_table_bounds_the_others() -> None:
     edges = [LocalEdge("b", "a", None, None), LocalEdge("c", "b", None, None)]
     assert compute_id_ranges("abc", edges, {"b": -7}) == {"a": (None, -8), "b": (-7, -7), "c": (-6, None)}
 
 
-def test_what_contradicts_itself_bounds_nothing() -> None:
+def test_contradictory_neighbours_give_no_bound() -> None:
     edges = [
         LocalEdge("a", "x", None, 9),
         LocalEdge("x", "a", 9, None),
@@ -50,7 +50,9 @@ def rooms(draw: st.DrawFn) -> tuple[dict[str, int], list[LocalEdge], set[str], d
 
 
 @given(rooms())
-def test_the_range_always_holds_the_id(room: tuple[dict[str, int], list[LocalEdge], set[str], dict[str, int]]) -> None:
+def test_the_range_always_contains_the_id(
+    room: tuple[dict[str, int], list[LocalEdge], set[str], dict[str, int]],
+) -> None:
     ids, edges, lost, known = room
     found = compute_id_ranges(lost, edges, known)
     assert found.keys() == lost

@@ -33,12 +33,12 @@ def test_an_installed_uv_is_used(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "0.9.7", "0.4.30"])
-def test_one_that_is_too_old_is_left_alone(tmp_path: Path, version: str | None) -> None:
+def test_an_old_uv_is_not_used(tmp_path: Path, version: str | None) -> None:
     assert used(tmp_path, version) == OWN
 
 
 @pytest.mark.parametrize(("target", "given"), [("run", "DATE"), ("ui", "PORT")])
-def test_what_is_given_is_data(target: str, given: str) -> None:
+def test_values_of_variables_are_data(target: str, given: str) -> None:
     command = ["make", "--no-print-directory", "--dry-run", target, f"{given}=1; touch evil"]
     done = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
     assert f'"${given}"' in done.stdout

@@ -125,7 +125,7 @@ def test_a_kill_is_explained_with_the_limit_and_setting(why: str, kills: int) ->
     ("limit", "free", "level"),
     [(GIB, GIB, FindingLevel.FAIL), (16 * GIB, GIB, FindingLevel.WARN), (16 * GIB, 9 * GIB, FindingLevel.OK)],
 )
-def test_the_doctor_compares_it_with_what_a_run_needs(
+def test_the_doctor_compares_it_with_a_run_s_memory(
     limit: int, free: int, level: FindingLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "read_memory", lambda: Memory(limit, free, "x"))

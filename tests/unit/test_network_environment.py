@@ -45,7 +45,7 @@ def test_a_usable_proxy_stays(name: str, value: str) -> None:
 
 @pytest.mark.parametrize("name", PROXIES)
 @pytest.mark.parametrize("value", BAD)
-def test_one_that_airflow_cannot_use_is_left_out(name: str, value: str) -> None:
+def test_an_unusable_proxy_is_removed(name: str, value: str) -> None:
     assert set(find_unusable_variables({name: value})) == {name}
     assert remove_unusable_variables({name: value}) == {}
 
@@ -83,13 +83,13 @@ def test_this_machine_is_reached_directly(given_no_proxy: dict[str, str], monkey
         ("*", "*"),
     ],
 )
-def test_what_bypasses_the_proxy_goes_on_doing_so(given_no_proxy: str, bypassed: str) -> None:
+def test_bypassed_hosts_stay_bypassed(given_no_proxy: str, bypassed: str) -> None:
     found = remove_unusable_variables({"https_proxy": "http://proxy", "no_proxy": given_no_proxy})
 
     assert found["no_proxy"] == found["NO_PROXY"] == ",".join(filter(None, [bypassed, "127.0.0.1", "localhost"]))
 
 
-def test_certificates_that_cannot_be_loaded_are_left_out(tmp_path: Path) -> None:
+def test_unreadable_certificates_are_removed(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").touch()
     values = {
         "SSL_CERT_FILE": [str(tmp_path / "gone.pem"), str(tmp_path / "empty.pem"), str(tmp_path), "\0"],

@@ -21,7 +21,7 @@ def on_s3(warehouse: str = "s3://lake/warehouse/", **properties: str) -> Setting
     return Settings(_env_file=None, lakehouse_home=Path("home"), **given)
 
 
-def test_a_region_is_said_once_and_a_folder_needs_nothing() -> None:
+def test_one_region_sets_all_s3_properties() -> None:
     told = object_store.get_catalog_properties(on_s3(**{"client.region": "eu-central-1", "s3.endpoint": "https://s3"}))
     assert told["client.region"] == told["s3.region"] == "eu-central-1"
     assert told["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
@@ -37,7 +37,7 @@ def test_a_region_is_said_once_and_a_folder_needs_nothing() -> None:
         ({}, "  "),
     ],
 )
-def test_duckdb_takes_what_it_is_told(properties: dict[str, str], options: str) -> None:
+def test_duckdb_uses_the_properties(properties: dict[str, str], options: str) -> None:
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
         connection.execute(f"load {quote_literal(str(duckdb_reader.find_extension_file('httpfs')))}")
         connection.execute(duckdb_reader.create_secret_sql(on_s3(**properties, **KEYS)))
@@ -56,7 +56,7 @@ def test_keys_that_are_not_set_are_those_of_the_environment(monkeypatch: pytest.
     assert "key_id 'key'" in duckdb_reader.create_secret_sql(on_s3(**KEYS))
 
 
-def test_what_is_shown_has_no_keys() -> None:
+def test_shown_settings_contain_no_keys() -> None:
     shown = duckdb_reader.create_secret_sql(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
     assert "secret'" not in shown
     assert "hidden" not in shown

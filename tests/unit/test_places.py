@@ -27,7 +27,7 @@ def rows(of: Sequence[tuple[str | None, int | None]]) -> pa.Table:
     together=st.integers(1, 9),
     key=st.sampled_from([("kind",), ("kind", "number")]),
 )
-def test_every_row_with_one_of_the_keys_is_found_and_no_other(
+def test_exactly_the_rows_with_the_keys_are_found(
     files: list[list[tuple[str | None, int | None]]],
     wanted: list[tuple[str | None, int | None]],
     group: int,

@@ -35,7 +35,7 @@ def summed_up(*looks: tuple[int, int, int | None, datetime | None]) -> tuple[obj
     [((100, 100, None), 0, None), ((100, None, None), None, None), ((101, 99, NOON), 2, NOON)],
     ids=["closed again", "without a bound", "open"],
 )
-def test_what_was_so_at_an_earlier_look_is_over(
+def test_earlier_observations_do_not_count(
     latest: tuple[int, int | None, datetime | None], lag: int | None, since: datetime | None
 ) -> None:
     told = summed_up((10, 100, 90, NOON - timedelta(minutes=10)), (0, *latest))

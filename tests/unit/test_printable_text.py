@@ -64,7 +64,7 @@ def test_json_means_the_same(value: dict[str, str]) -> None:
 
 @given(ANY)
 @example(hostile_text.ALL)
-def test_nothing_of_a_chat_s_language_is_left(text: str) -> None:
+def test_chat_markup_is_escaped(text: str) -> None:
     written = to_chat_text(text)
     assert not hostile_text.unshown(written)
     assert not set(written) & set("@<>[]*`~|")
@@ -96,7 +96,7 @@ def test_user_ids_and_numbers_stay_as_they_are_for_a_spreadsheet(text: str) -> N
     assert to_spreadsheet_cell(text) == text
 
 
-def test_what_a_record_quotes_is_one_line_for_any_handler(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_records_are_one_line_for_any_handler(caplog: pytest.LogCaptureFixture) -> None:
     log = get_printable_logger("synapse_lakehouse.test_printable_text")
     log.warning("%s of %d:\n  %s", "a\nb\x1b", 3, RuntimeError("\u202e"))
     log.warning("%(name)s", {"name": "a\nb"})

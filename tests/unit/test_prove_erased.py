@@ -78,7 +78,7 @@ def test_an_unreadable_file_is_no_proof() -> None:
         ({"type": "m.room.message", "content": {"redacts": "$that"}}, True),
     ],
 )
-def test_content_is_what_redaction_would_take_away(event: dict[str, Any], expected: bool) -> None:
+def test_content_columns_are_those_that_redaction_removes(event: dict[str, Any], expected: bool) -> None:
     stored = json.dumps({"type": "m.room.message", "sender": USER, "room_id": "!r", "depth": 1} | event)
     with duckdb.connect() as connection:
         connection.execute("create table found as select $json as json", {"json": stored})

@@ -37,7 +37,7 @@ def test_changes_and_deletions_are_read_since_the_base() -> None:
         assert planned == ReadPlan(ReadExtent.CHANGED, WHOLE_COPY, (ReadPart(WHOLE_TABLE, 50),))
 
 
-def test_rows_whose_places_are_known_are_read_there() -> None:
+def test_rows_with_known_places_are_read_there() -> None:
     planned = plan_read(WHOLE_COPY, 40 * page_ranges.PAGES_PER_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
     assert planned.parts == (ReadPart(WHOLE_TABLE, 50, '{"(0,1)","(7,2)"}'),)
     assert planned.parts[0].is_small(1_000_000)
@@ -68,7 +68,7 @@ def test_where_the_end_was_read_only_other_changes_are() -> None:
     assert plan_read(OF_100_PAGES, 101, 1400, 400, None, end).parts == (end, ReadPart((0, 36), 50))
 
 
-def test_what_was_read_of_the_end_counts() -> None:
+def test_pages_read_before_the_count_are_used() -> None:
     assert plan_read(OF_100_PAGES, 101, 1000, 0, "{}", _end(36, rows=0)).extent is ReadExtent.NONE
     assert plan_read(OF_100_PAGES, 101, 993, 0, "{}", _end(36, rows=0)).extent is ReadExtent.CHANGED
     whole = plan_read(OF_100_PAGES, 101, 1400, 400, None, _end(36, rows=301))
@@ -91,12 +91,12 @@ def test_few_changes_in_many_pages_become_few_files() -> None:
     assert len(plan_read(WHOLE_COPY, large, 1_000_000, 250_000).parts) == 10
 
 
-def test_a_table_that_changed_by_more_than_half_is_read_anew() -> None:
+def test_a_table_that_changed_by_half_is_read_in_full() -> None:
     planned = plan_read(WHOLE_COPY, 10, 1000, 501)
     assert (planned.extent, planned.base) == (ReadExtent.FULL, None)
 
 
-def test_an_interrupted_copy_reads_the_rest_and_what_changed() -> None:
+def test_a_resumed_copy_reads_the_rest_and_changes() -> None:
     part = Baseline(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
     planned = plan_read(part, 10, 1000, 0)
     assert (planned.extent, planned.base) == (ReadExtent.RESUMED, part)
@@ -105,7 +105,7 @@ def test_an_interrupted_copy_reads_the_rest_and_what_changed() -> None:
 
 
 @given(RANGES, st.booleans())
-def test_what_is_done_and_what_remains_are_all_pages_once(done: list[tuple[int, int]], to_the_end: bool) -> None:
+def test_finished_and_remaining_pages_are_all_pages(done: list[tuple[int, int]], to_the_end: bool) -> None:
     ranges: list[PageRange] = [(first, first + length) for first, length in done]
     if to_the_end and ranges:
         ranges[-1] = (ranges[-1][0], None)

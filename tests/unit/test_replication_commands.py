@@ -113,7 +113,7 @@ def test_lines_mean_their_commands(dialect: Dialect, line: str, command: c.Comma
 @pytest.mark.parametrize("dialect", Dialect)
 @settings(deadline=None)
 @given(data=st.data())
-def test_what_is_formatted_is_parsed_back_from_one_line(dialect: Dialect, data: st.DataObject) -> None:
+def test_formatted_commands_parse_back_from_one_line(dialect: Dialect, data: st.DataObject) -> None:
     command = data.draw(commands(dialect))
     line = encode_line(command, dialect)
     assert b"\n" not in line
@@ -153,7 +153,7 @@ def test_any_bytes_are_a_command_or_blank_or_refused(dialect: Dialect, line: byt
         "RDATA events 1 []\nPING 1",
     ],
 )  # fmt: skip
-def test_known_commands_must_be_whole(line: str) -> None:
+def test_incomplete_commands_are_refused(line: str) -> None:
     with pytest.raises(MalformedCommandError):
         parse_line(line.encode(), Dialect.TOKENS)
 
@@ -181,7 +181,7 @@ def test_a_refusal_quotes_nothing_of_the_line() -> None:
         (c.Error("\ud800"), Dialect.TOKENS),
     ],
 )
-def test_what_a_dialect_cannot_say_is_refused(command: c.Command, dialect: Dialect) -> None:
+def test_commands_outside_a_dialect_are_refused(command: c.Command, dialect: Dialect) -> None:
     with pytest.raises(MalformedCommandError):
         encode_line(command, dialect)
 

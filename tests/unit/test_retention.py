@@ -60,12 +60,12 @@ def test_own_settings_win(tmp_path: Path) -> None:
         "retention: {purge_jobs: [daily]}",
     ],
 )
-def test_what_means_nothing_is_refused(tmp_path: Path, config: str) -> None:
+def test_an_invalid_retention_is_refused(tmp_path: Path, config: str) -> None:
     with pytest.raises(RetentionError):
         read_retention(_settings(tmp_path, config))
 
 
-def test_models_are_told_in_milliseconds() -> None:
+def test_models_get_milliseconds() -> None:
     told = Retention(True, 5).variables(datetime(2026, 11, 18, tzinfo=UTC))
     assert told == {
         "retention_enabled": True, "retention_max_lifetime": 5, "as_of": 1794960000000,

@@ -91,14 +91,14 @@ CHANGES = st.integers(0, 2**32), st.integers(0, 6)
 
 @settings(max_examples=40)
 @given(worlds(2, 15, 40), *CHANGES)
-def test_carried_over_is_as_good_as_anew(world: World, seed: int, times: int) -> None:
+def test_reused_intervals_equal_new_ones(world: World, seed: int, times: int) -> None:
     _hold(world, seed, times)
 
 
 @pytest.mark.heavy
 @settings(max_examples=2000)
 @given(worlds(3, 40, 120), *CHANGES)
-def test_carried_over_is_as_good_as_anew_in_larger_rooms(world: World, seed: int, times: int) -> None:
+def test_reused_intervals_equal_new_ones_in_larger_rooms(world: World, seed: int, times: int) -> None:
     _hold(world, seed, times)
 
 
@@ -120,7 +120,7 @@ def _hold(world: World, seed: int, times: int) -> None:
         before = anew
 
 
-def test_only_the_last_tree_of_a_room_is_looked_at_anew() -> None:
+def test_only_the_last_tree_of_a_room_is_resolved_again() -> None:
     def numbered(edges: dict[int, int], last: int) -> pa.Table:
         groups = pa.table({"id": pa.array(range(1, last + 1)), "room_id": ["!a"] * last})
         table = {"state_group": pa.array(edges, pa.int64()), "prev_state_group": pa.array(edges.values(), pa.int64())}

@@ -9,7 +9,7 @@ from synapse_lakehouse.config.run import IncompleteIntervalError, Run, is_run_br
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
 
 
-def test_a_run_comes_back_from_its_command_line() -> None:
+def test_a_run_survives_its_command_line() -> None:
     run = Run("scheduled__2026-11-18; drop table", START, END)
     assert parse_run_arguments("", run.to_arguments()) == run
 

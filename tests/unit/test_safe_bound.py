@@ -61,7 +61,7 @@ def test_inferred_writers_come_from_rows_too() -> None:
     assert compute_bound({"ep1": 7}, None, ["ep2"], sign=1, is_used=True).missing == ("ep2",)
 
 
-def test_a_stream_that_was_never_used_misses_nobody() -> None:
+def test_an_unused_stream_has_no_missing_writer() -> None:
     assert compute_bound({}, frozenset({"ep1"}), [], sign=1, is_used=False).rule is BoundRule.UNUSED
 
 
@@ -102,7 +102,7 @@ def test_the_bound_only_rises_as_writers_advance(positions: dict[str, int], ids:
 
 
 @given(WRITERS, st.sets(st.integers(1, 60)), st.sets(st.integers(1, 60)), st.integers(0, 9), st.sampled_from([1, -1]))
-def test_a_bound_never_goes_back_whatever_is_purged(
+def test_purges_never_lower_a_bound(
     positions: dict[str, int], ids: set[int], purged: set[int], by: int, sign: int
 ) -> None:
     def end(positions: dict[str, int], ids: set[int], accepted: int | None, before: dict[str, int]) -> int:

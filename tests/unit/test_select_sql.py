@@ -17,7 +17,7 @@ def test_page_ranges_are_selected_by_ctid() -> None:
     assert build_select(table, (16, None)).as_string().endswith("where ctid >= '(16,0)'")
 
 
-def test_rows_whose_places_are_known_are_asked_for_by_them_alone() -> None:
+def test_rows_with_known_places_are_selected_by_place() -> None:
     statement = build_select(CATALOGUE.table("erased_users"), since=7, places='{"(0,1)"}').as_string()
     assert statement.endswith("""where ctid = any('{"(0,1)"}'::tid[])""")
 

@@ -17,7 +17,7 @@ EVENTS, BACKFILL = (catalogue.load_catalogue().stream(name) for name in ("events
         (BACKFILL, StreamProgress(9, {"ep1": -9, "ep2": -4}, {"events": -8})),
     ],
 )
-def test_what_fits_is_left_alone(stream: catalogue.Stream, now: StreamProgress) -> None:
+def test_consistent_sequences_have_no_fault(stream: catalogue.Stream, now: StreamProgress) -> None:
     assert list(find_sequence_faults(stream, now)) == []
     assert check_regression(stream, now, now) is None
 

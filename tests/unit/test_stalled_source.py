@@ -64,7 +64,7 @@ def test_an_idle_or_advancing_writer_is_not_stalled(runs: tuple[StreamSample, St
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=3))
-def test_no_writer_is_stalled_whose_position_follows_its_rows(steps: list[tuple[int, int]]) -> None:
+def test_a_writer_that_follows_its_rows_is_not_stalled(steps: list[tuple[int, int]]) -> None:
     position, rows, runs = 1, 0, []
     for written, others in steps:
         rows += written

@@ -79,7 +79,7 @@ def test_a_line_of_wholes_is_one_interval() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_broken_is_told_of_and_stops_nothing_else() -> None:
+def test_broken_groups_are_reported_and_stop_no_other() -> None:
     groups = {1: "!a", 2: "!a", 3: "!a", 10: "!b", 11: "!b", 12: "!b", 13: "!b", 20: "!c", 21: "!d"}
     edges = [(2, 1), (3, 2), (10, 11), (11, 10), (12, 11), (13, 9), (20, 21), (21, 3), (3, 1)]
     forest = _forest(groups, edges)

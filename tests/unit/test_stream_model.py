@@ -69,7 +69,7 @@ def test_the_linear_minimum_needs_all_writers() -> None:
     assert stream.linear_minimum() is None
 
 
-def test_an_idle_writer_holds_the_minimum_and_not_the_maximum() -> None:
+def test_an_idle_writer_bounds_only_the_minimum() -> None:
     stream = Stream(["ep1", "ep2"], stored={"ep1": 5, "ep2": 5})
     for _ in range(3):
         stream.complete(stream.reserve("ep1"))

@@ -57,7 +57,7 @@ def test_an_open_id_is_timed_until_it_closes() -> None:
     assert watcher.sees({"ep1": 9, "ep2": 9}, 9).open_since is None
 
 
-def test_what_was_complete_stays_so_although_its_rows_are_purged() -> None:
+def test_purged_rows_do_not_reopen_ids() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 7, 8, 9))
     found = watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 8, 9))
@@ -65,13 +65,13 @@ def test_what_was_complete_stays_so_although_its_rows_are_purged() -> None:
     assert watcher.sees({"ep1": 4, "ep2": 9}, 9, (6, 8, 9)).safe_bound == 4
 
 
-def test_another_id_that_is_open_is_timed_anew() -> None:
+def test_another_open_id_gets_its_own_time() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 7, "ep2": 7}, 8)
     assert minutes_open(watcher.sees({"ep1": 8, "ep2": 8}, 9)) == 0
 
 
-def test_an_idle_writer_is_told_from_one_that_works() -> None:
+def test_an_idle_writer_differs_from_a_stalled_one() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 5, "ep2": 7}, 7)
     found = watcher.sees({"ep1": 5, "ep2": 20}, 20)
@@ -95,7 +95,7 @@ def test_a_removed_writer_is_not_missing() -> None:
     assert watcher.sees({"ep1": 9}, 9).vanished_writers == ()
 
 
-def test_where_writers_are_guessed_any_that_goes_is_missed() -> None:
+def test_a_vanished_inferred_writer_is_missing() -> None:
     watcher = Watcher(configured=None)
     assert watcher.sees({"ep1": 7, "ep2": 9}, 9).rule == "assumed"
     assert watcher.sees({"ep1": 9}, 9).vanished_writers == ("ep2",)
@@ -125,12 +125,12 @@ def test_backfill_counts_down_while_its_sequence_counts_up() -> None:
     assert minutes_open(watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))) == 5
 
 
-def test_a_stream_without_positions_says_so() -> None:
+def test_a_stream_without_positions_has_its_own_rule() -> None:
     found = Watcher("caches", None).sees({}, 500)
     assert (found.safe_bound, found.lag, found.rule) == (None, None, "no_positions")
 
 
-def test_the_log_says_who_is_waited_for() -> None:
+def test_the_log_names_the_holder_of_the_lease() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 7, "ep2": 7}, 7)
     line = describe_observation(watcher.sees({"ep1": 7, "ep2": 1210}, 1210))

@@ -72,7 +72,7 @@ def test_a_new_writer_is_missed_from_the_stream_s_position() -> None:
 
 
 @pytest.mark.parametrize(("previous", "token"), [(53, 60), (40, 60), (53, 53)])
-def test_a_position_that_follows_what_was_seen_misses_nothing(previous: int, token: int) -> None:
+def test_a_position_without_a_gap_misses_nothing(previous: int, token: int) -> None:
     progress = Progress({EP1: 53})
     assert progress.receive_position(Position(*EP1, previous, token)) is None
     assert progress.positions == {EP1: token}
@@ -115,7 +115,7 @@ TOKENS = st.dictionaries(st.integers(2, 40), st.lists(st.integers(), min_size=1,
 
 @settings(deadline=None)
 @given(TOKENS, st.lists(st.integers(0, 60)))
-def test_whoever_resumes_from_whole_tokens_gets_every_row_once(tokens: dict[int, list[int]], cuts: list[int]) -> None:
+def test_resuming_from_tokens_delivers_each_row_once(tokens: dict[int, list[int]], cuts: list[int]) -> None:
     progress, received = Progress({EP1: 1}), []
     for cut in [*cuts, None]:
         progress.mark_disconnected()

@@ -34,7 +34,7 @@ def test_streams_missing_in_the_file_are_the_main_process_s(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("setting", ["events", "events:", ":ep1", "events:ep1 receipts"])
-def test_bad_syntax_says_what_is_expected(setting: str) -> None:
+def test_a_syntax_error_names_the_expected_form(setting: str) -> None:
     with pytest.raises(StreamWritersError, match="stream:writer1,writer2"):
         read_configured_writers(CATALOGUE, setting, None)
 
@@ -54,7 +54,7 @@ def test_a_configuration_file_that_is_not_there_is_named(tmp_path: Path) -> None
         read_configured_writers(CATALOGUE, "", tmp_path / "nowhere.yaml")
 
 
-def test_what_is_no_section_is_refused(tmp_path: Path) -> None:
+def test_a_value_that_is_no_section_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text("stream_writers: worker1\n")
     with pytest.raises(StreamWritersError, match="should be a section"):

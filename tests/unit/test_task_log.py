@@ -64,7 +64,7 @@ def test_a_task_whose_process_died_failed() -> None:
     assert steps[-1].kind == "failed"
 
 
-def test_what_the_package_warns_of_is_shown() -> None:
+def test_warnings_of_the_package_are_shown() -> None:
     _, steps = read(line("waiting for run other", logger="synapse_lakehouse.iceberg.lease.lease"))
     assert [(step.kind, step.text) for step in steps] == [("logged", "waiting for run other")]
 
@@ -84,5 +84,5 @@ SUBMIT = "Cannot execute: spark-submit --master local[*]. Error code is: 1.\nLas
         (SUBMIT + "26/11/21 01:00:00 INFO x", "Cannot execute: spark-submit --master local[*]. Error code is: 1."),
     ],
 )  # fmt: skip
-def test_the_reason_is_what_tells_people_what_happened(message: str, expected: str) -> None:
+def test_the_reason_is_the_explaining_line(message: str, expected: str) -> None:
     assert extract_failure_reason(message) == expected

@@ -67,7 +67,7 @@ def test_every_method_is_refused(method: str) -> None:
 @pytest.mark.parametrize(
     "hosts", ["*", "http://lake.example.org", "lake.example.org:8080", "*.example.org", "a,b", "a/b"]
 )
-def test_what_is_no_host_is_no_setting(hosts: str) -> None:
+def test_invalid_host_names_are_refused(hosts: str) -> None:
     with pytest.raises(ValidationError, match="lakehouse_ui_hosts"):
         Settings(_env_file=None, lakehouse_ui_hosts=hosts)
 

@@ -93,7 +93,7 @@ def read_until_ready(read: Callable[[], bytes]) -> None:
         assert more, said
 
 
-def test_services_are_stopped_when_nobody_reads_on(command: list[str], tmp_path: Path) -> None:
+def test_services_stop_when_the_reader_is_gone(command: list[str], tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
         assert driver.stdout
         read_until_ready(driver.stdout.readline)

@@ -13,7 +13,7 @@ from synapse_lakehouse.ingest.baseline import read_valid_wal_positions
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
 
 
-def test_what_was_seen_lasts_unless_a_later_look_was_behind_it(tmp_path: Path) -> None:
+def test_positions_are_valid_unless_a_later_one_is_behind(tmp_path: Path) -> None:
     lake = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
     tables.ensure_audit_tables(lake)
     looks = [

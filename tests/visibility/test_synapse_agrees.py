@@ -18,7 +18,7 @@ def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
         assert visibility_answers.differences(connection, recorded) == []
 
 
-def test_what_was_replaced_is_known_of_what_never_was_an_outlier(published: Published) -> None:
+def test_replaced_events_are_recorded_except_for_outliers(published: Published) -> None:
     with duckdb_reader.open_duckdb(published.settings) as connection:
         names = ["silver.event_visibility_inputs", "bronze.ex_outlier_stream"]
         duckdb_reader.create_views(
