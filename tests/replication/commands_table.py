@@ -10,13 +10,13 @@ from synapse_lakehouse.replication.tap.iceberg_sink import (
     Batch,
 )
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
-from tests.replication.database import KNOWN
+from tests.replication.database import CATALOGUE
 
 EP1 = ("events", "ep1")
 
 
 def new_batch() -> Batch:
-    return Batch(RowRedactor(KNOWN), "redis", Dialect.REDIS)
+    return Batch(RowRedactor(CATALOGUE), "redis", Dialect.REDIS)
 
 
 def landed(catalog: Catalog, **wanted: str) -> list[dict[str, Any]]:

@@ -18,13 +18,13 @@ from tests.replication.database import Database
 
 SECONDS = 10
 MOST_SECONDS = 120
-"""For a whole conversation: a server that has nothing more to say still sends PINGs."""
+"""Limit for a whole conversation: an idle server still sends PINGs."""
 QUICK = ServerTiming(poll=0.02)
 
 
 @dataclass(frozen=True)
 class Counted(ClientTiming):
-    """Waits for no time, and keeps which attempts in a row were waited before."""
+    """Does not wait, and records the numbers of the attempts."""
 
     seen: list[int] = field(default_factory=list)
 
@@ -42,26 +42,26 @@ class Conversation:
         assert isinstance(writer.transport, asyncio.Transport)
         self.transport = writer.transport
 
-    def say(self, *lines: str) -> None:
+    def send(self, *lines: str) -> None:
         self.writer.write("".join(line + "\n" for line in lines).encode())
 
-    async def hear(self) -> str | None:
+    async def receive(self) -> str | None:
         """The next line; None at the end."""
         async with asyncio.timeout(SECONDS):
             return (await self.reader.readline()).decode().rstrip("\n") or None
 
-    async def until(self, wanted: Callable[[str], bool]) -> list[str]:
-        """Lines up to the first that is wanted, without PINGs."""
-        heard = []
-        while (line := await self.hear()) is not None:
+    async def read_until(self, is_last: Callable[[str], bool]) -> list[str]:
+        """Lines up to the last one, without PINGs."""
+        lines = []
+        while (line := await self.receive()) is not None:
             if not line.startswith("PING"):
-                heard.append(line)
-            if wanted(line):
+                lines.append(line)
+            if is_last(line):
                 break
-        return heard
+        return lines
 
-    async def to_the_end(self) -> list[str]:
-        return await self.until(lambda line: False)
+    async def read_all(self) -> list[str]:
+        return await self.read_until(lambda line: False)
 
 
 @asynccontextmanager
@@ -117,26 +117,26 @@ async def serving_command(database: Database, dialect: Dialect, *options: str) -
         await serve.wait()
 
 
-Talk = Callable[[Conversation], Awaitable[None]]
+ConversationStep = Callable[[Conversation], Awaitable[None]]
 
 
-def talk(
+def run_conversations(
     source: Database,
     dialect: Dialect,
-    *talks: Talk,
+    *steps: ConversationStep,
     timing: ServerTiming = QUICK,
     limits: ServerLimits = DEFAULT_LIMITS,
     release: Release | None = None,
 ) -> list[Command]:
-    """Serve ``source`` and hold conversations one after the other; returns what was recorded."""
+    """Serve ``source`` and run conversations one after the other; returns the recorded commands."""
     recorded: list[Command] = []
 
     async def all_of_it() -> None:
-        reader = source.feed(release=release)
+        reader = source.open_reader(release=release)
         async with serving(reader, dialect, timing=timing, limits=limits, recorded=recorded) as port:
-            for one in talks:
+            for step in steps:
                 async with connected(port) as conversation, asyncio.timeout(MOST_SECONDS):
-                    await one(conversation)
+                    await step(conversation)
 
     asyncio.run(all_of_it())
     return recorded

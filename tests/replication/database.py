@@ -15,11 +15,11 @@ from synapse_lakehouse.replication.protocol.row_schemas import Release, row_sche
 from synapse_lakehouse.replication.server.settled_ids import Transactions, read_transactions
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 
-KNOWN = catalogue.load_catalogue()
+CATALOGUE = catalogue.load_catalogue()
 
 
 class Database:
-    """Writes to the source of ``settings``; every statement commits. At its end nobody is connected any more."""
+    """Writes to the source of ``settings``; every statement commits. On exit all connections are closed."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -37,8 +37,10 @@ class Database:
     ) -> None:
         self._open.close()
 
-    def feed(self, settle_seconds: float = 0.05, release: Release | None = None) -> DatabaseReader:
-        reader = DatabaseReader(self.settings, KNOWN, settle_seconds, row_schemas_of(release), self.read_transactions)
+    def open_reader(self, settle_seconds: float = 0.05, release: Release | None = None) -> DatabaseReader:
+        reader = DatabaseReader(
+            self.settings, CATALOGUE, settle_seconds, row_schemas_of(release), self.read_transactions
+        )
         self._open.callback(reader.close)
         return reader
 
@@ -50,53 +52,55 @@ class Database:
 
         self.read_transactions = read_as_standby
 
-    def do(self, statement: str, *given: object) -> list[tuple[Any, ...]]:
-        cursor = self._connection.execute(statement, given or None)
+    def execute(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        cursor = self._connection.execute(statement, parameters or None)
         return cursor.fetchall() if cursor.description else []
 
     def empty(self) -> None:
-        """As before the first event."""
-        tables = {table.name for stream in KNOWN.streams for table, _ in KNOWN.backing_tables(stream.name)}
-        filled = [name for name in sorted(tables | {"stream_positions"}) if self.do(f"select 1 from {name} limit 1")]
-        restarts = [f"select setval('{stream.sequence}', 1, false)" for stream in KNOWN.streams]
-        self.do("; ".join([*restarts, *([f"truncate {', '.join(filled)} cascade"] if filled else [])]))
+        """Delete all rows of streams and restart the sequences."""
+        tables = {table.name for stream in CATALOGUE.streams for table, _ in CATALOGUE.backing_tables(stream.name)}
+        filled = [
+            name for name in sorted(tables | {"stream_positions"}) if self.execute(f"select 1 from {name} limit 1")
+        ]
+        restarts = [f"select setval('{stream.sequence}', 1, false)" for stream in CATALOGUE.streams]
+        self.execute("; ".join([*restarts, *([f"truncate {', '.join(filled)} cascade"] if filled else [])]))
 
-    def event(self, token: int, writer: str) -> None:
-        self.do(
+    def add_event(self, token: int, writer: str) -> None:
+        self.execute(
             "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth,"
             " outlier, processed, instance_name) values (%s, '!r', 'm.room.message', '@a', %s, 1, 1, false, true, %s)",
             f"$e{token}", token, writer,
         )  # fmt: skip
 
-    def state(self, token: int, writer: str, *keys: str) -> None:
+    def add_state(self, token: int, writer: str, *keys: str) -> None:
         for key in keys:
-            self.do(
+            self.execute(
                 "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, instance_name)"
                 " values (%s, '!r', 'm.room.member', %s, %s, %s)",
                 token, key, f"$e{token}", writer,
             )  # fmt: skip
 
-    def invalidation(
+    def add_invalidation(
         self, token: int, writer: str, cache: str = "get_user_by_id", keys: Sequence[str] | None = ("@a",), at: int = 1
     ) -> None:
-        self.do(
+        self.execute(
             "insert into cache_invalidation_stream_by_instance values (%s, %s, %s, %s, %s)",
             token, writer, cache, None if keys is None else list(keys), at,
         )  # fmt: skip
 
-    def handed_out(self, stream: str, token: int) -> None:
-        """The highest id that the stream's sequence has given so far."""
-        self.do("select setval(%s, %s)", KNOWN.stream(stream).sequence, token)
+    def set_last_allocated(self, stream: str, token: int) -> None:
+        """Set the last ID that the stream's sequence allocated."""
+        self.execute("select setval(%s, %s)", CATALOGUE.stream(stream).sequence, token)
 
-    def done(self, token: int) -> None:
-        """Both persisters have completed all events up to ``token``, the last that was handed out."""
-        self.handed_out("events", token)
+    def complete_events(self, token: int) -> None:
+        """Let both persisters complete all events up to ``token``, the last allocated ID."""
+        self.set_last_allocated("events", token)
         for writer in ("ep1", "ep2"):
-            self.position("events", writer, token)
+            self.set_position("events", writer, token)
 
-    def position(self, stream: str, writer: str, token: int) -> None:
-        self.do(
+    def set_position(self, stream: str, writer: str, token: int) -> None:
+        self.execute(
             "insert into stream_positions values (%s, %s, %s) on conflict (stream_name, instance_name)"
             " do update set stream_id = excluded.stream_id",
-            KNOWN.stream(stream).stream_positions, writer, token,
+            CATALOGUE.stream(stream).stream_positions, writer, token,
         )  # fmt: skip

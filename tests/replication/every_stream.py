@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from tests.replication.database import KNOWN, Database
+from tests.replication.database import CATALOGUE, Database
 
 _USERS: Final = ("@alice:synapse.example", "@bob:synapse.example", "@carol:synapse.example")
 
@@ -18,7 +18,7 @@ _WRITERS: Final = {
 
 def fill(database: Database) -> None:
     """Insert rows of every stream that is rare in the sample, several with one ID where Synapse does so."""
-    (room, event, order), (_, other, _) = database.do(
+    (room, event, order), (_, other, _) = database.execute(
         "select room_id, event_id, stream_ordering from events where stream_ordering > 0"
         " and event_id not in (select event_id from sticky_events)"
         " and event_id not in (select event_id from un_partial_stated_event_stream)"
@@ -27,8 +27,8 @@ def fill(database: Database) -> None:
     alice, bob, carol = _USERS
     insert = partial(_insert, database)
     # In the sample this writer has written events only, so it would limit the stream's bound.
-    (end,) = database.do("select min(stream_ordering) from events")[0]
-    database.position("backfill", "persister1", end)
+    (end,) = database.execute("select min(stream_ordering) from events")[0]
+    database.set_position("backfill", "persister1", end)
 
     for rejected, changed in ((event, False), (other, True)):
         insert("un_partial_stated_event", "un_partial_stated_event_stream", "event_id, rejection_status_changed",
@@ -65,30 +65,33 @@ def fill(database: Database) -> None:
 
 def _insert(database: Database, stream: str, table: str, columns: str, *rows: tuple[object, ...]) -> None:
     """Insert rows with the next ID of the stream, and advance the writer's position."""
-    token = database.do("select nextval(%s)", KNOWN.stream(stream).sequence)[0][0]
+    token = database.execute("select nextval(%s)", CATALOGUE.stream(stream).sequence)[0][0]
     writer = _WRITERS.get(stream, "worker1")
     marks = ", ".join(["%s"] * (len(rows[0]) + 2))
-    id_column = KNOWN.table(table).streams[stream]
+    id_column = CATALOGUE.table(table).streams[stream]
     for row in rows:
-        database.do(
+        database.execute(
             f"insert into {table} ({id_column}, instance_name, {columns}) values ({marks})", token, writer, *row
         )
-    if KNOWN.stream(stream).stream_positions:
-        database.position(stream, writer, token)
+    if CATALOGUE.stream(stream).stream_positions:
+        database.set_position(stream, writer, token)
 
 
 @contextmanager
 def unwritten(database: Database) -> Iterator[Callable[[], None]]:
     """Set all positions to the beginning; yields a function that restores them."""
-    positions = database.do("select stream_name, instance_name, stream_id from stream_positions")
-    ends = {stream.sequence: database.do(f"select last_value from {stream.sequence}")[0][0] for stream in KNOWN.streams}
-    database.do("; ".join(f"select setval('{sequence}', 1)" for sequence in ends))
-    database.do("update stream_positions set stream_id = sign(stream_id)")
+    positions = database.execute("select stream_name, instance_name, stream_id from stream_positions")
+    ends = {
+        stream.sequence: database.execute(f"select last_value from {stream.sequence}")[0][0]
+        for stream in CATALOGUE.streams
+    }
+    database.execute("; ".join(f"select setval('{sequence}', 1)" for sequence in ends))
+    database.execute("update stream_positions set stream_id = sign(stream_id)")
 
     def write() -> None:
-        database.do("; ".join(f"select setval('{sequence}', {end})" for sequence, end in ends.items()))
+        database.execute("; ".join(f"select setval('{sequence}', {end})" for sequence, end in ends.items()))
         for name, instance, position in positions:
-            database.do(
+            database.execute(
                 "update stream_positions set stream_id = %s where stream_name = %s and instance_name = %s",
                 position, name, instance,
             )  # fmt: skip

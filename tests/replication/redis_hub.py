@@ -43,7 +43,7 @@ class Hub:
 async def listening(
     hub: Hub, homeserver: Database, progress: Progress, timing: ClientTiming = HASTY
 ) -> AsyncIterator[AsyncGenerator[Item, None]]:
-    reader = AsyncReader(homeserver.feed())
+    reader = AsyncReader(homeserver.open_reader())
     async with aclosing(follow_redis(hub.url, SERVER, progress, reader, timing)) as items:
         yield items
     await reader.close()
@@ -55,6 +55,6 @@ async def take(items: AsyncIterator[Item], count: int) -> list[Item]:
 
 
 async def caught_up(progress: Progress) -> None:
-    """Until all that was written before is read."""
+    """Wait until earlier rows are read."""
     while not progress.is_connected:
         await asyncio.sleep(0.01)

@@ -91,7 +91,7 @@ def in_background(server_name: str) -> Callable[..., Any]:
 
 
 def refuse_to_fetch(stream: str) -> Callable[..., Any]:
-    """A worker reads what it missed from the database. This one has none, so nothing may be missed."""
+    """A worker reads missed rows from the database. This client has no database, so it must not miss any."""
 
     async def fetch(instance: str, after: int, upto: int) -> None:
         raise RuntimeError(f"{stream} {instance}: rows after {after} and up to {upto} were not sent")
@@ -106,11 +106,11 @@ class Store:
         self.positions: dict[tuple[str, str | None], int] = {}
 
     def stream_positions(self) -> dict[str, int]:
-        """Where to begin; asked by releases before 1.13."""
+        """Start positions; called by releases before 1.13."""
         return {stream: self.positions.get((stream, None), 0) for stream in STREAMS_MAP}
 
     def position_of(self, stream: str) -> Callable[..., int]:
-        """A stream's position by instance, at its beginning before anything arrived; asked by later releases."""
+        """A stream's position by instance, at first its beginning; called by later releases."""
         begin = 0 if stream in ("typing", "federation", "presence_federation") else 1
         return lambda instance="client": self.positions.get((stream, instance), begin)
 

@@ -15,8 +15,8 @@ from synapse.replication.tcp.streams import STREAMS_MAP
 from sample.synapse_app import ask
 
 STEPS = {"to_device": 1, "backfill": 50}
-"""How many tokens are asked for at once: of several, ``to_device`` names each recipient once, and where there are more
-rows than its limit, ``backfill`` begins with the last ones."""
+"""Tokens per request: ``to_device`` names each recipient once per request, and ``backfill`` returns the last rows first
+if there are more than its limit."""
 
 SECTIONS = {"experimental_features": {"msc4354_enabled": True}}
 """Without it, the stream of sticky events is off."""
@@ -35,7 +35,7 @@ PROBES: dict[str, list[tuple[str, ...]]] = {
 
 
 async def answer(hs: Any) -> None:
-    """Write what Synapse's code answers."""
+    """Write the answers of Synapse's code."""
     question = json.loads(Path(sys.argv[3]).read_text())
     rows = {}
     for name, upto in question["streams"].items():
@@ -47,14 +47,14 @@ async def answer(hs: Any) -> None:
 
 
 async def updates(stream: Any, instance: str, upto: int) -> list[Any]:
-    """All tokens and rows of one writer, or of all where the stream does not tell them apart."""
-    found, after = [], 0
+    """All tokens and rows of one writer, or of all writers if the stream does not distinguish them."""
+    rows, after = [], 0
     while after < upto:
         end = min(after + STEPS.get(stream.NAME, upto), upto)
         page, reached, is_limited = await stream.get_updates_since(instance, after, end)
-        found += page
+        rows += page
         after = reached if is_limited else end
-    return found
+    return rows
 
 
 def forget(store: Any, token: int, row: list[Any]) -> Any:
@@ -79,7 +79,7 @@ def cache(store: Any, name: str) -> Any:
 
 
 def own_key(key: tuple[str, ...]) -> Any:
-    """A key as the cache has it: bare where it consists of one part."""
+    """The cache's form of a key: without a tuple if it has one part."""
     return key[0] if len(key) == 1 else key
 
 

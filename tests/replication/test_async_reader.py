@@ -1,4 +1,4 @@
-"""What was missed, read from a database that may be behind."""
+"""Missed rows are read from a database that may be a standby."""
 
 import asyncio
 from dataclasses import replace
@@ -11,16 +11,16 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Gap, MissedRang
 from synapse_lakehouse.replication.server.async_reader import NO_ROW, STANDBY_BEHIND, AsyncReader
 from synapse_lakehouse.replication.server.stream_positions import StreamPositions
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
-from tests.replication.database import KNOWN, Database
+from tests.replication.database import CATALOGUE, Database
 
 EP1 = ("events", "ep1")
 
 
 class Standby(DatabaseReader):
-    """Replays the announced token when it is looked at for the ``replays_at``-th time."""
+    """Replays the announced token when its positions are read for the ``replays_at``-th time."""
 
     def __init__(self, primary: Database, replays_at: int) -> None:
-        super().__init__(primary.settings, KNOWN)
+        super().__init__(primary.settings, CATALOGUE)
         self._primary = primary
         self._replays_at = replays_at
         self.looks = 0
@@ -29,8 +29,8 @@ class Standby(DatabaseReader):
     def read_positions(self) -> StreamPositions:
         self.looks += 1
         if self.looks == self._replays_at:
-            self._primary.event(5, "ep1")
-            self._primary.position("events", "ep1", 5)
+            self._primary.add_event(5, "ep1")
+            self._primary.set_position("events", "ep1", 5)
         return replace(super().read_positions(), is_standby=True)
 
 
@@ -51,9 +51,9 @@ def read_missed(standby: Standby, *uptos: int, wait_seconds: float = 0.5) -> lis
 @pytest.fixture
 def primary(homeserver: Database) -> Database:
     """Both writers stand at 2."""
-    homeserver.handed_out("events", 6)
+    homeserver.set_last_allocated("events", 6)
     for writer in ("ep1", "ep2"):
-        homeserver.position("events", writer, 2)
+        homeserver.set_position("events", writer, 2)
     return homeserver
 
 
@@ -81,7 +81,7 @@ def test_is_reading_is_false_during_an_outage(primary: Database) -> None:
             return super().read_positions()
 
     async def scenario() -> None:
-        reader = AsyncReader(Away(primary.settings, KNOWN))
+        reader = AsyncReader(Away(primary.settings, CATALOGUE))
         await reader.read_positions()
         assert reader.is_reading
         again = asyncio.create_task(reader.read_positions())
@@ -96,7 +96,7 @@ def test_is_reading_is_false_during_an_outage(primary: Database) -> None:
 
 
 def test_a_primary_is_not_waited_for(primary: Database) -> None:
-    feed = primary.feed()
+    feed = primary.open_reader()
 
     async def scenario() -> list[Update | Gap]:
         reader = AsyncReader(feed, standby_wait_seconds=1000.0)
@@ -111,8 +111,8 @@ def test_a_primary_is_not_waited_for(primary: Database) -> None:
 def test_lower_tokens_of_caches_do_not_prove_a_restore(
     homeserver: Database, handed_out: int, *, expected: bool
 ) -> None:
-    homeserver.handed_out("caches", handed_out)
-    feed = homeserver.feed()
+    homeserver.set_last_allocated("caches", handed_out)
+    feed = homeserver.open_reader()
 
     async def scenario() -> bool:
         reader = AsyncReader(feed)

@@ -1,4 +1,4 @@
-"""What taps heard, held against the rows that are there, in real Iceberg tables and without a JVM."""
+"""Received commands are compared with the stored rows, in real Iceberg tables and without a JVM."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -32,14 +32,16 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Update
 from synapse_lakehouse.replication.tap.follower import Item
 from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
-from tests.replication.database import KNOWN
+from tests.replication.database import CATALOGUE
 
 STREAMS = ("events", "backfill", "receipts", "to_device", "device_lists")
 TABLES = (
     "events", "current_state_delta_stream", "ex_outlier_stream", "receipts_linearized", "device_inbox",
     "device_lists_stream", "device_lists_changes_in_room",
 )  # fmt: skip
-FEW = KNOWN.model_copy(update={"tables": tuple(map(KNOWN.table, TABLES)), "streams": tuple(map(KNOWN.stream, STREAMS))})
+FEW = CATALOGUE.model_copy(
+    update={"tables": tuple(map(CATALOGUE.table, TABLES)), "streams": tuple(map(CATALOGUE.stream, STREAMS))}
+)
 P1, P2, BACKFILL = ("events", "p1"), ("events", "p2"), ("backfill", "p2")
 RECEIPTS, TO_DEVICE, TOKENS = ("receipts", "w"), ("to_device", "w"), ("events", None)
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
@@ -47,7 +49,7 @@ DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 @dataclass
 class Lake:
-    """Bronze, a tap that lands what a test says, and runs that compare."""
+    """Bronze, a tap that writes given items, and runs that compare."""
 
     catalog: Catalog
     folder: Path
@@ -55,13 +57,13 @@ class Lake:
 
     def rows(self, table: str, column: str, ids: Mapping[int, str | None]) -> None:
         """Rows of bronze by id, with their writers."""
-        rows = [{column: one, "instance_name": writer} for one, writer in ids.items()]
+        rows = [{column: id_, "instance_name": writer} for id_, writer in ids.items()]
         schema = tables.get_arrow_schema(FEW.table(table))
         self.catalog.load_table(f"bronze.{table}").append(pa.Table.from_pylist(rows, schema=schema))
 
-    def hear(self, positions: Mapping[Any, int], *items: Item, dialect: Dialect = Dialect.REDIS) -> None:
+    def receive(self, positions: Mapping[Any, int], *items: Item, dialect: Dialect = Dialect.REDIS) -> None:
         """A commit of the tap, which ends at ``positions``."""
-        batch = Batch(RowRedactor(KNOWN), "redis", dialect)
+        batch = Batch(RowRedactor(CATALOGUE), "redis", dialect)
         for item in items:
             batch.add(item)
         batch.add_positions(positions)
@@ -70,7 +72,7 @@ class Lake:
         landing.append(batch)
 
     def compare(self, *, publish: bool = True, **bounds: int) -> tuple[dict[Any, dict[str, Any]], list[dict[str, Any]]]:
-        """What a run finds by source (of one dialect), and what it says was announced and is not there."""
+        """The coverage rows of a run by source (of one dialect), and the announced rows that are not stored."""
         self.runs += 1
         run = Run(f"run_{self.runs}", DAY, DAY + timedelta(days=1))
         covered = prepare_comparison(self.catalog, run, FEW, bounds, self.folder)
@@ -102,7 +104,7 @@ def ev(source: tuple[str, str | None], token: int, event_id: str = "$e", key: st
 
 
 def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
-    return {(one["side"], one["reason"], one["first_id"], one["last_id"]) for one in row["missing"]}
+    return {(range_["side"], range_["reason"], range_["first_id"], range_["last_id"]) for range_ in row["missing"]}
 
 
 def counts(row: dict[str, Any], *names: str) -> dict[str, int]:
@@ -121,8 +123,10 @@ def test_missing_rows_are_found_on_both_sides(lake: Lake) -> None:
     lake.rows("current_state_delta_stream", "stream_id", {16: None, 17: "p2"})
     lake.rows("events", "stream_ordering", {-5: "p2", -7: "p2"})
     lake.rows("receipts_linearized", "stream_id", {6: None})
-    lake.hear({P1: 10, P2: 10, BACKFILL: 4, RECEIPTS: 4, TO_DEVICE: 4, ("caches", "p2"): 900}, c.Position(*P2, 10, 10))
-    lake.hear(
+    lake.receive(
+        {P1: 10, P2: 10, BACKFILL: 4, RECEIPTS: 4, TO_DEVICE: 4, ("caches", "p2"): 900}, c.Position(*P2, 10, 10)
+    )
+    lake.receive(
         {P1: 20, P2: 40, BACKFILL: 8, RECEIPTS: 6, TO_DEVICE: 5, ("master", "master"): 1},
         ev(P2, 11), ev(P2, 12, is_read=True), Gap(*P2, 11, 13, 1, "because"), ev(P1, 15), ev(P1, 16), ev(P2, 17),
         ev(P2, 18, "$gone"), ev(P2, 19, "$state", "key"), c.Position(*P2, 17, 19), c.Position(*P2, 10, 11),
@@ -132,60 +136,62 @@ def test_missing_rows_are_found_on_both_sides(lake: Lake) -> None:
         Update(*RECEIPTS, 6, (["!r", "m.read", "@a", "$a", None, {}],)),
         Update(*TO_DEVICE, 5, ([None],)),
     )  # fmt: skip
-    found, announced = lake.compare(events=25, backfill=8, receipts=6, to_device=6)
-    assert set(found) == {P1, P2, BACKFILL, RECEIPTS, TO_DEVICE}
-    assert why(found[P2]) == {
+    coverage, announced = lake.compare(events=25, backfill=8, receipts=6, to_device=6)
+    assert set(coverage) == {P1, P2, BACKFILL, RECEIPTS, TO_DEVICE}
+    assert why(coverage[P2]) == {
         ("wire", "gap: because", 13, 13), ("wire", "never_announced", 14, 14), ("lake", "lost", 18, 19)
     }  # fmt: skip
-    assert counts(found[P2], "after", "upto", "ids", "ahead", "rows", "tokens_received", "tokens_read", "gaps") == {
+    assert counts(coverage[P2], "after", "upto", "ids", "ahead", "rows", "tokens_received", "tokens_read", "gaps") == {
         "after": 10, "upto": 25, "ids": 5, "ahead": 0, "rows": 5, "tokens_received": 4, "tokens_read": 1, "gaps": 1,
     }  # fmt: skip
-    assert counts(found[P2], "missed", "unexplained", "rowless", "token_regressions") == {
+    assert counts(coverage[P2], "missed", "unexplained", "rowless", "token_regressions") == {
         "missed": 2, "unexplained": 1, "rowless": 2, "token_regressions": 1,
     }  # fmt: skip
-    assert (why(found[P1]), found[P1]["ids"], found[P1]["upto"]) == (set(), 1, 20)
-    assert why(found[BACKFILL]) == {("wire", "never_announced", 7, 7)}
-    assert (why(found[RECEIPTS]), found[RECEIPTS]["ids"]) == ({("lake", "replaced", 5, 5)}, 1), "of its only writer"
-    assert (why(found[TO_DEVICE]), found[TO_DEVICE]["ids"]) == ({("lake", "not_copied", 5, 5)}, None)
-    assert found[P2]["open_since"]
-    assert {(one["stream"], one["table_name"], one["id"], one["event_id"], one["room_id"], one["state_key"])
-            for one in announced} == {
+    assert (why(coverage[P1]), coverage[P1]["ids"], coverage[P1]["upto"]) == (set(), 1, 20)
+    assert why(coverage[BACKFILL]) == {("wire", "never_announced", 7, 7)}
+    assert (why(coverage[RECEIPTS]), coverage[RECEIPTS]["ids"]) == ({("lake", "replaced", 5, 5)}, 1), (
+        "of its only writer"
+    )
+    assert (why(coverage[TO_DEVICE]), coverage[TO_DEVICE]["ids"]) == ({("lake", "not_copied", 5, 5)}, None)
+    assert coverage[P2]["open_since"]
+    names = ("stream", "table_name", "id", "event_id", "room_id", "state_key")
+    assert {tuple(row[name] for name in names) for row in announced} == {
         ("events", "events", 18, "$gone", "!r", None), ("events", "events", 19, "$state", "!r", "key"),
     }  # fmt: skip
-    assert summarize(list(found.values())).endswith(", 2 missing without an explanation")
+    assert "2 missing" in summarize(list(coverage.values()))
 
 
 def test_two_changes_of_a_device_are_announced_once(lake: Lake) -> None:
-    """Synapse keeps the row of its last change, and where it changed for every room."""
+    """Synapse retains the row of the last change, and a row of every change for each room."""
     devices = ("device_lists", "w")
     lake.rows("device_lists_changes_in_room", "stream_id", {5: "w", 6: "w"})
     lake.rows("device_lists_stream", "stream_id", {6: "w", 7: "w"})
-    lake.hear({devices: 4}, c.Position(*devices, 4, 4))
-    lake.hear({devices: 7}, Update(*devices, 6, (["@a", False, False],)))
-    found, _ = lake.compare(device_lists=7)
-    assert (why(found[devices]), found[devices]["ids"]) == ({("wire", "never_announced", 7, 7)}, 2)
+    lake.receive({devices: 4}, c.Position(*devices, 4, 4))
+    lake.receive({devices: 7}, Update(*devices, 6, (["@a", False, False],)))
+    coverage, _ = lake.compare(device_lists=7)
+    assert (why(coverage[devices]), coverage[devices]["ids"]) == ({("wire", "never_announced", 7, 7)}, 2)
 
 
 def test_a_run_continues_after_the_published_one(lake: Lake) -> None:
-    lake.hear({P1: 10}, ev(P1, 10))
+    lake.receive({P1: 10}, ev(P1, 10))
     lake.rows("events", "stream_ordering", dict.fromkeys((9, 10, 11, 12, 13), "p1"))
     assert counts(lake.compare(events=10)[0][P1], "listened_from", "after", "upto", "ids") == {
         "listened_from": 9, "after": 9, "upto": 10, "ids": 1,
     }  # fmt: skip
-    assert lake.compare(events=13)[0] == {}, "nothing was heard since"
-    lake.hear({P1: 13}, ev(P1, 12), ev(P1, 13), c.Position(*P1, 12, 12))
+    assert lake.compare(events=13)[0] == {}, "no command was received since"
+    lake.receive({P1: 13}, ev(P1, 12), ev(P1, 13), c.Position(*P1, 12, 12))
     for publish in (False, True):
         first = lake.compare(events=12, publish=publish)[0][P1]
         assert counts(first, "after", "upto", "tokens_received", "unexplained", "token_regressions") == {
             "after": 10, "upto": 12, "tokens_received": 1, "unexplained": 1, "token_regressions": 1,
         }  # fmt: skip
-    lake.hear({P1: 13}, c.Position(*P1, 13, 13))
+    lake.receive({P1: 13}, c.Position(*P1, 13, 13))
     last = lake.compare(events=13)[0][P1]
     assert counts(last, "after", "upto", "tokens_received", "unexplained", "token_regressions") == {
         "after": 12, "upto": 13, "tokens_received": 1, "unexplained": 0, "token_regressions": 0,
     }  # fmt: skip
     lake.catalog.drop_table(COMMANDS_TABLE)
-    lake.hear({P1: 40}, ev(P1, 40))
+    lake.receive({P1: 40}, ev(P1, 40))
     assert counts(lake.compare(events=40)[0][P1], "listened_from", "upto", "missed") == {
         "listened_from": 39, "upto": 40, "missed": 0,
     }  # fmt: skip
@@ -193,28 +199,28 @@ def test_a_run_continues_after_the_published_one(lake: Lake) -> None:
 
 def test_earlier_rows_of_a_new_writer_are_missed(lake: Lake) -> None:
     lake.rows("events", "stream_ordering", {9: "p1", 11: "p1", 12: "p2", 13: "p2", 14: "p2"})
-    lake.hear({P1: 10}, c.Position(*P1, 10, 10))
-    lake.hear({P1: 11, P2: 14}, ev(P1, 11), ev(P2, 14))
-    found, _ = lake.compare(events=14)
-    assert why(found[P2]) == {("wire", "never_announced", 12, 13)}
-    assert counts(found[P2], "listened_from", "tokens_received") == {"listened_from": 10, "tokens_received": 1}
+    lake.receive({P1: 10}, c.Position(*P1, 10, 10))
+    lake.receive({P1: 11, P2: 14}, ev(P1, 11), ev(P2, 14))
+    coverage, _ = lake.compare(events=14)
+    assert why(coverage[P2]) == {("wire", "never_announced", 12, 13)}
+    assert counts(coverage[P2], "listened_from", "tokens_received") == {"listened_from": 10, "tokens_received": 1}
 
 
 def test_taps_of_several_dialects_are_compared_separately(lake: Lake) -> None:
     lake.rows("events", "stream_ordering", {2: "p1", 3: "p2", 4: None})
-    lake.hear({TOKENS: 1}, c.Position(*TOKENS, None, 1), dialect=Dialect.TOKENS)
-    lake.hear({TOKENS: 4}, ev(TOKENS, 2), ev(TOKENS, 4), dialect=Dialect.TOKENS)
-    lake.hear({P1: 1, P2: 1})
-    lake.hear({P1: 2, P2: 3}, ev(P1, 2), ev(P2, 3))
-    found, _ = lake.compare(events=4)
-    assert why(found[TOKENS]) == {("wire", "never_announced", 3, 3)}
-    assert found[TOKENS]["ids"] == 3
-    assert (why(found[P1]), why(found[P2]), found[P1]["ids"], found[P2]["ids"]) == (set(), set(), 1, 1)
-    assert counts(found[P1], "ahead") == {"ahead": 0}
+    lake.receive({TOKENS: 1}, c.Position(*TOKENS, None, 1), dialect=Dialect.TOKENS)
+    lake.receive({TOKENS: 4}, ev(TOKENS, 2), ev(TOKENS, 4), dialect=Dialect.TOKENS)
+    lake.receive({P1: 1, P2: 1})
+    lake.receive({P1: 2, P2: 3}, ev(P1, 2), ev(P2, 3))
+    coverage, _ = lake.compare(events=4)
+    assert why(coverage[TOKENS]) == {("wire", "never_announced", 3, 3)}
+    assert coverage[TOKENS]["ids"] == 3
+    assert (why(coverage[P1]), why(coverage[P2]), coverage[P1]["ids"], coverage[P2]["ids"]) == (set(), set(), 1, 1)
+    assert counts(coverage[P1], "ahead") == {"ahead": 0}
 
 
 @pytest.mark.parametrize(
-    ("stream", "row", "told"),
+    ("stream", "row", "expected"),
     [
         ("events", '["state",["!r","m.x","k","$e"]]', ("current_state_delta_stream", "$e", "!r", None, "k")),
         ("backfill", '["$e","!r","m.x",null,null,null]', ("events", "$e", "!r", None, None)),
@@ -225,9 +231,9 @@ def test_taps_of_several_dialects_are_compared_separately(lake: Lake) -> None:
         ("unheard_of", "[]", None),
     ],
 )
-def test_the_subject_of_a_row(stream: str, row: str, told: tuple[Any, ...] | None) -> None:
-    found = read_subject(KNOWN, stream, row)
-    assert (found and tuple(found.values())) == told
+def test_the_subject_of_a_row(stream: str, row: str, expected: tuple[Any, ...] | None) -> None:
+    subject = read_subject(CATALOGUE, stream, row)
+    assert (subject and tuple(subject.values())) == expected
 
 
 @given(
@@ -237,30 +243,30 @@ def test_the_subject_of_a_row(stream: str, row: str, told: tuple[Any, ...] | Non
 def test_every_id_is_compared_once(steps: list[tuple[int, int, bool, bool]], begin: int) -> None:
     """Windows of published runs follow each other without a hole, and never go beyond the bound or the tap."""
     position = bound = begin
-    now, known, compared = DAY, dict[Key, dict[str, Any]](), list[Window]()
-    for heard, closed, has_bound, is_published in steps:
-        position, bound, now = position + heard, bound + closed, now + timedelta(minutes=1)
-        read_from = min(compute_read_starts(known).values(), default=DAY)
+    now, previous, compared = DAY, dict[Key, dict[str, Any]](), list[Window]()
+    for received, closed, has_bound, is_published in steps:
+        position, bound, now = position + received, bound + closed, now + timedelta(minutes=1)
+        read_from = min(compute_read_starts(previous).values(), default=DAY)
         tap = TapPositions({P1: begin}, {P1: position}, max(read_from, DAY), now)
-        (one,) = compute_windows(known, {"redis": tap}, {}, {"events": bound if has_bound else None})
+        (window,) = compute_windows(previous, {"redis": tap}, {}, {"events": bound if has_bound else None})
         end = compared[-1].upto if compared else begin
         if has_bound:
-            assert one.after == end
-            assert one.upto == max(end, min(bound, position))
+            assert window.after == end
+            assert window.upto == max(end, min(bound, position))
         else:
-            assert one.after == one.upto == max(end, position), "nobody knows what is closed, so it is passed over"
-        assert one.listened_from == begin
+            assert window.after == window.upto == max(end, position), "tokens without a bound are skipped"
+        assert window.listened_from == begin
         if is_published:
-            compared.append(one)
-            known = {("redis", *P1): vars(one) | {"open_since": None}}
+            compared.append(window)
+            previous = {("redis", *P1): vars(window) | {"open_since": None}}
 
 
 def test_a_new_tap_starts_a_new_window() -> None:
-    known: dict[Key, dict[str, Any]] = {
+    previous: dict[Key, dict[str, Any]] = {
         ("redis", *P1): {"listened_from": 1, "upto": 5, "read_until": DAY, "open_since": None}
     }
     later = DAY + timedelta(days=9)
-    (one,) = compute_windows(
-        known, {"redis": TapPositions({P1: 90}, {P1: 99}, later, later)}, {("redis", *P1): 80}, {"events": 95}
+    (window,) = compute_windows(
+        previous, {"redis": TapPositions({P1: 90}, {P1: 99}, later, later)}, {("redis", *P1): 80}, {"events": 95}
     )
-    assert one == Window(0, "redis", *P1, 80, 80, 95, 95, None, later)
+    assert window == Window(0, "redis", *P1, 80, 80, 95, 95, None, later)

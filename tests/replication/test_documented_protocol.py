@@ -9,8 +9,8 @@ from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.server.server import ServerTiming
 from synapse_lakehouse.replication.tap.follower import ClientTiming
-from tests.replication.conversation import Conversation, talk
-from tests.replication.database import KNOWN, Database
+from tests.replication.conversation import Conversation, run_conversations
+from tests.replication.database import CATALOGUE, Database
 
 PAGE = PROJECT_FOLDER / "docs" / "reference" / "replication-conformance.md"
 
@@ -35,19 +35,19 @@ def test_each_requirement_names_tests_that_exist() -> None:
 
 
 def test_all_streams_are_followed_from_now_on(homeserver: Database) -> None:
-    homeserver.event(2, "ep1")
-    homeserver.done(2)
+    homeserver.add_event(2, "ep1")
+    homeserver.complete_events(2)
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE ALL NOW")
-        lines = await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room "))
-        assert {line.split()[1] for line in lines[1:]} == {stream.name for stream in KNOWN.streams}
+        conversation.send("REPLICATE ALL NOW")
+        lines = await conversation.read_until(lambda line: line.startswith("POSITION un_partial_stated_room "))
+        assert {line.split()[1] for line in lines[1:]} == {stream.name for stream in CATALOGUE.streams}
         assert "POSITION events 2" in lines
-        homeserver.event(3, "ep2")
-        homeserver.done(3)
-        assert (await conversation.hear() or "").startswith("RDATA events 3 ")
+        homeserver.add_event(3, "ep2")
+        homeserver.complete_events(3)
+        assert (await conversation.receive() or "").startswith("RDATA events 3 ")
 
-    talk(homeserver, Dialect.TOKENS, follow)
+    run_conversations(homeserver, Dialect.TOKENS, follow)
 
 
 def test_the_documented_intervals_are_the_defaults() -> None:
@@ -58,10 +58,10 @@ def test_the_documented_intervals_are_the_defaults() -> None:
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
 def test_a_client_may_report_an_error_and_the_connection_ends(homeserver: Database, dialect: Dialect) -> None:
     async def report(conversation: Conversation) -> None:
-        conversation.say("SYNC something", "ERROR something went wrong")
-        assert [line.split()[0] for line in await conversation.to_the_end()] == ["SERVER"]
+        conversation.send("SYNC something", "ERROR something went wrong")
+        assert [line.split()[0] for line in await conversation.read_all()] == ["SERVER"]
 
-    talk(homeserver, dialect, report)
+    run_conversations(homeserver, dialect, report)
 
 
 def test_commands_are_sent_by_the_documented_side_only() -> None:

@@ -19,7 +19,7 @@ from synapse_lakehouse.replication.tap.iceberg_sink import (
 )
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor, hash_json
 from tests.replication.commands_table import EP1, landed, new_batch
-from tests.replication.database import KNOWN
+from tests.replication.database import CATALOGUE
 
 
 def test_each_command_fills_its_columns(catalog: Catalog) -> None:
@@ -66,7 +66,7 @@ def test_rows_stay_in_order_if_the_clock_is_set_back(catalog: Catalog) -> None:
         clock = MonotonicClock(iter([time.time() - 3600 * hours_back]).__next__)
         landing = IcebergSink(catalog, "redis", Dialect.REDIS, clock=clock)
         landing.read_positions()
-        batch = Batch(RowRedactor(KNOWN), "redis", Dialect.REDIS, clock)
+        batch = Batch(RowRedactor(CATALOGUE), "redis", Dialect.REDIS, clock)
         batch.add_positions({EP1: token})
         landing.append(batch)
     assert IcebergSink(catalog, "redis", Dialect.REDIS).read_positions() == {EP1: 9}
@@ -95,15 +95,15 @@ def test_a_commit_with_a_lost_answer_is_not_repeated(catalog: Catalog, monkeypat
 
 def test_the_later_of_two_taps_stops(catalog: Catalog) -> None:
     def landing(dialect: Dialect = Dialect.REDIS) -> IcebergSink:
-        one = IcebergSink(catalog, "redis", dialect)
-        one.read_positions()
-        return one
+        sink = IcebergSink(catalog, "redis", dialect)
+        sink.read_positions()
+        return sink
 
     def batch() -> Batch:
-        heard = new_batch()
-        heard.add(c.Position(*EP1, 5, 7))
-        heard.add_positions({EP1: 7})
-        return heard
+        full = new_batch()
+        full.add(c.Position(*EP1, 5, 7))
+        full.add_positions({EP1: 7})
+        return full
 
     first, second, other = landing(), landing(), landing(Dialect.TOKENS)
     first.append(batch())

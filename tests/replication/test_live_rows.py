@@ -23,13 +23,13 @@ SECONDS = 1.0
 @pytest.fixture
 def busy(homeserver: Database) -> Database:
     """A homeserver with a large backlog."""
-    homeserver.do(
+    homeserver.execute(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op, instance_name)"
         " select n, 1, '@user' || n || ':synapse.example', 'x', 'ADD', 'sw1' from generate_series(2, %s) n", BACKLOG,
     )  # fmt: skip
-    homeserver.do("analyze push_rules_stream")
-    homeserver.handed_out("push_rules", BACKLOG)
-    homeserver.position("push_rules", "sw1", BACKLOG)
+    homeserver.execute("analyze push_rules_stream")
+    homeserver.set_last_allocated("push_rules", BACKLOG)
+    homeserver.set_position("push_rules", "sw1", BACKLOG)
     return homeserver
 
 
@@ -44,8 +44,8 @@ async def _follow(database: Database) -> list[float]:
     waits: list[float] = []
     async with serving_command(database, Dialect.TOKENS) as port, AsyncExitStack() as open_:
         live = await open_.enter_async_context(connected(port))
-        live.say("REPLICATE events NOW")
-        await live.until(lambda line: line.startswith("POSITION events"))
+        live.send("REPLICATE events NOW")
+        await live.read_until(lambda line: line.startswith("POSITION events"))
         # From tokens of their own, so that they share nothing.
         readers = [asyncio.create_task(_read_again_and_again(port, number)) for number in range(READERS)]
         await asyncio.sleep(3)
@@ -69,7 +69,7 @@ async def _read_again_and_again(port: int, number: int) -> None:
     """Take all rows of the backlog, as fast as they come, and begin again. One address may have 50 connections."""
     while True:
         async with connected(port, f"127.0.0.{2 + number % 2}") as conversation:
-            conversation.say(f"REPLICATE push_rules {number * 7}")
+            conversation.send(f"REPLICATE push_rules {number * 7}")
             end = f"RDATA push_rules {BACKLOG} ".encode()
             tail = b""
             while end not in tail:
@@ -79,10 +79,10 @@ async def _read_again_and_again(port: int, number: int) -> None:
 
 
 def _write(database: Database, first: int, count: int) -> None:
-    database.do(
+    database.execute(
         "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth, outlier,"
         " processed, instance_name) select '$e' || n, '!r', 'm.room.message', '@a', n, 1, 1, false, true, 'ep1'"
         " from generate_series(%s::int, %s::int) n",
         first, first + count - 1,
     )  # fmt: skip
-    database.done(first + count - 1)
+    database.complete_events(first + count - 1)

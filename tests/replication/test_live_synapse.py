@@ -1,4 +1,4 @@
-"""A real Synapse with workers, heard on Redis and served from its database while people talk and connections break."""
+"""A real Synapse with workers: received on Redis and served from its database while connections break."""
 
 import asyncio
 import itertools
@@ -33,12 +33,12 @@ from synapse_lakehouse.replication.server.async_reader import AsyncReader
 from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME, follow_redis
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
 from tests.replication.conversation import serving
-from tests.replication.database import KNOWN, Database
+from tests.replication.database import CATALOGUE, Database
 
 pytestmark = pytest.mark.heavy
 
 SECONDS = 60
-STREAMS = sorted({stream.name for stream in KNOWN.streams} - {"caches"})
+STREAMS = sorted({stream.name for stream in CATALOGUE.streams} - {"caches"})
 
 
 def test_every_row_is_received_or_served_once(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_every_row_is_received_or_served_once(tmp_path: Path) -> None:
         with Database(settings) as database:
             heard, served = asyncio.run(_follow(hs, database))
             rows = {stream: _tokens(database, stream) for stream in STREAMS}
-            bounds = database.feed().read_positions().by_stream
+            bounds = database.open_reader().read_positions().by_stream
     for stream in STREAMS:
         assert {token for _, token in rows[stream] if token <= bounds[stream]} - served[stream].keys() == set(), stream
         named = {(writer, token) for writer, token in rows[stream] if writer}
@@ -63,24 +63,24 @@ def test_every_row_is_received_or_served_once(tmp_path: Path) -> None:
 
 def _tokens(database: Database, stream: str) -> set[tuple[str | None, int]]:
     """Writers, where rows name them, and tokens of the rows that are there now."""
-    sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
+    sign = -1 if CATALOGUE.stream(stream).sign == "negative" else 1
     return {
         (writer, token)
-        for table, column in KNOWN.backing_tables(stream)
-        for writer, token in database.do(
+        for table, column in CATALOGUE.backing_tables(stream)
+        for writer, token in database.execute(
             f"select instance_name, {sign} * {column} from {table.name} where {sign} * {column} > 0"
         )
     }
 
 
 async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, int]], dict[str, dict[int, int]]]:
-    """How often each (writer, token) was heard on Redis, and each token served, from the first on, by stream."""
+    """By stream, how often each (writer, token) was received on Redis, and how often each token was served."""
     heard: dict[str, dict[Any, int]] = {stream: {} for stream in STREAMS}
     served: dict[str, dict[int, int]] = {stream: {} for stream in STREAMS}
     writers = ("master", *hs.urls)
     heard_up_to = Progress({(stream, writer): 1 for stream in STREAMS for writer in writers})
     served_up_to = Progress(dict.fromkeys(((stream, None) for stream in STREAMS), 1))
-    reader = AsyncReader(database.feed())
+    reader = AsyncReader(database.open_reader())
     gaps: list[Gap] = []
 
     async def hear() -> None:
@@ -101,15 +101,15 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
                     served[item.stream][item.token] = served[item.stream].get(item.token, 0) + 1
 
     quiet = threading.Event()
-    async with serving(database.feed(), Dialect.TOKENS, name=hs.server_name) as port:
+    async with serving(database.open_reader(), Dialect.TOKENS, name=hs.server_name) as port:
         tasks = [asyncio.create_task(hear()), asyncio.create_task(be_served(port))]
         talking = asyncio.create_task(asyncio.to_thread(_talk, hs, quiet))
         client = Redis(port=hs.redis_port)
         for _ in range(SECONDS // 6):
             await asyncio.sleep(6)
-            for one in client.client_list(_type="pubsub"):
-                if one["name"] == CLIENT_NAME:
-                    client.client_kill_filter(_id=one["id"])
+            for connection in client.client_list(_type="pubsub"):
+                if connection["name"] == CLIENT_NAME:
+                    client.client_kill_filter(_id=connection["id"])
         quiet.set()
         await talking
         await asyncio.sleep(15)
@@ -135,13 +135,13 @@ def _talk(hs: Synapse, quiet: threading.Event, *refusals: type[Exception]) -> No
             said = [alice.say(room, f"message {number}", via=process) for process in hs.urls]
             bob.receipt(room, said[-1])
             bob.set_account_data(f"test.{number % 3}", {"n": number})
-            # Synapse fails at one that comes while two others are still on their way into the rooms.
+            # Synapse fails at a join while two others are in progress.
             with suppress(MatrixError):
                 bob.set_display_name(f"Bob {number}")
 
 
 def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
-    """The tap is killed and Redis is restarted while people talk; then what was landed is held against the database."""
+    """The tap is killed and Redis is restarted meanwhile; then the received commands are compared with the database."""
     with ExitStack() as stack:
         hs = stack.enter_context(homeserver(tmp_path / "synapse"))
         settings = new_lake(
@@ -184,22 +184,24 @@ def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., S
 
 
 def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
-    """What the tap landed, held against the rows that the database has: coverage, and rows that are not there."""
+    """The coverage of the received commands, the announced rows that are not stored, and all received tokens."""
     with Database(settings) as database, closing(open_catalog(settings)) as catalog:
-        bounds = database.feed().read_positions().by_stream
-        tables.ensure_tables(catalog, KNOWN)
-        for table in KNOWN.copied_tables():
+        bounds = database.open_reader().read_positions().by_stream
+        tables.ensure_tables(catalog, CATALOGUE)
+        for table in CATALOGUE.copied_tables():
             for column in table.streams.values():
                 writer = table.writer_column or "null"
-                rows = database.do(f"select distinct {column}, {writer} from {table.name} where {column} is not null")
-                ids = [{column: one, **({writer: by} if table.writer_column else {})} for one, by in rows]
+                rows = database.execute(
+                    f"select distinct {column}, {writer} from {table.name} where {column} is not null"
+                )
+                ids = [{column: id_, **({writer: name} if table.writer_column else {})} for id_, name in rows]
                 bronze = pa.Table.from_pylist(ids, schema=tables.get_arrow_schema(table))
                 catalog.load_table(f"bronze.{table.name}").append(bronze)
         now = datetime.now(UTC)
         covered = prepare_comparison(
             catalog,
             Run("live", now - timedelta(days=1), now),
-            KNOWN,
+            CATALOGUE,
             bounds,
             duckdb_spill.create_spill_folder(settings),
         )

@@ -18,9 +18,9 @@ def test_tokens_missed_while_disconnected_are_read_once(
     hub: Hub, homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     def happens(token: int, writer: str, *, is_published: bool) -> None:
-        homeserver.event(token, writer)
-        homeserver.handed_out("events", token)
-        homeserver.position("events", writer, token)
+        homeserver.add_event(token, writer)
+        homeserver.set_last_allocated("events", token)
+        homeserver.set_position("events", writer, token)
         if is_published:
             hub.publish(f'RDATA events {writer} {token} ["ev",["$e{token}"]]')
 
@@ -29,7 +29,7 @@ def test_tokens_missed_while_disconnected_are_read_once(
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 1))
             await hub.subscribed()
-            # Both are announced only after the database was read, so that this is where following begins.
+            # Announce both writers after the database was read, so that following starts at the announced tokens.
             while not progress.positions:
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(happens, 2, "ep1", is_published=True)
@@ -47,8 +47,8 @@ def test_tokens_missed_while_disconnected_are_read_once(
 
     with caplog.at_level(logging.WARNING):
         items = asyncio.run(scenario())
-    updates = [(one.instance, one.token) for one in items if isinstance(one, Update)]
-    gaps = [(one.instance, one.after, one.upto, one.recovered) for one in items if isinstance(one, Gap)]
+    updates = [(item.instance, item.token) for item in items if isinstance(item, Update)]
+    gaps = [(item.instance, item.after, item.upto, item.recovered) for item in items if isinstance(item, Gap)]
     assert updates == [("ep1", 2), ("ep1", 3), ("ep2", 4)]
     # 2, 3 and 4 have rows, so both writers are complete up to 4.
     assert gaps == [("ep1", 2, 4, 1), ("ep2", 1, 4, 1), ("ep1", 4, 9, 0)]
@@ -72,8 +72,8 @@ def test_missed_tokens_of_memory_only_streams_are_a_gap(hub: Hub, homeserver: Da
 
 def test_the_client_resumes_from_its_positions(hub: Hub, homeserver: Database) -> None:
     for token in (2, 3, 4):
-        homeserver.event(token, "ep1")
-    homeserver.done(4)
+        homeserver.add_event(token, "ep1")
+    homeserver.complete_events(4)
 
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, Progress({EP1: 2})) as items:
@@ -86,9 +86,9 @@ def test_the_client_resumes_from_its_positions(hub: Hub, homeserver: Database) -
 
 def test_rows_of_a_writer_that_came_up_meanwhile_are_read(hub: Hub, homeserver: Database) -> None:
     for token, writer in ((3, "new"), (4, "ep1"), (5, "new")):
-        homeserver.event(token, writer)
-        homeserver.position("events", writer, token)
-    homeserver.handed_out("events", 5)
+        homeserver.add_event(token, writer)
+        homeserver.set_position("events", writer, token)
+    homeserver.set_last_allocated("events", 5)
 
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, Progress({EP1: 2})) as items:
@@ -103,8 +103,8 @@ def test_rows_of_a_writer_that_came_up_meanwhile_are_read(hub: Hub, homeserver: 
 
 def test_missed_caches_are_read(hub: Hub, homeserver: Database) -> None:
     for token in (5, 6):
-        homeserver.invalidation(token, "ep1")
-    homeserver.handed_out("caches", 7)
+        homeserver.add_invalidation(token, "ep1")
+    homeserver.set_last_allocated("caches", 7)
 
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, Progress({("caches", "ep1"): 4})) as items:
@@ -117,19 +117,19 @@ def test_missed_caches_are_read(hub: Hub, homeserver: Database) -> None:
 
 
 def test_a_token_received_in_part_is_completed(hub: Hub, homeserver: Database) -> None:
-    """Synapse announces a token before it writes down its writer's position."""
-    homeserver.handed_out("events", 101)
-    homeserver.position("events", "ep1", 90)
-    homeserver.position("events", "ep2", 90)
+    """Synapse announces a token before it stores the writer's position."""
+    homeserver.set_last_allocated("events", 101)
+    homeserver.set_position("events", "ep1", 90)
+    homeserver.set_position("events", "ep2", 90)
 
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 7))
             await caught_up(progress)
-            homeserver.event(100, "ep1")
-            homeserver.event(101, "ep1")
-            homeserver.state(101, "ep1", "@a", "@b")
-            # Of 101, as of all of 103 but its last row, nobody heard the beginning.
+            homeserver.add_event(100, "ep1")
+            homeserver.add_event(101, "ep1")
+            homeserver.add_state(101, "ep1", "@a", "@b")
+            # The first rows of 101 and 103 are not received.
             await asyncio.to_thread(
                 hub.publish,
                 'RDATA events ep1 batch ["state",["!r","m.room.member","@a","$e101"]]',
@@ -140,13 +140,14 @@ def test_a_token_received_in_part_is_completed(hub: Hub, homeserver: Database) -
             return await first
 
     progress = Progress({EP1: 90, EP2: 90})
-    read, before, whole, heard, *cut = asyncio.run(scenario())
-    assert [(one.token, len(one.rows), one.is_read) for one in (read, whole, heard) if isinstance(one, Update)] == [
+    read, before, whole, received, *cut = asyncio.run(scenario())
+    updates = [item for item in (read, whole, received) if isinstance(item, Update)]
+    assert [(update.token, len(update.rows), update.is_read) for update in updates] == [
         (100, 1, True), (101, 3, True), (102, 1, False),
     ]  # fmt: skip
     assert isinstance(before, Gap)
     assert (before.after, before.upto, before.recovered) == (90, 100, 1)
-    assert [(one.after, one.upto, one.cause) for one in cut if isinstance(one, Gap)] == [
+    assert [(item.after, item.upto, item.cause) for item in cut if isinstance(item, Gap)] == [
         (90, 102, NO_ROW), (102, 103, INCOMPLETE + NO_ROW),
     ]  # fmt: skip
 
@@ -174,10 +175,10 @@ def test_a_token_with_a_malformed_row_is_read(hub: Hub, homeserver: Database, ca
             first = asyncio.create_task(take(items, 3))
             await caught_up(progress)
             for token in (2, 3):
-                homeserver.event(token, "ep1")
-                homeserver.state(token, "ep1", "@a")
-            homeserver.handed_out("events", 3)
-            homeserver.position("events", "ep1", 3)
+                homeserver.add_event(token, "ep1")
+                homeserver.add_state(token, "ep1", "@a")
+            homeserver.set_last_allocated("events", 3)
+            homeserver.set_position("events", "ep1", 3)
             await asyncio.to_thread(
                 hub.publish,
                 'RDATA events ep1 batch ["ev",["$e2"]]',
@@ -187,7 +188,7 @@ def test_a_token_with_a_malformed_row_is_read(hub: Hub, homeserver: Database, ca
             return await first
 
     items = asyncio.run(scenario())
-    assert [(one.token, len(one.rows), one.is_read) for one in items if isinstance(one, Update)] == [
+    assert [(item.token, len(item.rows), item.is_read) for item in items if isinstance(item, Update)] == [
         (2, 2, True), (3, 2, True),
     ]  # fmt: skip
     assert "RDATA: " in caplog.text
@@ -195,15 +196,15 @@ def test_a_token_with_a_malformed_row_is_read(hub: Hub, homeserver: Database, ca
 
 def test_positions_follow_a_database_that_went_back(hub: Hub, homeserver: Database) -> None:
     """Once while the tap listens, and once while it does not."""
-    homeserver.done(20)
+    homeserver.complete_events(20)
     progress = Progress({EP1: 20, EP2: 20})
 
     async def restored_while_heard() -> list[Item]:
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 4))
             await caught_up(progress)
-            homeserver.handed_out("events", 11)
-            homeserver.event(11, "ep1")
+            homeserver.set_last_allocated("events", 11)
+            homeserver.add_event(11, "ep1")
             lines = ["POSITION events ep2 20 20", "POSITION events ep1 10 10", 'RDATA events ep1 11 ["ev",null]']
             await asyncio.to_thread(hub.publish, *lines)
             return await first
@@ -215,15 +216,15 @@ def test_positions_follow_a_database_that_went_back(hub: Hub, homeserver: Databa
     assert isinstance(update, Update)
     assert (update.instance, update.token) == ("ep1", 11)
 
-    homeserver.position("events", "ep1", 11)
-    homeserver.position("events", "ep2", 10)
+    homeserver.set_position("events", "ep1", 11)
+    homeserver.set_position("events", "ep2", 10)
 
     async def restored_meanwhile() -> list[Item]:
         async with listening(hub, homeserver, progress) as items:
             first = asyncio.create_task(take(items, 2))
             await caught_up(progress)
-            homeserver.event(12, "ep2")
-            homeserver.handed_out("events", 12)
+            homeserver.add_event(12, "ep2")
+            homeserver.set_last_allocated("events", 12)
             await asyncio.to_thread(hub.publish, 'RDATA events ep2 12 ["ev",null]')
             return await first
 

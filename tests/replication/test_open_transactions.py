@@ -1,4 +1,4 @@
-"""No row is passed over of a writer that is known, nor of a transaction that is open, whoever opened it."""
+"""No row of a writer or of an open transaction is skipped."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ import pytest
 
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
-from tests.replication.conversation import Conversation, talk
+from tests.replication.conversation import Conversation, run_conversations
 from tests.replication.database import Database
 
 
@@ -36,37 +36,37 @@ def test_an_unconfigured_writer_loses_no_row(
     homeserver: Database, dialect: Dialect, stream: str, sign: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """``ep3`` has a transaction open, while ``ep1`` and ``ep2`` go on behind it."""
-    homeserver.handed_out(stream, 4)
+    homeserver.set_last_allocated(stream, 4)
     for writer in ("ep1", "ep2", "ep3"):
-        homeserver.position(stream, writer, sign * 4)
+        homeserver.set_position(stream, writer, sign * 4)
 
     async def follow(conversation: Conversation) -> None:
         is_tokens = dialect is Dialect.TOKENS
-        conversation.say(f"REPLICATE {stream} NOW" if is_tokens else "REPLICATE")
+        conversation.send(f"REPLICATE {stream} NOW" if is_tokens else "REPLICATE")
         end = f"POSITION {stream} 4" if is_tokens else "POSITION un_partial_stated_room"
-        await conversation.until(lambda line: line.startswith(end))
-        homeserver.handed_out(stream, 5)
+        await conversation.read_until(lambda line: line.startswith(end))
+        homeserver.set_last_allocated(stream, 5)
         with writing(homeserver) as connection:
             add_event(connection, sign * 5, "ep3")
-            homeserver.handed_out(stream, 7)
-            homeserver.event(sign * 6, "ep1")
+            homeserver.set_last_allocated(stream, 7)
+            homeserver.add_event(sign * 6, "ep1")
             for writer in ("ep1", "ep2"):
-                homeserver.position(stream, writer, sign * 7)
+                homeserver.set_position(stream, writer, sign * 7)
             await asyncio.sleep(0.3)
-        homeserver.position(stream, "ep3", sign * 7)
+        homeserver.set_position(stream, "ep3", sign * 7)
         ends = {f"POSITION {stream} 7"}
         if not is_tokens:
             ends = {f"POSITION {stream} ep1 6 7", f"POSITION {stream} ep2 4 7", f"POSITION {stream} ep3 5 7"}
         lines: list[str] = []
         while not ends <= set(lines):
-            lines += await conversation.until(lambda line: line in ends)
+            lines += await conversation.read_until(lambda line: line in ends)
         rows = [line.split(" [")[0].removeprefix(f"RDATA {stream} ") for line in lines if line.startswith("RDATA")]
         assert rows == (["5", "6"] if is_tokens else ["ep1 6", "ep3 5"])
         moves = [line.split(" [")[0] for line in lines if line.split()[1:3] == [stream, "ep3"]]
         assert is_tokens or moves == [f"RDATA {stream} ep3 5", f"POSITION {stream} ep3 5 7"]
 
     with caplog.at_level(logging.WARNING):
-        talk(homeserver, dialect, follow)
+        run_conversations(homeserver, dialect, follow)
     assert "ep3" in caplog.text
 
 
@@ -82,22 +82,22 @@ def test_account_data_of_an_unconfigured_writer(homeserver: Database) -> None:
     given = {"lakehouse_stream_writers": "account_data:worker1"}
     with Database(homeserver.settings.model_copy(update=given)) as other:
         for writer in ("worker1", "master"):
-            other.position("account_data", writer, 4)
-        other.handed_out("account_data", 4)
+            other.set_position("account_data", writer, 4)
+        other.set_last_allocated("account_data", 4)
 
         async def follow(conversation: Conversation) -> None:
-            conversation.say("REPLICATE")
-            await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+            conversation.send("REPLICATE")
+            await conversation.read_until(lambda line: line.startswith("POSITION un_partial_stated_room"))
             with writing(other) as connection:
                 add(connection, 5)
-                other.handed_out("account_data", 6)
-                other.position("account_data", "worker1", 6)
+                other.set_last_allocated("account_data", 6)
+                other.set_position("account_data", "worker1", 6)
                 await asyncio.sleep(0.3)
-            other.position("account_data", "master", 5)
-            lines = await conversation.until(lambda line: line.startswith("RDATA account_data"))
+            other.set_position("account_data", "master", 5)
+            lines = await conversation.read_until(lambda line: line.startswith("RDATA account_data"))
             assert lines[-1].startswith("RDATA account_data worker1 5 ")
 
-        talk(other, Dialect.INSTANCES, follow)
+        run_conversations(other, Dialect.INSTANCES, follow)
 
 
 def add_invalidation(connection: psycopg.Connection, token: int) -> None:
@@ -113,17 +113,17 @@ def _at(source: DatabaseReader) -> int:
 def test_caches_wait_for_a_late_transaction_id(homeserver: Database) -> None:
     """And for none that only reads, however long it does."""
     for token in (2, 3):
-        homeserver.invalidation(token, "ep1")
-    homeserver.handed_out("caches", 2)
+        homeserver.add_invalidation(token, "ep1")
+    homeserver.set_last_allocated("caches", 2)
     # The first of 32 IDs writes WAL, and so gets a transaction ID.
-    homeserver.do("select nextval('cache_invalidation_stream_seq')")
-    source = homeserver.feed(settle_seconds=0.01)
+    homeserver.execute("select nextval('cache_invalidation_stream_seq')")
+    source = homeserver.open_reader(settle_seconds=0.01)
     with writing(homeserver) as reading, writing(homeserver) as late:
         reading.execute("select last_value, (select count(*) from events) from cache_invalidation_stream_seq")
         (token,) = late.execute("select nextval('cache_invalidation_stream_seq')").fetchone() or ()
         assert late.execute("select pg_current_xact_id_if_assigned()").fetchone() == (None,)
-        homeserver.do("select nextval('cache_invalidation_stream_seq')")
-        homeserver.invalidation(token + 1, "ep1")
+        homeserver.execute("select nextval('cache_invalidation_stream_seq')")
+        homeserver.add_invalidation(token + 1, "ep1")
         for _ in range(3):
             assert _at(source) < token
         add_invalidation(late, token)
@@ -136,11 +136,11 @@ def test_caches_wait_for_a_late_transaction_id(homeserver: Database) -> None:
 
 
 def test_caches_advance_on_a_busy_database(homeserver: Database) -> None:
-    """On a busy homeserver there is always one open."""
-    source = homeserver.feed(settle_seconds=0.01)
+    """A busy homeserver always has an open transaction."""
+    source = homeserver.open_reader(settle_seconds=0.01)
     _at(source)
-    with writing(homeserver) as one, writing(homeserver) as other:
-        opened, following = one, other
+    with writing(homeserver) as first, writing(homeserver) as second:
+        opened, following = first, second
         opened.execute("select nextval('cache_invalidation_stream_seq')")
         reached = []
         for _ in range(5):
@@ -155,8 +155,8 @@ def test_caches_wait_for_transactions_on_a_standby(
     homeserver: Database,
 ) -> None:
     homeserver.enter_recovery()
-    homeserver.invalidation(3, "ep1")
-    source = homeserver.feed(settle_seconds=0.2)
+    homeserver.add_invalidation(3, "ep1")
+    source = homeserver.open_reader(settle_seconds=0.2)
     assert _at(source) == 1
     with writing(homeserver) as late:
         add_invalidation(late, 2)

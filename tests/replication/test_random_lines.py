@@ -1,4 +1,4 @@
-"""Random lines by the million, in every dialect: whoever speaks nonsense is refused, and neither side grows."""
+"""Millions of random lines in every dialect: they are refused, and neither side needs more memory."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ def _unlogged() -> Iterator[None]:
 
 
 def noise(random: Random, count: int, commands: float = 0.01) -> bytes:
-    """Lines of random bytes. So many of them as ``commands`` says begin as a command does."""
+    """Lines of random bytes; the share ``commands`` of them begins with the word of a command."""
     words = [word.encode() for word in WORDS]
     lines = []
     for _ in range(count):
@@ -50,8 +50,8 @@ def noise(random: Random, count: int, commands: float = 0.01) -> bytes:
     return b"\n".join(lines) + b"\n"
 
 
-def kept() -> int:
-    """Bytes that are kept. Connections that broke are garbage, of which Python may let megabytes lie."""
+def count_live_bytes() -> int:
+    """Bytes of live objects; broken connections are collected first."""
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
@@ -66,7 +66,7 @@ def kept() -> int:
 def test_the_server_survives_random_lines(sample: Database, dialect: Dialect, question: str, answer: str) -> None:
     async def scenario() -> int:
         random, sent = Random(1), 0
-        async with serving(sample.feed(), dialect) as port:
+        async with serving(sample.open_reader(), dialect) as port:
             while sent < LINES:
                 async with connected(port) as conversation:
                     with suppress(OSError):
@@ -78,10 +78,10 @@ def test_the_server_survives_random_lines(sample: Database, dialect: Dialect, qu
                 if sent >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
             async with connected(port) as conversation:
-                conversation.say(question)
-                assert (await conversation.until(lambda line: line.startswith(answer)))[-1].startswith(answer)
+                conversation.send(question)
+                assert (await conversation.read_until(lambda line: line.startswith(answer)))[-1].startswith(answer)
         assert tracemalloc.is_tracing()
-        return kept()
+        return count_live_bytes()
 
     assert asyncio.run(scenario()) < GROWTH
 
@@ -114,7 +114,7 @@ def test_the_client_survives_random_lines(dialect: Dialect, instance: str | None
                 if progress.positions[source] == 2:
                     break
         assert tracemalloc.is_tracing()
-        return kept()
+        return count_live_bytes()
 
     assert asyncio.run(scenario()) < GROWTH
 
@@ -136,7 +136,7 @@ def test_the_redis_client_survives_random_messages(sample: Database, tmp_path: P
                 if item == c.NewActiveTask("end"):
                     break
 
-        reader, timing = AsyncReader(sample.feed()), ClientTiming(first=0.0, longest=0.0)
+        reader, timing = AsyncReader(sample.open_reader()), ClientTiming(first=0.0, longest=0.0)
         items = follow_redis(f"redis://127.0.0.1:{port}", "synapse.example", progress, reader, timing)
         async with aclosing(items):
             hearing = asyncio.create_task(hear())
@@ -155,7 +155,7 @@ def test_the_redis_client_survives_random_messages(sample: Database, tmp_path: P
         await reader.close()
         hub.close()
         assert tracemalloc.is_tracing()
-        return kept()
+        return count_live_bytes()
 
     with redis(tmp_path, tmp_path / "redis.log") as port:
         assert asyncio.run(scenario(port)) < GROWTH

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from synapse_lakehouse.replication.tap.redact_fields import WITHHELD_KEY, RowRedactor, hash_json
-from tests.replication.database import KNOWN
+from tests.replication.database import CATALOGUE
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ from tests.replication.database import KNOWN
     ],
 )  # fmt: skip
 def test_rows_retain_the_listed_fields(stream: str, row: Any, stored: Any) -> None:
-    assert RowRedactor(KNOWN).redact(stream, row) == (row if stored is ... else stored)
+    assert RowRedactor(CATALOGUE).redact(stream, row) == (row if stored is ... else stored)

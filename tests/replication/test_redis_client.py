@@ -137,10 +137,10 @@ def test_redis_urls(url: str, *, expected: bool) -> None:
 
 
 def test_new_sources_are_followed_from_now_on(hub: Hub, homeserver: Database) -> None:
-    homeserver.handed_out("caches", 550_000_000)
-    homeserver.event(70, "ep1")
-    homeserver.handed_out("events", 70)
-    homeserver.position("events", "ep1", 70)
+    homeserver.set_last_allocated("caches", 550_000_000)
+    homeserver.add_event(70, "ep1")
+    homeserver.set_last_allocated("events", 70)
+    homeserver.set_position("events", "ep1", 70)
 
     async def scenario() -> list[Item]:
         async with listening(hub, homeserver, progress) as items:

@@ -19,7 +19,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Source
 from tests.conftest import copied_source
 from tests.replication import every_stream
 from tests.replication.conversation import serving_command
-from tests.replication.database import KNOWN, Database
+from tests.replication.database import CATALOGUE, Database
 from tests.support.synapse_releases import NEWEST, release_python
 
 pytestmark = pytest.mark.heavy
@@ -34,14 +34,14 @@ STREAMS: Final = {
     "1.70.1": 10,
     NEWEST: 16,
 }
-"""Releases, with how many streams they know that have a table. Their other streams get a position and no rows."""
+"""Number of streams with a table, by release. Other streams of the release have a position and no rows."""
 
 Token = tuple[str, str | None, int]
 
 
 @pytest.fixture(scope="module")
 def busy(server: EmbeddedServer, settings: Settings) -> Iterator[Database]:
-    """A copy of the sample in which every table behind a stream has rows, and some tokens several."""
+    """A copy of the sample in which every table behind a stream has rows, and some tokens have several."""
     with copied_source(server) as dsn, Database(settings.model_copy(update={"synapse_dsn": dsn})) as database:
         every_stream.fill(database)
         yield database
@@ -73,13 +73,13 @@ def _every_row_of_the_tables_is_among(wanted: Mapping[Token, Any], database: Dat
     for stream, _, token in wanted:
         tokens.setdefault(stream, set()).add(token)
     for stream, found in tokens.items():
-        sign = -1 if KNOWN.stream(stream).sign == "negative" else 1
+        sign = -1 if CATALOGUE.stream(stream).sign == "negative" else 1
         announced = {shape.table for shape in ROW_SCHEMAS[stream] if shape.is_announced}
         ids = {
             token
-            for table, column in KNOWN.backing_tables(stream)
+            for table, column in CATALOGUE.backing_tables(stream)
             if table.name in announced
-            for (token,) in database.do(
+            for (token,) in database.execute(
                 f"select {sign} * {column} from {table.name} where {sign} * {column} > 0"
                 + " and event_id in (select event_id from events)" * (table.name == "ex_outlier_stream")
             )
@@ -89,7 +89,7 @@ def _every_row_of_the_tables_is_among(wanted: Mapping[Token, Any], database: Dat
 
 def _rows(database: Database, release: Release, dialect: Dialect) -> Iterator[tuple[Token, list[Any]]]:
     """Tokens, and the rows that the server reads for them."""
-    feed = database.feed(release=release)
+    feed = database.open_reader(release=release)
     positions = feed.read_positions()
     while positions.by_stream["caches"] < positions.last_allocated["caches"]:
         positions = feed.read_positions()
@@ -114,7 +114,7 @@ def _fields(row: list[Any]) -> Any:
 async def _follow(
     database: Database, version: str, dialect: Dialect, expected: Mapping[Token, Any], write: Callable[[], None] | None
 ) -> tuple[set[str], dict[Token, list[Any]]]:
-    """Streams that the release knows and that have a table, and what its classes parsed of them, by token.
+    """Streams of the release with a table, and the rows that its classes parsed, by token.
 
     :param write: called once the release follows all of its streams.
     """
@@ -145,7 +145,7 @@ async def _follow(
 
 @asynccontextmanager
 async def _client(version: str, port: int) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """What a client of the release prints that follows from the first token, or from where it subscribes."""
+    """Lines that a client of the release prints; it follows from the first token, or from its subscription."""
     client = await asyncio.create_subprocess_exec(
         release_python(version), "-P", CLIENT, str(port), "synapse.example", stdout=PIPE, limit=1 << 24
     )

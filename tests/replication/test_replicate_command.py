@@ -26,8 +26,8 @@ def test_the_next_tap_reads_what_a_killed_one_missed(
     homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     def happens(token: int) -> None:
-        homeserver.event(token, "ep1")
-        homeserver.done(token)
+        homeserver.add_event(token, "ep1")
+        homeserver.complete_events(token)
         hub.publish("synapse.example", f'RDATA events ep1 {token} ["ev",["$e{token}","!r"]]')
 
     def tokens(count: int) -> list[tuple[int, str]]:
@@ -62,9 +62,9 @@ def test_the_next_tap_reads_what_a_killed_one_missed(
             tap.send_signal(signal.SIGTERM)
             assert tap.wait(timeout=15) == 0
         assert tokens(5)[-1] == (6, "redis")
-        told = json.loads(lakehouse(settings, "doctor", "--format", "json").stdout)
-        (tap_is,) = [one for one in told if one["subject"] == "replication tap"]
-        assert (tap_is["level"], tap_is["message"]) == ("OK", "it last listened 0 minutes ago")
+        findings = json.loads(lakehouse(settings, "doctor", "--format", "json").stdout)
+        (finding,) = [item for item in findings if item["subject"] == "replication tap"]
+        assert (finding["level"], finding["message"]) == ("OK", "it last listened 0 minutes ago")
         asked = "select count(distinct token) from bronze.replication_commands where command = 'RDATA'"
         assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
             {"count(DISTINCT token)": 5}
@@ -76,8 +76,8 @@ def test_a_tap_over_tcp_writes_served_and_missed_rows(
     homeserver: Database, new_lake: Callable[..., Settings], dialect: str
 ) -> None:
     def happens(token: int) -> None:
-        homeserver.event(token, "ep1")
-        homeserver.done(token)
+        homeserver.add_event(token, "ep1")
+        homeserver.complete_events(token)
 
     def landed(command: str, tokens: list[int]) -> None:
         """Wait until all ``tokens`` of events were landed, each once."""

@@ -1,4 +1,4 @@
-"""Rows in the forms of Synapse's releases."""
+"""Rows in the formats of Synapse's releases."""
 
 import json
 from functools import partial
@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS, Release, parse_release, row_schemas_of
-from tests.replication.conversation import Conversation, talk
+from tests.replication.conversation import Conversation, run_conversations
 from tests.replication.database import Database
 
 FIELDS: dict[str, dict[Release, int]] = {
@@ -30,7 +30,7 @@ FIELDS: dict[str, dict[Release, int]] = {
     "profile_updates": {(1, 159): 3, (1, 163): 3},
     "quarantined_media": {(1, 152): 3, (1, 163): 3},
 }
-"""How many fields the row class of a stream has: of ``ev`` rows, for events."""
+"""Number of fields of a stream's row class; for events, of ``ev`` rows."""
 
 
 @pytest.mark.parametrize("stream", ROW_SCHEMAS)
@@ -46,19 +46,19 @@ def test_rows_have_as_many_fields_as_synapse_s(stream: str) -> None:
 
 
 def test_rows_have_the_requested_format(homeserver: Database) -> None:
-    homeserver.event(2, "ep1")
-    homeserver.done(2)
-    homeserver.do(
+    homeserver.add_event(2, "ep1")
+    homeserver.complete_events(2)
+    homeserver.execute(
         "insert into device_lists_stream (stream_id, user_id, device_id) values (2, '@a', 'D'), (3, '@a', 'E')"
     )
-    homeserver.handed_out("device_lists", 3)
-    homeserver.position("device_lists", "master", 3)
-    homeserver.do(
+    homeserver.set_last_allocated("device_lists", 3)
+    homeserver.set_position("device_lists", "master", 3)
+    homeserver.execute(
         "insert into receipts_linearized (stream_id, room_id, receipt_type, user_id, event_id, data)"
         " values (2, '!r', 'm.read', '@a', '$e2', '{\"ts\": 5, \"more\": 6}')"
     )
-    homeserver.handed_out("receipts", 2)
-    homeserver.position("receipts", "master", 2)
+    homeserver.set_last_allocated("receipts", 2)
+    homeserver.set_position("receipts", "master", 2)
 
     def is_last(end: str, line: str) -> bool:
         return line.startswith(end)
@@ -66,9 +66,9 @@ def test_rows_have_the_requested_format(homeserver: Database) -> None:
     async def follow(conversation: Conversation) -> None:
         rows = []
         for stream, last in (("events", 2), ("device_lists", 3), ("receipts", 2)):
-            conversation.say(f"REPLICATE {stream} 1")
+            conversation.send(f"REPLICATE {stream} 1")
             end = f"RDATA {stream} {last}"
-            heard = await conversation.until(partial(is_last, end))
+            heard = await conversation.read_until(partial(is_last, end))
             rows += [json.loads(line.split(" ", 3)[3]) for line in heard if line.startswith("RDATA")]
         assert rows == [
             ["ev", ["$e2", "!r", "m.room.message", None, None, None, None, False]],
@@ -77,7 +77,7 @@ def test_rows_have_the_requested_format(homeserver: Database) -> None:
             ["!r", "m.read", "@a", "$e2", {"ts": 5}],
         ]
 
-    talk(homeserver, Dialect.TOKENS, follow, release=(1, 40))
+    run_conversations(homeserver, Dialect.TOKENS, follow, release=(1, 40))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""Rows of caches: keys are served of those caches that the catalogue lists. A withheld key is not a whole cache."""
+"""Keys of the caches that the catalogue lists are served. A withheld key does not invalidate a whole cache."""
 
 import json
 
 import pytest
 
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from tests.replication.conversation import Conversation, talk
+from tests.replication.conversation import Conversation, run_conversations
 from tests.replication.database import Database
 
 TOKEN = "syt_YQ_secret"
@@ -31,13 +31,13 @@ TOKEN = "syt_YQ_secret"
 def test_keys_of_listed_caches_are_served(
     homeserver: Database, cache: str, keys: list[str] | None, served: list[str | None] | None
 ) -> None:
-    homeserver.invalidation(2, "ep1", cache, keys)
-    homeserver.handed_out("caches", 2)
+    homeserver.add_invalidation(2, "ep1", cache, keys)
+    homeserver.set_last_allocated("caches", 2)
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE caches 1")
-        line = (await conversation.until(lambda line: line.startswith("RDATA")))[-1]
+        conversation.send("REPLICATE caches 1")
+        line = (await conversation.read_until(lambda line: line.startswith("RDATA")))[-1]
         assert TOKEN not in line
         assert json.loads(line.split(" ", 3)[3]) == [cache, served, 1]
 
-    talk(homeserver, Dialect.TOKENS, follow)
+    run_conversations(homeserver, Dialect.TOKENS, follow)

@@ -18,7 +18,7 @@ from synapse_lakehouse.replication.server import async_reader, subscriber
 from synapse_lakehouse.replication.server.server import ServerLimits, ServerTiming
 from synapse_lakehouse.replication.service import ReplicationServiceError
 from tests.conftest import BIN, environment
-from tests.replication.conversation import QUICK, Conversation, connected, serving, talk
+from tests.replication.conversation import QUICK, Conversation, connected, run_conversations, serving
 from tests.replication.database import Database
 
 SMALL_BUFFER = ServerLimits(buffer_bytes=1 << 16)
@@ -26,65 +26,65 @@ SMALL_BUFFER = ServerLimits(buffer_bytes=1 << 16)
 
 def test_a_conversation_in_the_dialect_of_tokens(homeserver: Database) -> None:
     async def follow(conversation: Conversation) -> None:
-        assert await conversation.hear() == "SERVER synapse.example"
-        assert re.fullmatch(r"PING \d{13}", await conversation.hear() or "")
-        conversation.say("NAME synapse.app.appservice", "PING 1490197665618", "")
-        conversation.say("REPLICATE events 1", "REPLICATE backfill 1", "REPLICATE caches 1")
+        assert await conversation.receive() == "SERVER synapse.example"
+        assert re.fullmatch(r"PING \d{13}", await conversation.receive() or "")
+        conversation.send("NAME synapse.app.appservice", "PING 1490197665618", "")
+        conversation.send("REPLICATE events 1", "REPLICATE backfill 1", "REPLICATE caches 1")
         for stream in ("events", "backfill", "caches"):
-            assert await conversation.hear() == f"POSITION {stream} 1"
-        homeserver.invalidation(2, "ep1")
-        homeserver.handed_out("caches", 2)
-        assert await conversation.hear() == 'RDATA caches 2 ["get_user_by_id",["@a"],1]'
-        homeserver.event(14, "ep1")
-        homeserver.state(14, "ep1", "@a", "@b")
-        homeserver.done(14)
+            assert await conversation.receive() == f"POSITION {stream} 1"
+        homeserver.add_invalidation(2, "ep1")
+        homeserver.set_last_allocated("caches", 2)
+        assert await conversation.receive() == 'RDATA caches 2 ["get_user_by_id",["@a"],1]'
+        homeserver.add_event(14, "ep1")
+        homeserver.add_state(14, "ep1", "@a", "@b")
+        homeserver.complete_events(14)
         expected = '["$e14","!r","m.room.message",null,null,null,null,false,false]'
-        assert await conversation.hear() == f'RDATA events batch ["ev",{expected}]'
-        assert await conversation.hear() == 'RDATA events batch ["state",["!r","m.room.member","@a","$e14"]]'
-        assert await conversation.hear() == 'RDATA events 14 ["state",["!r","m.room.member","@b","$e14"]]'
+        assert await conversation.receive() == f'RDATA events batch ["ev",{expected}]'
+        assert await conversation.receive() == 'RDATA events batch ["state",["!r","m.room.member","@a","$e14"]]'
+        assert await conversation.receive() == 'RDATA events 14 ["state",["!r","m.room.member","@b","$e14"]]'
 
-    talk(homeserver, Dialect.TOKENS, follow)
+    run_conversations(homeserver, Dialect.TOKENS, follow)
 
 
 def test_a_conversation_in_the_dialect_of_instances(homeserver: Database) -> None:
-    homeserver.handed_out("events", 53)
-    homeserver.position("events", "ep1", 53)
-    homeserver.position("events", "ep2", 40)
+    homeserver.set_last_allocated("events", 53)
+    homeserver.set_position("events", "ep1", 53)
+    homeserver.set_position("events", "ep2", 40)
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("PING 1490197665618", "REPLICATE")
-        positions = await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+        conversation.send("PING 1490197665618", "REPLICATE")
+        positions = await conversation.read_until(lambda line: line.startswith("POSITION un_partial_stated_room"))
         assert positions[0] == "SERVER synapse.example"
         assert {"POSITION events ep1 53 53", "POSITION events ep2 40 40", "POSITION backfill ep1 1 1"} < set(positions)
-        homeserver.event(54, "ep1")
-        homeserver.event(55, "ep2")
-        homeserver.handed_out("events", 60)
-        homeserver.position("events", "ep1", 57)
-        assert (await conversation.hear() or "").startswith('RDATA events ep1 54 ["ev",["$e54"')
-        assert await conversation.hear() == "POSITION events ep1 54 57"
-        homeserver.position("events", "ep2", 60)
-        assert (await conversation.hear() or "").startswith('RDATA events ep2 55 ["ev",["$e55"')
-        assert await conversation.hear() == "POSITION events ep2 55 60"
+        homeserver.add_event(54, "ep1")
+        homeserver.add_event(55, "ep2")
+        homeserver.set_last_allocated("events", 60)
+        homeserver.set_position("events", "ep1", 57)
+        assert (await conversation.receive() or "").startswith('RDATA events ep1 54 ["ev",["$e54"')
+        assert await conversation.receive() == "POSITION events ep1 54 57"
+        homeserver.set_position("events", "ep2", 60)
+        assert (await conversation.receive() or "").startswith('RDATA events ep2 55 ["ev",["$e55"')
+        assert await conversation.receive() == "POSITION events ep2 55 60"
 
-    talk(homeserver, Dialect.INSTANCES, follow)
+    run_conversations(homeserver, Dialect.INSTANCES, follow)
 
 
 def test_the_server_waits_for_a_lost_database(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE events NOW")
-        await conversation.until(lambda line: line == "POSITION events 1")
-        homeserver.do(
+        conversation.send("REPLICATE events NOW")
+        await conversation.read_until(lambda line: line == "POSITION events 1")
+        homeserver.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where application_name = 'synapse-lakehouse' and datname = current_database()"
         )
         while async_reader.__name__ not in {record.name for record in caplog.records}:
             await asyncio.sleep(0.02)
-        homeserver.event(2, "ep1")
-        homeserver.done(2)
-        await conversation.until(lambda line: line.startswith("RDATA events 2"))
+        homeserver.add_event(2, "ep1")
+        homeserver.complete_events(2)
+        await conversation.read_until(lambda line: line.startswith("RDATA events 2"))
 
     with caplog.at_level(logging.WARNING):
-        talk(homeserver, Dialect.TOKENS, follow)
+        run_conversations(homeserver, Dialect.TOKENS, follow)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_the_server_waits_for_a_lost_database(homeserver: Database, caplog: pyte
 def test_invalid_commands_end_with_an_error(sample: Database, said: str, answer: str) -> None:
     async def ask(conversation: Conversation) -> None:
         conversation.writer.write(said.encode(errors="surrogateescape") + b"\n")
-        lines = await conversation.to_the_end()
+        lines = await conversation.read_all()
         assert lines[-1].startswith(answer)
 
-    talk(sample, Dialect.TOKENS, ask)
+    run_conversations(sample, Dialect.TOKENS, ask)
 
 
 def test_commands_of_clients_are_recorded(sample: Database) -> None:
@@ -123,36 +123,36 @@ def test_commands_of_clients_are_recorded(sample: Database) -> None:
     ]
 
     async def tell(conversation: Conversation) -> None:
-        conversation.say("USER_SYNC id @a:x start 5", "CLEAR_USER_SYNC id", "FEDERATION_ACK fed 5", "WHAT is this")
-        conversation.say("REMOVE_PUSHER app key @a:x", "INVALIDATE_CACHE f [1]", "REMOTE_SERVER_UP y", "", "REPLICATE")
-        await conversation.until(lambda line: line.startswith("POSITION"))
+        conversation.send("USER_SYNC id @a:x start 5", "CLEAR_USER_SYNC id", "FEDERATION_ACK fed 5", "WHAT is this")
+        conversation.send("REMOVE_PUSHER app key @a:x", "INVALIDATE_CACHE f [1]", "REMOTE_SERVER_UP y", "", "REPLICATE")
+        await conversation.read_until(lambda line: line.startswith("POSITION"))
 
-    assert talk(sample, Dialect.INSTANCES, tell) == told
+    assert run_conversations(sample, Dialect.INSTANCES, tell) == told
 
 
 def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> None:
     async def be_silent_after_a_ping(conversation: Conversation) -> None:
-        conversation.say("PING 1")
-        lines = await conversation.until(lambda line: line.startswith("ERROR"))
+        conversation.send("PING 1")
+        lines = await conversation.read_until(lambda line: line.startswith("ERROR"))
         assert lines[-1].startswith("ERROR ")
-        assert await conversation.hear() is None
+        assert await conversation.receive() is None
 
     async def say_what_is_no_command(conversation: Conversation) -> None:
-        conversation.say("PING 1")
-        heard = asyncio.create_task(conversation.until(lambda line: line.startswith("ERROR")))
+        conversation.send("PING 1")
+        heard = asyncio.create_task(conversation.read_until(lambda line: line.startswith("ERROR")))
         while not heard.done():
-            conversation.say("WHAT is this", "")
+            conversation.send("WHAT is this", "")
             await asyncio.sleep(0.1)
         assert heard.result()[-1].startswith("ERROR ")
 
     async def be_silent(conversation: Conversation) -> None:
-        conversation.say("NAME me")
+        conversation.send("NAME me")
         pings = 0
         while pings < 8:
-            pings += (await conversation.hear() or "").startswith("PING")
+            pings += (await conversation.receive() or "").startswith("PING")
 
     talks = (be_silent_after_a_ping, say_what_is_no_command, be_silent)
-    talk(sample, Dialect.TOKENS, *talks, timing=ServerTiming(ping=0.1, silence=0.4))
+    run_conversations(sample, Dialect.TOKENS, *talks, timing=ServerTiming(ping=0.1, silence=0.4))
 
 
 def test_a_stalled_subscriber_is_disconnected(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -162,7 +162,7 @@ def test_a_stalled_subscriber_is_disconnected(homeserver: Database, caplog: pyte
 
     async def stall(conversation: Conversation) -> None:
         nonlocal last
-        conversation.say("REPLICATE push_rules 1")
+        conversation.send("REPLICATE push_rules 1")
         conversation.transport.pause_reading()
         while not _subscriber_warnings(caplog):
             await asyncio.sleep(0.05)
@@ -170,17 +170,19 @@ def test_a_stalled_subscriber_is_disconnected(homeserver: Database, caplog: pyte
         last = await _last_token(conversation, rows + 1)
 
     async def resume(conversation: Conversation) -> None:
-        conversation.say(f"REPLICATE push_rules {last}")
+        conversation.send(f"REPLICATE push_rules {last}")
         assert await _last_token(conversation, rows + 1) == rows + 1
 
     with caplog.at_level(logging.WARNING):
-        talk(homeserver, Dialect.TOKENS, stall, resume, timing=ServerTiming(congestion=0.3), limits=SMALL_BUFFER)
+        run_conversations(
+            homeserver, Dialect.TOKENS, stall, resume, timing=ServerTiming(congestion=0.3), limits=SMALL_BUFFER
+        )
     assert 1 < last < rows
 
 
 def test_a_slow_subscriber_receives_everything(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     rows = 30_000
-    homeserver.do(
+    homeserver.execute(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
         " select 2, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(1, %s)", rows,
     )  # fmt: skip
@@ -189,7 +191,7 @@ def test_a_slow_subscriber_receives_everything(homeserver: Database, caplog: pyt
     async def read_slowly(conversation: Conversation) -> None:
         # What the kernel holds would come in few and large pieces otherwise.
         conversation.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        conversation.say("REPLICATE push_rules 1")
+        conversation.send("REPLICATE push_rules 1")
         ending = b""
         while b"RDATA push_rules 2 " not in ending:
             data = await conversation.reader.read(1 << 16)
@@ -198,7 +200,9 @@ def test_a_slow_subscriber_receives_everything(homeserver: Database, caplog: pyt
             await asyncio.sleep(0.02)
 
     with caplog.at_level(logging.WARNING):
-        talk(homeserver, Dialect.TOKENS, read_slowly, timing=ServerTiming(congestion=1.0), limits=SMALL_BUFFER)
+        run_conversations(
+            homeserver, Dialect.TOKENS, read_slowly, timing=ServerTiming(congestion=1.0), limits=SMALL_BUFFER
+        )
     assert not _subscriber_warnings(caplog)
 
 
@@ -208,26 +212,26 @@ def test_a_late_reader_receives_the_final_error(homeserver: Database) -> None:
     _long_rules(homeserver, rows)
 
     async def take_late() -> None:
-        async with serving(homeserver.feed(), Dialect.TOKENS, timing=timing, limits=SMALL_BUFFER) as port:
+        async with serving(homeserver.open_reader(), Dialect.TOKENS, timing=timing, limits=SMALL_BUFFER) as port:
             async with connected(port) as late, connected(port) as other:
-                late.say("REPLICATE push_rules 1")
+                late.send("REPLICATE push_rules 1")
                 late.transport.pause_reading()
-                other.say("REPLICATE events NOW")
-                await other.until(lambda line: line == "POSITION events 1")
+                other.send("REPLICATE events NOW")
+                await other.read_until(lambda line: line == "POSITION events 1")
                 await asyncio.sleep(0.5)
                 _done(homeserver, rows // 2)
-                assert (await other.to_the_end())[-1].startswith("ERROR ")
+                assert (await other.read_all())[-1].startswith("ERROR ")
                 late.transport.resume_reading()
-                assert (await late.to_the_end())[-1].startswith("ERROR ")
+                assert (await late.read_all())[-1].startswith("ERROR ")
             async with connected(port) as again:
-                again.say("REPLICATE push_rules NOW")
-                await again.until(lambda line: line == f"POSITION push_rules {rows // 2}")
+                again.send("REPLICATE push_rules NOW")
+                await again.read_until(lambda line: line == f"POSITION push_rules {rows // 2}")
 
     asyncio.run(take_late())
 
 
 def _long_rules(homeserver: Database, count: int) -> None:
-    homeserver.do(
+    homeserver.execute(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
         " select n, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(2, %s) n", count + 1,
     )  # fmt: skip
@@ -235,8 +239,8 @@ def _long_rules(homeserver: Database, count: int) -> None:
 
 
 def _done(homeserver: Database, rule: int) -> None:
-    homeserver.handed_out("push_rules", rule)
-    homeserver.position("push_rules", "sw1", rule)
+    homeserver.set_last_allocated("push_rules", rule)
+    homeserver.set_position("push_rules", "sw1", rule)
 
 
 async def _last_token(conversation: Conversation, upto: int) -> int:

@@ -1,4 +1,4 @@
-"""Followers of a backlog share what is read, and do not keep others from rows that just came."""
+"""Subscribers of a backlog share pages, and do not delay live rows."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ ROWS = 6_000
 
 @pytest.fixture
 def read(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The streams of pages that were read, in order; a database with a backlog of rules, where a page takes a while."""
+    """The streams of the read pages, in order, of a database with a backlog of rules and slow pages."""
     pages: list[str] = []
     page = DatabaseReader.read_page
 
@@ -29,23 +29,26 @@ def read(homeserver: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return page(feed, source, after, upto)
 
     monkeypatch.setattr(DatabaseReader, "read_page", slow_page)
-    homeserver.do(
+    homeserver.execute(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
         " select n, 1, '@a', 'x', 'ADD' from generate_series(2, %s) n", ROWS,
     )  # fmt: skip
-    homeserver.handed_out("push_rules", ROWS)
-    homeserver.position("push_rules", "sw1", ROWS)
+    homeserver.set_last_allocated("push_rules", ROWS)
+    homeserver.set_position("push_rules", "sw1", ROWS)
     return pages
 
 
 def test_subscribers_of_a_backlog_share_its_pages(homeserver: Database, read: list[str]) -> None:
     async def follow() -> None:
-        async with serving(homeserver.feed(), Dialect.TOKENS) as port, AsyncExitStack() as open_:
+        async with serving(homeserver.open_reader(), Dialect.TOKENS) as port, AsyncExitStack() as open_:
             followers = [await open_.enter_async_context(connected(port)) for _ in range(20)]
-            for one in followers:
-                one.say("REPLICATE push_rules 1")
+            for follower in followers:
+                follower.send("REPLICATE push_rules 1")
             heard = await asyncio.gather(
-                *(one.until(lambda line: line.startswith(f"RDATA push_rules {ROWS} ")) for one in followers)
+                *(
+                    follower.read_until(lambda line: line.startswith(f"RDATA push_rules {ROWS} "))
+                    for follower in followers
+                )
             )
         tokens = [[int(line.split()[2]) for line in lines if line.startswith("RDATA")] for lines in heard]
         assert tokens == [list(range(2, ROWS + 1))] * 20
@@ -57,11 +60,11 @@ def test_subscribers_of_a_backlog_share_its_pages(homeserver: Database, read: li
 @pytest.mark.parametrize("count", [1, 300])
 def test_live_rows_precede_backlogs(homeserver: Database, read: list[str], count: int) -> None:
     async def begin(conversation: Conversation, line: str) -> None:
-        conversation.say(line)
-        await conversation.until(lambda line: line.startswith("POSITION"))
+        conversation.send(line)
+        await conversation.read_until(lambda line: line.startswith("POSITION"))
 
     async def follow() -> None:
-        async with serving(homeserver.feed(), Dialect.TOKENS) as port, AsyncExitStack() as open_:
+        async with serving(homeserver.open_reader(), Dialect.TOKENS) as port, AsyncExitStack() as open_:
             live = await open_.enter_async_context(connected(port))
             await begin(live, "REPLICATE events NOW")
             for number in range(40):
@@ -69,10 +72,10 @@ def test_live_rows_precede_backlogs(homeserver: Database, read: list[str], count
                 # From tokens of their own, so that they share nothing.
                 await begin(behind, f"REPLICATE push_rules {number + 1}")
             for token in range(2, 2 + count):
-                homeserver.event(token, "ep1")
-            homeserver.done(1 + count)
+                homeserver.add_event(token, "ep1")
+            homeserver.complete_events(1 + count)
             before = len(read)
-            await live.until(lambda line: line.startswith(f"RDATA events {1 + count} "))
+            await live.read_until(lambda line: line.startswith(f"RDATA events {1 + count} "))
             assert "push_rules" in read[before:], "the others are still reading"
             # Several may be read before the new position is.
             assert len(read) - before < 20
@@ -82,7 +85,7 @@ def test_live_rows_precede_backlogs(homeserver: Database, read: list[str], count
 
 def test_waiting_reads_are_ordered_by_priority(homeserver: Database) -> None:
     async def ask() -> list[Priority]:
-        reader = AsyncReader(homeserver.feed())
+        reader = AsyncReader(homeserver.open_reader())
         order: list[Priority] = []
 
         def call(priority: Priority) -> asyncio.Task[None]:
@@ -108,7 +111,7 @@ def test_waiting_reads_are_ordered_by_priority(homeserver: Database) -> None:
 
 def test_pages_expire_and_failed_ones_are_not_shared(homeserver: Database, read: list[str]) -> None:
     async def ask() -> None:
-        reader = AsyncReader(homeserver.feed())
+        reader = AsyncReader(homeserver.open_reader())
         pages, unshared = (SharedPages(reader, Dialect.TOKENS, seconds) for seconds in (SHARED_SECONDS, 0.0))
         source = ("push_rules", None)
         with pytest.MonkeyPatch.context() as broken:

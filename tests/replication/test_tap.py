@@ -27,7 +27,7 @@ from synapse_lakehouse.replication.tap.tap import CommitPolicy, write_items
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
 from synapse_lakehouse.replication.tap_liveness import read_last_commit_time, read_last_commit_time_by_duckdb
 from tests.replication.commands_table import EP1, landed, new_batch
-from tests.replication.database import KNOWN
+from tests.replication.database import CATALOGUE
 
 
 class CrashError(Exception):
@@ -164,7 +164,7 @@ def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) 
         asyncio.get_running_loop().call_later(1.5, stop.set)
         async with server:
             await write_items(
-                heard, progress, landing, lambda: Batch(RowRedactor(KNOWN), "tcp", Dialect.TOKENS), stop,
+                heard, progress, landing, lambda: Batch(RowRedactor(CATALOGUE), "tcp", Dialect.TOKENS), stop,
                 CommitPolicy(seconds=0.3, quiet=0.3),
             )  # fmt: skip
 
@@ -182,7 +182,9 @@ def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) 
     assert len(landed(catalog)) > count
     assert last() == {listened}
     table = catalog.load_table(COMMANDS_TABLE)
-    listening = [one.snapshot_id for one in table.snapshots() if one.timestamp_ms <= listened.timestamp() * 1000]
+    listening = [
+        snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.timestamp_ms <= listened.timestamp() * 1000
+    ]
     table.maintenance.expire_snapshots().by_ids(listening).commit()
     (known,) = last()
     assert known

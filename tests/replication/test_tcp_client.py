@@ -1,4 +1,4 @@
-"""The client against the server over real TCP, through a network that breaks."""
+"""The client and the server over real TCP, through a network that breaks."""
 
 import asyncio
 import logging
@@ -28,17 +28,17 @@ def write(homeserver: Database, random: Random) -> None:
     for token in TOKENS:
         writer = random.choice(["ep1", "ep2"])
         if random.random() < 0.8:
-            homeserver.event(token, writer)
-            homeserver.state(token, writer, *(f"@{n}" for n in range(random.choice([0, 0, 1, 4]))))
-        homeserver.handed_out("events", token)
-        homeserver.position("events", writer, token)
+            homeserver.add_event(token, writer)
+            homeserver.add_state(token, writer, *(f"@{n}" for n in range(random.choice([0, 0, 1, 4]))))
+        homeserver.set_last_allocated("events", token)
+        homeserver.set_position("events", writer, token)
     for writer in ("ep1", "ep2"):
-        homeserver.position("events", writer, TOKENS[-1])
+        homeserver.set_position("events", writer, TOKENS[-1])
 
 
 def written(homeserver: Database, *, by_writer: bool) -> dict[Any, int]:
     """Rows of each token, as they are in the database."""
-    rows = homeserver.do(
+    rows = homeserver.execute(
         "select instance_name, id, count(*)::int from (select instance_name, stream_ordering as id from events"
         " union all select instance_name, stream_id from current_state_delta_stream) _ group by 1, 2"
     )
@@ -75,7 +75,7 @@ async def breaking(port: int, random: Random) -> AsyncIterator[int]:
 
 
 async def gather(following: AsyncIterator[Item], enough: Callable[[Item], bool]) -> list[Item]:
-    """Items up to the first that is enough."""
+    """Items up to the first that satisfies ``enough``."""
     found = []
     async with asyncio.timeout(30):
         async for item in following:
@@ -92,7 +92,7 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(2, 2
 def test_tokens_arrive_once_over_a_breaking_network(homeserver: Database, seed: int) -> None:
     async def scenario() -> tuple[list[Update], Progress]:
         random, progress = Random(seed), Progress({("events", None): 1})
-        async with serving(homeserver.feed(), Dialect.TOKENS) as port, breaking(port, random) as broken:
+        async with serving(homeserver.open_reader(), Dialect.TOKENS) as port, breaking(port, random) as broken:
             address = ServerAddress("127.0.0.1", broken, Dialect.TOKENS, "synapse.example")
             writing = asyncio.create_task(asyncio.to_thread(write, homeserver, random))
             async with aclosing(follow_server(address, progress, streams=["events"], timing=HASTY)) as following:
@@ -112,8 +112,8 @@ def test_missed_tokens_of_instances_are_read(homeserver: Database, seed: int) ->
 
     async def scenario() -> list[Item]:
         random, progress = Random(seed), Progress(dict.fromkeys(sources, 1))
-        reader = AsyncReader(homeserver.feed())
-        async with serving(homeserver.feed(), Dialect.INSTANCES) as port, breaking(port, random) as broken:
+        reader = AsyncReader(homeserver.open_reader())
+        async with serving(homeserver.open_reader(), Dialect.INSTANCES) as port, breaking(port, random) as broken:
             address = ServerAddress("127.0.0.1", broken, Dialect.INSTANCES, "synapse.example")
             writing = asyncio.create_task(asyncio.to_thread(write, homeserver, random))
             async with aclosing(follow_server(address, progress, reader=reader, timing=HASTY)) as following:
@@ -126,8 +126,8 @@ def test_missed_tokens_of_instances_are_read(homeserver: Database, seed: int) ->
 
     items = asyncio.run(scenario())
     updates = [item for item in items if isinstance(item, Update)]
-    assert {(one.instance, one.token): len(one.rows) for one in updates} == written(homeserver, by_writer=True)
-    assert len(updates) == len({(one.instance, one.token) for one in updates})
+    assert {(item.instance, item.token): len(item.rows) for item in updates} == written(homeserver, by_writer=True)
+    assert len(updates) == len({(item.instance, item.token) for item in updates})
     assert any(isinstance(item, Gap) and item.recovered for item in items)
 
 
@@ -135,15 +135,15 @@ def test_the_client_resumes_after_a_server_restart(homeserver: Database) -> None
     progress, received = Progress({("events", None): 1}), list[int]()
 
     async def once(upto: int) -> None:
-        async with serving(homeserver.feed(), Dialect.TOKENS) as port:
+        async with serving(homeserver.open_reader(), Dialect.TOKENS) as port:
             address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, "synapse.example")
             async with aclosing(follow_server(address, progress, streams=["events"], timing=HASTY)) as following:
                 items = await gather(following, lambda _: progress.positions[("events", None)] == upto)
                 received.extend(item.token for item in items if isinstance(item, Update))
 
     for token in (2, 3):
-        homeserver.event(token, "ep1")
-        homeserver.done(token)
+        homeserver.add_event(token, "ep1")
+        homeserver.complete_events(token)
         asyncio.run(once(token))
     assert received == [2, 3]
 
@@ -151,27 +151,27 @@ def test_the_client_resumes_after_a_server_restart(homeserver: Database) -> None
 @pytest.mark.parametrize("stream", ["events", "caches"])
 def test_the_client_follows_a_database_that_went_back(homeserver: Database, stream: str) -> None:
     progress = Progress({(stream, None): 20})
-    homeserver.done(10)
-    homeserver.handed_out("caches", 10)
+    homeserver.complete_events(10)
+    homeserver.set_last_allocated("caches", 10)
 
     async def resume() -> list[Item]:
-        reader = AsyncReader(homeserver.feed())
-        async with serving(homeserver.feed(), Dialect.TOKENS) as port:
+        reader = AsyncReader(homeserver.open_reader())
+        async with serving(homeserver.open_reader(), Dialect.TOKENS) as port:
             address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, "synapse.example")
             following = follow_server(address, progress, streams=[stream], reader=reader, timing=HASTY)
             async with aclosing(following):
                 first = await gather(following, lambda item: isinstance(item, Position))
-                homeserver.event(11, "ep1")
-                homeserver.done(11)
-                homeserver.invalidation(11, "ep1")
-                homeserver.handed_out("caches", 11)
+                homeserver.add_event(11, "ep1")
+                homeserver.complete_events(11)
+                homeserver.add_invalidation(11, "ep1")
+                homeserver.set_last_allocated("caches", 11)
                 then = await gather(following, lambda item: isinstance(item, Update))
         await reader.close()
         return [*first, *then]
 
-    items = [one for one in asyncio.run(resume()) if isinstance(one, Gap | Update)]
+    items = [item for item in asyncio.run(resume()) if isinstance(item, Gap | Update)]
     assert items[0] == Gap(stream, None, 10, 20, 0, WENT_BACK)
-    assert [one.token for one in items[1:] if isinstance(one, Update)] == [11]
+    assert [item.token for item in items[1:] if isinstance(item, Update)] == [11]
     assert progress.positions == {(stream, None): 11}
 
 
@@ -180,7 +180,7 @@ def against(
     count: int,
     timing: ClientTiming = HASTY,
 ) -> list[Item]:
-    """What a client gets from a server that behaves as ``answer``: the first ``count`` items."""
+    """The first ``count`` items that a client receives from the server ``answer``."""
 
     async def scenario() -> list[Item]:
         running = await asyncio.start_server(answer, "127.0.0.1", 0)
@@ -224,7 +224,7 @@ def test_a_server_of_another_homeserver_is_refused() -> None:
     [(b"", 0.0, [1, 2, 3]), (b"", 0.3, [1, 1, 1]), (b"RDATA events 2 [2]\n", 0.0, [1, 2, 3])],
 )
 def test_delays_grow_while_connections_bring_no_rows(rows: bytes, holds: float, waits: list[int]) -> None:
-    """Rows that were heard before are nothing."""
+    """Repeated rows do not count as success."""
     waited = Counted(ping=0.1, silence=1.0, longest=0.2)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -145,34 +145,34 @@ def test_the_server_follows_the_documented_examples(homeserver: Database, dialec
 
     def register() -> None:
         cache, keys, at = json.loads(REGISTERED)
-        homeserver.invalidation(2, "master", cache, keys, at)
-        homeserver.handed_out("caches", 2)
+        homeserver.add_invalidation(2, "master", cache, keys, at)
+        homeserver.set_last_allocated("caches", 2)
 
     def let_guests_in() -> None:
-        homeserver.do(
+        homeserver.execute(
             "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth,"
             " outlier, processed, instance_name) values ('$149019767112vOHxz:localhost:8823',"
             " '!AFDCvgApUmpdfVjIXm:localhost:8823', 'm.room.guest_access', '@a', 14, 1, 1, false, true, 'master')"
         )
-        homeserver.do(
+        homeserver.execute(
             "insert into state_events (event_id, room_id, type, state_key) values ('$149019767112vOHxz:localhost:8823',"
             " '!AFDCvgApUmpdfVjIXm:localhost:8823', 'm.room.guest_access', '') on conflict do nothing"
         )
-        homeserver.handed_out("events", 14)
-        homeserver.position("events", "master", 14)
+        homeserver.set_last_allocated("events", 14)
+        homeserver.set_position("events", "master", 14)
 
     happens: dict[str, Callable[[], None]] = {REGISTERED: register, GUEST_ACCESS: let_guests_in}
 
     async def scenario() -> None:
         async with AsyncExitStack() as ends:
             server = await ends.enter_async_context(AsyncExitStack())
-            port = await server.enter_async_context(serving(source.feed(), dialect, "localhost:8823"))
+            port = await server.enter_async_context(serving(source.open_reader(), dialect, "localhost:8823"))
             announced = set[str]()
             conversation = await ends.enter_async_context(connected(port))
             for side, line in lines(dialect):
                 *_, row = line.split(" ", 3 if dialect is Dialect.TOKENS else 4)
                 if side == "<":
-                    conversation.say(line)
+                    conversation.send(line)
                     continue
                 if row in happens:
                     await asyncio.to_thread(happens[row])
@@ -181,12 +181,12 @@ def test_the_server_follows_the_documented_examples(homeserver: Database, dialec
                 expected = without_time(line.replace(row, OURS.get(row, row)))
                 # There are more streams today than when the documents were written, and ours come sorted.
                 while expected not in announced:
-                    heard = without_time(await conversation.hear())
+                    heard = without_time(await conversation.receive())
                     if not heard.startswith("POSITION"):
                         assert heard == expected
                         break
                     announced.add(heard)
-            assert await conversation.hear() is None
+            assert await conversation.receive() is None
 
     with source:
         asyncio.run(scenario())

@@ -14,7 +14,7 @@ from synapse_lakehouse.replication.protocol.encode import encode_line
 from synapse_lakehouse.replication.protocol.framing import MAX_LINE_BYTES
 from synapse_lakehouse.replication.protocol.row_json import MAX_ROW_BYTES
 from synapse_lakehouse.replication.server.skipped_rows import MAX_LOGGED, SkippedRows
-from tests.replication.conversation import Conversation, talk
+from tests.replication.conversation import Conversation, run_conversations
 from tests.replication.database import Database
 
 SECRET = "secret-content"
@@ -36,15 +36,15 @@ UNREADABLE = {
 
 
 def receipt(homeserver: Database, token: int, data: str, user: str | None = None) -> None:
-    homeserver.do(
+    homeserver.execute(
         "insert into receipts_linearized (stream_id, room_id, receipt_type, user_id, event_id, data, instance_name)"
         " values (%s, '!r', 'm.read', %s, '$e', %s, 'sw1')", token, user or f"@{token}", data,
     )  # fmt: skip
 
 
 def done(homeserver: Database, token: int) -> None:
-    homeserver.handed_out("receipts", token)
-    homeserver.position("receipts", "sw1", token)
+    homeserver.set_last_allocated("receipts", token)
+    homeserver.set_position("receipts", "sw1", token)
 
 
 def heads_of(lines: list[str]) -> list[str]:
@@ -69,14 +69,14 @@ def test_rows_with_invalid_json_are_skipped(homeserver: Database, caplog: pytest
     row = f'["!r","m.read","@{end}","$e",null,' + '{"ts":7}]'
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE receipts 0")
-        lines = await conversation.until(lambda line: line.startswith(f"RDATA receipts {end} "))
+        conversation.send("REPLICATE receipts 0")
+        lines = await conversation.read_until(lambda line: line.startswith(f"RDATA receipts {end} "))
         assert heads_of(lines) == ["POSITION receipts 0", f"RDATA receipts {end}"]
         assert lines[-1] == f"RDATA receipts {end} {row}"
 
     with caplog.at_level(logging.WARNING):
         # A second follower is not told again.
-        talk(homeserver, Dialect.TOKENS, follow, follow)
+        run_conversations(homeserver, Dialect.TOKENS, follow, follow)
     named = skipped(caplog)
     assert named == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MAX_LOGGED)]
     assert SECRET not in caplog.text
@@ -91,8 +91,8 @@ def test_tokens_of_skipped_rows_are_sent(homeserver: Database, dialect: Dialect)
     good, bad = '{"ts": 7}', '{"ts": 1e999}'
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE receipts NOW" if dialect is Dialect.TOKENS else "REPLICATE")
-        await conversation.until(
+        conversation.send("REPLICATE receipts NOW" if dialect is Dialect.TOKENS else "REPLICATE")
+        await conversation.read_until(
             lambda line: line.startswith(
                 "POSITION receipts" if dialect is Dialect.TOKENS else "POSITION un_partial_stated_room"
             )
@@ -105,15 +105,15 @@ def test_tokens_of_skipped_rows_are_sent(homeserver: Database, dialect: Dialect)
         done(homeserver, 6)
         source = "receipts" if dialect is Dialect.TOKENS else "receipts sw1"
         end = "POSITION receipts 6" if dialect is Dialect.TOKENS else "POSITION receipts sw1 5 6"
-        lines = await conversation.until(lambda line: line == end)
+        lines = await conversation.read_until(lambda line: line == end)
         assert heads_of(lines) == [
             f"RDATA {source} batch", f"RDATA {source} 2", f"RDATA {source} 3", f"RDATA {source} 5", end,
         ]  # fmt: skip
 
     # Its writer is known from a row that it wrote before.
     receipt(homeserver, 1, good, "@z")
-    homeserver.position("receipts", "sw1", 1)
-    talk(homeserver, dialect, follow)
+    homeserver.set_position("receipts", "sw1", 1)
+    run_conversations(homeserver, dialect, follow)
 
 
 def test_lone_surrogates_are_sent_as_replacement(homeserver: Database) -> None:
@@ -121,24 +121,24 @@ def test_lone_surrogates_are_sent_as_replacement(homeserver: Database) -> None:
     done(homeserver, 2)
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE receipts 1")
-        lines = await conversation.until(lambda line: line.startswith("RDATA receipts 2"))
+        conversation.send("REPLICATE receipts 1")
+        lines = await conversation.read_until(lambda line: line.startswith("RDATA receipts 2"))
         assert lines[-1].endswith(r'{"ts":"\ufffd \u0000 \ud83d\ude00"}]')
 
-    talk(homeserver, Dialect.TOKENS, follow)
+    run_conversations(homeserver, Dialect.TOKENS, follow)
 
 
 @contextmanager
 def _receipts_through(homeserver: Database, data: str) -> Iterator[None]:
     """The table of receipts, as if it had ``data`` in place of the column."""
     columns = "stream_id, instance_name, room_id, receipt_type, user_id, event_id, event_stream_ordering, thread_id"
-    homeserver.do("alter table receipts_linearized rename to real_receipts")
-    homeserver.do(f"create view receipts_linearized as select {columns}, {data} as data from real_receipts")
+    homeserver.execute("alter table receipts_linearized rename to real_receipts")
+    homeserver.execute(f"create view receipts_linearized as select {columns}, {data} as data from real_receipts")
     try:
         yield
     finally:
-        homeserver.do("drop view receipts_linearized")
-        homeserver.do("alter table real_receipts rename to receipts_linearized")
+        homeserver.execute("drop view receipts_linearized")
+        homeserver.execute("alter table real_receipts rename to receipts_linearized")
 
 
 def test_a_row_that_postgresql_cannot_read_is_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -147,22 +147,22 @@ def test_a_row_that_postgresql_cannot_read_is_skipped(homeserver: Database, capl
     done(homeserver, 4)
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE receipts 1")
-        lines = await conversation.until(lambda line: line.startswith("RDATA receipts 4"))
+        conversation.send("REPLICATE receipts 1")
+        lines = await conversation.read_until(lambda line: line.startswith("RDATA receipts 4"))
         assert heads_of(lines) == ["POSITION receipts 1", "RDATA receipts 2", "RDATA receipts 4"]
 
     with _receipts_through(homeserver, "case when stream_id = 3 then (1 / (stream_id - 3))::text else data end"):
-        talk(homeserver, Dialect.TOKENS, follow)
+        run_conversations(homeserver, Dialect.TOKENS, follow)
     assert skipped(caplog) == [("receipts", 3, "receipts_linearized", "unknown")]
 
 
 def test_text_that_is_not_utf_8_is_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     """As a damaged page of the database may have it."""
-    homeserver.do("create table damaged (text bytea)")
-    homeserver.do(
+    homeserver.execute("create table damaged (text bytea)")
+    homeserver.execute(
         r"insert into damaged values ('{\"ts\": \"\303\"}'), ('{}')".replace(r"\"", '"').replace(r"\303", r"\\303")
     )
-    homeserver.do(
+    homeserver.execute(
         "update pg_attribute set atttypid = 'text'::regtype, attcollation = 100"
         " where attrelid = 'damaged'::regclass and attname = 'text'"
     )
@@ -171,31 +171,31 @@ def test_text_that_is_not_utf_8_is_skipped(homeserver: Database, caplog: pytest.
     done(homeserver, 3)
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE receipts 1")
-        lines = await conversation.until(lambda line: line.startswith("RDATA receipts 3"))
+        conversation.send("REPLICATE receipts 1")
+        lines = await conversation.read_until(lambda line: line.startswith("RDATA receipts 3"))
         assert heads_of(lines) == ["POSITION receipts 1", "RDATA receipts 3"]
 
     try:
         with _receipts_through(
             homeserver, "case when stream_id = 2 then (select text from damaged limit 1) else data end"
         ):
-            talk(homeserver, Dialect.TOKENS, follow)
+            run_conversations(homeserver, Dialect.TOKENS, follow)
     finally:
-        homeserver.do("drop table damaged")
+        homeserver.execute("drop table damaged")
     assert skipped(caplog) == [("receipts", 2, "receipts_linearized", "data")]
 
 
 def test_an_error_of_the_table_skips_no_row(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     receipt(homeserver, 2, '{"ts": 7}')
     done(homeserver, 2)
-    feed = homeserver.feed()
+    feed = homeserver.open_reader()
     feed.read_positions()
-    homeserver.do("alter table receipts_linearized rename to real_receipts")
+    homeserver.execute("alter table receipts_linearized rename to real_receipts")
     try:
         with pytest.raises(ReadError):
             feed.read_page(("receipts", None), 1, 2)
     finally:
-        homeserver.do("alter table real_receipts rename to receipts_linearized")
+        homeserver.execute("alter table real_receipts rename to receipts_linearized")
     updates, upto = feed.read_page(("receipts", None), 1, 2)
     assert ([update.token for update in updates], upto) == ([2], 2)
     assert skipped(caplog) == []
@@ -203,15 +203,15 @@ def test_an_error_of_the_table_skips_no_row(homeserver: Database, caplog: pytest
 
 def test_a_writer_with_an_unsendable_name_is_left_out(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     for writer in ("two words", "line\nbreak", "", "x" * 2000):
-        homeserver.invalidation(2 + len(writer), writer)
-    homeserver.handed_out("caches", 2002)
+        homeserver.add_invalidation(2 + len(writer), writer)
+    homeserver.set_last_allocated("caches", 2002)
 
     async def follow(conversation: Conversation) -> None:
-        conversation.say("REPLICATE")
-        lines = await conversation.until(lambda line: line.startswith("POSITION un_partial_stated_room"))
+        conversation.send("REPLICATE")
+        lines = await conversation.read_until(lambda line: line.startswith("POSITION un_partial_stated_room"))
         assert [line.split()[2] for line in lines if line.startswith("POSITION caches ")] == ["ep1", "ep2", "master"]
 
-    talk(homeserver, Dialect.INSTANCES, follow, follow)
+    run_conversations(homeserver, Dialect.INSTANCES, follow, follow)
     arguments = [record.args for record in caplog.records if record.name.endswith("replication.server.server")]
     named = [args[1] for args in arguments if isinstance(args, tuple) and len(args) == 2]
     assert sorted(map(str, named)) == sorted(("two words", r"line\nbreak", "", "x" * 2000))
@@ -222,7 +222,7 @@ def test_the_largest_rows_can_be_sent(homeserver: Database) -> None:
     for token, data in ((2, "[" * 126 + "]" * 126), (3, f'"{"x" * (MAX_ROW_BYTES - 200)}"')):
         receipt(homeserver, token, f'{{"ts": {data}}}')
     done(homeserver, 3)
-    updates, _ = homeserver.feed().read_page(("receipts", None), 1, 3)
+    updates, _ = homeserver.open_reader().read_page(("receipts", None), 1, 3)
     assert [update.token for update in updates] == [2, 3]
     for update in updates:
         command = Rdata("receipts", None, update.token, update.rows[0])

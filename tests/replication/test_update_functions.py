@@ -1,4 +1,4 @@
-"""Rows that are served are those of Synapse's own update functions, and its store forgets what they say."""
+"""Served rows equal those of Synapse's own update functions, and its store drops the invalidated entries."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS
 from tests.conftest import copied_source
 from tests.replication import every_stream
-from tests.replication.database import KNOWN, Database
+from tests.replication.database import CATALOGUE, Database
 
 pytestmark = pytest.mark.heavy
 
@@ -61,7 +61,9 @@ def busy(server: EmbeddedServer, settings: Settings) -> Iterator[Database]:
 @pytest.fixture(scope="module")
 def ends(busy: Database) -> dict[str, int]:
     """By stream, the last token."""
-    return {stream.name: busy.do(f"select last_value from {stream.sequence}")[0][0] for stream in KNOWN.streams}
+    return {
+        stream.name: busy.execute(f"select last_value from {stream.sequence}")[0][0] for stream in CATALOGUE.streams
+    }
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def test_rows_equal_those_of_synapse_s_update_functions(
     theirs = [
         (token, _masked(stream, row)) for rows in (by_instance[:1] if alike else by_instance) for token, row in rows
     ]
-    feed, ours, after = busy.feed(), [], 0
+    feed, ours, after = busy.open_reader(), [], 0
     while after < ends[stream]:
         updates, after = feed.read_page((stream, None), after, ends[stream])
         ours += [(update.token, row) for update in updates for row in update.rows]
@@ -113,7 +115,7 @@ def _masked(stream: str, row: Any) -> Any:
         case "profile_updates", [user, action, _]:
             return [user, action, None]
         case "caches", [cache, list(keys), at]:
-            projection = KNOWN.table("cache_invalidation_stream_by_instance").column("keys").projection
+            projection = CATALOGUE.table("cache_invalidation_stream_by_instance").column("keys").projection
             assert isinstance(projection, ListForTypeProjection)
             return [cache, keys if cache in projection.types else [None] * len(keys), at]
     return row

@@ -14,7 +14,7 @@ from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Update
 from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
-from tests.replication.database import KNOWN
+from tests.replication.database import CATALOGUE
 from tests.support.stream_lake import Database, Examined
 
 P1, P2, RECEIPTS = ("events", "persister1"), ("events", "persister2"), ("receipts", "worker1")
@@ -32,7 +32,7 @@ class Tap:
         }
 
     def receive(self, *items: Update | Gap | c.Position) -> None:
-        batch = Batch(RowRedactor(KNOWN), "redis", Dialect.REDIS)
+        batch = Batch(RowRedactor(CATALOGUE), "redis", Dialect.REDIS)
         for item in items:
             batch.add(item)
             source, upto = (item.stream, item.instance), item.upto if isinstance(item, Gap) else item.token
