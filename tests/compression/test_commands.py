@@ -28,29 +28,33 @@ def test_a_plan_is_applied_verified_and_restored(
     dry = rows(compress(dsn, "apply", *options, "--format", "json"))
     assert dry == planned
     assert stored(dsn) == before
-    assert sum(one["rows_before"] for one in planned) == sum(map(len, before[1].values()))
+    assert sum(row["rows_before"] for row in planned) == sum(map(len, before[1].values()))
 
     applied = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
-    edges, held = stored(dsn)
+    edges, state_rows = stored(dsn)
     assert all_states(dsn) == world.states
     assert all(prev < group for group, prev in edges.items())
-    assert sum(one["rows_after"] for one in applied) == sum(map(len, held.values())) < sum(map(len, before[1].values()))
+    assert (
+        sum(row["rows_after"] for row in applied)
+        == sum(map(len, state_rows.values()))
+        < sum(map(len, before[1].values()))
+    )
     if strategy == "best":
-        assert {one["room_id"]: one["rows_after"] for one in applied} == {
-            one["room_id"]: one["rows_after"] for one in planned
+        assert {row["room_id"]: row["rows_after"] for row in applied} == {
+            row["room_id"]: row["rows_after"] for row in planned
         }
-        assert max(one["longest_chain"] for one in applied) <= 100
+        assert max(row["longest_chain"] for row in applied) <= 100
     again = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
-    assert [one["groups_rewritten"] for one in again] == [0] * len(again)
+    assert [row["groups_rewritten"] for row in again] == [0] * len(again)
 
     files = undo_files(tmp_path)
-    kept = [argument for file in files for argument in ("--undo", file)]
-    verified = rows(compress(dsn, "verify", "--strategy", strategy, *EVERY_ROOM, *kept, "--format", "json"))
-    assert {one["faults"] for one in verified} == {""}
-    assert sum(one["compared"] for one in verified) >= sum(one["groups_rewritten"] for one in applied)
+    undo_arguments = [argument for file in files for argument in ("--undo", file)]
+    verified = rows(compress(dsn, "verify", "--strategy", strategy, *EVERY_ROOM, *undo_arguments, "--format", "json"))
+    assert {row["faults"] for row in verified} == {""}
+    assert sum(row["compared"] for row in verified) >= sum(row["groups_rewritten"] for row in applied)
 
     assert compress(dsn, "undo", *files).exit_code == 0
-    assert stored(dsn) == (edges, held)
+    assert stored(dsn) == (edges, state_rows)
     assert compress(dsn, "undo", *files, "--yes").exit_code == 0
     assert stored(dsn) == before
 
@@ -64,7 +68,7 @@ def test_the_sample_is_compressed_room_by_room(compress: Compress, source_copy: 
     assert done["groups_rewritten"] == planned[1]["groups_to_rewrite"] > 0
     assert done["rows_after"] == planned[1]["rows_after"] < planned[1]["rows_before"]
     assert all_states(source_copy) == before
-    assert chosen not in {one["room_id"] for one in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
+    assert chosen not in {row["room_id"] for row in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
 
 
 def test_vacuum_frees_space_in_the_table_or_on_disk(compress: Compress, rooms: tuple[str, World]) -> None:
@@ -77,7 +81,7 @@ def test_vacuum_frees_space_in_the_table_or_on_disk(compress: Compress, rooms: t
 
         at_first = on_disk()
         applied = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
-        freed = sum(one["rows_before"] - one["rows_after"] for one in applied)
+        freed = sum(row["rows_before"] - row["rows_after"] for row in applied)
         assert freed > 0
         assert on_disk() >= at_first, "new rows were written beside the old ones"
         connection.execute("vacuum state_groups_state")
@@ -134,7 +138,7 @@ def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
         "ünï✓😀",
         "\x7f",
     ]
-    found = pa.table(
+    table = pa.table(
         {
             "state_group": pa.array([7] * len(texts), pa.int64()),
             "type": pa.array(texts).dictionary_encode(),
@@ -142,16 +146,16 @@ def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
             "event_id": pa.array(texts[::-1]).dictionary_encode(),
         }
     )
-    wanted = RowChanges(
-        np.array([7]), np.empty((0, 2), np.int64), np.array([NONE]), np.array([len(texts)]), lambda places: found
+    changes = RowChanges(
+        np.array([7]), np.empty((0, 2), np.int64), np.array([NONE]), np.array([len(texts)]), lambda indices: table
     )
     room = 'a "room", too'
-    known = GroupRooms(StateTables(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room)
+    group_rooms = GroupRooms(StateTables(pa.table({"id": [7], "room_id": [room]}), pa.table({}), pa.table({})), room)
     with psycopg.connect(rooms[0]) as connection:
         connection.execute("insert into state_groups values (7, %s, '$') on conflict do nothing", [room])
         connection.execute("delete from state_group_edges where state_group = 7")
-        new_rows = encode_rows(wanted, np.arange(1), known)
-        assert not len(rewrite_groups(connection, wanted, 0, 1, known, new_rows))
+        new_rows = encode_rows(changes, np.arange(1), group_rooms)
+        assert not len(rewrite_groups(connection, changes, 0, 1, group_rooms, new_rows))
         read = connection.execute(
             "select room_id, type, state_key, event_id from state_groups_state where state_group = 7 order by ctid"
         ).fetchall()
@@ -160,6 +164,21 @@ def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
 
 def test_groups_are_sampled_from_the_oldest_to_the_newest() -> None:
     assert read_cost.sample_groups(np.array([7])) == [7]
-    found = read_cost.sample_groups(np.arange(1000)[::-1])
-    assert (len(found), found[0], found[-1]) == (20, 0, 999)
+    sample = read_cost.sample_groups(np.arange(1000)[::-1])
+    assert (len(sample), sample[0], sample[-1]) == (20, 0, 999)
     assert read_cost.sample_groups(np.arange(0)) == []
+
+
+def test_undo_skips_a_group_that_is_pending_deletion(
+    compress: Compress, rooms: tuple[str, World], tmp_path: Path
+) -> None:
+    dsn, world = rooms
+    assert compress(dsn, "apply", *BEST, "--room", "!whole", "--yes").exit_code == 0
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "insert into state_groups_pending_deletion (state_group, insertion_ts) select max(id), 0 from state_groups"
+            " where room_id = '!whole'"
+        )
+    done = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
+    assert done.exit_code == 0, done.output
+    assert all_states(dsn) == world.states

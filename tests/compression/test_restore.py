@@ -91,9 +91,12 @@ def test_the_next_try_compares_an_interrupted_one(
     assert all_states(dsn) == world.states
 
 
-def restore(dsn: str, server: EmbeddedServer, was: World) -> World:
-    """Bring a database back under its name in which the ids of ``!whole`` are other groups'."""
-    name, first = conninfo_to_dict(dsn)["dbname"], min(group for group, room in was.groups.items() if room == "!whole")
+def restore(dsn: str, server: EmbeddedServer, former: World) -> World:
+    """Restore a database under its name, in which the IDs of ``!whole`` belong to other groups."""
+    name, first = (
+        conninfo_to_dict(dsn)["dbname"],
+        min(group for group, room in former.groups.items() if room == "!whole"),
+    )
     world = World(random.Random(11), next_id=first)
     deque(linear(world, "!whole", 250), maxlen=0)
     server.tool("dropdb", "--force", str(name))
@@ -111,7 +114,7 @@ def test_an_undo_file_of_a_restored_database_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    dsn, was = rooms
+    dsn, former = rooms
     options = ("apply", *BEST, "--room", "!whole", "--yes")
 
     def stop(*arguments: Any) -> Any:
@@ -125,7 +128,7 @@ def test_an_undo_file_of_a_restored_database_is_not_used(
     monkeypatch.setattr(writer, "rewrite_groups", stop)
     assert compress(dsn, *options).exit_code == INTERRUPTED
     monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
-    world = restore(dsn, server, was)
+    world = restore(dsn, server, former)
 
     repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
     assert repaired.exit_code == 1
@@ -285,18 +288,3 @@ def test_an_interrupted_run_resumes_to_the_same_result(
         assert stored(dsn) == expected
     else:
         assert sum(map(len, stored(dsn)[1].values())) <= 1.02 * sum(map(len, expected[1].values()))
-
-
-def test_undo_skips_a_group_that_is_pending_deletion(
-    compress: Compress, rooms: tuple[str, World], tmp_path: Path
-) -> None:
-    dsn, world = rooms
-    assert compress(dsn, "apply", *BEST, "--room", "!whole", "--yes").exit_code == 0
-    with psycopg.connect(dsn) as connection:
-        connection.execute(
-            "insert into state_groups_pending_deletion (state_group, insertion_ts) select max(id), 0 from state_groups"
-            " where room_id = '!whole'"
-        )
-    done = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
-    assert done.exit_code == 0, done.output
-    assert all_states(dsn) == world.states

@@ -1,7 +1,4 @@
-"""The time when the replication tap last showed that it listens, read from Iceberg's metadata if possible.
-
-The module imports little, because commands without a JVM use it.
-"""
+"""The time when the replication tap last showed that it listens. Light to import."""
 
 from __future__ import annotations
 
@@ -70,9 +67,5 @@ def read_last_commit_time_by_duckdb(connection: DuckDBPyConnection, settings: Se
 
 
 def _latest_commit(snapshots: Iterable[tuple[int, Mapping[str, Any]]]) -> datetime | None:
-    with_positions = [
-        milliseconds
-        for milliseconds, summary in snapshots
-        if COMMIT_PROPERTY in summary and WITHOUT_POSITIONS not in summary
-    ]
-    return datetime.fromtimestamp(max(with_positions) / 1000, UTC) if with_positions else None
+    times = [time for time, summary in snapshots if COMMIT_PROPERTY in summary and WITHOUT_POSITIONS not in summary]
+    return datetime.fromtimestamp(max(times) / 1000, UTC) if times else None

@@ -143,14 +143,12 @@ class CoverageComparison:
         counted, expected = (
             {row.pop("number"): row for row in self._fetch(query)} for query in (sql.COUNTED, sql.EXPECTED)
         )
-        return [
-            self._row(
-                window, counted.get(window.number, {}), expected.get(window.number, {}), missing.get(window.number, [])
-            )
-            for window in self.windows
-        ]
+        return [self._row(window, counted, expected, missing.get(window.number, [])) for window in self.windows]
 
-    def _row(self, window: Window, counted: Row, expected: Row, missing: list[Row]) -> Row:
+    def _row(
+        self, window: Window, all_counted: Mapping[int, Row], all_expected: Mapping[int, Row], missing: list[Row]
+    ) -> Row:
+        counted, expected = all_counted.get(window.number, {}), all_expected.get(window.number, {})
         totals = {(range_["side"], range_["reason"]): range_["total"] for range_ in missing}
         is_copied = _removal_reason(self.declared, window.stream) != compare.NOT_COPIED
         names = ("dialect", "stream", "instance", "listened_from", "after", "upto", "read_until")
@@ -209,11 +207,9 @@ def prepare_comparison(
         [(*vars(window).values(), _removal_reason(declared, window.stream)) for window in windows],
     )
     for stream, table, after in _tables_to_read(declared, windows):
-        writer = default_writer(
-            {window.instance for window in windows if window.stream == stream.name and window.instance}
-        )
-        ids = _read_ids(catalog.load_table(f"bronze.{table.name}"), run.branch, stream, table, after, writer)
-        duck.from_arrow(ids).insert_into("ids")
+        instances = {window.instance for window in windows if window.stream == stream.name and window.instance}
+        bronze, writer = catalog.load_table(f"bronze.{table.name}"), default_writer(instances)
+        duck.from_arrow(_read_ids(bronze, run.branch, stream, table, after, writer)).insert_into("ids")
     duck.execute(sql.CREATE_SOURCE_COMMANDS).execute(sql.CREATE_ROWLESS)
     return CoverageComparison(catalog, run, declared, commands, unread, windows, duck)
 
@@ -268,18 +264,14 @@ def _read_ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, a
     ref = refs.get(branch) or refs.get("main")
     if ref is None:
         return _ID_SCHEMA.empty_table()
-    is_later = (
-        LessThan(term=column, value=-after) if stream.sign == "negative" else GreaterThan(term=column, value=after)
-    )
-    columns = tuple(filter(None, (column, table.writer_column)))
-    rows = bronze.scan(is_later, selected_fields=columns, snapshot_id=ref.snapshot_id).to_arrow()
+    is_negative = stream.sign == "negative"
+    is_later = LessThan(term=column, value=-after) if is_negative else GreaterThan(term=column, value=after)
+    selected = tuple(filter(None, (column, table.writer_column)))
+    rows = bronze.scan(is_later, selected_fields=selected, snapshot_id=ref.snapshot_id).to_arrow()
     writers = rows[table.writer_column].fill_null(writer) if table.writer_column else pa.repeat(writer, len(rows))
     is_announced = all(schema.is_announced for schema in ROW_SCHEMAS[stream.name] if schema.table == table.name)
-    ids = pa.table(
-        [pa.repeat(stream.name, len(rows)), writers, pc.abs(rows[column]), pa.repeat(is_announced, len(rows))],
-        schema=_ID_SCHEMA,
-    )
-    return ids.group_by(_ID_SCHEMA.names).aggregate([])
+    columns = [pa.repeat(stream.name, len(rows)), writers, pc.abs(rows[column]), pa.repeat(is_announced, len(rows))]
+    return pa.table(columns, schema=_ID_SCHEMA).group_by(_ID_SCHEMA.names).aggregate([])
 
 
 def _scan(commands: IcebergTable, condition: BooleanExpression, columns: Sequence[str]) -> pa.RecordBatchReader:

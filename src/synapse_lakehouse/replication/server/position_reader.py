@@ -62,7 +62,7 @@ class PositionReader:
         unbounded: dict[str, int] = {}
         for stream in self._streams:
             stored = snapshot.positions.get(stream.stream_positions or "", {})
-            self._writers.set_with_position(stream.name, stored)
+            self._writers.with_position[stream.name] = frozenset(stored)
             complete, is_unbounded = self._complete_token(snapshot, stream, stored)
             if is_unbounded:
                 unbounded[stream.name] = self._unbounded[stream.name]
@@ -114,7 +114,8 @@ class PositionReader:
         settled = self._settled.setdefault(stream.name, SettledIds(self._settle_seconds))
         complete = settled.advance(last_value, snapshot.holders.get(stream.sequence), snapshot.transactions)
         # The first time the writers of all rows are read, later only those of newly complete rows.
-        self._read_writers(connection, stream, complete if self._writers.has_read_rows(stream.name) else last_value)
+        has_read_rows = stream.name in self._writers.named_by_rows
+        self._read_writers(connection, stream, complete if has_read_rows else last_value)
         return complete, False
 
     def _forget_if_gone_back(self, stream: str, last_value: int) -> None:
@@ -133,7 +134,7 @@ class PositionReader:
         return {name: (int(value), bool(is_called)) for name, value, is_called in connection.execute(query)}
 
     def _read_bound(self, stream: Stream, stored: Mapping[str, int], last_value: int, *, is_used: bool) -> SafeBound:
-        configured = self._writers.configured_for(stream.name)
+        configured = self._writers.configured.get(stream.name)
         bound = compute_bound(stored, configured, (), sign=stream.direction, is_used=is_used)
         self._writers.warn_of_bound(stream.name, bound, last_value)
         return bound
@@ -158,12 +159,10 @@ class PositionReader:
 
     def _read_writers(self, connection: Connection, stream: Stream, upto: int) -> None:
         """Read the writers of a stream without positions from its rows, because any process may write it."""
-        after, writers = self._complete.get(stream.name, 0), []
-        if upto > after:
+        writers = self._writers.named_by_rows.setdefault(stream.name, set())
+        if upto > (after := self._complete.get(stream.name, 0)):
             query = server_sql.build_writer_query(self._catalogue, stream.name)
-            parameters = self._parameters(stream.name, after, upto)
-            writers = [row[0] for row in connection.execute(query, parameters)]
-        self._writers.add_named_by_rows(stream.name, writers)
+            writers.update(row[0] for row in connection.execute(query, self._parameters(stream.name, after, upto)))
 
     def _read_holders(self, connection: Connection) -> Mapping[str, frozenset[str]]:
         """As :func:`read_sequence_holders`, for streams without positions that have IDs to settle."""

@@ -1,6 +1,6 @@
 """The writers of each stream: configured ones, those with a position, and those that rows name."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from synapse_lakehouse.catalogue import Stream
@@ -15,44 +15,31 @@ _WITHOUT_WRITER: Final = frozenset({"account_data"})
 
 
 class StreamWriters:
-    """Collects the writers of each stream, and logs what is wrong with them."""
+    """Collects the writers of each stream, and logs problems with them.
+
+    :ivar with_position: writers that have a position, by stream; ``named_by_rows``: writers that rows name.
+    """
 
     def __init__(self, streams: Iterable[Stream], configured: Mapping[str, frozenset[str]]) -> None:
         """:param configured: configured writers by stream."""
-        self._configured = configured
-        self._with_position: dict[str, frozenset[str]] = {}
-        self._named_by_rows: dict[str, set[str]] = {}
+        self.configured = configured
+        self.with_position: dict[str, frozenset[str]] = {}
+        self.named_by_rows: dict[str, set[str]] = {}
         self._logged_bounds: dict[str, object] = {}
         self._assumed = sorted(
             stream.name for stream in streams if stream.stream_positions and stream.name not in configured
         )
 
-    def configured_for(self, stream: str) -> frozenset[str] | None:
-        """The configured writers of a stream; None if there is no configuration."""
-        return self._configured.get(stream)
-
-    def set_with_position(self, stream: str, writers: Collection[str]) -> None:
-        """Record the writers that have a position in a stream."""
-        self._with_position[stream] = frozenset(writers)
-
-    def add_named_by_rows(self, stream: str, writers: Iterable[str]) -> None:
-        """Record writers that rows of a stream name."""
-        self._named_by_rows.setdefault(stream, set()).update(writers)
-
-    def has_read_rows(self, stream: str) -> bool:
-        """Whether the writers that rows name were read before."""
-        return stream in self._named_by_rows
-
     def all_of(self, stream: Stream) -> set[str]:
         """All writers of a stream; the main process if there is no other."""
         if stream.stream_positions:
-            return set(self._configured.get(stream.name, ())) | self._with_position[stream.name] or {MASTER}
-        configured = {writer for writers in self._configured.values() for writer in writers}
-        return {MASTER} | configured | self._named_by_rows[stream.name]
+            return set(self.configured.get(stream.name, ())) | self.with_position[stream.name] or {MASTER}
+        configured = {writer for writers in self.configured.values() for writer in writers}
+        return {MASTER} | configured | self.named_by_rows[stream.name]
 
     def unnamed_writer(self, stream: str) -> str:
         """The writer of rows that name none."""
-        return default_writer(self._configured.get(stream) or self._with_position.get(stream, frozenset()))
+        return default_writer(self.configured.get(stream) or self.with_position.get(stream, frozenset()))
 
     def may_be_unnamed(self, stream: Stream, writer: str) -> bool:
         """Whether any of several writers may have written the rows that are served as those of ``writer``."""

@@ -131,7 +131,7 @@ class TapRunningError(LakehouseError):
 
 
 class SinkWriteError(LakehouseError):
-    """The tap ended before what it heard last could be written."""
+    """The tap ended before it could write the last received commands."""
 
 
 class IcebergSink:
