@@ -30,7 +30,7 @@ TABLE = """\
           - {name: retry_interval, data_type: bigint, description: Milliseconds until the next try.}
 
 """
-COLUMN = "          - {name: is_state, data_type: boolean, description: True for edges of the state graph.}\n"
+COLUMN = "          - {name: id, data_type: string, description: ID of the task.}\n"
 STREAM = """\
           device_lists_remote:
             description: Devices of other servers whose changes wait to be announced.
@@ -57,12 +57,12 @@ STREAM_TABLE = """\
           - *instance_name
 
 """
-ROW_SCHEMA = '    "device_lists_remote": (_shape("device_lists_remote_pending", (WITHHELD,)),),\n'
+ROW_SCHEMA = '    "device_lists_remote": (_declare("device_lists_remote_pending", (WITHHELD,)),),\n'
 
 AT_A_TABLE = "      - name: user_signature_stream\n"
-AT_A_COLUMN = "          - {name: prev_event_id, data_type: string, description: The earlier"
+AT_A_COLUMN = "          - {name: resource_id,"
 AT_A_STREAM = "          un_partial_stated_room:\n"
-AT_A_ROW_SCHEMA = '    "un_partial_stated_room": (_shape('
+AT_A_ROW_SCHEMA = '    "un_partial_stated_room": (_declare('
 
 CHANGES = {
     "add a table of Synapse": [(SOURCES, AT_A_TABLE, TABLE)],
@@ -108,7 +108,7 @@ def test_the_named_files_suffice(copy: Path) -> None:
     rights = (copy / "docker/postgres/reader.sql").read_text()
     pages = (copy / "docs/reference/tables.md").read_text()
     excluded = (copy / "src/synapse_lakehouse/postgres/excluded_columns.txt").read_text()
-    for table, column in [("destinations", "retry_interval"), ("event_edges", "is_state")]:
+    for table, column in [("destinations", "retry_interval"), ("scheduled_tasks", "id")]:
         assert re.search(rf"\b{column}\b.* {table}\b", rights, re.IGNORECASE)
         assert re.search(rf"`bronze.{table}`\n(?:[^#]*\n)?\| `{column}` \|", pages)
         assert not re.search(rf"^{table}:.* {column}\b", excluded, re.MULTILINE)
