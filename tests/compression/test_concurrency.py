@@ -20,12 +20,12 @@ from tests.support.state_rooms import World
 def test_unreferenced_groups_are_deleted_on_request_only(compress: Compress, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as connection:
         connection.execute("delete from state_groups_pending_deletion")
-        found = connection.execute(
+        unreferenced = connection.execute(
             "select id, room_id from state_groups where id not in (select state_group from event_to_state_groups)"
             " and id not in (select prev_state_group from state_group_edges) order by room_id limit 20"
         ).fetchall()
-        nobodys, pending = {group for group, _ in found}, found[0][0]
-        chosen = [argument for room in {room for _, room in found[:-1]} for argument in ("--room", room)]
+        unreferenced_ids, pending = {group for group, _ in unreferenced}, unreferenced[0][0]
+        chosen = [argument for room in {room for _, room in unreferenced[:-1]} for argument in ("--room", room)]
         connection.execute(
             "insert into state_groups_pending_deletion (state_group, insertion_ts) values (%s, 1)", [pending]
         )
@@ -33,16 +33,16 @@ def test_unreferenced_groups_are_deleted_on_request_only(compress: Compress, sou
         options = (*BEST, *chosen, "--yes")
         rows(compress(source_copy, "apply", *options, "--format", "json"))
         after = stored(source_copy)
-        for group in nobodys:
+        for group in unreferenced_ids:
             assert after[0].get(group) == before[0].get(group)
             assert after[1].get(group) == before[1].get(group)
-        assert not nobodys & set(after[0].values())
+        assert not unreferenced_ids & set(after[0].values())
         assert connection.execute("select count(*) from state_groups_pending_deletion").fetchone() == (1,)
 
         done = rows(compress(source_copy, "apply", *options, "--hand-over-unreferenced", "--format", "json"))
         marked = {group for (group,) in connection.execute("select state_group from state_groups_pending_deletion")}
-        assert {group for group, room in found if room in chosen} <= marked
-        assert len(marked) == 1 + sum(one["handed_over"] for one in done)
+        assert {group for group, room in unreferenced if room in chosen} <= marked
+        assert len(marked) == 1 + sum(row["handed_over"] for row in done)
         used = {group for (group,) in connection.execute("select state_group from event_to_state_groups")}
         assert not marked & used
         assert all(group in marked for group, prev in after[0].items() if prev in marked)
@@ -71,7 +71,7 @@ def test_a_room_purged_meanwhile_stops_no_other_room(
 def test_chains_keep_the_limit_despite_pending_groups(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Synapse marks groups for deletion just when what was planned with them is written."""
+    """Synapse marks groups for deletion while the plan is applied."""
     dsn, world = rooms
     room = "!0:it's.example"
     of_room = [group for group, name in world.groups.items() if name == room]
@@ -105,7 +105,7 @@ def test_a_session_with_long_locks_is_not_waited_for(
         deleter.execute("select from state_groups where room_id = '!whole' for update")
         (locked,) = rows(compress(dsn, "apply", *options))
         assert locked["groups_rewritten"] == 0 < locked["groups_skipped"]
-        assert "locks" in locked["skipped"]
+        assert locked["skipped"] == postgres_writer.LOCKED_MESSAGE
     (free,) = rows(compress(dsn, "apply", *options))
     assert (free["groups_rewritten"], free["groups_skipped"], free["skipped"]) == (locked["groups_skipped"], 0, None)
     assert all_states(dsn) == world.states
@@ -113,21 +113,21 @@ def test_a_session_with_long_locks_is_not_waited_for(
 
 def test_it_waits_while_the_database_is_busy(rooms: tuple[str, World]) -> None:
     dsn, _ = rooms
-    told: list[str] = []
+    reports: list[str] = []
 
-    def tell(why: str) -> None:
-        told.append(why)
+    def report(line: str) -> None:
+        reports.append(line)
         busy.rollback()
 
     with psycopg.connect(dsn, autocommit=True) as connection, psycopg.connect(dsn) as busy:
-        load = Backpressure(connection, sessions=0, lag_bytes=0, report=tell)
+        load = Backpressure(connection, sessions=0, lag_bytes=0, report=report)
         load.wait()
-        assert told == []
+        assert reports == []
         load = replace(load)
         busy.execute("select 1")
         load.wait()
-    assert told[0] == "waiting: 1 sessions are in a transaction"
-    assert [one.partition(" ")[0] for one in told[1:]] == ["waited"]
+    assert reports[0] == "waiting: 1 sessions are in a transaction"
+    assert [line.partition(" ")[0] for line in reports[1:]] == ["waited"]
     assert load.seconds_paused > 0
 
 

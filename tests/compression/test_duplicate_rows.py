@@ -70,9 +70,9 @@ def test_any_rows_that_are_there_any_number_of_times(
     applied = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
     after = stored_rows(dsn)
     assert set(after.values()) == {1}
-    assert sum(one["rows_before"] for one in planned) == sum(one["rows_before"] for one in applied) == before.total()
-    assert sum(one["rows_after"] for one in applied) == after.total() < before.total()
-    assert all(one["rows_after"] <= one["rows_before"] for one in applied)
+    assert sum(row["rows_before"] for row in planned) == sum(row["rows_before"] for row in applied) == before.total()
+    assert sum(row["rows_after"] for row in applied) == after.total() < before.total()
+    assert all(row["rows_after"] <= row["rows_before"] for row in applied)
     assert all_states(dsn) == world.states
     assert compress(dsn, "undo", *undo_files(tmp_path), "--yes").exit_code == 0
     assert stored_rows(dsn) == before

@@ -52,7 +52,7 @@ def apply(rooms: list[str]) -> list[str]:
 
 @pytest.fixture
 def own(new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A lake that nothing was ever written to, and the settings of this process."""
+    """An empty lake, and the settings of this process."""
     own = new_lake(synapse_dsn=source_copy, synapse_write_dsn=source_copy)
     for name, value in own.to_environment().items():
         monkeypatch.setenv(name, value)
@@ -89,17 +89,17 @@ def test_the_history_has_manual_compressions(apply: list[str], rooms: list[str])
     assert "no compressions" in compress("history").stderr
     applied = compress(*apply)
     assert (applied.exit_code, applied.stderr) == (0, "")
-    said = {row["room_id"]: row for row in json.loads(applied.stdout)}
-    assert list(said) == rooms
-    told = history()
-    assert [row["room_id"] for row in told] == rooms, "in the order in which they were done"
-    for row in told:
+    printed = {row["room_id"]: row for row in json.loads(applied.stdout)}
+    assert list(printed) == rooms
+    recorded = history()
+    assert [row["room_id"] for row in recorded] == rooms, "in the order in which they were done"
+    for row in recorded:
         assert row["outcome"] == "compressed"
         assert row["strategy"] == "best"
         for name in ("rows_before", "rows_after", "groups_rewritten", "longest_chain", "disk_bytes_after"):
-            assert row[name] == said[row["room_id"]][name]
+            assert row[name] == printed[row["room_id"]][name]
         assert row["rows_freed"] > 0
-    (run,) = {row["run_id"] for row in told}
+    (run,) = {row["run_id"] for row in recorded}
     assert run.startswith("compress apply 20")
 
     room = rooms[0]
@@ -118,9 +118,9 @@ def test_restored_rows_are_subtracted_from_the_freed_ones(apply: list[str], room
     assert len(history()) == len(rooms), "a dry run is no run"
     undone = compress("undo", *files, "--yes")
     assert (undone.exit_code, undone.stderr) == (0, "")
-    told = history()[len(rooms) :]
-    assert {row["room_id"] for row in told} == set(rooms)
-    for row in told:
+    recorded = history()[len(rooms) :]
+    assert {row["room_id"] for row in recorded} == set(rooms)
+    for row in recorded:
         before = applied[row["room_id"]]
         assert row["outcome"] == "undone"
         assert (row["rows_before"], row["rows_after"]) == (before["rows_after"], before["rows_before"])
@@ -166,9 +166,9 @@ def test_a_stopped_run_records_finished_rooms(apply: list[str], monkeypatch: pyt
     after_rooms(monkeypatch, stop)
     stopped = compress(*apply)
     assert stopped.exit_code == INTERRUPTED
-    (said,) = json.loads(stopped.stdout)
+    (printed,) = json.loads(stopped.stdout)
     done, half = history()
-    assert (done["room_id"], done["outcome"]) == (said["room_id"], "compressed")
+    assert (done["room_id"], done["outcome"]) == (printed["room_id"], "compressed")
     assert (half["outcome"], half["rows_before"]) == ("stopped", None)
     assert half["error"]
 
@@ -193,7 +193,7 @@ def test_a_killed_run_has_recorded_finished_rooms(
 ) -> None:
     with closing(open_catalog(own)) as catalog, psycopg.connect(source_copy) as holder:
         tables.ensure_audit_tables(catalog)
-        # So long as these locks are held, the second room is not done.
+        # These locks prevent the second room.
         holder.execute("select from state_groups where room_id = %s for update", [rooms[1]])
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.compression", "compress", *apply], cwd=PROJECT_FOLDER,

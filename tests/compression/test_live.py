@@ -57,7 +57,7 @@ def test_no_state_changes_despite_kills_and_a_live_synapse(
     assert beside.added > 10
     assert beside.deleted > 0
 
-    # Nobody else is there any more: what is left is done, and then there is nothing to do.
+    # Synapse is stopped: the rest is compressed, and then nothing remains.
     beside.finish()
     compress("apply", *options)
     require_right(source_copy, beside)
@@ -93,8 +93,8 @@ def test_a_running_synapse_reports_the_same_states(
         store_whole(dsn, people.rooms)
         with homeserver(folder, dsn=dsn) as hs:
             people = people.at(hs)
-            told = people.states()
-            assert len(told) > 400
+            states = people.states()
+            assert len(states) > 400
             options = ["--strategy", strategy, "--yes"]
             with people.talking():
                 for number in range(KILLS):
@@ -104,19 +104,19 @@ def test_a_running_synapse_reports_the_same_states(
                         people.delete(people.rooms[-1])
                     kill_one(chance.uniform(0.1, 1.5), *options)
                 compress("apply", *options)
-            told |= people.states()
+            states |= people.states()
             assert len(people.said) > 50
         before = stored(dsn)
         compress("apply", *options)
         assert sum(map(len, stored(dsn)[1].values())) <= sum(map(len, before[1].values()))
         with homeserver(folder, dsn=dsn) as hs:
-            # What it remembers of states is gone with the process that remembered.
+            # The restart clears Synapse's caches of states.
             again = people.at(hs).states()
-    gone = told.keys() - again.keys()
-    assert {event: again[event] for event in again.keys() & told.keys()} == {
-        event: state for event, state in told.items() if event not in gone
+    missing = states.keys() - again.keys()
+    assert {event: again[event] for event in again.keys() & states.keys()} == {
+        event: state for event, state in states.items() if event not in missing
     }
-    assert 0 < len(gone) < len(told) / 2, "purged or deleted"
+    assert 0 < len(missing) < len(states) / 2, "purged or deleted"
     assert [line for file in (folder / "logs").glob("*.log") for line in errors(file)] == []
 
 
@@ -141,7 +141,7 @@ def largest_rooms(dsn: str) -> list[str]:
 
 
 def store_whole(dsn: str, rooms: list[str]) -> None:
-    """Let the rooms be stored without a difference, so that there is much to compress."""
+    """Store the rooms without deltas, so that there is much to compress."""
     states = all_states(dsn)
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
         groups = cursor.execute("select id, room_id from state_groups where room_id = any(%s)", [rooms]).fetchall()
@@ -155,7 +155,7 @@ def store_whole(dsn: str, rooms: list[str]) -> None:
 
 
 def kill_one(after_seconds: float, *arguments: str) -> str:
-    """``lakehouse compress apply`` in a process of its own, killed so many seconds after it began; what it said."""
+    """The output of ``lakehouse compress apply`` in a process that is killed after some seconds."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.compression", "compress", "apply", *arguments], cwd=PROJECT_FOLDER,
         text=True,
@@ -180,11 +180,11 @@ def written(dsn: str) -> list[int]:
 
 
 def require_right(dsn: str, beside: Traffic) -> None:
-    """Every group resolves to what it always did, no row is left of groups that are gone."""
+    """Every group has the same state as before, and deleted groups have no rows."""
     assert beside.wrong == []
     groups, edges, rows = snapshot(dsn)
     for group in groups:
-        # One that was added just now may not be noted yet.
+        # A group that was added just now may not be recorded yet.
         assert group not in beside.states or resolved(edges, rows, group) == beside.states[group], group
     assert set(edges) <= groups
     assert set(rows) <= groups

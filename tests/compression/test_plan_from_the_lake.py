@@ -23,7 +23,7 @@ START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=U
 def test_the_plan_from_the_lake_is_the_one_from_the_database(
     published: Published, strategy: str, tmp_path: Path
 ) -> None:
-    # Others plan in this lake, too; with this chunk size nobody did, so no room is known to have nothing to win.
+    # Other tests plan in this lake, but not with this chunk size, so no room is known to have no savings.
     how = {
         "lakehouse_compressor_strategy": strategy,
         "lakehouse_compressor_number_of_rooms": "1000",
@@ -47,19 +47,19 @@ def test_the_plan_from_the_lake_is_the_one_from_the_database(
 def test_a_skipped_room_takes_no_place_in_the_next_plan(published: Published, source_copy: str) -> None:
     how = {"synapse_dsn": source_copy, "lakehouse_compressor_number_of_rooms": "1"}
     settings = published.settings.model_copy(update=how)
-    (left,) = planned(settings, "plan first")
+    (skipped,) = planned(settings, "plan first")
     with psycopg.connect(source_copy) as connection:
         progress_store.create_tables(connection)
-        connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [left])
+        connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [skipped])
     settings = settings.model_copy(update={"lakehouse_compressor_max_chain": "99"})
 
     again = planned(settings, "plan damaged")
     after = planned(settings, "plan after")
 
-    assert again.keys() == {left}
-    assert "level 1 is missing" in again[left]["skipped"]
+    assert again.keys() == {skipped}
+    assert "level 1 is missing" in again[skipped]["skipped"]
     assert len(after) == 1
-    assert left not in after
+    assert skipped not in after
     assert [row["skipped"] for row in after.values()] == [None]
 
 
@@ -67,8 +67,8 @@ def planned(settings: Settings, run_id: str, **variables: str) -> dict[str, dict
     """What a run of the app plans, by room."""
     done = run_app("plan_compression", settings, Run(run_id, START, END), **variables)
     assert done.returncode == 0, done.stdout + done.stderr
-    asked = f"select * from gold.compression_plan where run_id = '{run_id}'"
-    return by_room(lakehouse(settings, "query", asked, "--format", "json"))
+    query = f"select * from gold.compression_plan where run_id = '{run_id}'"
+    return by_room(lakehouse(settings, "query", query, "--format", "json"))
 
 
 def by_room(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:

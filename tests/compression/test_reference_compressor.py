@@ -43,7 +43,7 @@ def database(server: EmbeddedServer) -> Iterator[str]:
 
 
 def progress(dsn: str) -> tuple[dict[str, RoomProgress], int]:
-    """What the reference saved: progress by room, and the oldest group that was left."""
+    """The reference's saved progress by room, and the oldest uncompressed group."""
     with psycopg.connect(dsn) as connection:
         if connection.execute("SELECT to_regclass('state_compressor_state')").fetchone() == (None,):
             return {}, 0
@@ -68,16 +68,17 @@ def run_reference(python: Path, dsn: str, chunk_size: int, levels: str, chunks: 
 
 
 def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
-    """Run both from what the database holds; what they leave is the same."""
+    """Run both compressors on the same database; require equal rows, edges and progress."""
     stored, names = encode_tables(*state_tables(dsn))
     before, oldest = progress(dsn)
     rooms = names.rooms.to_pylist()
-    known = {rooms.index(room): one for room, one in before.items() if room in rooms}
-    steps = list(itertools.islice(compress_chunks(stored, parse_levels(levels), chunk_size, known, oldest), chunks))
+    saved_progress = {rooms.index(room): saved for room, saved in before.items() if room in rooms}
+    results = compress_chunks(stored, parse_levels(levels), chunk_size, saved_progress, oldest)
+    steps = list(itertools.islice(results, chunks))
     run_reference(python, dsn, chunk_size, levels, chunks)
     _, edges, rows = state_tables(dsn)
     groups = stored.groups()
-    # A purge may leave rows of groups that nothing mentions; nobody touches them.
+    # A purge may leave rows of groups that no table names; both compressors ignore them.
     rows = rows.filter(pc.is_in(rows["state_group"], pa.array(groups.ids)))
     ours = build_edge_table(groups)
     assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(edges)
@@ -108,7 +109,7 @@ def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[ChunkRe
 def test_the_command_equals_the_reference_compressor(
     reference: Path, server: EmbeddedServer, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Turn by turn: each goes on from what the other saved."""
+    """In turns: each resumes from the progress of the other."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(settings.lakehouse_home))
     world = World(random.Random(7))
     rooms = begin(world, KINDS, 120)

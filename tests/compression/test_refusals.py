@@ -44,13 +44,13 @@ def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tup
         )
     bad = world.groups[max(world.edges)]
     done = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
-    (skipped,) = [one for one in done if one["skipped"]]
+    (skipped,) = [row for row in done if row["skipped"]]
     assert skipped["room_id"] == bad
     assert "is not older" in skipped["skipped"]
-    found = compress(dsn, "verify", "--room", bad)
-    assert found.exit_code == 1
-    assert "is not older" in " ".join(found.output.split())
-    assert "missing" in found.output
+    verified = compress(dsn, "verify", "--room", bad)
+    assert verified.exit_code == 1
+    assert "is not older" in " ".join(verified.output.split())
+    assert "missing" in verified.output
 
 
 def test_invalid_levels_stop_only_the_strategy_levels(compress: Compress, rooms: tuple[str, World]) -> None:
@@ -60,9 +60,9 @@ def test_invalid_levels_stop_only_the_strategy_levels(compress: Compress, rooms:
         progress_store.create_tables(connection)
         connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [room])
 
-    (left,) = rows(compress(dsn, "apply", "--room", room, "--yes", "--format", "json"))
-    assert "level 1 is missing" in left["skipped"]
-    assert "state_compressor_progress" in left["skipped"]
+    (skipped,) = rows(compress(dsn, "apply", "--room", room, "--yes", "--format", "json"))
+    assert "level 1 is missing" in skipped["skipped"]
+    assert "state_compressor_progress" in skipped["skipped"]
 
     before = stored(dsn)
     (done,) = rows(compress(dsn, "apply", *BEST, "--room", room, "--yes", "--format", "json"))
@@ -83,9 +83,9 @@ def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, r
             [largest["room_id"]],
         )
     for command in (("plan",), ("apply", "--yes")):
-        left, done = rows(compress(dsn, *command, "--number-of-rooms", "1", "--format", "json"))
-        assert left["room_id"] == largest["room_id"] != done["room_id"]
-        assert "two events for one type" in left["skipped"]
+        skipped, done = rows(compress(dsn, *command, "--number-of-rooms", "1", "--format", "json"))
+        assert skipped["room_id"] == largest["room_id"] != done["room_id"]
+        assert "two events for one type" in skipped["skipped"]
         assert done["skipped"] is None
     _, further = rows(compress(dsn, "apply", "--yes", "--number-of-rooms", "1", "--format", "json"))
     assert further["room_id"] != done["room_id"]
@@ -114,8 +114,8 @@ def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], ser
     elsewhere = compress(server.dsn(), "plan")
     assert elsewhere.exit_code == 1
     assert "SYNAPSE" in elsewhere.stderr
-    nobody = compress("postgresql://nobody:p@127.0.0.1:1/nothing", "plan")
-    assert (nobody.exit_code, "Check host and port in SYNAPSE_DSN" in nobody.stderr) == (1, True)
+    unreachable = compress("postgresql://nobody:p@127.0.0.1:1/nothing", "plan")
+    assert (unreachable.exit_code, "Check host and port in SYNAPSE_DSN" in unreachable.stderr) == (1, True)
 
 
 def test_apply_needs_its_own_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
         try:
             dsn = psycopg.conninfo.make_conninfo(source_copy, user=name, password="p")
             options = (*BEST, "--number-of-rooms", "3", "--yes", "--hand-over-unreferenced", "--format", "json")
-            assert any(one["groups_rewritten"] for one in rows(compress(dsn, "apply", *options)))
+            assert any(row["groups_rewritten"] for row in rows(compress(dsn, "apply", *options)))
             owner.execute(f"alter role {name}_reader password 'p'".encode())
             reading = psycopg.conninfo.make_conninfo(source_copy, user=f"{name}_reader", password="p")
             assert rows(compress(reading, "plan", "--format", "json"))
@@ -199,5 +199,5 @@ def test_a_number_of_rooms_selects_the_largest(
 ) -> None:
     dsn, _ = rooms
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ROOMS", "!whole")
-    assert [one["room_id"] for one in rows(compress(dsn, "plan", "--format", "json"))] == ["!whole"]
+    assert [row["room_id"] for row in rows(compress(dsn, "plan", "--format", "json"))] == ["!whole"]
     assert len(rows(compress(dsn, "plan", "--number-of-rooms", "3", "--format", "json"))) == 3

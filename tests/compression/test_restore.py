@@ -1,4 +1,4 @@
-"""Faults and interruptions of a compression are found and undone."""
+"""A faulty or interrupted compression is detected and restored."""
 
 import random
 from collections import deque
@@ -32,10 +32,10 @@ def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> 
     """Let the first transaction that rewrites groups run ``statement``, too, about a ``group`` that it wrote."""
 
     def damaged(connection: Connection, changes: RowChanges, start: int, end: int, *rest: Any) -> Any:
-        left = rewrite_groups(connection, changes, start, end, *rest)
+        skipped = rewrite_groups(connection, changes, start, end, *rest)
         connection.execute(statement.encode(), {"group": int(changes.ids[start:end][which])})
         monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
-        return left
+        return skipped
 
     monkeypatch.setattr(writer, "rewrite_groups", damaged)
 
@@ -64,11 +64,11 @@ def test_the_next_try_compares_an_interrupted_one(
     def spoil_and_stop(*arguments: Any) -> Any:
         if arguments[2]:
             raise KeyboardInterrupt
-        left = rewrite_groups(*arguments)
+        skipped = rewrite_groups(*arguments)
         arguments[0].execute(
             "update state_groups_state set event_id = '$wrong' where state_group = %s", [int(arguments[1].ids[0])]
         )
-        return left
+        return skipped
 
     monkeypatch.setattr(
         compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
@@ -167,9 +167,9 @@ def test_a_resumed_run_reports_the_rows_of_both_tries(
 
     def over(*arguments: Any) -> Any:
         nonlocal writing_is_over
-        left = write(*arguments)
+        skipped = write(*arguments)
         writing_is_over = True
-        return left
+        return skipped
 
     monkeypatch.setattr(RoomReader, "read_tables", lost)
     monkeypatch.setattr(writer.GroupWriter, "write", over)
@@ -185,7 +185,7 @@ def test_a_resumed_run_reports_the_rows_of_both_tries(
 def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_stopped: bool
 ) -> None:
-    """As two compressors at once may leave it; also by hand, where the command was stopped before it looked."""
+    """Two compressors at once may cause this; also if the command was stopped before it compared."""
     dsn, _ = rooms
     before = stored(dsn)
     second_edge = (
@@ -245,9 +245,9 @@ def test_only_groups_that_an_undo_file_has_count_as_compared(
 ) -> None:
     dsn, _ = rooms
     (applied,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
-    kept = ("--undo", *undo_files(tmp_path))
-    verified = rows(compress(dsn, "verify", "--room", "!whole", *kept, "--format", "json"))
-    assert [one["compared"] for one in verified] == [applied["groups_rewritten"]]
+    arguments = ("--undo", *undo_files(tmp_path))
+    verified = rows(compress(dsn, "verify", "--room", "!whole", *arguments, "--format", "json"))
+    assert [row["compared"] for row in verified] == [applied["groups_rewritten"]]
 
 
 @pytest.mark.parametrize("strategy", ["levels", "best"])
@@ -256,15 +256,15 @@ def test_an_interrupted_run_resumes_to_the_same_result(
 ) -> None:
     dsn, world = rooms
     options = ("--strategy", strategy, "--levels", "9,4", "--chunk-size", "60", *EVERY_ROOM, "--yes")
-    left = 0
+    remaining = 0
     monkeypatch.setattr(
         compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
     )
 
     def stop(*arguments: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if not left:
+        nonlocal remaining
+        remaining -= 1
+        if not remaining:
             raise KeyboardInterrupt
         return rewrite_groups(*arguments)
 
@@ -275,7 +275,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(
     monkeypatch.setattr(writer, "rewrite_groups", stop)
     stops = 0
     while True:
-        left = 5 + 8 * stops
+        remaining = 5 + 8 * stops
         done = compress(dsn, "apply", *options)
         if done.exit_code == 0:
             break

@@ -42,7 +42,7 @@ def own(new_lake: Callable[..., Settings], source_copy: str) -> Settings:
 
 @pytest.fixture
 def lake(own: Settings, source_copy: str) -> Iterator[Catalog]:
-    """A lake in which a run planned rooms, of which three have something to rewrite, and one that is gone by now.
+    """A lake in which a run planned rooms: three have groups to rewrite, and one no longer exists.
 
     It had planned another room before."""
     with closing(open_catalog(own)) as catalog:
@@ -89,25 +89,25 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
         assert row["groups_rewritten"] == plan["groups_to_rewrite"]
         assert row["strategy"] == "best"
         assert row["error"] is None
-    assert [one.faults for one in apply.verify_run(own, lake, RUN)] == [(), (), ()]
+    assert [verification.faults for verification in apply.verify_run(own, lake, RUN)] == [(), (), ()]
 
-    told = json.loads(lakehouse(own, "compress", "history", "--format", "json").stdout)
-    freed = {row["room_id"]: row["rows_freed"] for row in told if row["outcome"] == "compressed"}
+    history = json.loads(lakehouse(own, "compress", "history", "--format", "json").stdout)
+    freed = {row["room_id"]: row["rows_freed"] for row in history if row["outcome"] == "compressed"}
     assert freed == {plan["room_id"]: plan["rows_before"] - plan["rows_after"] for plan in planned_rooms[:3]}
-    assert all(row["chain_before"] and row["read_ms_after"] for row in told if row["outcome"] == "compressed")
+    assert all(row["chain_before"] and row["read_ms_after"] for row in history if row["outcome"] == "compressed")
     shown = lakehouse(own, "compress", "history", COLUMNS="200").stdout
     assert f"{sum(freed.values()):,} rows and about" in shown
     assert all(room in shown for room in freed)
-    one = min(freed)
-    assert f"{freed[one]:,} rows and about" in lakehouse(own, "compress", "history", "--room", one).stdout
+    room = min(freed)
+    assert f"{freed[room]:,} rows and about" in lakehouse(own, "compress", "history", "--room", room).stdout
 
     after = stored(source_copy)
     apply.apply_plan(own, lake, RUN, print)
     assert stored(source_copy) == after
     again = recorded(lake)
-    assert all(again[one["room_id"]]["finished_at"] == rows[one["room_id"]]["finished_at"] for one in planned_rooms[:3])
+    assert all(again[row["room_id"]]["finished_at"] == rows[row["room_id"]]["finished_at"] for row in planned_rooms[:3])
 
-    # The run is cleared, and plans again: what was approved before is not approved now.
+    # The cleared run plans again, so the former approval is no longer valid.
     approved = apply.plan_timestamp(planned_rooms)
     append_plan(lake, [dict(planned_rooms[0])])
     with pytest.raises(NotApprovedError):
@@ -117,7 +117,7 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
 
 
 def test_a_change_that_keeps_the_state_is_no_fault(own: Settings, lake: Catalog, source_copy: str) -> None:
-    """Chains that Synapse made longer since, and predecessors that were missing before."""
+    """Chains that Synapse made longer since then, and predecessors that were missing before."""
     planned_rooms = [row["room_id"] for row in apply.read_plan(lake, RUN) if row["groups_to_rewrite"]]
     room = planned_rooms[0]
     with psycopg.connect(source_copy, autocommit=True) as connection:
@@ -135,7 +135,7 @@ def test_a_change_that_keeps_the_state_is_no_fault(own: Settings, lake: Catalog,
         for prev, group in pairwise(groups):
             connection.execute("insert into state_groups values (%s, %s, '$x')", [group, room])
             connection.execute("insert into state_group_edges values (%s, %s)", [group, prev])
-    assert not any(one.faults for one in apply.verify_run(own, lake, RUN))
+    assert not any(verification.faults for verification in apply.verify_run(own, lake, RUN))
     append_plan(lake, [dict(apply.read_plan(lake, RUN)[0])])
     apply.apply_plan(own, lake, RUN, print)
 
@@ -143,17 +143,17 @@ def test_a_change_that_keeps_the_state_is_no_fault(own: Settings, lake: Catalog,
 def test_a_lost_undo_file_stops_no_other_verification(own: Settings, lake: Catalog, source_copy: str) -> None:
     apply.apply_plan(own, lake, RUN, print)
     rows = {room: row for room, row in recorded(lake).items() if row["undo"]}
-    kept = Path(rows[min(rows)]["undo"][0])
-    kept.rename(kept.with_suffix(".elsewhere"))
+    undo_path = Path(rows[min(rows)]["undo"][0])
+    undo_path.rename(undo_path.with_suffix(".elsewhere"))
 
-    found = {one.room_id: one.faults for one in apply.verify_run(own, lake, RUN)}
+    faults = {verification.room_id: verification.faults for verification in apply.verify_run(own, lake, RUN)}
 
-    assert str(kept) in found.pop(min(rows))[0]
-    assert set(found) == set(rows) - {min(rows)}
-    assert set(found.values()) == {()}
+    assert str(undo_path) in faults.pop(min(rows))[0]
+    assert set(faults) == set(rows) - {min(rows)}
+    assert set(faults.values()) == {()}
     assert {row["outcome"] for row in recorded(lake).values() if row["undo"]} == {"compressed"}
-    kept.with_suffix(".elsewhere").rename(kept)
-    assert not any(one.faults for one in apply.verify_run(own, lake, RUN))
+    undo_path.with_suffix(".elsewhere").rename(undo_path)
+    assert not any(verification.faults for verification in apply.verify_run(own, lake, RUN))
 
 
 def test_a_wrong_room_is_reported_until_it_is_repaired(own: Settings, lake: Catalog, source_copy: str) -> None:
@@ -164,17 +164,19 @@ def test_a_wrong_room_is_reported_until_it_is_repaired(own: Settings, lake: Cata
     with psycopg.connect(source_copy) as connection:
         connection.execute("update state_groups_state set event_id = '$other' where state_group = %s", [int(group)])
 
-    found = {one.room_id: one.faults for one in apply.verify_run(own, lake, RUN)}
+    faults = {verification.room_id: verification.faults for verification in apply.verify_run(own, lake, RUN)}
 
-    assert "another state" in found.pop(spoiled)[0]
-    assert set(found.values()) == {()}
+    assert "another state" in faults.pop(spoiled)[0]
+    assert set(faults.values()) == {()}
     row = recorded(lake)[spoiled]
     assert row["outcome"] == "faulty"
     assert "another state" in row["error"]
     assert row["undo"]
 
     # Asking again does not make it right, and while it is wrong nothing is compressed, nor put back without a word.
-    assert {one.room_id for one in apply.verify_run(own, lake, RUN) if one.faults} == {spoiled}
+    assert {verification.room_id for verification in apply.verify_run(own, lake, RUN) if verification.faults} == {
+        spoiled
+    }
     append_plan(lake, [dict(apply.read_plan(lake, RUN)[0])])
     with pytest.raises(VerificationError, match="undo --repair --yes"):
         apply.apply_plan(own, lake, RUN, print)
@@ -186,7 +188,7 @@ def test_a_wrong_room_is_reported_until_it_is_repaired(own: Settings, lake: Cata
     repaired = lakehouse(own, "compress", "undo", *row["undo"], "--repair", "--yes")
     assert repaired.returncode == 0, repaired.stderr
     assert all_states(source_copy) == before
-    assert not any(one.faults for one in apply.verify_run(own, lake, RUN))
+    assert not any(verification.faults for verification in apply.verify_run(own, lake, RUN))
     assert recorded(lake)[spoiled]["outcome"] == "compressed"
     assert "rows and about" in lakehouse(own, "compress", "history").stdout
     apply.apply_plan(own, lake, RUN, print)
@@ -194,7 +196,7 @@ def test_a_wrong_room_is_reported_until_it_is_repaired(own: Settings, lake: Cata
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (psycopg.errors.DiskFull("could not extend file"), "disk of the database is full"),
         (ReadError(psycopg.OperationalError("server closed the connection")), "server closed the connection"),
@@ -202,17 +204,17 @@ def test_a_wrong_room_is_reported_until_it_is_repaired(own: Settings, lake: Cata
     ],
 )
 def test_the_reason_of_a_stopped_run_is_recorded(
-    own: Settings, lake: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+    own: Settings, lake: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def stop(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(record_outcome, "compress_room", stop)
-    with pytest.raises((CompressorError, type(error)), match=said):
+    with pytest.raises((CompressorError, type(error)), match=message):
         apply.apply_plan(own, lake, RUN, print)
     ((_, row),) = recorded(lake).items()
     assert row["outcome"] == "stopped"
-    assert said in row["error"]
+    assert message in row["error"]
 
 
 def test_rooms_that_were_planned_in_vain_make_way_for_others(lake: Catalog) -> None:
@@ -236,11 +238,11 @@ def test_the_dag_applies_its_plan(published: Published, source_copy: str) -> Non
 
     done = lakehouse(settings, "airflow", "dags", "test", "state_compression")
 
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-5000:]
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-5000:]
     assert all_states(source_copy) == before
     password = psycopg.conninfo.conninfo_to_dict(source_copy)["password"]
-    assert str(password) not in said
+    assert str(password) not in output
     sql = (
         "select p.room_id, p.rows_after as planned, r.rows_after as stored, r.outcome"
         " from gold.compression_plan p join audit.compression_runs r using (run_id, room_id)"
