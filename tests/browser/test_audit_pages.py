@@ -1,4 +1,4 @@
-"""What whoever follows an alert sees: Data Docs in the browser, from the disk, without a server."""
+"""Data Docs behind an alert's link: opened in a browser from the disk, without a server."""
 
 from collections.abc import Callable
 from typing import Any

@@ -12,7 +12,7 @@ from sample.environment import synapse_python
 
 @pytest.fixture(scope="session")
 def synapse_facts() -> dict[str, Any]:
-    """What the installed Synapse says of itself; see synapse_facts.py."""
+    """Facts about the installed Synapse; see synapse_facts.py."""
     script = Path(__file__).with_name("synapse_facts.py")
     asked = subprocess.run([synapse_python(), script], capture_output=True, text=True, check=True)
     facts: dict[str, Any] = json.loads(asked.stdout)

@@ -32,7 +32,7 @@ def arguments_of(called: Callable[..., Any]) -> Iterator[dict[str, ast.expr]]:
 
 
 def sequences() -> dict[str, list[str | None]]:
-    """By sequence that is no stream's, the table and column that it is held against, None where it is against none."""
+    """By sequence without a stream, the table and column with which Synapse compares it; None without one."""
     return {
         ast.literal_eval(arguments["sequence_name"]): [
             ast.literal_eval(arguments[name]) for name in ("table", "id_column")

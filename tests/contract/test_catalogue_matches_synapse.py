@@ -1,4 +1,4 @@
-"""The catalogue says what a real Synapse's database and a released Synapse's source say."""
+"""The catalogue equals a real Synapse's database and the source of the Synapse release."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a running Synapse shows those who left a room, on which ``lakehouse visible`` relies."""
+"""Events that a running Synapse shows to former members of a room, as ``lakehouse visible`` assumes."""
 
 from pathlib import Path
 

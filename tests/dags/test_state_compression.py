@@ -1,4 +1,4 @@
-"""The wiring of the state compressor: off unless it is wanted, and nothing written that nobody approved."""
+"""The DAG of the state compressor is disabled by default and writes nothing without an approval."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -81,7 +81,7 @@ def digest(asked: Iterable[Row]) -> str:
 
 
 def load() -> dict[str, Any]:
-    """``rows``: the digest of what Synapse was asked; ``answers``."""
+    """``rows``: the digest of the input rows; ``answers``: those of Synapse."""
     recorded: dict[str, Any] = json.loads(gzip.decompress(RECORDED.read_bytes()))
     return recorded
 

@@ -1,4 +1,4 @@
-"""What a real Synapse makes of events, recorded to be held against our own answers; ours in the same form.
+"""A real Synapse's hashes and redactions of events, recorded for the comparison with ours in the same format.
 
 ``python -m tests.hashes.answers`` asks anew and writes ``answers.json``: what was asked → room version → ``{"sha256" of
 all answers of tests.hashes.synapse_hashes, "refused": the numbers of those that Synapse takes for no event}``.
@@ -27,7 +27,7 @@ Answer = list[Any]
 
 
 def questions(dsn: str) -> dict[str, list[Event]]:
-    """What is asked: made events, and of the events in the database ``dsn`` one of each type and set of keys."""
+    """The input: synthetic events, and one event of each type and set of keys in the database ``dsn``."""
     with psycopg.connect(dsn) as source:
         stored = [json.loads(text) for (text,) in source.execute("select json from event_json order by event_id")]
     shapes = {(one["type"], *sorted(one), *sorted(one["content"])): one for one in stored}
@@ -48,7 +48,7 @@ def of_synapse(asked: list[Event]) -> dict[str, list[Answer]]:
 
 
 def of_ours(asked: list[Event], version: str, refused: Iterable[int]) -> list[Answer]:
-    """Our own answers; of the ``refused`` events no id is asked."""
+    """Our own answers, without the IDs of ``refused`` events."""
     rules, without = redaction.ROOM_VERSION_RULES[version], set(refused)
     return [_ours(event, rules, number in without) for number, event in enumerate(asked)]
 
@@ -60,7 +60,7 @@ def _ours(event: Event, rules: int, refused: bool) -> Answer:
 
 
 def digest(answers: list[Answer]) -> dict[str, Any]:
-    """What is kept of the answers."""
+    """The stored digest of the answers."""
     refused = [number for number, (*_, event_id) in enumerate(answers) if event_id is False]
     return {"sha256": hashlib.sha256(json.dumps(answers, sort_keys=True).encode()).hexdigest(), "refused": refused}
 

@@ -1,4 +1,4 @@
-"""Events on which the versions of rooms differ, or might: every key that any of them keeps, and shapes nobody sends."""
+"""Events on which room versions may differ: every key that a version retains, and unusual shapes."""
 
 from collections.abc import Iterator
 from typing import Any, Final

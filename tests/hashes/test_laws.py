@@ -1,4 +1,4 @@
-"""What a verdict says holds for any event: by what it changes, and by what it does not."""
+"""Verdicts are right for any event: changes that affect the hashes, and changes that do not."""
 
 import base64
 import json

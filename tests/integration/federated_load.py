@@ -1,4 +1,4 @@
-"""Load on two federating homeservers from many threads, through every process of the first, until it is told to stop.
+"""Load on two federating homeservers from many threads, through every process of the first, until it is stopped.
 
 Each act is one thing that people, moderators or administrators do. Acts are seeded; what comes between them is not.
 """

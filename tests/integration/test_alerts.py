@@ -84,7 +84,7 @@ def book(lake: Settings) -> Iterator[Catalog]:
 
 @pytest.fixture
 def tell(lake: Settings, book: Catalog, hook: Webhook) -> Callable[..., None]:
-    """Reports findings to that lake, whose alerts go to the webhook, or to other addresses."""
+    """Reports findings to the lake; its alerts go to the webhook or to other addresses."""
 
     def tell(scope: str, *found: AlertFinding, to: str = hook.address) -> None:
         update_incidents(lake.model_copy(update={"lakehouse_alert_urls": to}), book, scope, found)

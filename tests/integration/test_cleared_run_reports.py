@@ -35,7 +35,7 @@ def catalog(lake: Settings) -> Iterator[Catalog]:
 
 
 def attempt(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
-    """An attempt at a run that found a fault in each of some streams, whose safe bound is the hour."""
+    """A try of a run with a fault in each of some streams; the hour is their safe bound."""
     found = {name: {"stream": name, "measured_at": DAY + hour * HOUR} for name in ("events", "receipts")}
     bounds = [row | {"safe_bound": hour, "rule": "configured", "sequence_is_called": True} for row in found.values()]
     gap = {"first_id": hour, "last_id": hour, "flags": []}
@@ -59,7 +59,7 @@ def publish(catalog: Catalog, run: Run, hour: int, *, accepted: int | None = Non
 
 
 def told(lake: Settings, number: int | None = None) -> list[tuple[str, str, int, int | None]]:
-    """What is told of gaps: stream, class, the hour that they were found in, and the release."""
+    """The reported gaps: stream, class, hour and release."""
     with duckdb_reader.open_duckdb(lake) as connection:
         release = duckdb_reader.get_release(connection, lake, number)
         found = gaps.read_gaps(connection, lake, release, is_latest=number is None)

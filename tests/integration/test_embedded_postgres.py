@@ -28,14 +28,14 @@ with embedded_postgres.run_server(Path(sys.argv[1])):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A complete cluster that nobody uses."""
+    """A complete, unused cluster."""
     data = tmp_path_factory.mktemp("home") / "postgres"
     with embedded_postgres.run_server(data):
         return data
 
 
 def half_made(data: Path) -> Path:
-    """A cluster whose initdb is killed at work, wherever it was being made."""
+    """A cluster whose initdb was killed."""
     for _ in range(20):
         user = subprocess.Popen([sys.executable, "-c", USE, data])
         deadline = time.monotonic() + 30

@@ -31,7 +31,7 @@ LARGE = ("events", "event_json", "state_groups_state")
 
 @dataclass
 class MeasuredLake(AdvancingLake):
-    """Measures before it publishes, so that each run's ids are judged by the bounds that were accepted before.
+    """Measures before it publishes, so that each run is compared with the accepted bounds.
 
     ``gone``: keys of events that were published once and are not any more.
     """

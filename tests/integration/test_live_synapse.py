@@ -52,7 +52,7 @@ def test_the_copy_of_a_live_homeserver_equals_it(new_lake: Callable[..., Setting
 
 
 def _talk(hs: Synapse, quiet: threading.Event) -> None:
-    """Send through every process in turn until told to be quiet."""
+    """Send through every process in turn until stopped."""
     alice = hs.register("alice", admin=True)
     rooms = [alice.create_room(preset="public_chat") for _ in range(6)]
     turns = itertools.cycle(itertools.product(rooms, hs.urls))

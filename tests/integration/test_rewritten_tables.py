@@ -35,7 +35,7 @@ def source(settings: Settings, source_copy: str) -> Settings:
 
 @pytest.fixture
 def other(source_copy: str) -> Iterator[Session]:
-    """Somebody else's session, who does not wait for long."""
+    """Another session with a short lock timeout."""
     with psycopg.connect(source_copy) as connection:
         connection.execute("set lock_timeout = '500ms'")
         connection.commit()

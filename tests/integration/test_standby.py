@@ -163,7 +163,7 @@ def _remove_row_versions(pair: Pair) -> None:
 
 
 def _disturb_once(pair: Pair, stop: threading.Event) -> None:
-    """Remove row versions when somebody copies from the standby, until one who still needed them was cancelled.
+    """Remove row versions during a copy from the standby, until the copy was cancelled.
 
     Who keeps a snapshot for others to copy from is idle in a transaction that holds all tables, and is there for longer
     than any copy. Whoever looks before a copy begins is cancelled without harm.

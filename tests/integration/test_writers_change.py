@@ -32,7 +32,7 @@ STAFF = (
 
 
 class Talk:
-    """People who talk, and a database that rolls back what others began."""
+    """Users that send messages, and transactions that are rolled back."""
 
     def __init__(self, hs: Synapse, phase: int, writers: Collection[str]) -> None:
         self._hs = hs
@@ -60,7 +60,7 @@ class Talk:
             thread.join()
 
     def purge(self) -> None:
-        """Delete what was said in the first room but for the last of it."""
+        """Purge the first room, except its last messages."""
         path = f"{ADMIN}/v1/purge_history/{q(self._rooms[0])}/{q(self.said[-1])}"
         assert self.admin.call("POST", path, {"delete_local_events": True})["purge_id"]
 

@@ -29,7 +29,7 @@ DATABASES = {"source": "earlier_source", "catalog": "earlier_catalog"}
 
 @pytest.fixture
 def lake(server: EmbeddedServer, settings: Settings) -> Iterator[AdvancingLake]:
-    """The kept lake where it was made, its catalog and its source restored."""
+    """The stored lake in its original folder, with its catalog and source restored."""
     with PLACE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shutil.rmtree(PLACE, ignore_errors=True)

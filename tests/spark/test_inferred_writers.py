@@ -37,7 +37,7 @@ def test_rows_without_a_writer_make_no_writer_missing(
 def test_counted_rows_without_a_writer_are_the_only_writer_s(
     new_lake: Callable[..., Settings], source_copy: str
 ) -> None:
-    """As those that wait for devices since before Synapse named who wrote them."""
+    """As for old messages to devices, from Synapse versions without writer names."""
     with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
         app = lake.app()
         tables.ensure_audit_tables(app.catalog)

@@ -61,7 +61,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def _daemon(name: str, log: Path, *arguments: str) -> Iterator[None]:
-    """A Spark daemon in a process group of its own, gone when the context ends."""
+    """A Spark daemon in its own process group, stopped at the end of the context."""
     variables = runtime.build_java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -76,7 +76,7 @@ def _daemon(name: str, log: Path, *arguments: str) -> Iterator[None]:
 
 
 def _said(log: Path, pattern: str) -> str:
-    """What a daemon's log says of ``pattern``, waiting for it."""
+    """Wait for ``pattern`` in a daemon's log, and return the match."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         if found := re.search(pattern, log.read_text()):

@@ -1,4 +1,4 @@
-"""``lakehouse compress`` in tiny transactions, so that there are many to be killed in; says when it begins."""
+"""``lakehouse compress`` with tiny transactions, so that a kill hits one of many; it reports its begin."""
 
 import random
 import sys

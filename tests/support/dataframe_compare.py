@@ -1,4 +1,4 @@
-"""The lake held against its source, row by row, and against another lake."""
+"""Compare a lake with its source, row by row, and with another lake."""
 
 from collections import Counter
 from collections.abc import Mapping

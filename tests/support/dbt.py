@@ -45,7 +45,7 @@ class DbtSession:
         self._ask({"branch": branch, "resolve": worth_carrying})
 
     def increment(self, branch: str, worth_it: int, most: int | None = None) -> dict[str, Any]:
-        """Let the next dbt command make anew what changed, up to ``most`` rows of a model; its variables."""
+        """Let the next dbt command rebuild changed rows, up to ``most`` of a model; return its variables."""
         variables: dict[str, Any] = self._ask({"branch": branch, "increment": worth_it, "most": most})
         return variables
 

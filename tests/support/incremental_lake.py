@@ -72,7 +72,7 @@ class AdvancingLake:
         publish_branch(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name), lambda: None)
 
     def measure(self, app: SparkApp) -> None:
-        """Say of what the run copied, unless it is said, that it was measured."""
+        """Record measurements of the run's tables, unless they are recorded."""
         measured = {row["table_name"] for row in store.read_run_rows(app.catalog, "audit.table_facts", app.run.run_id)}
         told = {"rows": 0, "null_keys": 0, "duplicate_keys": 0, "measured_at": datetime.now(UTC)}
         facts = [

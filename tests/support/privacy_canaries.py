@@ -84,7 +84,7 @@ class Canaries:
             assert owner.execute(planting).rowcount, place
 
     def found(self, content: bytes) -> set[str]:
-        """Places whose canaries are in ``content``, plainly or in hexadecimal digits."""
+        """Columns whose canaries are in ``content``, as text or in hexadecimal digits."""
         mark = self.mark.encode()
         found = set()
         for needle, digit in ((mark, 1), (mark.hex().encode(), 2)):
@@ -143,7 +143,7 @@ class PlantedSample:
 
 @contextmanager
 def planted_sample(folder: Path) -> Iterator[PlantedSample]:
-    """A :class:`PlantedSample` on a server of its own, whose files are in ``folder``."""
+    """A :class:`PlantedSample` on its own server, with files in ``folder``."""
     canaries, name, password = Canaries(), "canary_reader", secrets.token_hex(12)
     with embedded_postgres.run_server(folder) as server:
         dsn = sample.restore_sample(server)

@@ -1,4 +1,4 @@
-"""A lake of few tables, that is brought up to its source, looked after and asked by the operator's command."""
+"""A lake of a few tables: updated, maintained, and queried with the operator's command."""
 
 import json
 import runpy

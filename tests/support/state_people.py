@@ -1,4 +1,4 @@
-"""People in a few rooms of a real homeserver, whose state changes with much that they do."""
+"""Users in a few rooms of a real homeserver that often change the rooms' state."""
 
 import random
 import threading
@@ -17,7 +17,7 @@ ROOMS, PEOPLE, CHANGES = 4, 12, 130
 
 @dataclass
 class People:
-    """``rooms``: where they are. ``said``: pairs of a room and an event, of what they did since they began to talk."""
+    """``rooms``: their rooms. ``said``: pairs of room and event since their first message."""
 
     dsn: str
     clients: list[Client]
@@ -78,11 +78,11 @@ class People:
         purge_history(self.admin, room, last)
 
     def delete(self, room: str) -> None:
-        """Delete a room, with all that was ever said there."""
+        """Delete a room with all of its events."""
         delete_room(self.admin, room, {"purge": True})
 
     def states(self) -> dict[str, frozenset[str]]:
-        """The state at each event that has one, as the homeserver tells it."""
+        """The state at each event that has one, from the homeserver."""
         with psycopg.connect(self.dsn) as connection:
             events = connection.execute(
                 "select room_id, event_id from events where room_id = any(%s) and not outlier", [self.rooms]

@@ -75,7 +75,7 @@ def _member(number: int) -> Key:
 
 
 def _next(world: World, state: State, join: float = 0.5) -> State:
-    """One state event later: somebody joins, or what is there is changed."""
+    """The next state: a join, or a change of a piece of state."""
     joins = world.rng.random() < join or not state
     key = _member(world.events) if joins else world.rng.choice(sorted(state))
     return state | {key: world.event()}

@@ -1,4 +1,4 @@
-"""What a Synapse does to state groups while somebody compresses: it adds some and deletes others, as its own code does.
+"""Changes of a running Synapse during a compression: it adds and deletes state groups with its own code.
 
 Its transactions are REPEATABLE READ and are tried again when PostgreSQL refuses them, up to five times.
 """

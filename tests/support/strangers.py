@@ -22,7 +22,7 @@ NAME = "lakehouse-stranger"
 
 @dataclass(frozen=True)
 class Stranger:
-    """A program that runs as another user of this machine and does what it is asked."""
+    """A program of another user of this machine that executes requests."""
 
     process: subprocess.Popen[str]
 

@@ -99,7 +99,7 @@ class Database:
         return position
 
     def purge(self, room: str, depth: int, *, spares: str = "") -> list[int]:
-        """Purge a room's history as Synapse does: its messages below a depth; their ids.
+        """Purge a room's messages below a depth as Synapse does, and return their IDs.
 
         :param spares: a pattern of senders whose messages stay, as outliers.
         """
@@ -141,7 +141,7 @@ class Database:
         return sorted(id_ for (id_,) in gone)
 
     def join_again(self, room: str) -> None:
-        """Delete a room, leaving no task that says so, and join it anew: its state comes back under other ids."""
+        """Delete a room without a task and join it again: its state gets other IDs."""
         kept = {"rooms": "true", "room_depth": "true", "events": "state_key is not null"}
         for table, those in kept.items():
             self.run(f"create temp table again_{table} as select * from {table} where room_id = %s and {those}", [room])

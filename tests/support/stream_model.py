@@ -13,7 +13,7 @@ from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 
 @dataclass(frozen=True)
 class Rdata:
-    """A writer tells its readers of a fact. ``rows`` share ``token``; none if the transaction wrote nothing."""
+    """A writer's RDATA. ``rows`` share ``token``; none if the transaction wrote nothing."""
 
     writer: str
     token: int
@@ -22,7 +22,7 @@ class Rdata:
 
 @dataclass(frozen=True)
 class Position:
-    """A writer's answer to a reader that asks where it is."""
+    """A writer's POSITION for a reader."""
 
     writer: str
     token: int
@@ -68,7 +68,7 @@ class Stream:
 
     @property
     def open(self) -> set[int]:
-        """Reserved ids whose transactions have not ended."""
+        """Reserved IDs with open transactions."""
         return {self.sign * one for one in self._open}
 
     def awaiting(self, writer: str) -> set[int]:
@@ -85,7 +85,7 @@ class Stream:
         self._processes[writer] = _Process(self._last, self._last)
 
     def remove(self, writer: str) -> None:
-        """Stop the writer for good. Its stored position stays until somebody clears it away."""
+        """Remove the writer. Its stored position stays until it is deleted."""
         self.start(writer)
         del self._processes[writer]
         self.configured.discard(writer)
@@ -110,7 +110,7 @@ class Stream:
         self._ended[one] = (self._open.pop(one), rows)
 
     def complete(self, token: int, rows: int = 1, *, succeeded: bool = True) -> list[Rdata]:
-        """Complete an id, whose transaction ends now if it has not: what the writer tells its readers.
+        """Complete an ID, and end its transaction if necessary; return the writer's messages.
 
         :param succeeded: whether the writer goes on to store its position; it does not after an error.
         """
@@ -193,12 +193,12 @@ class Reader:
             self.receive(answer)
 
     def receive(self, message: Rdata | Position) -> None:
-        """Go on to where a writer says it is."""
+        """Advance to a writer's POSITION."""
         known = self.positions.get(message.writer, message.token)
         self.positions[message.writer] = self.sign * max(self.sign * known, self.sign * message.token)
 
     def linear(self) -> int | None:
-        """The id up to which it has heard of everything; None while a writer has not answered."""
+        """The ID up to which it has received everything; None while a writer has not answered."""
         if not self.writers <= self.positions.keys():
             return None
         return self.sign * min(self.sign * self.positions[writer] for writer in self.writers)

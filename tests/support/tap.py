@@ -10,7 +10,7 @@ from tests.conftest import BIN, environment
 
 @contextmanager
 def replicating(settings: Settings, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """``lakehouse replicate`` with what it said first: that it is at work."""
+    """``lakehouse replicate`` after its first output line."""
     command = subprocess.Popen(
         [BIN / "lakehouse", "replicate", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The catalogue's file says nothing twice, nothing unknown and nothing secret."""
+"""The catalogue's file has no duplicate, no unknown key and no secret column."""
 
 from copy import deepcopy
 from typing import Any

@@ -29,7 +29,7 @@ FINDINGS = st.frozensets(
 
 
 def told(reports: list[list[AlertFinding]]) -> list[list[tuple[str, bool]]]:
-    """What each of several reports on one scope tells."""
+    """The events of each of several reports of one scope."""
     events: list[IncidentEvent] = []
     news = []
     for number, found in enumerate(reports):

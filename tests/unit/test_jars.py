@@ -21,7 +21,7 @@ Resolver = Callable[..., list[str]]
 
 @pytest.fixture
 def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
-    """Lets jars be resolved as the given ones, by file name; returns what was asked for."""
+    """Resolves to the given jars, by file name; returns the requested coordinates."""
 
     def resolve(**further: bytes) -> list[str]:
         asked: list[str] = []

@@ -11,7 +11,7 @@ from synapse_lakehouse.java import runtime
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """A JAVA_HOME whose java says it is ``version``."""
+    """A JAVA_HOME whose java reports ``version``."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")

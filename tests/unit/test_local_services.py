@@ -33,7 +33,7 @@ def test_a_home_that_cannot_be_created_is_explained(
 
 
 def test_a_home_that_cannot_be_written_to_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a file system that is read-only; who runs the tests may be allowed everything else."""
+    """As with a read-only file system; root may write to all other folders."""
     monkeypatch.setattr(os, "access", lambda path, mode: not (path == tmp_path and mode & os.W_OK))
     with (
         pytest.raises(LocalServicesError, match="cannot be written to"),

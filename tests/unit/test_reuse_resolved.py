@@ -52,7 +52,7 @@ def _amended(world: World, before: list[Row], same: ReusableState) -> list[Row]:
 
 
 def _change(world: World, rng: random.Random, times: int) -> set[int]:
-    """Let things happen that a database knows; the groups whose rows differ."""
+    """Apply random changes, and return the groups whose rows differ."""
     changed = set()
     for _ in range(times):
         groups = sorted(world.groups)

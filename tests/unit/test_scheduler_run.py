@@ -51,7 +51,7 @@ class Airflow(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where such an Airflow listens; the environment names a proxy where nobody does."""
+    """Address of such an Airflow; the environment names an unused proxy."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{find_free_port()}")
     with ThreadingHTTPServer(("127.0.0.1", 0), Airflow) as server:
         Thread(target=server.serve_forever, daemon=True).start()

@@ -43,7 +43,7 @@ LOGGED_IN = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[list[str]]:
-    """Serves four programs that are no Airflow, until it is asked to end."""
+    """Runs four programs in place of Airflow's, until it is stopped."""
     (tmp_path / "services").mkdir()
     (tmp_path / "airflow").write_text(SERVICE)
     (tmp_path / "airflow").chmod(0o700)

@@ -1,4 +1,4 @@
-"""The rules of who may see what, each with one condition wrong."""
+"""Visibility rules, each with one wrong condition."""
 
 from collections.abc import Iterator
 

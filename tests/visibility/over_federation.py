@@ -1,4 +1,4 @@
-"""The state before events, as one homeserver tells it to another, against ``gold.state_at_event``."""
+"""Compare the state before events from federation's /state with ``gold.state_at_event``."""
 
 import base64
 import json
@@ -51,7 +51,7 @@ def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
 
 
 def differences(connection: DuckDBPyConnection, answered: States) -> list[str]:
-    """Events of which the lake says something else.
+    """Events with another state in the lake.
 
     It may lack what an event replaced where it says that it does not know that, and says so of :data:`UNTOLD` only.
     """

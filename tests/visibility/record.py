@@ -1,4 +1,4 @@
-"""Record anew what Synapse answers on the sample: as it is shipped, and made harsh by ``harsh.sql``.
+"""Record Synapse's answers on the sample: as shipped, and changed by ``harsh.sql``.
 
 ``python -m tests.visibility.record`` takes some minutes and writes ``sample_answers.parquet`` and
 ``harsh_answers.parquet``.

@@ -39,7 +39,7 @@ ENOUGH = 1_000_000
 
 @dataclass
 class Crowd:
-    """Many people of one homeserver who talk, come, go, invite and are sent away in rooms of every visibility."""
+    """Many users of one homeserver that talk, join, leave, invite and are kicked in rooms of every visibility."""
 
     local: Synapse
     seed: int

@@ -1,4 +1,4 @@
-"""A database in which everything happens that decides who sees what: the lake says what a real Synapse says of it."""
+"""A database with all cases of the visibility rules: the lake has the answers of a real Synapse."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Who may see what on the sample, by the lake: equal to every answer of a real Synapse on the same database.
+"""Visibility on the sample equals every answer of a real Synapse on the same database.
 
 And what a state event replaced is known where that Synapse said so.
 """

@@ -23,7 +23,7 @@ def test_deep_finds_rows_that_a_broken_index_hides(examine: Examine, reader: str
     code, found = examine("--deep", synapse_dsn=reader)
     assert code == 1
     (repeated, rest) = found["duplicates"]
-    assert repeated["message"].startswith("rooms has 1 key (room_id) ")
+    assert repeated["message"].startswith("rooms ")
     assert repeated["message"].endswith(f": {row[0]}")
     assert "REINDEX" in repeated["advice"]
     assert rest["level"] == "OK"
