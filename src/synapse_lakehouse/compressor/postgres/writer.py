@@ -18,7 +18,7 @@ _TRIES: Final = 5
 """Number of tries of a portion; then of its first group alone."""
 
 LOCKED_MESSAGE: Final = "Another session locked some of its groups for too long. Run it again later."
-"""Why a room was not completed, if ``GroupWriter.gave_up_on_locks``."""
+"""The reason of an incomplete compression if ``GroupWriter.gave_up_on_locks``."""
 
 _CONFLICTS: Final = (
     psycopg.errors.LockNotAvailable,
