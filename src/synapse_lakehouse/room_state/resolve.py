@@ -24,7 +24,7 @@ from synapse_lakehouse.room_state.reuse_resolved import ReusableState
 
 SOURCE_TABLES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state"]
 MINIMUM_ROWS_FOR_REUSE: Final = 1_000_000
-"""Below this many rows of ``state_groups_state`` a full resolve is faster than reuse_resolved."""
+"""Below this many rows of ``state_groups_state`` a full resolve is faster than the reuse of intervals."""
 
 _BATCH_ROWS: Final = 65_536
 
