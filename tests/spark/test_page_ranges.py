@@ -150,6 +150,8 @@ def test_new_pages_are_prepared_while_the_source_counts(
         "insert into event_edges (event_id, prev_event_id, room_id, is_state)"
         " select '$prepared:' || gen_random_uuid(), '$before', '!prepared:it', false from generate_series(1, 20000)"
     )
+    # Without free space in old pages, new rows are in new pages only.
+    source.execute("vacuum (full) event_edges")
     source.execute(grow.encode())
     lake.advance()
     monkeypatch.setattr(branch_table, "prepare_row_change", commits.prepare)
