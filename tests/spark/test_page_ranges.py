@@ -137,8 +137,7 @@ def test_new_pages_are_prepared_while_the_source_counts(
             source.execute(statement.encode())
         commits.reset()
         app = lake.app()
-        # Commits are prepared only once Spark has started.
-        assert app.spark
+        assert app.spark, "commits are prepared only once Spark has started"
         lake.copy(app)
         lake.publish(app)
         (row,) = [row for row in lake.ledger(app) if row["table_name"] == "event_edges"]
@@ -151,8 +150,8 @@ def test_new_pages_are_prepared_while_the_source_counts(
         " select '$prepared:' || gen_random_uuid(), '$before', '!prepared:it', false from generate_series(1, 20000)"
     )
     # Without free space in old pages, new rows are in new pages only.
-    source.execute("vacuum (full) event_edges")
-    source.execute(grow.encode())
+    for statement in ("vacuum (full) event_edges", grow):
+        source.execute(statement.encode())
     lake.advance()
     monkeypatch.setattr(branch_table, "prepare_row_change", commits.prepare)
     monkeypatch.setattr(table_copy, "count_changed_rows", commits.count)
