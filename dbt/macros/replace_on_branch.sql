@@ -3,14 +3,13 @@
     table is created empty from the model's contract. A new column of the contract is added to the table at once (NULL on
     main until the next release); a removed column or another type is an error.
 
-    Each Iceberg snapshot records the fingerprint of the model's SQL and of its inputs. A table with unchanged fingerprints
-    is not rebuilt. With `compared_by: rows`, for small tables, the fingerprint is that of the rows, so that tables that
-    read it are rebuilt only if the rows changed.
+    Each snapshot records a fingerprint of its inputs: the model's SQL, and the fingerprints of the tables that it reads. A
+    table whose inputs are the same is left unchanged. With `compared_by: rows`, for tables of few rows, the fingerprint is
+    that of the rows, so that models that read the table are only rebuilt when its rows change.
 
-    With `increment_by`, the key of its rows, only changed rows of a large table are rebuilt, if they were found
-    (`increments.sql`) and the SQL is unchanged; their old versions are already removed. Otherwise all rows are rebuilt.
+    With `affected_by`, only affected rows are deleted and inserted, if they are few (`partial_build.sql`).
 
-    With `clustered_by`, a column, rows with the same value are stored together, so that a query of one value reads little.
+    With `clustered_by`, a column, rows with the same value are stored together, so that a query for one value reads little.
 #}
 {% materialization replace_on_branch, adapter='spark', supported_languages=['sql'] %}
     {%- if not config.get('contract').enforced or not model.columns -%}
@@ -33,67 +32,56 @@
 
     {%- do set_properties(target_relation) -%}
 
-    {%- set branch = run_query("set spark.wap.branch").columns[1].values()[0] -%}
-    {#- Models that read this model are built later in this invocation, and a query of Iceberg takes most of a second. -#}
-    {%- set told = graph.setdefault('made_of ' ~ invocation_id, {}) -%}
-    {%- set ingredients = [table_columns | join(',')] -%}
+    {%- set branch = wap_branch() -%}
+    {%- set affected = ref(config.get('affected_by')) if config.get('affected_by') else none -%}
+    {%- set is_partial = affected is not none and is_partial_build(affected) -%}
+    {%- set full_sql = full_build_sql() -%}
+    {#- Models that read this one are built later in this invocation, and a query of Iceberg's metadata takes most of a second. -#}
+    {%- set fingerprints = graph.setdefault('built from ' ~ invocation_id, {}) -%}
+    {%- set inputs = [table_columns | join(',')] -%}
     {%- if config.get('compared_by') == 'rows' -%}
-        {%- do ingredients.extend(run_query(compiled_code).rows | map('join', ' ')) -%}
+        {%- do inputs.extend(run_query(full_sql).rows | map('join', ' ')) -%}
     {%- else -%}
-        {%- do ingredients.append(compiled_code) -%}
-        {#- dbt has them in the order of a set, which differs between processes. -#}
-        {%- for id in model.depends_on.nodes | sort -%}
+        {%- do inputs.append(full_sql) -%}
+        {%- for id in input_nodes() -%}
             {%- set relation = (graph.sources.get(id) or graph.nodes.get(id)).relation_name -%}
-            {%- do ingredients.append(told.get(relation) or made_of(relation, branch)) -%}
+            {%- do inputs.append(fingerprints.get(relation) or built_from(relation, branch)) -%}
         {%- endfor -%}
     {%- endif -%}
-    {%- set made_now = local_md5(ingredients | join(' ')) -%}
-
-    {%- do told.update({target_relation | string: made_now}) -%}
-    {#- The rules include those of the models that this model reads. -#}
-    {%- set rules = graph.setdefault('made_by ' ~ invocation_id, {}) -%}
-    {%- set made_by = [table_columns | join(','), compiled_code] -%}
-    {%- for id in model.depends_on.nodes | sort if id in graph.nodes -%}
-        {%- do made_by.append(rules.get(id) or said(graph.nodes[id].relation_name, branch, 'built-by')) -%}
-    {%- endfor -%}
-    {%- set made_by = local_md5(made_by | join(' ')) -%}
-    {%- do rules.update({model.unique_id: made_by}) -%}
-    {%- set cluster = config.get('clustered_by') -%}
-    {%- set found_of_it = found() if model.name in var('read_from') else [] -%}
-    {%- set properties = ["`snapshot-property.built-from` = '" ~ made_now ~ "'", "`snapshot-property.built-by` = '" ~ made_by ~ "'"] -%}
-    {%- if model.name in var('read_from') -%}
-        {%- do properties.append("`snapshot-property.read-from` = '" ~ var('read_from')[model.name] ~ "'") -%}
-    {%- endif -%}
-
-    {%- set is_unchanged = made_of(target_relation, branch) == made_now and not may_lack_rows(found_of_it) -%}
-    {#- A commit that creates its branch counts from zero, so the totals of its Iceberg snapshot would be wrong. -#}
+    {%- set fingerprint = local_md5(inputs | join(' ')) -%}
+    {%- do fingerprints.update({target_relation | string: fingerprint}) -%}
+    {%- set is_unchanged = built_from(target_relation, branch) == fingerprint -%}
+    {#- A commit that creates its branch counts from zero, and the totals of its snapshot are wrong. -#}
     {%- if is_there and not is_unchanged and branch != '<undefined>' -%}
-        {%- do run_query("alter table " ~ target_relation ~ " create branch if not exists `" ~ branch ~ "`") -%}
+        {#- An earlier try of the run may have left a part of its rows: a partial build starts from the last release. -#}
+        {%- do run_query(
+            "alter table " ~ target_relation ~ " create "
+            ~ ("or replace branch `" ~ branch ~ "` as of version " ~ of_snapshot(this, 'main', 'snapshot_id')
+                if is_partial else "branch if not exists `" ~ branch ~ "`")
+        ) -%}
     {%- endif -%}
+
+    {%- set rows -%}
+        with (`snapshot-property.built-from` = '{{ fingerprint }}', `snapshot-property.built-by` = '{{ rules_fingerprint() }}')
+        {{ 'replace where true' if not is_partial }}
+        select {{ table_columns | map('lower') | join(', ') }} from ({{ compiled_code }})
+        {{ 'cluster by ' ~ config.get('clustered_by') if config.get('clustered_by') }}
+    {%- endset -%}
 
     {%- if is_unchanged -%}
         {% call statement('main') %}select 'unchanged'{% endcall %}
-    {%- elif 'replaced' in found_of_it and said(target_relation, branch, 'built-by') == made_by -%}
-        {% call statement('main') %}
-            insert into {{ target_relation }} with ({{ properties | join(', ') }})
-            select {{ table_columns | map('lower') | join(', ') }}
-            from (
-                {{ made_of_found(compiled_code, found_of_it) }}
-            )
-            {{ 'cluster by ' ~ cluster if cluster }}
-        {% endcall %}
     {%- else -%}
+        {%- if is_partial -%}
+            {%- set key = primary_key() -%}
+            {% call statement('delete') %}
+                delete from {{ target_relation }} where {{ key }} in (select {{ key }} from {{ affected }})
+            {% endcall %}
+        {%- endif -%}
         {% call statement('main') %}
             {{- get_assert_columns_equivalent(compiled_code) -}}
-            insert into {{ target_relation }} with ({{ properties | join(', ') }}) replace where true
-            select {{ table_columns | map('lower') | join(', ') }}
-            from (
-                {{ made_of_found(compiled_code, found_of_it) if found_of_it and not may_lack_rows(found_of_it) else compiled_code }}
-            )
-            {{ 'cluster by ' ~ cluster if cluster }}
+            insert into {{ target_relation }} {{ rows }}
         {% endcall %}
     {%- endif -%}
-    {%- do give_back(found_of_it) -%}
 
     {{ run_hooks(post_hooks) }}
 
@@ -101,24 +89,16 @@
 {% endmaterialization %}
 
 
-{#
-    Fingerprint of a table's rows on `branch` at the begin of the build; its Iceberg snapshot ID if none is recorded. The
-    variable `made_of` is unset when dbt runs stand-alone.
-#}
-{% macro made_of(relation, branch) -%}
-    {%- if relation | string in var('made_of') -%}
-        {{- return(var('made_of')[relation | string] or "nothing") -}}
+{# The fingerprint of a table's inputs when the run came to dbt; the ID of its snapshot if that records none. #}
+{% macro built_from(relation, branch) -%}
+    {%- if relation | string in var('built_from') -%}
+        {{- return(var('built_from')[relation | string] or "nothing") -}}
     {%- endif -%}
     {{- return(of_snapshot(relation, branch, "coalesce(summary['built-from'], string(snapshot_id))") or "nothing") -}}
 {%- endmacro %}
 
 
-{# The property `name` of a table's Iceberg snapshot on `branch`. #}
-{% macro said(relation, branch, name) -%}
-    {{- return(of_snapshot(relation, branch, "summary['" ~ name ~ "']")) -}}
-{%- endmacro %}
-
-
+{# A column of the metadata of the snapshot that a reader on `branch` reads; none without one. #}
 {% macro of_snapshot(relation, branch, what) -%}
     {%- set found = run_query(
         "select " ~ what ~ " from " ~ relation ~ ".refs join " ~ relation ~ ".snapshots using (snapshot_id)"
@@ -155,6 +135,9 @@
     {%- for column in model.columns.values() if (column.meta or {}).get('holds_content') -%}
         {%- do wanted.update({"write.metadata.metrics.column." ~ column.name: 'none'}) -%}
     {%- endfor -%}
+    {%- if config.get('affected_by') -%}
+        {%- do wanted.update({'write.delete.mode': 'merge-on-read'}) -%}
+    {%- endif -%}
     {%- if config.get('clustered_by') -%}
         {%- do wanted.update({'write.parquet.row-group-size-bytes': '4194304'}) -%}
     {%- endif -%}

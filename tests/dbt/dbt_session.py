@@ -1,26 +1,22 @@
 """Obeys commands in one Spark session on the lake of the environment: a JSON object a line in, one a line out.
 
 ``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name,
-``{"branch": …, "resolve": rows worth carrying over}`` with null, ``{"branch": …, "increment": rows worth it,
-"most": rows}`` with dbt's variables, ``{"branch": …, "build": a run's arguments}`` with null when all models are built.
+``{"branch": …, "resolve": rows worth carrying over}`` with null, ``{"branch": …, "changes": [arguments]}`` with whether
+changes since main are known, ``{"branch": …, "build": a run's arguments}`` with null when all models are built.
 """
 
 import json
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import replace
 from typing import Any
 
 from dbt.cli.main import dbtRunner
 from dbt.contracts.graph.manifest import Manifest
-from dbt_common.events.base_types import EventMsg
 
 from synapse_lakehouse.config.run import parse_run_arguments
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.dbt_build import incremental
 from synapse_lakehouse.dbt_build import project as dbt_build_project
-from synapse_lakehouse.dbt_build.dbt_callback import Finding
+from synapse_lakehouse.dbt_build.changes import register_changes
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.room_state import resolve
@@ -37,22 +33,11 @@ FOR_FEW_ROWS = {
 """Planning, compiling and planning anew take many times as long as a handful of rows."""
 
 
-def run_dbt(arguments: list[str], find: Finding | None, told: list[str]) -> dict[str, Any]:
-    callbacks: list[Callable[[EventMsg], None]] = []
-    if find:
-        project = dbtRunner().invoke(["parse", *arguments[arguments.index("--vars") :]]).result
-        find.project = project if isinstance(project, Manifest) else None
-        callbacks.append(find)
-    done = dbtRunner(find.project if find else None, callbacks).invoke(arguments)
-    nodes = [one for one in getattr(done.result, "results", []) if hasattr(one, "node")]
-    results = {one.node.name: [str(one.status), one.message] for one in nodes}
-    faults = [line for line in told if "is made of everything" in line]
-    return {
-        "success": done.success and not faults,
-        "exception": str(done.exception or faults),
-        "results": results,
-        "told": told,
-    }
+def run_dbt(arguments: list[str]) -> dict[str, Any]:
+    done = dbtRunner().invoke(arguments)
+    nodes = [result for result in getattr(done.result, "results", []) if hasattr(result, "node")]
+    results = {result.node.name: [str(result.status), result.message] for result in nodes}
+    return {"success": done.success, "exception": str(done.exception), "results": results}
 
 
 def main() -> None:
@@ -61,8 +46,6 @@ def main() -> None:
     dbt_build_project.prepare_session(spark)
     for name, value in FOR_FEW_ROWS.items():
         spark.conf.set(name, value)
-    find: Finding | None = None
-    told: list[str] = []
     for line in sys.stdin:
         command = json.loads(line)
         if command["branch"]:
@@ -74,19 +57,16 @@ def main() -> None:
         elif "resolve" in command:
             resolve.resolve_rooms(spark, open_catalog(settings), settings, command["branch"], command["resolve"])
             answer = None
-        elif "increment" in command:
-            increment = incremental.of_models(open_catalog(settings), command["branch"], command["increment"])
-            if command["most"] is not None:
-                increment = replace(increment, most=command["most"])
-            find = Finding(increment, lambda: spark, settings, command["branch"], told.append)
-            answer = increment.variables()
+        elif "changes" in command:
+            project = dbtRunner().invoke(["parse", *command["changes"]]).result
+            assert isinstance(project, Manifest)
+            answer = register_changes(spark, open_catalog(settings), command["branch"], project, 0)
         elif "build" in command:
             with redirect_stdout(sys.stderr):
                 dbt_build_project.build_project(SparkApp("test", parse_run_arguments(None, command["build"]), settings))
             answer = None
         else:
-            answer = run_dbt(command["dbt"], find, told)
-            find, told = None, []
+            answer = run_dbt(command["dbt"])
         print(ANSWER + json.dumps(answer, default=str), flush=True)
     spark.stop()
 

@@ -7,13 +7,14 @@ import pytest
 
 from tests.conftest import HarshLake
 from tests.support.branch_builds import (
-    NEVER_IN_PART,
+    FULL,
     PART,
     STATE_TABLES,
     WHOLE,
     branched_tables,
     build_models,
     copy_branch,
+    publish,
 )
 from tests.support.bronze_changes import BronzeChanges
 from tests.support.dbt import DbtSession
@@ -26,17 +27,18 @@ def test_an_increment_equals_a_full_refresh(harsh: HarshLake) -> None:
     session, history = harsh.session, BronzeChanges(harsh, random.Random("gold"))
     bronze, models = _tables(session, "bronze"), [*_tables(session, "silver"), *_tables(session, "gold")]
     with branched_tables(harsh, {*bronze, *models}):
-        build_models(harsh, PART, NEVER_IN_PART, EVERYTHING)
+        build_models(harsh, PART, EVERYTHING)
+        publish(session, {*bronze, *models})
         for happens in (
             history.events_come, history.events_go, history.settings_are_rejected, history.redactions_come,
             history.outliers_get_a_place, history.people_are_erased, history.rooms_keep_messages_otherwise,
         ):  # fmt: skip
             happens()
-        session.resolve(PART, NEVER_IN_PART)
+        session.resolve(PART, FULL)
         for table in (*bronze, *STATE_TABLES):
             copy_branch(session, table, PART, WHOLE)
-        build_models(harsh, PART, 0, EVERYTHING)
-        build_models(harsh, WHOLE, NEVER_IN_PART, EVERYTHING)
+        build_models(harsh, PART, EVERYTHING, in_part=True)
+        build_models(harsh, WHOLE, EVERYTHING)
         few = (
             session.written("silver.event_visibility_inputs", PART),
             session.written("silver.event_visibility_inputs", WHOLE),

@@ -1,6 +1,5 @@
 """The materialization `replace_on_branch`, and builds of changed rows only, on a lake of their own."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import environment, lake_maker
-from tests.support.bronze_rows import GROUP_TABLES, append, append_groups, create_tables
+from tests.support.bronze_rows import GROUP_TABLES, append_groups, create_tables
 from tests.support.dbt import DbtSession, OneModelProject, dbt_session
 
 FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
@@ -234,57 +233,3 @@ def test_state_of_unchanged_rooms_is_reused(session: DbtSession, lake: Settings)
     assert {row["room_id"] for row in reused} == {"!a", "!b"}
     assert [row for row in reused if row["event_id"] != "$reused"] == intervals(session, SECOND)
     assert len(reused) == len(intervals(session, SECOND)) + 1
-
-
-def redaction_row(number: int, room: str) -> dict[str, object]:
-    """A row of bronze.events."""
-    return {"event_id": f"${number}", "room_id": room, "type": "m.room.redaction"}
-
-
-def redaction_json(number: int, target: str) -> dict[str, object]:
-    """A row of bronze.event_json."""
-    event: dict[str, object] = {
-        "type": "m.room.redaction", "sender": "@a:x", "room_id": "!a", "event_id": f"${number}", "depth": 1,
-        "origin_server_ts": 1, "hashes": {}, "auth_events": [], "prev_events": [],
-    }  # fmt: skip
-    text = json.dumps(event | {"redacts": f"${target}", "content": {}})
-    return {"event_id": f"${number}", "json": text, "internal_metadata": "{}", "format_version": 1}
-
-
-@pytest.mark.heavy
-def test_only_changed_events_are_rebuilt(session: DbtSession, lake: Settings) -> None:
-    catalog = open_catalog(lake)
-    names = ("event_json", "events", "rooms")
-    create_tables(catalog, names)
-
-    def add(name: str, *rows: dict[str, object]) -> None:
-        append(catalog, name, rows)
-        session.sql(f"refresh table bronze.{name}")
-
-    def built(branch: str, worth_it: int) -> list[dict[str, object]]:
-        variables = json.dumps(session.increment(branch, worth_it))
-        done = session.dbt("run", "--select", "event_fields", "--vars", variables, branch=branch)
-        assert done["success"], done
-        return session.sql("select * from silver.event_fields order by event_id, json_sha256", branch)
-
-    add("rooms", {"room_id": "!a", "room_version": "1"}, {"room_id": "!b", "room_version": "1"})
-    add("events", *(redaction_row(number, "!b" if number > 7 else "!a") for number in range(10)))
-    add("event_json", *(redaction_json(number, "was") for number in range(10)))
-    assert len(built(FIRST, 0)) == session.written("silver.event_fields", FIRST) == 10
-
-    # $1 is purged, $2 redacted, $3 loses its row in events, $10 and $11 are new, and room !b gets another version.
-    for name in names:
-        session.sql(f"alter table bronze.{name} set tblproperties ('write.delete.mode' = 'merge-on-read')")
-    session.sql("delete from bronze.event_json where event_id in ('$1', '$2')")
-    add("event_json", redaction_json(2, "is"), redaction_json(10, "new"), redaction_json(11, "new"))
-    session.sql("delete from bronze.events where event_id in ('$1', '$3')")
-    add("events", redaction_row(10, "!a"))
-    session.sql("delete from bronze.rooms where room_id = '!b'")
-    add("rooms", {"room_id": "!b", "room_version": "11"})
-    found = built(FIRST, 0)
-    assert session.written("silver.event_fields", FIRST) == 6
-    assert found == built(SECOND, 1_000_000)
-    assert {row["event_id"]: row["redacts"] for row in found} == {
-        "$0": "$was", "$2": "$is", "$3": None, "$4": "$was", "$5": "$was", "$6": "$was", "$7": "$was",
-        "$8": None, "$9": None, "$10": "$new", "$11": None,
-    }  # fmt: skip

@@ -1,15 +1,15 @@
 """Branches on which tests build the incremental models, in part and as a whole."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from tests.conftest import HarshLake
 from tests.support.dbt import DbtSession
 
 PART, WHOLE = "run_in_part", "run_whole"
-NEVER_IN_PART = 1_000_000_000
+FULL = 1_000_000_000
+"""Fewest rows to reuse: more than there are."""
 MODELS = {
     "silver.event_fields": "event_id",
     "silver.redactions": "event_id, redacts",
@@ -17,7 +17,10 @@ MODELS = {
     "gold.visibility_intervals": "room_id, user_id, first_position",
 }
 """Incremental tables, with columns that order their rows."""
-MODEL_NAMES = tuple(table.partition(".")[2] for table in MODELS)
+MODEL_NAMES = (
+    "affected_event_fields", "affected_events", "affected_visibility_inputs", "visibility_lookup_events",
+    *(table.partition(".")[2] for table in MODELS),
+)  # fmt: skip
 BRONZE_TABLES = (
     "bronze.events",
     "bronze.event_json",
@@ -39,12 +42,14 @@ GROUP_TABLES = ("bronze.state_groups", "bronze.state_group_edges", "bronze.state
 STATE_TABLES = ("silver.state_positions", "silver.state_intervals", "silver.state_faults")
 
 
+ALL_TABLES = (*BRONZE_TABLES, *GROUP_TABLES, *STATE_TABLES, *MODELS)
+
+
 @contextmanager
-def branched_tables(
-    lake: HarshLake, names: Iterable[str] = (*BRONZE_TABLES, *GROUP_TABLES, *STATE_TABLES, *MODELS)
-) -> Iterator[None]:
-    """Branches of ``names`` with the content of the lake's run; they are dropped at the end."""
+def branched_tables(lake: HarshLake, names: Collection[str] = ALL_TABLES) -> Iterator[None]:
+    """Main, and a branch, of ``names`` with the content of the lake's run; branches are dropped at the end."""
     for name in names:
+        publish(lake.session, [name], lake.run.branch)
         copy_branch(lake.session, name, lake.run.branch, PART)
         for what in ("delete", "update"):
             lake.session.sql(f"alter table {name} set tblproperties ('write.{what}.mode' = 'merge-on-read')")
@@ -54,33 +59,42 @@ def branched_tables(
         for name in names:
             for run in (PART, WHOLE):
                 lake.session.sql(f"alter table {name} drop branch if exists {run}")
+        publish(lake.session, names, lake.run.branch)
 
 
 def copy_branch(session: DbtSession, name: str, source: str, new: str) -> None:
     """Copy a table's branch ``source`` to ``new``, if it exists."""
-    if heads := session.sql(f"select snapshot_id from {name}.refs where name = '{source}'"):
-        head = heads[0]["snapshot_id"]
+    if head := _head(session, name, source):
         session.sql(f"alter table {name} create or replace branch {new} as of version {head}")
 
 
+def publish(session: DbtSession, names: Iterable[str] = ALL_TABLES, branch: str = PART) -> None:
+    """Let main of the tables be what ``branch`` is, as the last release does."""
+    for name in names:
+        if head := _head(session, name, branch):
+            session.sql(f"call lake.system.set_current_snapshot('lake.{name}', {head})")
+
+
+def _head(session: DbtSession, name: str, branch: str) -> int | None:
+    heads = session.sql(f"select snapshot_id from {name}.refs where name = '{branch}'")
+    return int(heads[0]["snapshot_id"]) if heads else None
+
+
 def build_models(
-    lake: HarshLake,
-    on: str,
-    worth_it: int,
-    models: Iterable[str] = MODEL_NAMES,
-    most: int | None = None,
-) -> dict[str, Any]:
-    """Build ``models`` on the branch ``on``; return the result of dbt."""
-    settings = lake.settings
+    lake: HarshLake, on: str, models: Iterable[str] = MODEL_NAMES, *, in_part: bool = False, share: float = 1
+) -> None:
+    """Build ``models`` on the branch ``on``: with ``in_part`` what changed since main, up to a share of the rows."""
     variables = {
-        "server_name": settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
-    } | lake.session.increment(on, worth_it, most)  # fmt: skip
+        "server_name": lake.settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
+        "partial_build_share": share, "changes_are_known": in_part and lake.session.register_changes(on),
+    }  # fmt: skip
     done = lake.session.dbt("run", "--select", *models, "--vars", json.dumps(variables), branch=on)
     assert done["success"], done
-    return done
 
 
-def build_rows(lake: HarshLake, on: str, worth_it: int, most: int | None = None) -> dict[str, list[dict[str, object]]]:
+def build_rows(
+    lake: HarshLake, on: str, *, in_part: bool = False, share: float = 1
+) -> dict[str, list[dict[str, object]]]:
     """Rows of the models after building them on the branch ``on``."""
-    build_models(lake, on, worth_it, most=most)
+    build_models(lake, on, in_part=in_part, share=share)
     return {name: lake.session.sql(f"select * from {name} order by {order}", on) for name, order in MODELS.items()}

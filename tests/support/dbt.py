@@ -31,9 +31,7 @@ class DbtSession:
 
     def dbt(self, *arguments: str, branch: str, project: Path = PROJECT_FOLDER / "dbt") -> dict[str, Any]:
         """What ``dbt <arguments>`` on ``branch`` came to: ``success``, and ``results`` as name → [status, message]."""
-        folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", self.target]
-        command = [*arguments, *map(str, folders), "--log-path", str(self.target)]
-        answer: dict[str, Any] = self._ask({"branch": branch, "dbt": command})
+        answer: dict[str, Any] = self._ask({"branch": branch, "dbt": [*arguments, *self._folders(project)]})
         return answer
 
     def build(self, run: Run) -> None:
@@ -44,10 +42,10 @@ class DbtSession:
         """Resolve the state on ``branch``."""
         self._ask({"branch": branch, "resolve": worth_carrying})
 
-    def increment(self, branch: str, worth_it: int, most: int | None = None) -> dict[str, Any]:
-        """Let the next dbt command rebuild changed rows, up to ``most`` of a model; return its variables."""
-        variables: dict[str, Any] = self._ask({"branch": branch, "increment": worth_it, "most": most})
-        return variables
+    def register_changes(self, branch: str, project: Path = PROJECT_FOLDER / "dbt") -> bool:
+        """Let the next dbt commands build what changed on ``branch`` since main; whether that is known."""
+        known: bool = self._ask({"branch": branch, "changes": [*self._folders(project)]})
+        return known
 
     def written(self, table: str, branch: str) -> int:
         """Rows that the last commit to ``table`` on ``branch`` added."""
@@ -56,6 +54,10 @@ class DbtSession:
             f" join {table}.snapshots using (snapshot_id) where name = '{branch}'"
         )
         return int(last["rows"] or 0)
+
+    def _folders(self, project: Path) -> list[str]:
+        folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", self.target]
+        return [*map(str, folders), "--log-path", str(self.target)]
 
     def _ask(self, command: dict[str, Any]) -> Any:
         assert self.process.stdin

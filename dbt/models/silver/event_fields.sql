@@ -1,6 +1,27 @@
-{{ config(increment_by='event_id') }}
+{{ config(affected_by='affected_event_fields') }}
+{%- set affected = ref('affected_event_fields') -%}
+{%- set is_partial = is_partial_build(affected) %}
 -- Only this model parses JSON, by the rules of {{ var('rules_of_events') }}.
-with loaded as (
+with stored_json as (
+    {%- if is_partial %}
+    {%- set changes = source('changes', 'event_json_changes') %}
+    -- Nearly all affected events are new. The JSON of all other events, by far the largest column, is mostly not read.
+    select event_id, format_version, json, internal_metadata from {{ changes }} where _change_type = 'INSERT'
+    union all
+    select event_id, format_version, json, internal_metadata from {{ source('synapse', 'event_json') }}
+    where event_id in (
+        select event_id from {{ affected }} as affected
+        where not exists (
+            select 1 from {{ changes }} as changes
+            where changes.event_id = affected.event_id and changes._change_type = 'INSERT'
+        )
+    )
+    {%- else %}
+    select event_id, format_version, json, internal_metadata from {{ source('synapse', 'event_json') }}
+    {%- endif %}
+),
+
+loaded as (
     select
         event_json.event_id,
         event_json.format_version,
@@ -14,8 +35,8 @@ with loaded as (
             event_json.format_version,
             rooms.room_version
         ) as event
-    from {{ each_row_of(source('synapse', 'event_json')) }} as event_json
-    left join {{ each_row_of(source('synapse', 'events')) }} as events on event_json.event_id = events.event_id
+    from stored_json as event_json
+    left join {{ rows_with(source('synapse', 'events'), affected if is_partial else none) }} as events on event_json.event_id = events.event_id
     left join {{ source('synapse', 'rooms') }} as rooms on events.room_id = rooms.room_id
 )
 

@@ -1,4 +1,8 @@
-{{ config(increment_by='event_id', clustered_by='room_id') }}
+{{ config(affected_by='affected_visibility_inputs', clustered_by='room_id') }}
+{%- set affected, lookups = ref('affected_visibility_inputs'), ref('visibility_lookup_events') -%}
+{%- set is_partial = is_partial_build(affected) -%}
+{%- set built, read = (affected, lookups) if is_partial else (none, none) -%}
+{%- set groups = rows_with(source('synapse', 'event_to_state_groups'), affected) if is_partial else none -%}
 {%- set default = 'null' if var('retention_max_lifetime') is none else var('retention_max_lifetime') -%}
 {%- set lifetime = 'coalesce(lifetimes.max_lifetime, cast(' ~ default ~ ' as bigint))' -%}
 {%- set most = 9223372036854775807 -%}
@@ -29,9 +33,9 @@ with loaded as (
             when coalesce(rejections.reason, '') <> '' then 'rejected'
             when fields.event_id is null or fields.unloadable is not null then 'unreadable'
         end as unknown
-    from {{ each_row_of(source('synapse', 'events')) }} as events
-    left join {{ each_row_of(ref('event_fields')) }} as fields on events.event_id = fields.event_id
-    left join {{ each_row_of(source('synapse', 'rejections')) }} as rejections on events.event_id = rejections.event_id
+    from {{ rows_with(source('synapse', 'events'), read) }} as events
+    left join {{ rows_with(ref('event_fields'), read) }} as fields on events.event_id = fields.event_id
+    left join {{ rows_with(source('synapse', 'rejections'), read) }} as rejections on events.event_id = rejections.event_id
 ),
 
 -- Synapse checks a redaction again whenever it loads it.
@@ -98,7 +102,7 @@ settings as (
         intervals.last_position,
         loadable.history_visibility,
         loadable.join_rule
-    from {{ each_row_of(source('state', 'state_intervals')) }} as intervals
+    from {{ source('state', 'state_intervals') }} as intervals
     inner join loadable on intervals.event_id = loadable.event_id and loadable.withheld is null
     where intervals.type in ('m.room.history_visibility', 'm.room.join_rules') and intervals.state_key = ''
 ),
@@ -106,17 +110,17 @@ settings as (
 -- Synapse records the replaced event once, when the event first gets a place in the room. For a former outlier, and for an
 -- event with partial state, the record may be missing.
 untold as (
-    select event_id from {{ each_row_of(source('synapse', 'ex_outlier_stream')) }}
+    select event_id from {{ source('synapse', 'ex_outlier_stream') }}
     union
-    select event_id from {{ each_row_of(source('synapse', 'partial_state_events')) }}
+    select event_id from {{ source('synapse', 'partial_state_events') }}
     union
-    select event_id from {{ each_row_of(source('synapse', 'un_partial_stated_event_stream')) }}
+    select event_id from {{ source('synapse', 'un_partial_stated_event_stream') }}
 ),
 
 positions as (
     select state_groups.event_id, positions.room_id, positions.position, circles.state_group is null as state_is_known
-    from {{ each_row_of(source('synapse', 'event_to_state_groups')) }} as state_groups
-    left join {{ each_row_of(source('state', 'state_positions')) }} as positions
+    from {{ rows_with(source('synapse', 'event_to_state_groups'), built) }} as state_groups
+    left join {{ rows_with(source('state', 'state_positions'), groups, 'state_group') }} as positions
         on state_groups.state_group = positions.state_group
     left join {{ source('state', 'state_faults') }} as circles
         on state_groups.state_group = circles.state_group and circles.fault = 'cycle'
@@ -219,3 +223,6 @@ select
     end as widest_membership,
     member is not null and membership_set = 'leave' and membership_replaced in ('join', 'invite') as ends_membership
 from visibility_inputs
+{%- if is_partial %}
+where event_id in (select event_id from {{ affected }})
+{%- endif %}

@@ -1,14 +1,13 @@
-{{ config(increment_by='event_id') }}
 -- Synapse stores every redaction and decides on reading whether it applies; so does this model.
 with stored as (
     select event_id, redacts, recheck, have_censored, false as by_ban
-    from {{ each_row_of(source('synapse', 'redactions')) }}
+    from {{ source('synapse', 'redactions') }}
     union all
     -- A ban may redact all events of the user in the room, until a later membership ends that (MSC4293). Synapse applies
     -- such redactions even if its experimental feature is disabled.
     select bans.redacting_event_id, events.event_id, true, false, true
-    from {{ each_row_of(source('synapse', 'room_ban_redactions')) }} as bans
-    inner join {{ each_row_of(source('synapse', 'events')) }} as events
+    from {{ source('synapse', 'room_ban_redactions') }} as bans
+    inner join {{ source('synapse', 'events') }} as events
         on bans.room_id = events.room_id and bans.user_id = events.sender
     where coalesce(bans.redact_end_ordering, 0) = 0 or events.stream_ordering < bans.redact_end_ordering
 ),
@@ -32,7 +31,7 @@ events as (
         max(events.room_id) filter (where named.place = 'target') as target_room_id,
         max(events.sender) filter (where named.place = 'target') as target_sender,
         max(events.type) filter (where named.place = 'target') as target_type
-    from {{ each_row_of(source('synapse', 'events')) }} as events
+    from {{ source('synapse', 'events') }} as events
     inner join named on events.event_id = named.event_id
     group by named.redaction, named.redacts
 ),
@@ -57,10 +56,10 @@ redactions as (
     from stored
     left join events on stored.event_id = events.redaction and stored.redacts = events.redacts
     left join (
-        select event_id, unloadable, recheck_redaction from {{ each_row_of(ref('event_fields')) }}
+        select event_id, unloadable, recheck_redaction from {{ ref('event_fields') }}
         where event_id in (select event_id from stored)
     ) as fields on stored.event_id = fields.event_id
-    left join {{ each_row_of(source('synapse', 'rejections')) }} as rejections on stored.event_id = rejections.event_id
+    left join {{ source('synapse', 'rejections') }} as rejections on stored.event_id = rejections.event_id
 ),
 
 judged as (

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,8 +18,7 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.dbt_build import incremental
-from synapse_lakehouse.dbt_build.dbt_callback import Finding
+from synapse_lakehouse.dbt_build.changes import register_changes
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.events import event_udfs
 from synapse_lakehouse.iceberg.write import branches, input_fingerprint
@@ -29,7 +27,7 @@ from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams.gaps import gap_udfs
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
-_RUNTIME_VARIABLES: Final = frozenset({"as_of", "made_of"})
+_RUNTIME_VARIABLES: Final = frozenset({"as_of", "built_from", "changes_are_known"})
 """Variables that do not affect the project's graph."""
 
 
@@ -71,18 +69,17 @@ class DbtResult(NamedTuple):
 
 
 def run_dbt(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMsg], None]) -> DbtResult:
-    """Run a dbt command that builds models; large models are built incrementally."""
+    """Run a dbt command that builds models."""
     variables = get_dbt_variables(app)
     with ThreadPoolExecutor(1) as pool:
         # Spark starts meanwhile.
-        reading = pool.submit(parse_project, app, variables)
-        increment = incremental.of_models(app.catalog, app.run.branch)
-        variables |= increment.variables()
-        with closing(Finding(increment, lambda: app.spark, app.settings, app.run.branch, app.report_progress)) as find:
-            find.project = reading.result()
-            prepare_session(app.spark)
-            done = dbtRunner(find.project, [*callbacks, find]).invoke([*command, *get_dbt_arguments(app, variables)])
-    return DbtResult(done, find.project, variables)
+        parsing = pool.submit(parse_project, app, variables)
+        prepare_session(app.spark)
+        project = parsing.result()
+    if project:
+        variables["changes_are_known"] = register_changes(app.spark, app.catalog, app.run.branch, project)
+    done = dbtRunner(project, [*callbacks]).invoke([*command, *get_dbt_arguments(app, variables)])
+    return DbtResult(done, project, variables)
 
 
 def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | None:
@@ -91,8 +88,8 @@ def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | Non
     Variables of the run are omitted, so that dbt reuses its partial parse of the previous run.
     """
     stable = {name: value for name, value in variables.items() if name not in _RUNTIME_VARIABLES}
-    read = dbtRunner().invoke(["parse", *get_dbt_arguments(app, stable)])
-    return read.result if isinstance(read.result, Manifest) else None
+    done = dbtRunner().invoke(["parse", *get_dbt_arguments(app, stable)])
+    return done.result if isinstance(done.result, Manifest) else None
 
 
 def get_dbt_arguments(app: SparkApp, variables: Mapping[str, Any]) -> list[str]:
@@ -134,7 +131,7 @@ def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
         made = pool.map(lambda name: input_fingerprint.read_fingerprint(app.catalog, name, app.run.branch), names)
     return {
         "server_name": app.settings.synapse_server_name,
-        "made_of": dict(zip(names, made, strict=True)),
+        "built_from": dict(zip(names, made, strict=True)),
         "rules_of_events": event_udfs.RULES_FINGERPRINT,
         # Hexadecimal, because a room ID may contain any character.
         "acknowledged_rooms": [room.encode().hex() for room in app.settings.lakehouse_acknowledged_rooms.split()],

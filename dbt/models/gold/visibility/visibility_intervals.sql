@@ -3,11 +3,11 @@
 -- a state group alone makes no reader: Synapse retains the group of an event that it then did not store.
 with readers as (
     select room_id, user_id
-    from {{ each_row_of(source('synapse', 'room_memberships')) }} as members where {{ is_local('user_id') }}
+    from {{ source('synapse', 'room_memberships') }} as members where {{ is_local('user_id') }}
     union all
-    select room_id, user_id from {{ each_row_of(source('synapse', 'local_current_membership')) }} as members
+    select room_id, user_id from {{ source('synapse', 'local_current_membership') }} as members
     union all
-    select room_id, state_key from {{ each_row_of(source('synapse', 'events')) }} as events
+    select room_id, state_key from {{ source('synapse', 'events') }} as events
     where type = 'm.room.member' and {{ is_local('state_key') }}
 ),
 
@@ -25,7 +25,7 @@ memberships as (
         intervals.last_position,
         event.membership
     from {{ source('state', 'state_intervals') }} as intervals
-    inner join {{ each_row_of(ref('event_visibility_inputs')) }} as event
+    inner join {{ ref('event_visibility_inputs') }} as event
         -- Most events are no memberships, and are not searched.
         on intervals.event_id = event.event_id
             and event.withheld is null and event.type = 'm.room.member' and event.membership is not null
@@ -93,5 +93,5 @@ where stretches.first_position <= coalesce(stretches.last_position, ends.last_po
 union all
 -- Users that were never members.
 select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null
-from (select distinct room_id from {{ each_row_of(ref('event_visibility_inputs')) }} as events) as rooms
+from (select distinct room_id from {{ ref('event_visibility_inputs') }} as events) as rooms
 left join ends on rooms.room_id = ends.room_id

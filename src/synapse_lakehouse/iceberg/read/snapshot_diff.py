@@ -5,9 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation
 
@@ -15,18 +13,6 @@ from synapse_lakehouse.iceberg.write.places import deleted_positions
 
 _MAX_ROWS: Final = 2_000_000
 """With more changed rows than this, a full rebuild of the tables that depend on them is faster."""
-
-_MAX_BYTES: Final = 16 * 2**20
-"""Largest size of new files that are read: the JSON of about 100,000 events. Reading takes ten times as much memory."""
-
-
-def read_newer_rows(table: Table, before: int, after: int) -> pa.Table:
-    """All rows of the files that were added between two snapshots; no rows if these files are large."""
-    old, new = _files(table, before), _files(table, after)
-    added = [new[path] for path in new.keys() - old.keys()]
-    if sum(task.file.file_size_in_bytes for task in added) > _MAX_BYTES:
-        added = []
-    return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(added)
 
 
 def find_changed_keys(

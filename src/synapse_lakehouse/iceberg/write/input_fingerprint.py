@@ -18,7 +18,7 @@ from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.parquet_writer import group_batches, write_parquet
 
 _PROPERTY: Final = "built-from"
-_PROPERTIES: Final = (_PROPERTY, "built-by", "read-from", "state-rows", "state-rules")
+_PROPERTIES: Final = (_PROPERTY, "built-by", "state-rows", "state-rules")
 
 
 def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:

@@ -1,18 +1,11 @@
-"""Delete or replace some rows of a table on a branch."""
+"""Replace some rows of a table on a branch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
-from synapse_lakehouse.iceberg.write.commits import (
-    ensure_branch,
-    prepare_row_change,
-    read_data_file,
-    write_position_deletes,
-)
-from synapse_lakehouse.iceberg.write.places import Places
+from synapse_lakehouse.iceberg.write.commits import ensure_branch, read_data_file
 
 
 def replace_rows(spark: SparkSession, name: str, branch: str, outdated: str, paths: Sequence[str], run_id: str) -> int:
@@ -31,17 +24,3 @@ def replace_rows(spark: SparkSession, name: str, branch: str, outdated: str, pat
         append.commit()
         table.refresh()
     return int(table.snapshot(branch).snapshotId())
-
-
-def delete_rows(
-    spark: SparkSession, table: Table, branch: str, at: int, outdated: Places, properties: Mapping[str, str]
-) -> None:
-    """Delete the rows at the positions ``outdated`` of the snapshot ``at``, in one commit on ``branch``.
-
-    Nothing is committed without positions.
-
-    :param properties: properties of the new snapshot.
-    """
-    if outdated:
-        deletes = write_position_deletes(outdated, f"{table.location()}/data", table.io.properties)
-        prepare_row_change(spark, ".".join(table.name()), branch, [], deletes, properties, at).commit()

@@ -1,0 +1,113 @@
+{#
+    Incremental models. The configuration `affected_by` names a model of the materialization `affected_keys`, which contains
+    the keys of all rows that may differ from those of the last release. If these are few, replace_on_branch deletes the
+    affected rows and inserts the rows that the model's SQL selects. The SQL then selects affected rows only: it asks
+    is_partial_build.
+#}
+
+{#
+    Whether a model is built in part: the variable `changes_are_known` is true, the last release has the table, built by the
+    same rules, and at most the share `partial_build_share` of its rows is affected. Decided once for each model.
+#}
+{% macro is_partial_build(affected) -%}
+    {%- if not execute or not var('changes_are_known') -%}
+        {{- return(false) -}}
+    {%- endif -%}
+    {%- set plans = graph.setdefault('partial builds ' ~ invocation_id, {}) -%}
+    {%- if model.unique_id not in plans -%}
+        {#- The SQL that full_build_sql renders asks the same question. -#}
+        {%- do plans.update({model.unique_id: false}) -%}
+        {%- set is_same = load_relation(this) is not none and of_snapshot(this, 'main', "summary['built-by']") == rules_fingerprint() -%}
+        {%- do plans.update({
+            model.unique_id: is_same and count_rows(affected) <= count_rows(this) * var('partial_build_share')
+        }) -%}
+    {%- endif -%}
+    {{- return(plans[model.unique_id]) -}}
+{%- endmacro %}
+
+
+{# The rows of a relation that have one of some keys, a relation; all rows if `keys` is none. #}
+{% macro rows_with(relation, keys, key='event_id') -%}
+    {%- if keys is none -%}
+        {{ relation }}
+    {%- else -%}
+        (select * from {{ relation }} where {{ key }} in (select {{ key }} from {{ keys }}))
+    {%- endif -%}
+{%- endmacro %}
+
+
+{# The SQL of the full build of the model. #}
+{% macro full_build_sql() -%}
+    {%- if not config.get('affected_by') -%}
+        {{- return(compiled_code) -}}
+    {%- endif -%}
+    {%- set plans = graph.setdefault('partial builds ' ~ invocation_id, {}) -%}
+    {%- set is_partial = plans.get(model.unique_id, false) -%}
+    {%- do plans.update({model.unique_id: false}) -%}
+    {%- set full_sql = render(model.raw_code) -%}
+    {%- do plans.update({model.unique_id: is_partial}) -%}
+    {{- return(full_sql) -}}
+{%- endmacro %}
+
+
+{# Fingerprint of the rules that a table is built by: the model's columns and SQL, and the rules of the models that it reads. #}
+{% macro rules_fingerprint() -%}
+    {%- set rules = graph.setdefault('built by ' ~ invocation_id, {}) -%}
+    {%- if model.unique_id not in rules -%}
+        {%- set inputs = [model.columns.keys() | join(','), full_build_sql()] -%}
+        {%- for id in input_nodes() if id in graph.nodes -%}
+            {%- do inputs.append(rules.get(id) or of_snapshot(graph.nodes[id].relation_name, wap_branch(), "summary['built-by']")) -%}
+        {%- endfor -%}
+        {%- do rules.update({model.unique_id: local_md5(inputs | join(' '))}) -%}
+    {%- endif -%}
+    {{- return(rules[model.unique_id]) -}}
+{%- endmacro %}
+
+
+{# IDs of the nodes from which the model is built, in one order; its affected keys only say which rows to build. #}
+{% macro input_nodes() -%}
+    {%- set ids = [] -%}
+    {%- for id in model.depends_on.nodes | sort -%}
+        {%- set node = graph.sources.get(id) or graph.nodes.get(id) -%}
+        {%- if node.get('source_name') != 'changes' and node.config.get('materialized') != 'affected_keys' -%}
+            {%- do ids.append(id) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {{- return(ids) -}}
+{%- endmacro %}
+
+
+{# The column that is the primary key of the model. #}
+{% macro primary_key() -%}
+    {{- return((config.get('meta') or {}).primary_key[0]) -}}
+{%- endmacro %}
+
+
+{% macro count_rows(relation) -%}
+    {{- return(run_query("select count(*) from " ~ relation).columns[0].values()[0] | int) -}}
+{%- endmacro %}
+
+
+{% macro wap_branch() -%}
+    {{- return(run_query("set spark.wap.branch").columns[1].values()[0]) -}}
+{%- endmacro %}
+
+
+{#
+    A table of the keys of affected rows, replaced in each run as one commit on the run's branch. Where the variable
+    `changes_are_known` is false all models are built in full, and the table stays as it is.
+#}
+{% materialization affected_keys, adapter='spark', supported_languages=['sql'] %}
+    {%- set target_relation = this.incorporate(type='table') -%}
+    {% call statement('create') %}{{ create_empty_table(target_relation) }}{% endcall %}
+    {%- if not var('changes_are_known') -%}
+        {% call statement('main') %}select 'all rows are affected'{% endcall %}
+    {%- else -%}
+        {% call statement('main') %}
+            {{- get_assert_columns_equivalent(compiled_code) -}}
+            insert into {{ target_relation }} replace where true
+            select {{ model.columns.keys() | map('lower') | join(', ') }} from ({{ compiled_code }})
+        {% endcall %}
+    {%- endif -%}
+    {{ return({'relations': [target_relation]}) }}
+{% endmaterialization %}

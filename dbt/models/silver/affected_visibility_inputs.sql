@@ -1,0 +1,147 @@
+{{ config(materialized='affected_keys') }}
+{%- set is_setting = "type in ('m.room.history_visibility', 'm.room.join_rules') and state_key = ''" -%}
+-- The inputs of an event follow from its own rows, from events that it names or that name it, from its position among the
+-- state groups, and from the settings that are valid there. More events than necessary do no harm.
+with event_references as (
+    select event_id, state_key, redacts, replaces_state from {{ ref('event_fields') }}
+    where state_key is not null or redacts is not null or replaces_state is not null
+),
+
+previous_state_events as (
+    select event_id, room_id, type, state_key from {{ source('changes', 'previous_event_visibility_inputs') }}
+    where is_state
+),
+
+-- The target of a redaction decides whether the redaction is withheld.
+loaded as (
+    select event_id from {{ ref('affected_events') }}
+    union
+    select event_id from event_references where redacts in (select event_id from {{ ref('affected_events') }})
+),
+
+-- Bans whose redactions changed.
+bans as (
+    select room_id, user_id from {{ source('changes', 'room_ban_redactions_changes') }}
+    union
+    select room_id, user_id from {{ source('synapse', 'room_ban_redactions') }}
+    where redacting_event_id in (select event_id from {{ ref('affected_events') }})
+),
+
+-- State events that replace a loaded event, and events whose redactions changed.
+related as (
+    select event_id from loaded
+    union
+    select event_id from event_references where replaces_state in (select event_id from loaded)
+    union
+    select redacts from {{ source('synapse', 'redactions') }}
+    where event_id in (select event_id from {{ ref('affected_events') }})
+    union
+    select redacts from {{ source('changes', 'redactions_changes') }}
+    union
+    select events.event_id from {{ source('synapse', 'events') }} as events
+    left semi join bans on events.room_id = bans.room_id and events.sender = bans.user_id
+),
+
+related_events as (
+    select event_id, room_id, type from {{ source('synapse', 'events') }} where event_id in (select event_id from related)
+),
+
+-- Pieces of state with an affected event: the first event of a piece replaces nothing.
+pieces as (
+    select room_id, type, state_key from previous_state_events
+    where event_id in (select event_id from {{ ref('affected_events') }})
+    union
+    select events.room_id, events.type, event_references.state_key
+    from related_events as events
+    inner join event_references on events.event_id = event_references.event_id
+    where
+        event_references.state_key is not null
+        and events.event_id in (select event_id from {{ ref('affected_events') }})
+),
+
+moved_groups as (
+    select state_group from {{ source('changes', 'state_positions_changes') }}
+    group by state_group, position, room_id
+    having count(distinct _change_type) < 2
+    union
+    select state_group from {{ source('changes', 'state_faults_changes') }} where fault = 'cycle'
+    group by state_group
+    having count(distinct _change_type) < 2
+),
+
+settings as (
+    select * from {{ source('state', 'state_intervals') }} where {{ is_setting }}
+),
+
+previous_settings as (
+    select * from {{ source('changes', 'previous_state_intervals') }} where {{ is_setting }}
+),
+
+previous_ends as (
+    select room_id, max(position) as position from {{ source('changes', 'previous_state_positions') }} group by room_id
+),
+
+-- Rooms with other settings at a position that existed before, or with another retention. The last interval of a room
+-- grows with each new position, and is valid where it was.
+changed_rooms as (
+    select previous.room_id from previous_settings as previous
+    left anti join settings as present
+        on
+            previous.room_id = present.room_id
+            and previous.type = present.type
+            and previous.event_id = present.event_id
+            and present.first_position <= previous.first_position
+            and present.last_position >= previous.last_position
+    union
+    select present.room_id
+    from (
+        select settings.*, least(settings.last_position, previous_ends.position) as previous_last_position
+        from settings
+        inner join previous_ends
+            on settings.room_id = previous_ends.room_id and settings.first_position <= previous_ends.position
+    ) as present
+    left anti join previous_settings as previous
+        on
+            present.room_id = previous.room_id
+            and present.type = previous.type
+            and present.event_id = previous.event_id
+            and previous.first_position <= present.first_position
+            and previous.last_position >= present.previous_last_position
+    union
+    select room_id from {{ source('changes', 'room_retention_changes') }}
+    union
+    select room_id from {{ source('synapse', 'room_retention') }}
+    where event_id in (select event_id from {{ source('changes', 'current_state_events_changes') }})
+),
+
+affected_groups as (
+    select state_group from moved_groups
+    union
+    select positions.state_group
+    from {{ source('state', 'state_positions') }} as positions
+    inner join settings
+        on
+            positions.room_id = settings.room_id
+            and positions.position between settings.first_position and settings.last_position
+    where settings.event_id in (select event_id from loaded)
+),
+
+erased as (
+    select user_id from {{ source('changes', 'erased_users_changes') }}
+)
+
+select event_id from related where event_id is not null
+union
+select state_events.event_id
+from previous_state_events as state_events
+left semi join pieces
+    on
+        state_events.room_id = pieces.room_id
+        and state_events.type = pieces.type
+        and state_events.state_key = pieces.state_key
+union
+select event_id from {{ source('synapse', 'event_to_state_groups') }}
+where state_group in (select state_group from affected_groups)
+union
+select event_id from {{ source('changes', 'previous_event_visibility_inputs') }}
+where room_id in (select room_id from changed_rooms) or sender in (select user_id from erased)
