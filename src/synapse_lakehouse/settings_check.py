@@ -12,7 +12,7 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.java import runtime
 from synapse_lakehouse.room_state import retention
 from synapse_lakehouse.streams.checks import acknowledged_ids
-from synapse_lakehouse.streams.positions import writers
+from synapse_lakehouse.streams.positions import configured_writers
 
 
 class ConfigurationError(LakehouseError):
@@ -33,7 +33,7 @@ def _databases(_: Catalogue, settings: Settings) -> None:
 
 
 def _writers(declared: Catalogue, settings: Settings) -> None:
-    writers.read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
+    configured_writers.read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
 
 
 def _acknowledged(declared: Catalogue, settings: Settings) -> None:

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.positions.writers import StreamWritersError, default_writer, read_configured_writers
+from synapse_lakehouse.streams.positions.configured_writers import (
+    StreamWritersError,
+    default_writer,
+    read_configured_writers,
+)
 
 CATALOGUE = catalogue.load_catalogue()
 

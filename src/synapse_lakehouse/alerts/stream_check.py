@@ -16,7 +16,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.live_stream_positions import read_live_positions
 from synapse_lakehouse.replication import tap_liveness
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
-from synapse_lakehouse.streams.positions.writers import read_configured_writers
+from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 from synapse_lakehouse.streams.watch import observation_log
 from synapse_lakehouse.streams.watch.observation import StreamObservation, find_bound, observe_stream
 

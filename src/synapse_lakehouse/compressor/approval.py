@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from synapse_lakehouse.compressor.postgres.session import WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.session_settings import WRITE_DSN_SETTING
 from synapse_lakehouse.printable_text import to_chat_text, to_markdown_code, to_printable
 
 _MB: Final = 1_000_000

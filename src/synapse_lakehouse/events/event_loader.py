@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.events import event_hashes, event_schema, synapse_json
+from synapse_lakehouse.events import event_hashes, synapse_json, validate_event
 from synapse_lakehouse.events.event_hashes import HashVerdict
 from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES
 
@@ -29,7 +29,7 @@ UNLOADABLE_REASONS: Final = {
     "other_event_id": "It is the JSON of another event: its ID, or the hash that is its ID, differs.",
 } | {
     f"invalid_{name}": f"`{name}` is missing, has the wrong type, or is not allowed."
-    for name in event_schema.CHECKED_FIELDS
+    for name in validate_event.CHECKED_FIELDS
 }
 """Why an event cannot be loaded."""
 
@@ -153,7 +153,7 @@ def load_event(
             raise _UnloadableError(metadata_flaw)
         if synapse_json.is_nested_too_deep(event, text or ""):
             raise _UnloadableError("nested_too_deep")
-        if name := event_schema.find_invalid_field(event, rules):
+        if name := validate_event.find_invalid_field(event, rules):
             raise _UnloadableError(f"invalid_{name}")
         if not _has_its_id(event, event_id, rules, hash_verdict if room_version else None):
             raise _UnloadableError("other_event_id")
@@ -218,7 +218,7 @@ def _has_its_id(event: dict[str, Any], event_id: str, rules: int, hash_verdict: 
     """
     if "event_id" in event:
         return bool(event["event_id"] == event_id)
-    numbers = event_schema.convert_numbers_to_objects(event)
+    numbers = validate_event.convert_numbers_to_objects(event)
     if hash_verdict and not numbers:
         return hash_verdict.reason != "event_id"
     return event_hashes.matches_event_id(event | numbers, event_id, rules)

@@ -8,13 +8,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
-from synapse_lakehouse.events import event_hashes, event_loader, event_schema, redaction, synapse_json
+from synapse_lakehouse.events import event_hashes, event_loader, redaction, synapse_json, validate_event
 from synapse_lakehouse.events.event_loader import LoadedEvent
 
 RULES_FINGERPRINT: Final = hashlib.sha256(
     b"".join(
         Path(str(module.__file__)).read_bytes()
-        for module in (event_loader, event_schema, synapse_json, event_hashes, redaction)
+        for module in (event_loader, validate_event, synapse_json, event_hashes, redaction)
     )
 ).hexdigest()[:12]
 """Version of the rules: dbt rebuilds rows that were loaded by other rules."""

@@ -11,7 +11,7 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.row_counts import count_stream_ids
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
-from synapse_lakehouse.streams.positions.writers import default_writer, read_configured_writers
+from synapse_lakehouse.streams.positions.configured_writers import default_writer, read_configured_writers
 
 
 def snapshot_columns(snapshot: PostgresSnapshot) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Stream, Table
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.streams.positions.writers import default_writer
+from synapse_lakehouse.streams.positions.configured_writers import default_writer
 from synapse_lakehouse.streams.sql import ID_COUNTS
 from synapse_lakehouse.streams.stream_tables import (
     StreamTables,
+    belongs_to_stream_sql,
     distance_sql,
-    has_id_sql,
     id_columns_sql,
     is_of_stream_sql,
     select_sql,
@@ -107,7 +107,7 @@ class StreamFactCounter:
         releases = [release for pair in self.earlier for release in pair] + [self.tables.previous]
         may_be_new = {
             (stream.name, table.name): (
-                f"{has_id_sql(stream, table)} and {self.tables.is_changed_sql(stream, table, releases)}"
+                f"{belongs_to_stream_sql(stream, table)} and {self.tables.is_changed_sql(stream, table, releases)}"
             )
             for stream, table in pairs
         }

@@ -160,7 +160,7 @@ def is_of_stream_sql(stream: Stream, table: Table) -> str:
     return f"{column} < 0" if stream.sign == "negative" else f"({column} is null or {column} >= 0)"
 
 
-def has_id_sql(stream: Stream, table: Table) -> str:
+def belongs_to_stream_sql(stream: Stream, table: Table) -> str:
     """SQL condition: the row belongs to ``stream`` and has an ID."""
     return f"{table.streams[stream.name]} is not null and {is_of_stream_sql(stream, table)}"
 

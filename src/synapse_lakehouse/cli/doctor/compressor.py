@@ -6,7 +6,7 @@ from synapse_lakehouse.cli.doctor import role
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.postgres.connection import require_rights
-from synapse_lakehouse.compressor.postgres.session import SESSION_SETTINGS, WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import open_connection
 from synapse_lakehouse.postgres.errors import SourceError

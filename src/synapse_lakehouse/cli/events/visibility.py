@@ -8,7 +8,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.events import room_membership
+from synapse_lakehouse.cli.events import current_membership
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -88,7 +88,9 @@ def visible(
     with lake_session.open_lake() as (settings, connection):
         selected = duckdb_reader.get_release(connection, settings, release)
         _bind_view(connection, settings, selected, user, as_of)
-        duckdb_reader.create_views(connection, settings, selected, ["gold.events", *room_membership.MEMBERSHIP_TABLES])
+        duckdb_reader.create_views(
+            connection, settings, selected, ["gold.events", *current_membership.MEMBERSHIP_TABLES]
+        )
         if room:
             _require_room(connection, selected, room)
         columns, query = _visible_events_query(user, room, peeking=peeking)
@@ -105,7 +107,7 @@ def _visible_events_query(user: str, room: str | None, *, peeking: bool | None) 
     """Columns and SQL of :func:`visible`."""
     as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
     events = f"""
-        with {room_membership.membership_ctes(user)},
+        with {current_membership.membership_ctes(user)},
         seen as (
             select view.room_id, view.event_id, outcome, rule, view.membership
             from {_VIEW} as view

@@ -11,7 +11,7 @@ from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.errors import CompressorRunningError, convert_database_error
 from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES, PROGRESS_TABLES, WRITTEN_TABLES
-from synapse_lakehouse.compressor.postgres.session import SESSION_SETTINGS, WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.connection import Connection, open_connection

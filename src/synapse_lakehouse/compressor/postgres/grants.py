@@ -3,7 +3,7 @@
 from typing import Final
 
 from synapse_lakehouse.compressor.postgres.progress_tables import CREATE_STATEMENTS, PRIVILEGES, PROGRESS_TABLES
-from synapse_lakehouse.compressor.postgres.session import SESSION_SETTINGS
+from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS
 from synapse_lakehouse.postgres.access.grants import build_role_sql
 
 _CONNECTIONS: Final = 4

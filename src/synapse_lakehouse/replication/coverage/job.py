@@ -41,7 +41,7 @@ from synapse_lakehouse.replication.coverage import compare, sql
 from synapse_lakehouse.replication.coverage.compare import TapPositions, Window
 from synapse_lakehouse.replication.protocol.rdata_subject import read_subject
 from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS
-from synapse_lakehouse.streams.positions.writers import default_writer
+from synapse_lakehouse.streams.positions.configured_writers import default_writer
 
 TABLE: Final = "audit.replication_coverage"
 

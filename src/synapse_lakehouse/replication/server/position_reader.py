@@ -14,8 +14,8 @@ from synapse_lakehouse.replication.server import sql as server_sql
 from synapse_lakehouse.replication.server.settled_ids import SettledIds, Transactions, read_sequence_holders
 from synapse_lakehouse.replication.server.stream_positions import StreamPositions
 from synapse_lakehouse.replication.server.stream_writers import StreamWriters
+from synapse_lakehouse.streams.positions.configured_writers import MASTER
 from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID, SafeBound, compute_bound, extend_without_gap
-from synapse_lakehouse.streams.positions.writers import MASTER
 
 log = get_printable_logger(__name__)
 

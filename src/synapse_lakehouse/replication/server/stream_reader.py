@@ -20,7 +20,7 @@ from synapse_lakehouse.replication.server.skipped_rows import SkippedRows
 from synapse_lakehouse.replication.server.sql import build_parameters
 from synapse_lakehouse.replication.server.stream_positions import StreamPositions
 from synapse_lakehouse.replication.server.stream_writers import StreamWriters
-from synapse_lakehouse.streams.positions.writers import read_configured_writers
+from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 
 log = get_printable_logger(__name__)
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.printable_text import get_printable_logger
+from synapse_lakehouse.streams.positions.configured_writers import MASTER, default_writer
 from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID, BoundRule, SafeBound
-from synapse_lakehouse.streams.positions.writers import MASTER, default_writer
 
 log = get_printable_logger(__name__)
 

@@ -15,7 +15,7 @@ from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCom
 from synapse_lakehouse.replication.protocol.framing import LineTooLongError
 from synapse_lakehouse.replication.protocol.retired_streams import STREAMS_WITHOUT_TABLE
 from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY_STREAMS, Source
-from synapse_lakehouse.streams.positions.writers import MASTER
+from synapse_lakehouse.streams.positions.configured_writers import MASTER
 
 if TYPE_CHECKING:
     from synapse_lakehouse.replication.server.server import ReplicationServer

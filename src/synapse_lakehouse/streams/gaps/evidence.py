@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, effective_contiguity
 from synapse_lakehouse.streams.gaps.classify import Evidence, Explanation
 from synapse_lakehouse.streams.sql import EXPLANATIONS
-from synapse_lakehouse.streams.stream_tables import StreamTables, distance_sql, has_id_sql, union_all
+from synapse_lakehouse.streams.stream_tables import StreamTables, belongs_to_stream_sql, distance_sql, union_all
 
 EVIDENCE_COLUMNS: Final = ("stream", "table_name", "id", "evidence", "explanation")
 EVENT_COLUMN: Final = "event_id"
@@ -193,7 +193,7 @@ def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: Dat
     now = tables.spark.table(f"bronze.{table.name}").select(*key)
     columns = {column.name for column in table.columns}
     is_changed = tables.is_changed_sql(stream, table, [tables.previous])
-    gone = previous.where(f"{has_id_sql(stream, table)} and {is_changed}").join(now, key, "left_anti")
+    gone = previous.where(f"{belongs_to_stream_sql(stream, table)} and {is_changed}").join(now, key, "left_anti")
     names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
     evidence = f.lit(Evidence.ACCEPTED_ROW.value).alias("evidence"), f.lit(True).alias("is_recent")
     return gone.select(*names, f.expr(distance_sql(stream, table)).alias("id"), *_context(columns), *evidence)

@@ -7,7 +7,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.streams.gaps.classify import GapClass, StreamGap
-from synapse_lakehouse.streams.positions.writers import default_writer
+from synapse_lakehouse.streams.positions.configured_writers import default_writer
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
 _MAXIMUM_WRITERS: Final = 5
