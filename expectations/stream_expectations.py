@@ -107,7 +107,7 @@ class ExpectGapsWithinBudget(MetricExpectation):
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         closed, rowless = metrics.get("closed_ids"), metrics.get("rowless_ids", 0)
         if closed is None:
-            return True, "there are not two bounds between which IDs were closed"
+            return True, "no IDs were closed: the stream has no safe bound now, or had none before"
         observed = f"{rowless:,} of {format_count(closed, 'newly closed ID')} without a row"
         if dict(metrics["gaps"]).get("purged", 0):
             return True, f"{observed}; other IDs were purged, so these may have been purged too"
@@ -115,7 +115,7 @@ class ExpectGapsWithinBudget(MetricExpectation):
 
 
 class ExpectIdInOneTable(MetricExpectation):
-    """No ID of the stream is in several of its tables, if each ID belongs in one."""
+    """No ID is in more than one of the stream's tables. Only for streams that write each ID to one table."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         shared = metrics["shared_ids"]

@@ -17,7 +17,7 @@ from synapse_lakehouse.streams.checks.stalled_writers import choose_compared_rel
 
 
 def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
-    """Validate the run's metrics of bronze; every check is appended to ``audit.checks``, whatever its result."""
+    """Validate the run's metrics of bronze; append every check to ``audit.checks``."""
     declared = catalogue.load_catalogue()
     snapshots = store.read_run_rows(catalog, "audit.snapshots", run.run_id)
     metrics = bronze_suite.collect_metrics(
@@ -42,7 +42,7 @@ def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> Validatio
 
 
 def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
-    """Validate dbt's models and tests on the run's branch, as :func:`validate_bronze` does.
+    """Validate dbt's models and the results of its tests on the run's branch; append every check to ``audit.checks``.
 
     :raises DbtArtifactError: if dbt's artifacts are missing or belong to another run.
     """
@@ -57,7 +57,7 @@ def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationR
 
 
 def collect_samples(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
-    """Metrics of the source and the streams, sampled from the run and two releases before it."""
+    """Collect metrics of the source and the streams from the run and two releases before it."""
     compared = choose_compared_releases(store.read_releases(catalog), datetime.now(UTC), hours) or ()
 
     def read_samples(name: str) -> list[list[dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from typing import ClassVar, Final
 
 REPORT_PREFIX: Final = "error: "
-"""Starts the line with which a Spark app reports a :class:`LakehouseError` that a retry cannot mend."""
+"""Starts the line with which a Spark app reports a :class:`LakehouseError` that a retry cannot correct."""
 
 
 class LakehouseError(Exception):

@@ -99,6 +99,6 @@ def run_spark_app(
             raise
         sys.exit(
             f"{REPORT_PREFIX}The disk is full: the warehouse or Spark's scratch space is full. Nothing was "
-            "published, and readers see the previous release. Free space (`lakehouse doctor` shows how much is free), "
-            "then run again."
+            "published, and readers see the previous release. Free disk space (`lakehouse doctor` shows how much is "
+            "free), then run again."
         )

@@ -97,7 +97,7 @@ def test_each_incident_sends_one_alert_and_one_resolve(hook: Webhook, tell: Call
     for found in ([LATE], [LATE], [], []):
         tell("bronze", *found)
     server.shutdown()
-    assert hook.titles == ["example.org: late ids: stream events", "example.org: late ids: stream events — over"]
+    assert hook.titles == ["example.org: late ids: stream events", "example.org: late ids: stream events — ended"]
 
 
 def test_a_shared_incident_lasts_until_its_last_reporter(hook: Webhook, tell: Callable[..., None]) -> None:
@@ -106,7 +106,7 @@ def test_a_shared_incident_lasts_until_its_last_reporter(hook: Webhook, tell: Ca
         tell(scope, *found)
     assert hook.titles == ["example.org: late ids: stream events"]
     tell("streams")
-    assert hook.titles[1:] == ["example.org: late ids: stream events — over"]
+    assert hook.titles[1:] == ["example.org: late ids: stream events — ended"]
     tell("streams", LATE)
     server.shutdown()
     assert hook.titles[2:] == ["example.org: late ids: stream events"]
@@ -233,7 +233,7 @@ def test_incidents_from_before_a_sink_are_not_sent(hook: Webhook, tell: Callable
     assert hook.titles == []
     tell("bronze")
     server.shutdown()
-    assert hook.titles == ["example.org: late ids: stream events — over"]
+    assert hook.titles == ["example.org: late ids: stream events — ended"]
 
 
 @pytest.mark.parametrize("address", [SECRET, f"matrixx://{SECRET}@example.org"])

@@ -109,7 +109,9 @@ def test_a_run_without_enough_memory_is_explained(new_lake: Callable[..., Settin
         cwd=settings.lakehouse_home, text=True, capture_output=True, check=False, timeout=1800,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout
-    assert "The kernel killed a process of this run (signal 9), as memory ran out. The limit is 0.7 GiB" in done.stdout
+    assert (
+        "The kernel killed a process of this run (signal 9) because memory ran out. The limit is 0.7 GiB" in done.stdout
+    )
     assert str(limited) in done.stdout
     assert "LAKEHOUSE_DRIVER_MEMORY" in done.stdout
 

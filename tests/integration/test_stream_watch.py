@@ -163,7 +163,7 @@ def test_a_lake_without_a_release_becomes_overdue(looked: Callable[[], Looks]) -
         assert check_lake(Settings(), catalog, []) == (None, [])
         impatient = Settings().model_copy(update={"lakehouse_overdue_hours": 0})
         _, (overdue,) = check_lake(impatient, catalog, [])
-    assert overdue.description == "there is no release yet, and the lake is 0 hours old, 0 are allowed"
+    assert "0 hours old" in overdue.description
 
 
 def test_overdue_is_reported_without_the_source(looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_the_next_tap_reads_what_a_killed_one_missed(
         assert tokens(5)[-1] == (6, "redis")
         findings = json.loads(lakehouse(settings, "doctor", "--format", "json").stdout)
         (finding,) = [item for item in findings if item["subject"] == "replication tap"]
-        assert (finding["level"], finding["message"]) == ("OK", "it last listened 0 minutes ago")
+        assert (finding["level"], finding["message"]) == ("OK", "the tap last listened 0 minutes ago")
         asked = "select count(distinct token) from bronze.replication_commands where command = 'RDATA'"
         assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
             {"count(DISTINCT token)": 5}

@@ -91,7 +91,7 @@ def test_an_invalid_uri_is_refused_without_a_quote(uri: str) -> None:
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("postgresql:///d?host=/run/postgresql", "the folder of a socket"),
+        ("postgresql:///d?host=/run/postgresql", "socket"),
         ("postgresql:///d", "host"),
         ("postgresql://u@h/d?sslmode=require&sslcrl=/crl&hostaddr=::1", "hostaddr, sslcrl"),
     ],

@@ -177,10 +177,10 @@ def test_unknown_names_are_key_errors() -> None:
         (changed(contiguity="shrinking", contiguity_why="It shrinks."), "contiguity"),
         (
             changed(contiguity="pruned", contiguity_why="By age.", rises_per=["user_id"]),
-            "rises_per is of upsert tables",
+            "only upsert tables may declare rises_per",
         ),
         (changed(rises_per=["device_id"]), "not among its columns: device_id"),
-        (changed(primary_key=["stream_id"], nullable_key=[]), "ids rise per something else than themselves"),
+        (changed(primary_key=["stream_id"], nullable_key=[]), "declare rises_per"),
         (with_column(name="user_id"), "a column is listed twice"),
         (with_column(name="User"), "name"),
         (with_column(name="data; drop table users"), "name"),

@@ -66,7 +66,7 @@ def test_an_env_file_that_is_not_utf_8_is_named(folder: Path, command: list[str]
 
     found = output(*command)
 
-    assert f"{folder / '.env'} is not UTF-8, first in line 2" in found
+    assert f"{folder / '.env'} is not UTF-8; the first wrong line is 2" in found
     assert "postgr" not in found.replace("postgresql", "")
 
 

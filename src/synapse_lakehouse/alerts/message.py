@@ -40,7 +40,7 @@ def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: 
 
 def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
     facts = [to_chat_text(to_printable_message(fact)) for fact in (event.description, event.consequence) if fact]
-    where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"over at {event.at:%Y-%m-%d %H:%M} UTC"]
+    where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"ended at {event.at:%Y-%m-%d %H:%M} UTC"]
     where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     where += [f"More: {event.page}"] if event.page else []
     return AlertMessage(
@@ -55,7 +55,7 @@ def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> Aler
 def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
     counts, moments = Counter((event.kind, event.begins) for event in events), [event.at for event in events]
     lines = [
-        f"{count} times {_title(kind)}{'' if begins else ', over'} ({runbooks}/{kind}.md)"
+        f"{count} times {_title(kind)}{'' if begins else ', ended'} ({runbooks}/{kind}.md)"
         for (kind, begins), count in counts.most_common()
     ]
     lines += [f"- {_headline(event)}: {to_chat_text(_first_line(event.description))}" for event in events[:_NAMED]]
@@ -65,7 +65,7 @@ def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks:
     lines += _distinct(to_chat_text(event.consequence) for event in events)
     lines += [f"More: {page}" for page in _distinct(event.page for event in events)]
     return AlertMessage(
-        title=f"{server_name}: {len(events)} changes at once",
+        title=f"{server_name}: {len(events)} incidents began or ended at once",
         body="\n".join(lines),
         is_resolution=not any(event.begins for event in events),
         is_warning=all(event.kind in WARNING_KINDS for event in events),
@@ -74,7 +74,7 @@ def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks:
 
 
 def _headline(event: IncidentEvent) -> str:
-    return f"{_title(event.kind)}: {to_chat_text(to_printable(event.subject))}{'' if event.begins else ' — over'}"
+    return f"{_title(event.kind)}: {to_chat_text(to_printable(event.subject))}{'' if event.begins else ' — ended'}"
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

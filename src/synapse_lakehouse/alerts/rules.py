@@ -22,7 +22,7 @@ def check_streams(
         subject = f"stream {stream.name}"
         writers = configured.get(observation.stream, ())
         if vanished := [writer for writer in observation.vanished_writers if writer in writers]:
-            description = f"{', '.join(vanished)} had a position and has none, so its new rows have no safe bound"
+            description = f"{', '.join(vanished)} had a position and now has none, so the stream has no safe bound"
             findings.append(AlertFinding(IncidentKind.WRITER_VANISHED, subject, description))
         if fault := find_regression(stream, observation):
             description = f"{fault.message} Review this SQL, stop all of Synapse, then run it: {fault.repair}"
@@ -38,7 +38,7 @@ def check_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[
     if landed is None or not limit or now - landed <= limit:
         return []
     minutes, allowed = (time / timedelta(minutes=1) for time in (now - landed, limit))
-    description = f"it has not listened for {minutes:,.0f} minutes, {allowed:,.0f} are allowed"
+    description = f"the tap has not listened for {minutes:,.0f} minutes (limit: {allowed:,.0f} minutes)"
     return [AlertFinding(IncidentKind.TAP_SILENT, "the replication tap", description)]
 
 
@@ -53,5 +53,5 @@ def check_releases(latest: datetime | None, made: datetime, overdue: timedelta, 
         return []
     hours, allowed = (f"{time / timedelta(hours=1):,.0f}" for time in (since, overdue))
     subject = "the latest release is" if latest else "there is no release yet, and the lake is"
-    description = f"{subject} {hours} hours old, {allowed} are allowed"
+    description = f"{subject} {hours} hours old (limit: {allowed} hours)"
     return [AlertFinding(IncidentKind.RELEASE_OVERDUE, "the lake", description)]

@@ -50,7 +50,7 @@ class AlertSink:
         try:
             if not sender.add(self.address):
                 log.warning(
-                    "alert sink %s is no valid Apprise address, so no message is sent to it: correct "
+                    "alert sink %s is not a valid Apprise address, so it receives no messages: correct "
                     "LAKEHOUSE_ALERT_URLS (https://appriseit.com/services/)",
                     self.name,
                 )
@@ -62,7 +62,7 @@ class AlertSink:
                 notify_type=apprise.NotifyType.SUCCESS if message.is_resolution else urgency,
             )
         except Exception as error:  # noqa: BLE001 - a fault of a sink must not fail the run
-            log.warning("alert sink %s failed with %s", self.name, type(error).__name__)
+            log.warning("alert sink %s failed with %s: the next report tries again", self.name, type(error).__name__)
             return False
         if not accepted:
             log.warning("alert sink %s did not accept the message: the next report tries again", self.name)

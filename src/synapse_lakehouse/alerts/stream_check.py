@@ -24,7 +24,7 @@ from synapse_lakehouse.streams.watch.observation import StreamObservation, find_
 def check_lake(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[datetime | None, list[AlertFinding]]:
-    """Return when the replication tap last listened (None without a tap), and findings about the lake."""
+    """Return the time at which the replication tap last listened (None without a tap), and findings about the lake."""
     now = datetime.now(UTC)
     latest = max((release.published_at for release in releases), default=None)
     # The last update of an empty table is its creation.

@@ -46,15 +46,17 @@ class Catalogue(Declaration):
         appended = {table.name for table in self.tables if table.load is LoadMode.APPEND and table.streams}
         for table in self.tables:
             if table.follows and table.follows not in appended:
-                raise ValueError(f"table {table.name} follows {table.follows}, which is not appended by a stream")
+                raise ValueError(
+                    f"table {table.name} follows {table.follows}, which is not an append table with a stream"
+                )
         return self
 
     def _check_rises_per(self, table: Table, stream: Stream) -> None:
         is_upsert = effective_contiguity(stream, table) is Contiguity.UPSERT and table.load is not LoadMode.MEASURE
         if table.rises_per and not is_upsert:
-            raise ValueError(f"table {table.name}: rises_per is of upsert tables")
+            raise ValueError(f"table {table.name}: only upsert tables may declare rises_per")
         if is_upsert and table.streams[stream.name] in (table.rises_per or table.primary_key):
-            raise ValueError(f"table {table.name}: ids rise per something else than themselves: say rises_per")
+            raise ValueError(f"table {table.name}: the column of the stream's IDs is in the key: declare rises_per")
 
     def table(self, name: str) -> Table:
         """Return the table called ``name``.

@@ -40,13 +40,15 @@ def replicate() -> None:
 def serve(
     dialect: Annotated[
         TcpDialect,
-        typer.Option(help="tokens: each stream from a token, resumable; instances: by writing process, from now on."),
+        typer.Option(
+            help="tokens: a client resumes each stream at a token; instances: new rows of each stream writer."
+        ),
     ] = TcpDialect.INSTANCES,
     host: Annotated[
         str,
         typer.Option(help="Address to listen on. There is no authentication: any client that can connect can read."),
     ] = ("127.0.0.1"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 9092,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free port.")] = 9092,
     row_format: Annotated[
         str | None,
         typer.Option(
@@ -72,10 +74,11 @@ def serve(
 @app.command()
 def tap(
     dialect: Annotated[
-        Dialect, typer.Option(help="redis: commands that Synapse's processes publish; others: a server over TCP.")
+        Dialect,
+        typer.Option(help="redis: commands in LAKEHOUSE_REDIS_URL; tokens, instances: commands of a TCP server."),
     ] = Dialect.REDIS,
-    host: Annotated[str, typer.Option(help="The server, over TCP.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Its port.")] = 9092,
+    host: Annotated[str, typer.Option(help="Host of the TCP server.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the TCP server.")] = 9092,
 ) -> None:
     """Record every replication command in bronze.replication_commands, until Ctrl-C.
 

@@ -192,7 +192,7 @@ class _RoomCompression:
         self, difference: str, undo_path: Path | None, room: StoredRoom, now: StateTables
     ) -> VerificationError:
         """Restore the groups that this pass wrote and compare again; return the error to raise."""
-        reason = f"{difference} after compressing {self.room_id}."
+        reason = f"{difference} after the compression of {self.room_id}."
         if undo_path is None:
             return VerificationError(
                 f"{reason} Nothing was written. {_manual_repair(self.undo_paths)}", self.undo_paths
@@ -204,7 +204,7 @@ class _RoomCompression:
         with self.open_reader() as reader:
             restored = reader.read_tables(self.room_id)
         if _describe_difference(room.contents, restored):
-            message = f"{reason} It could not be restored completely. {_manual_repair(self.undo_paths)}"
+            message = f"{reason} The room could not be restored completely. {_manual_repair(self.undo_paths)}"
             return VerificationError(message, self.undo_paths)
         path = undo_file.mark_compared(undo_path)
         message = f"{reason} The written groups were restored from {path}. Please report this."
@@ -222,12 +222,13 @@ def _require_state_before(
     if any(file.may_be_of_other_groups(position) for file in interrupted):
         # The files may belong to other groups with the same IDs, so they cannot repair the room.
         raise CompressorError(
-            f"Compressing {room_id} was interrupted, and the database was restored or failed over since then: "
-            f"{' '.join(map(str, paths))} may be of other state groups. Nothing was written. Move these files away and "
-            "run the command again."
+            f"A compression of {room_id} was interrupted, and the database was restored or failed over later. So these "
+            f"undo files may belong to other state groups: {' '.join(map(str, paths))}. Nothing was written. Move "
+            "these files away and run the command again."
         )
     raise VerificationError(
-        f"{difference} since compressing {room_id} was interrupted. Nothing more was written. {_manual_repair(paths)}",
+        f"{difference} since a compression of {room_id} was interrupted. Nothing more was written. "
+        f"{_manual_repair(paths)}",
         paths,
     )
 
@@ -251,6 +252,6 @@ def _describe_difference(expected: StateTables, now: StateTables) -> str | None:
 def _manual_repair(paths: Sequence[Path]) -> str:
     files = " ".join(map(str, paths))
     return (
-        f"The undo files {files} contain its former groups. Stop Synapse, run "
+        f"The undo files {files} contain the room's former groups. Stop Synapse, run "
         f"`lakehouse compress undo --repair --yes {files}`, and please report this."
     )

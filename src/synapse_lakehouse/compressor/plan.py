@@ -108,7 +108,7 @@ def find_rooms_without_savings(catalog: Catalog, settings: CompressorSettings) -
 
 @dataclass(frozen=True)
 class CompressionPlanner:
-    """Plans rooms of a release with ``settings``."""
+    """Plans the compression of a release's rooms according to ``settings``."""
 
     spark: SparkSession
     release: Release

@@ -101,7 +101,7 @@ def _require_states(room_id: str, expected: StateTables, now: StateTables, resto
             f"{restored} state groups of {room_id} were restored. {len(changed)} state groups, such as {changed[0]}, "
             "were skipped, because their states differ from the undo files. If `lakehouse compress verify` or the "
             "DAG's task verify reported this room, the files are right: add --repair. If the database was restored "
-            "from a backup since then, the files belong to other groups: do not use them."
+            "from a backup after these files were written, they belong to other groups: do not use them."
         )
 
 

@@ -89,7 +89,7 @@ def _explain_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise CompressorError(
             f"The undo file cannot be written to {folder}: {error.strerror}. Nothing is compressed without it. "
-            "Free space there, or give the user of this command write access, and run it again."
+            "Free disk space there, or give the user of this command write access, and run it again."
         ) from None
 
 

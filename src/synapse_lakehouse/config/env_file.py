@@ -30,4 +30,4 @@ def explain_unreadable_file(error: UnicodeDecodeError | OSError) -> EnvFileError
             f"{path} cannot be read: {error.strerror}. Give this user the right to read it, or delete it."
         )
     line = error.object[: error.start].count(b"\n") + 1
-    return EnvFileError(f"{path} is not UTF-8, first in line {line}. Save it as UTF-8.")
+    return EnvFileError(f"{path} is not UTF-8; the first wrong line is {line}. Save it as UTF-8.")

@@ -41,11 +41,11 @@ class Run:
         return f"interval_{_format_time(self.start)}_{_format_time(self.end)}"
 
     def require_complete(self, now: datetime | None = None) -> None:
-        """:raises IncompleteIntervalError: when the interval is not over yet: its facts are not all there."""
+        """:raises IncompleteIntervalError: when the interval is not over yet, so that its data is incomplete."""
         if self.end > (now or datetime.now(UTC)):
             raise IncompleteIntervalError(
-                f"The interval {self.start:%Y-%m-%dT%H:%MZ} to {self.end:%Y-%m-%dT%H:%MZ} is not over yet, so what "
-                "belongs to it is not all there. Run it once it is over, or choose an earlier date."
+                f"The interval {self.start:%Y-%m-%dT%H:%MZ} to {self.end:%Y-%m-%dT%H:%MZ} is not over yet, so its "
+                "data is incomplete. Run it when it is over, or choose an earlier date."
             )
 
     def to_arguments(self) -> list[str]:

@@ -233,7 +233,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_java_options(cls, options: str) -> str:
         if "-Xmx" in options or "-XX:MaxHeapSize" in options:
-            raise ValueError("should not set the heap: LAKEHOUSE_DRIVER_MEMORY does, such as 2g")
+            raise ValueError("should not set the heap: set LAKEHOUSE_DRIVER_MEMORY instead, for example to 2g")
         return options
 
     @field_validator("lakehouse_home")

@@ -72,7 +72,7 @@ def check_driver_options(settings: Settings) -> None:
     if not has_started:
         raise JavaError(
             f"Java does not start with LAKEHOUSE_DRIVER_MEMORY={memory} and LAKEHOUSE_DRIVER_JAVA_OPTIONS={options}, "
-            f"which Spark's drivers get. Correct them. Java reports:\n{output.strip()}"
+            f"the options of Spark's drivers. Correct them. Java reports:\n{output.strip()}"
         )
 
 

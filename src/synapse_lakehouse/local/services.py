@@ -112,7 +112,7 @@ def create_home(settings: Settings) -> None:
     except OSError as error:
         raise LocalServicesError(
             f"LAKEHOUSE_HOME={settings.lakehouse_home} cannot be created ({error.strerror}). Set it to a folder that "
-            "this user may make and write to."
+            "this user may create and write to."
         ) from None
     if not os.access(settings.lakehouse_home, os.W_OK | os.X_OK):
         raise LocalServicesError(
@@ -124,8 +124,8 @@ def create_home(settings: Settings) -> None:
 def _refuse_name_without_dsn(given: Settings) -> None:
     if given.synapse_server_name not in (None, sample.read_server_name()):
         raise LocalServicesError(
-            f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN, its database, is not set: the "
-            "shipped sample would be published in its place. Set both, or neither to use the sample."
+            f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN is not set. So the "
+            "shipped sample would be published as this homeserver. Set both, or set neither to use the sample."
         )
 
 

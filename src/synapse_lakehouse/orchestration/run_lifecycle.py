@@ -46,8 +46,8 @@ def get_run(context: Context) -> Run:
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None:
         raise AirflowFailException(
-            "This run has no data interval. Trigger it with a logical date: it covers the last complete day before "
-            "that date."
+            "This run has no data interval. Trigger it with a logical date: the run then covers the last complete day "
+            "before that date."
         )
     return Run(lake_run_id(context["dag"].dag_id, context["run_id"]), start, end)
 
@@ -119,7 +119,7 @@ def close_run() -> None:
                 raise
             raise AirflowFailException(
                 "The disk is full, so the lake lease could not be released. It expires "
-                f"{settings.lakehouse_lease_seconds} s after its last renewal. Free space until then."
+                f"{settings.lakehouse_lease_seconds} s after its last renewal. Free disk space before the next run."
             ) from None
 
 

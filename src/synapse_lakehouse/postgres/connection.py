@@ -55,7 +55,7 @@ def build_conninfo(settings: Settings) -> str:
     """
     if not settings.synapse_dsn or not settings.synapse_server_name:
         raise SourceError(
-            "SYNAPSE_DSN and SYNAPSE_SERVER_NAME belong together: the database, and the server_name of its homeserver. "
+            "SYNAPSE_DSN (the database) and SYNAPSE_SERVER_NAME (its homeserver) must be set together. "
             "Set both, or set neither to use the shipped sample."
         )
     return add_session_settings(settings.synapse_dsn, build_session_settings(settings))
@@ -74,7 +74,7 @@ def add_session_settings(dsn: str, session: Mapping[str, str], setting: str = "S
         if "://" in dsn and is_misparsed(parameters):
             raise SourceError(
                 f"{setting} has a / or @ in its user, password or database. Write them as %2F and %40, or make "
-                "the port a number. It looks like postgresql://user:password@host:5432/synapse"
+                "the port a number. The format is postgresql://user:password@host:5432/synapse"
             )
         return make_conninfo(
             dsn,
@@ -87,7 +87,7 @@ def add_session_settings(dsn: str, session: Mapping[str, str], setting: str = "S
         )
     except psycopg.ProgrammingError:
         raise SourceError(
-            f"{setting} is not a PostgreSQL connection string. It looks like postgresql://user:password@host:5432/synapse"
+            f"{setting} is not a PostgreSQL connection string. The format is postgresql://user:password@host:5432/synapse"
         ) from None
 
 

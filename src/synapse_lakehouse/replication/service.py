@@ -87,12 +87,12 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, report: Call
     declared, name, url = catalogue.load_catalogue(), str(settings.synapse_server_name), settings.lakehouse_redis_url
     if dialect is Dialect.REDIS and not url:
         raise ReplicationServiceError(
-            "LAKEHOUSE_REDIS_URL is not set: the URL of the Redis that Synapse's workers use."
+            "LAKEHOUSE_REDIS_URL is not set. Set it to the URL of the Redis that Synapse's workers use."
         )
     if dialect is Dialect.REDIS and not is_redis_url(str(url)):
         raise ReplicationServiceError(
-            "LAKEHOUSE_REDIS_URL is not the URL of a Redis. The format is redis://:password@host:6379. In the password "
-            "write / as %2F, @ as %40, # as %23, ? as %3F and % as %25."
+            "LAKEHOUSE_REDIS_URL is not a valid URL of a Redis server. The format is "
+            "redis://:password@host:6379. In the password write / as %2F, @ as %40, # as %23, ? as %3F and % as %25."
         )
     source = "redis" if dialect is Dialect.REDIS else "tcp"
     sink = IcebergSink(open_catalog(settings), source, dialect)

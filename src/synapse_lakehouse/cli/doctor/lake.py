@@ -68,9 +68,9 @@ def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     if committed_at is None:
         return
     age = datetime.now(UTC) - committed_at
-    message = f"it last listened {age.total_seconds() / 60:,.0f} minutes ago"
+    message = f"the tap last listened {age.total_seconds() / 60:,.0f} minutes ago"
     if settings.lakehouse_tap_minutes and age > timedelta(minutes=settings.lakehouse_tap_minutes):
-        advice = "Start it again with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if you do not use it."
+        advice = "Start it with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if you do not use a tap."
         yield DoctorFinding(FindingLevel.WARN, "replication tap", message, advice)
     else:
         yield DoctorFinding(FindingLevel.OK, "replication tap", message)
@@ -95,4 +95,6 @@ def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
         yield DoctorFinding(FindingLevel.OK, "lease", message)
     else:
         message = f"The lease of run {lease.holder} expired at {until} without a renewal: the run probably crashed."
-        yield DoctorFinding(FindingLevel.WARN, "lease", message, "The next run acquires it. Check the log of that run.")
+        yield DoctorFinding(
+            FindingLevel.WARN, "lease", message, "The next run acquires the lease. Check that run's log."
+        )

@@ -123,16 +123,18 @@ def check_disk(settings: Settings, database_bytes: int | None = None) -> Finding
                 FindingLevel.FAIL,
                 "disk",
                 f"{folder} is not writable.",
-                "Give this user write access, or set LAKEHOUSE_HOME.",
+                "Give this user write access, or set LAKEHOUSE_HOME to another folder.",
             )
         elif free < _MIN_FREE_BYTES:
-            yield DoctorFinding(FindingLevel.FAIL, "disk", f"Only {message}.", "Free space, or move LAKEHOUSE_HOME.")
+            yield DoctorFinding(
+                FindingLevel.FAIL, "disk", f"Only {message}.", "Free disk space, or move LAKEHOUSE_HOME."
+            )
         elif database_bytes and free < database_bytes:
             yield DoctorFinding(
                 FindingLevel.WARN,
                 "disk",
                 f"{message}; Synapse's database takes {database_bytes / 2**30:.1f} GiB.",
-                "Parquet is smaller than PostgreSQL's files, but Spark also needs scratch space. Free some space.",
+                "Parquet is smaller than PostgreSQL's files, but Spark also needs scratch space. Free disk space.",
             )
         else:
             yield DoctorFinding(FindingLevel.OK, "disk", message)

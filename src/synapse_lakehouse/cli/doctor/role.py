@@ -189,7 +189,7 @@ def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: AllowedPrivi
         if privilege in needed_privileges:
             advice += f" Then grant the needed privileges: `{script}` prints the SQL."
         elif kind == "schema" and is_public:
-            advice += " First grant the same to Synapse's role, which needs it."
+            advice += " First grant the same privilege to Synapse's role, which needs it."
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
@@ -199,7 +199,7 @@ def _definers(role: str, routines: Sequence[str]) -> Findings:
             f"The role {role} may execute {_list_some(routines)} with the privileges of the owner (SECURITY DEFINER)."
         )
         advice = f"As the owner run: REVOKE EXECUTE ON ROUTINE {', '.join(routines)} FROM PUBLIC, {role};"
-        yield DoctorFinding(FindingLevel.WARN, "role", message, advice + " First grant it to the roles that need it.")
+        yield DoctorFinding(FindingLevel.WARN, "role", message, advice + " First grant EXECUTE to roles that need it.")
 
 
 def _public_rights(role: str, connection: Connection, script: str) -> Findings:
@@ -210,7 +210,7 @@ def _public_rights(role: str, connection: Connection, script: str) -> Findings:
     assert row is not None
     if actions := [right.action for right, is_allowed in zip(PUBLIC_RIGHTS, row, strict=True) if is_allowed]:
         message = f"The role {role}, like every role, may {' and '.join(actions)} in this database."
-        advice = f"`{script} --harden` prints statements that revoke this, each with its side effects."
+        advice = f"`{script} --harden` prints statements that revoke these rights, with their side effects."
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
@@ -219,7 +219,7 @@ def _limits(role: str, connections: int, databases: Sequence[str]) -> DoctorFind
     bounded = f"its privileges and {connections} connections" if connections >= 0 else "its privileges"
     message = f"For the role {role} PostgreSQL enforces {bounded}. The role can change its timeouts and read-only mode."
     if databases:
-        message += f" It may also connect to {_list_some(databases)}, where this check cannot see its privileges."
+        message += f" The role may also connect to {_list_some(databases)}; this check cannot see its privileges there."
     return DoctorFinding(FindingLevel.OK, "role", message)
 
 

@@ -53,9 +53,10 @@ def _clock(connection: Connection) -> DoctorFinding:
     (source_time,) = _fetch_row(connection, "select clock_timestamp()")
     seconds = (datetime.now(UTC) - source_time).total_seconds()
     if abs(seconds) <= _CLOCK_SECONDS:
-        return DoctorFinding(FindingLevel.OK, "clock", f"within {_CLOCK_SECONDS} s of the source's")
-    message = f"This machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the source's."
-    advice = "Synchronise both by NTP. Otherwise data intervals are wrong, and the lake lease expires early or late."
+        return DoctorFinding(FindingLevel.OK, "clock", f"within {_CLOCK_SECONDS} s of the clock of Synapse's database")
+    relation = "ahead of" if seconds > 0 else "behind"
+    message = f"This machine's clock is {abs(seconds):.0f} s {relation} the clock of Synapse's database server."
+    advice = "Synchronise both clocks by NTP. Otherwise data intervals are wrong, and leases expire early or late."
     return DoctorFinding(FindingLevel.WARN, "clock", message, advice)
 
 
@@ -71,7 +72,7 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
         yield DoctorFinding(
             FindingLevel.FAIL,
             "schema",
-            f"Synapse's schema version {version} is not supported; {supported} are.",
+            f"Synapse's schema version {version} is not supported. Supported are versions {supported}.",
             "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
         )
     drift = find_drift(declared, connection)
@@ -85,8 +86,8 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
             FindingLevel.OK, "drift", "all tables and columns of the catalogue exist, with their types and keys"
         )
     if new := find_unknown_objects(declared, connection):
-        message = f"The catalogue does not list {', '.join(new)}, so it is not copied."
-        advice = "A newer version of the lakehouse may copy it; nothing else depends on it."
+        message = f"The catalogue does not list {', '.join(new)}: not copied."
+        advice = "No copied table needs it. A newer version of the lakehouse may copy it."
         yield DoctorFinding(FindingLevel.WARN, "novelties", message, advice)
     is_harmless = all(difference.kind in _HARMLESS_DRIFT for difference in drift)
     if not is_harmless and not settings.allows_partial_copy:

@@ -61,7 +61,7 @@ def examine(role: str, connection: Connection) -> Findings:
             yield DoctorFinding(FindingLevel.WARN, "role", message, f"As a superuser run: {revokes}")
     defaults: list[tuple[Any, ...]] = connection.execute(_BY_DEFAULT.encode()).fetchall()
     if defaults:
-        message = f"The role {role} gets privileges on future objects, by default privileges."
+        message = f"ALTER DEFAULT PRIVILEGES gives the role {role} privileges on objects that are created later."
         revokes = " ".join(
             f"{alter} REVOKE {right} FROM {'PUBLIC' if is_public else role};" for alter, right, is_public in defaults
         )

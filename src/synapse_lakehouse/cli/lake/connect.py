@@ -27,8 +27,8 @@ def connect(
             return
         password = settings.lakehouse_home / f"postgres.{get_postgres_parameters(settings)['user']}.password"
         output.echo(
-            "The catalog is in the embedded PostgreSQL. That runs on a random port, and only while a process of the "
-            f"lakehouse runs.{'' if hold else ' With --hold it runs until Ctrl-C, on the port above.'}\n"
+            "The catalog is in the embedded PostgreSQL. It runs on a random port, and only while a process of the "
+            f"lakehouse runs.{'' if hold else ' With --hold the server runs until Ctrl-C, on the port above.'}\n"
             f'Its password: export PGPASSWORD="$(cat {password})"',
             err=True,
         )

@@ -24,16 +24,16 @@ def explain_kill(failures: dict[str, str], kills: int, memory: Memory, settings:
     :param kills: processes that the kernel killed for memory since the run began.
     """
     if kills:
-        cause = "The kernel killed a process of this run (signal 9), as memory ran out."
+        cause = "The kernel killed a process of this run (signal 9) because memory ran out."
     elif any(KILLED_TEXT in reason for reason in failures.values()):
-        cause = "A process of this run was killed (signal 9), most likely as memory ran out."
+        cause = "A process of this run was killed (signal 9), most likely because memory ran out."
     else:
         return None
     return (
         f"{cause} The limit is {format_gibibytes(memory.limit)} ({memory.source}). A run of the shipped sample needs "
         f"{format_gibibytes(required_bytes(settings))} with "
-        f"LAKEHOUSE_DRIVER_MEMORY={settings.lakehouse_driver_memory}, a larger "
-        "database more. Raise the limit, stop other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY; then run again."
+        f"LAKEHOUSE_DRIVER_MEMORY={settings.lakehouse_driver_memory}, a larger database needs "
+        "more. Raise the limit, stop other programs, or set a smaller LAKEHOUSE_DRIVER_MEMORY; then run again."
     )
 
 

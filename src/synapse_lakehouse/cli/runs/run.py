@@ -48,7 +48,7 @@ def run(
             raise
         raise RunError(
             f"The disk is full: no space is left under {settings.lakehouse_home}. No release was published. "
-            "Free space (`lakehouse doctor` shows how much there is), then run again."
+            "Free disk space (`lakehouse doctor` shows how much is free), then run again."
         ) from None
 
 
@@ -83,8 +83,8 @@ def _create_run(
     logical_date = end + (now - _midnight(now.date()))
     if scheduler and scheduler.others:
         raise RunError(
-            f"Airflow is running at {scheduler.address} with other settings than this command's "
-            f"({', '.join(scheduler.others)}), which it would use: it may read another homeserver. Stop "
+            f"The Airflow at {scheduler.address} has other settings than this command ({', '.join(scheduler.others)}). "
+            "It would run the DAG with its own settings, and may read another homeserver. Stop "
             "`make ui` and start it with these settings, or run this command with the settings of `make ui`."
         )
     if scheduler:

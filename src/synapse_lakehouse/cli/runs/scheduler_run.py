@@ -100,8 +100,8 @@ def trigger_run(
     _await(address)
     if not loopback.is_own_listener(urlsplit(address).port or 0):
         raise SchedulerUnreachableError(
-            f"Another user of this machine listens on the port of {address}, which is that of `make ui`, "
-            "so its password was not sent. Stop `make ui`, and start it with another PORT."
+            f"Another user of this machine listens at {address}, the address of `make ui`. So Airflow's password was "
+            "not sent. Stop `make ui`, and start it with another PORT."
         )
     token = _call(f"{address}/auth/token", body=json.dumps(dict(credential)).encode())["access_token"]
     if _call(f"{address}/api/v2/dags/{MAIN_DAG}", token)["is_paused"]:
@@ -140,7 +140,7 @@ def _call(url: str, token: str | None = None, body: bytes | None = None) -> dict
             return response
     except HTTPError as error:
         reported = error.read().decode(errors="replace")[:500]
-        raise SchedulerError(f"The Airflow of `make ui` refused ({error.code}): {reported}") from None
+        raise SchedulerError(f"The Airflow of `make ui` refused the request (HTTP {error.code}): {reported}") from None
     except OSError as error:
         raise SchedulerUnreachableError(
             f"The Airflow of `make ui` does not answer at {url} ({error}). It may have been stopped. Its runs "

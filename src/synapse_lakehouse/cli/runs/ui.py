@@ -106,7 +106,8 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
         _check_alive(running, logs)
         if time.monotonic() > deadline:
             raise UiError(
-                f"Not healthy within {READY_SECONDS} s: {', '.join(sorted(missing))}. See the logs in {logs}."
+                f"Services of Airflow did not become healthy within {READY_SECONDS} s: {', '.join(sorted(missing))}. "
+                f"See the logs in {logs}."
             )
         time.sleep(0.5)
     if not loopback.is_own_listener(port):
@@ -147,5 +148,5 @@ def _check_alive(running: dict[str, subprocess.Popen[bytes]], logs: Path) -> Non
         if process.poll() is not None:
             lines = (logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
             raise UiError(
-                f"Airflow's {name} ended by itself ({process.returncode}). Its last lines:\n" + "\n".join(lines)
+                f"Airflow's {name} ended unexpectedly ({process.returncode}). Its last lines:\n" + "\n".join(lines)
             )

@@ -37,7 +37,7 @@ where coalesce(latest.measured_at >= measured.measured_at, true) and (
 )
 order by class not in ('lost', 'late', 'duplicate', 'changed'), latest.release nulls first, latest.stream, first_id
 """  # noqa: S608
-"""Gaps of the latest measurement of each run. A stream without gaps in it has none, even if earlier ones had some."""
+"""Gaps of the latest measurement of each run; gaps that only an earlier measurement of the run contains are ignored."""
 
 
 @dataclass(frozen=True)

@@ -69,13 +69,13 @@ def to_jdbc_url(parameters: Mapping[str, str]) -> str:
     hosts = parameters.get("host", "").split(",")
     if any(not host or host.startswith(("/", "@")) for host in hosts):
         raise CatalogError(
-            "LAKEHOUSE_CATALOG_URI has no host, or the folder of a socket. Spark connects through TCP: add the "
-            f"host. {_EXAMPLE}."
+            "LAKEHOUSE_CATALOG_URI has no host, or a socket's folder as host. Spark connects through TCP: set a "
+            f"host name. {_EXAMPLE}."
         )
     if unknown := sorted(parameters.keys() - _JDBC.keys() - _CONVERTED):
         raise CatalogError(
-            f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, which the JDBC driver of Spark does not have. Remove it. "
-            f"The possible parameters are {', '.join(sorted(_JDBC))}."
+            f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, which PostgreSQL's JDBC driver does not support. "
+            f"Remove it. The supported parameters are {', '.join(sorted(_JDBC))}."
         )
     servers = (
         f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(list_ports(parameters)), strict=False)

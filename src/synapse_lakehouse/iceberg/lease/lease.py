@@ -68,8 +68,8 @@ class Lease:
                 continue
             if time.monotonic() >= deadline:
                 raise LeaseError(
-                    f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, or longer if it "
-                    "renews it. So this run cannot change the tables now; it changed nothing. Wait until that run ends "
+                    f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, and may renew the "
+                    "lease. This run cannot change the tables meanwhile, and changed nothing. Wait until that run ends "
                     "or, if it crashed, until the lease expires. Then run again."
                 )
             if not is_logged:

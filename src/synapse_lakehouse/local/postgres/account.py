@@ -48,8 +48,8 @@ def ensure_server_account() -> pwd.struct_passwd | None:
         problem = _create_account() or problem
         time.sleep(_PAUSE_SECONDS if problem else 0)
     raise AccountError(
-        f"As root the embedded PostgreSQL needs an account of its own, which could not be made: {problem} "
-        f"Make it (`{' '.join(_MAKE)}`), or run the lakehouse as another user than root."
+        f"PostgreSQL refuses to run as root, and the system account {ACCOUNT_NAME} could not be created: {problem} "
+        f"Create it (`{' '.join(_MAKE)}`), or run the lakehouse as another user than root."
     )
 
 

@@ -68,8 +68,8 @@ def count_changed_rows(connection: Connection, table: Table, transaction: int, b
     """Count the rows of ``table`` that the snapshot sees, and those written by ``transaction`` or later, in one scan.
 
     An aggregate over all rows would add a third to the time of the scan. PostgreSQL itself counts the visible rows that
-    a transaction's scans return, if ``track_counts`` is on. And no aggregate stops at a number of values, so a setting
-    of the session counts the changed rows: the server never stores more than ``MAX_CTIDS`` of them.
+    a transaction's scans return, if ``track_counts`` is on. A session setting counts the changed rows, so that the
+    server stores at most ``MAX_CTIDS`` ctids: no aggregate stops at a number of values.
 
     :param before: count changed rows only in the pages before this one.
     """

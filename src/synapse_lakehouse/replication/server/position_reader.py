@@ -121,7 +121,7 @@ class PositionReader:
     def _forget_if_gone_back(self, stream: str, last_value: int) -> None:
         former = max(tokens.get(stream, FIRST_ID) for tokens in (self._complete, self._unbounded))
         if last_value < former:
-            log.warning("The database went back: %s is at %d, after %d", stream, last_value, former)
+            log.warning("The database was restored or failed over: %s is at %d, was at %d", stream, last_value, former)
             for state in (self._complete, self._searched_for_gaps, self._settled, self._unbounded):
                 state.pop(stream, None)
 

@@ -130,8 +130,8 @@ class ReplicationServer:
         if source not in self._unsendable:
             self._unsendable.add(source)
             log.warning(
-                "Rows of stream %s by the writer %.60r are not sent, because its name does not fit in a line: it is"
-                " empty, too long or contains a space. The dialect of tokens sends these rows.",
+                "Rows of stream %s by the writer %.60r are not sent, because the writer's name is empty, too long or"
+                " contains a space. The dialect `tokens` sends these rows.",
                 stream, instance,
             )  # fmt: skip
         return False
@@ -182,7 +182,7 @@ class ReplicationServer:
         if self._has_gone_back(before):
             self._first_positions = self.positions
             self._pages.clear()
-            await self._stop_all("the database went back, by a restore or a failover: request tokens that it has")
+            await self._stop_all("the database was restored or failed over: request tokens that it allocated")
         elif self.positions != before:
             for subscriber in self._subscribers:
                 subscriber.wake()

@@ -31,15 +31,15 @@ class StreamPositions:
         return self.by_stream[stream] if instance is None else self.by_instance.get(source, self.by_stream[stream])
 
     def latest(self, source: Source) -> int:
-        """The token after which new rows follow, even if earlier rows are not complete."""
+        """Return the token after which new rows follow, even if earlier rows are not complete."""
         stream, _ = source
         return self.last_allocated[stream] if stream in self.without_positions else self.position_of(source)
 
     def start_for_subscriber(self, source: Source) -> int:
-        """The token after which a subscriber starts that wants new rows only.
+        """Return the token after which a subscriber that wants only new rows starts.
 
         In a stream without positions it may receive the last rows again, because one of them may belong to a
-        transaction that was open. In an unbounded stream it starts at the end, to skip the history.
+        transaction that was open. In a stream without a safe bound it starts after the newest row, to skip the history.
         """
         stream, instance = source
         position = self.position_of(source)

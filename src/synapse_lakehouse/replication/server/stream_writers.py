@@ -66,10 +66,10 @@ class StreamWriters:
         self._logged_bounds[stream] = reason
         if bound.rule is BoundRule.MISSING_WRITER:
             names = ", ".join(bound.missing) or "any writer"
-            log.warning("%s does not advance, because there is no position of %s yet", stream, names)
+            log.warning("Stream %s does not advance, because %s has no position yet", stream, names)
         if bound.rule is BoundRule.UNCONFIGURED_WRITER:
             log.warning(
-                "%s is served only up to the lowest position of its writers, which include %s. They are not configured."
+                "Stream %s is served only up to the lowest position of its writers. The writers %s are not configured."
                 " Add them to LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG. Synapse deletes the positions of removed"
                 " writers when one of its processes starts.",
                 stream, ", ".join(bound.unknown),

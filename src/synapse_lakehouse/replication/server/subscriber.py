@@ -175,7 +175,7 @@ class Subscriber:
             if stream not in STREAMS_WITHOUT_TABLE:
                 streams = ", ".join(sorted(positions.by_stream))
                 raise _CommandRefusedError(f"REPLICATE: this stream does not exist. Streams: {streams}")
-            log.warning("%s subscribes to %s, which has no table: it receives no rows of it", self, stream)
+            log.warning("%s subscribes to %s, which has no table: the server sends no rows of it", self, stream)
             self._connection.send(_position((stream, None), 0, max(token or 0, 0)))
             return
         if token is not None and token < 0:
@@ -184,7 +184,7 @@ class Subscriber:
         is_ahead = token is not None and token > positions.last_allocated[stream]
         if is_ahead:
             # The POSITION shows the client that the stream is behind its token, and allocates the token again.
-            log.warning("%s requests %s after %s, never allocated: another database?", self, stream, token)
+            log.warning("%s requests %s after token %s, which was never allocated here", self, stream, token)
         self._caught_up.discard(source)
         start = positions.start_for_subscriber(source) if token is None or is_ahead else token
         self._positions[source] = start

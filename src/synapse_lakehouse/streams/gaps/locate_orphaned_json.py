@@ -23,7 +23,7 @@ from synapse_lakehouse.streams.gaps.infer_stream_ids import (
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
 _MAXIMUM_ORPHANS: Final = 1_000
-"""Events that are located at most. If there are more, the located ones are still reported."""
+"""Maximum number of events that are located. If there are more, the located events are still reported."""
 _SIGNS: Final = {"events": 1, "backfill": -1}
 
 _EDGES: Final = """
@@ -59,13 +59,13 @@ def locate_orphans(
     """Missing IDs that certainly belonged to events whose JSON is still stored; None if there is none.
 
     The columns are ``EVIDENCE_COLUMNS``. An event's ID is assumed to be above those of its parents and below those of
-    its children, also among negative IDs. Federated events may arrive in another order, which is unknown for lost ones.
+    its children, also among negative IDs. Federated events may break this rule; whether a lost event did is unknown.
 
     :param missing: stream, first_id and last_id, as ``MISSING_RANGES`` returns them.
-    :param evidenced: IDs with other evidence, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. The events in
-        it are not located.
-    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. The missing IDs do not belong
-        to events that were lost before that.
+    :param evidenced: IDs with other evidence, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. Events in
+        it are skipped.
+    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. An event that an earlier run
+        found without its row is not assumed to have a later ID.
     """
     events = tables.current("events", "event_id", "stream_ordering")
     orphans = _orphans(tables, events)

@@ -141,7 +141,7 @@ def describe_observation(observation: StreamObservation) -> str:
     for writer in sorted(observation.writers) if observation.open_since else ():
         if behind := observation.behind(writer):
             unmoved = observation.watched_at - observation.unchanged_since[writer]
-            line += f"; {writer} {behind:,} IDs behind, unmoved for {_minutes(unmoved)}"
+            line += f"; {writer} {behind:,} IDs behind, at the same position for {_minutes(unmoved)}"
     if observation.missing_writers:
         line += f"; without a position: {', '.join(observation.missing_writers)}"
     return line + (f"; vanished: {', '.join(observation.vanished_writers)}" if observation.vanished_writers else "")
