@@ -27,14 +27,14 @@ def grants(
         bool,
         typer.Option(
             "--cache-keys",
-            help="Also grant reading cache keys, for `replicate serve`. They include access tokens.",
+            help="Also grant the right to read cache keys, for `replicate serve`. Some contain access tokens.",
         ),
     ] = False,
     is_hardened: Annotated[
         bool,
         typer.Option(
             "--harden",
-            help="Print statements that revoke the privileges of every role instead, each with its side effects.",
+            help="Print statements instead that revoke privileges which every role has, with their side effects.",
         ),
     ] = False,
 ) -> None:

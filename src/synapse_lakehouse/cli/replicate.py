@@ -58,7 +58,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve the streams of Synapse's database over its TCP replication protocol, until Ctrl-C.
+    """Serve the streams of Synapse's database by Synapse's TCP replication protocol, until Ctrl-C.
 
     Rows contain the columns of the catalogue; other columns are null. Commands of clients (such as USER_SYNC) are
     logged in LAKEHOUSE_HOME/logs/replication and never executed.
@@ -82,8 +82,8 @@ def tap(
 ) -> None:
     """Record every replication command in bronze.replication_commands, until Ctrl-C.
 
-    It resumes where it stopped and reads missed rows from Synapse's database. On Redis (LAKEHOUSE_REDIS_URL) it only
-    subscribes, and not to the channel that contains access tokens.
+    It resumes where it stopped and reads missed rows from Synapse's database. It only subscribes to Redis
+    (LAKEHOUSE_REDIS_URL), and never to the channel that contains access tokens.
     """
     from synapse_lakehouse.replication import service
 

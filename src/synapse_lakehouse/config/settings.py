@@ -58,7 +58,7 @@ class Settings(BaseSettings):
     )
     synapse_config: Path | None = Field(
         None,
-        description="path of a homeserver.yaml to read stream_writers, retention and state_compressor from; optional",
+        description="path of homeserver.yaml, for its stream_writers, retention and state_compressor; optional",
     )
     lakehouse_home: Path = Field(Path(".lakehouse"), description="folder for all local files of the platform")
     lakehouse_catalog_uri: str | None = Field(
@@ -74,18 +74,18 @@ class Settings(BaseSettings):
     )
     lakehouse_stream_writers: str = Field(
         "",
-        description="writers per stream, as 'events:persister1,persister2 receipts:worker1'; wins over SYNAPSE_CONFIG",
+        description="stream writers, like 'events:persister1,persister2 receipts:worker1'; overrides SYNAPSE_CONFIG",
     )
     lakehouse_acknowledged_ids: str = Field(
         "",
-        description="lost, late, duplicate or changed IDs to acknowledge once, as 'events:4711,4800..4810 receipts:77'",
+        description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: str = Field(
         "",
         description="room IDs, separated by spaces, whose lost events without a known ID are acknowledged",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
-        4, description="maximum number of connections of a snapshot to Synapse's database"
+        4, description="maximum number of connections of a run to Synapse's database"
     )
     lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = Field(
         3600, description="statement timeout on Synapse's database, in seconds"
@@ -102,18 +102,18 @@ class Settings(BaseSettings):
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
         30,
-        description="days that earlier releases stay readable; their own content is then deleted permanently",
+        description="days that earlier releases stay readable; content that only they have is then deleted permanently",
     )
     lakehouse_retention_enabled: bool | None = Field(
         None,
         description="whether Synapse hides expired messages; unset: the value of retention in SYNAPSE_CONFIG, or false",
     )
     lakehouse_retention_max_lifetime: str | None = Field(
-        None, description="message lifetime in rooms without a retention policy, such as 90d; wins over SYNAPSE_CONFIG"
+        None, description="message lifetime in rooms without a retention policy, such as 90d; overrides SYNAPSE_CONFIG"
     )
     lakehouse_as_of: AwareDatetime | None = Field(
         None,
-        description="time at which retention is evaluated, as 2026-11-20T00:00:00Z; unset: the time of the snapshot",
+        description="time at which retention is evaluated, such as 2026-11-20T00:00:00Z; unset: the time of the copy",
     )
     lakehouse_feed_length: Annotated[int, Field(ge=1)] = Field(
         1000, description="maximum number of events per user in gold.user_event_feed"
@@ -143,7 +143,7 @@ class Settings(BaseSettings):
         26, description="hours after which a lake without a new release raises an alert"
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
-        None, description="percentage of a stream's new IDs that may lack a row without an alert; unset: 50 for events"
+        None, description="percentage of new IDs without a row above which a stream raises an alert; unset: 50"
     )
     lakehouse_stale_hours: Annotated[int, Field(ge=0, le=24 * MAX_DAYS)] = Field(
         24, description="hours of standstill after which a stream or a standby raises an alert; 0: never"
@@ -155,12 +155,14 @@ class Settings(BaseSettings):
         30, description="days after which lake maintenance deletes replication commands; 0: never"
     )
     lakehouse_redis_url: str | None = Field(
-        None, repr=False, description="Synapse's Redis, as redis://:password@host:6379, for `lakehouse replicate tap`"
+        None,
+        repr=False,
+        description="Synapse's Redis, such as redis://:password@host:6379, for `lakehouse replicate tap`",
     )
     # If unset, the section state_compressor of SYNAPSE_CONFIG applies, then its defaults.
     lakehouse_compressor_enabled: str | None = Field(
         None,
-        description="true: the state compressor runs on its schedule; unset: as state_compressor in SYNAPSE_CONFIG",
+        description="true: the state compressor runs on its schedule; unset: the value of enabled in SYNAPSE_CONFIG",
     )
     lakehouse_compressor_chunk_size: str | None = Field(
         None, description="approximate number of state groups per chunk of the compressor; 500 by default"
@@ -176,14 +178,14 @@ class Settings(BaseSettings):
         None, description="time between runs of the compressor, such as 12h; 1d by default"
     )
     lakehouse_compressor_strategy: str | None = Field(
-        None, description="levels (as Synapse's own compressor, the default), or best (the fewest rows that it finds)"
+        None, description="levels (the result of Synapse's own compressor, the default), or best (fewer rows)"
     )
     lakehouse_compressor_max_chain: str | None = Field(
         None,
         description="for best: maximum chain length, the state groups read to resolve one state group; 100 by default",
     )
     lakehouse_compressor_rooms: str | None = Field(
-        None, description="rooms that a run compresses, separated by spaces, instead of a number of rooms"
+        None, description="IDs of the rooms that a run compresses, separated by spaces, instead of a number of rooms"
     )
     lakehouse_compressor_apply: str | None = Field(
         None, description="true: the DAG state_compression applies its plan without approval"
@@ -196,10 +198,10 @@ class Settings(BaseSettings):
         None, description="replication lag of a replica in MB above which the compressor pauses; 64 by default"
     )
     lakehouse_ui_hosts: str = Field(
-        "", description="further host names of Airflow's UI, separated by spaces; localhost always works"
+        "", description="host names of Airflow's UI in addition to localhost, separated by spaces"
     )
     lakehouse_spark_packages: str = Field(
-        "", description="further Maven packages for Spark, comma-separated, as group:artifact:version@sha256:…"
+        "", description="further Maven packages for Spark, comma-separated: group:artifact:version@sha256:…"
     )
     lakehouse_spark_secret_file: Path | None = Field(
         None,

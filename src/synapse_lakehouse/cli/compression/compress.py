@@ -43,20 +43,20 @@ def _strategy(text: str | None) -> str | None:
 
 Rooms = Annotated[
     list[str] | None,
-    typer.Option("--room", help="A room's ID, may be repeated; default: the rooms with the most uncompressed state."),
+    typer.Option("--room", help="ID of a room; repeatable. Default: the rooms with the most uncompressed state."),
 ]
 StrategyOption = Annotated[
     str | None,
-    typer.Option(
-        "--strategy", callback=_strategy, help="levels (as Synapse's own compressor) or best (the fewest rows)."
-    ),
+    typer.Option("--strategy", callback=_strategy, help="levels (like Synapse's own compressor) or best (fewer rows)."),
 ]
 LevelsOption = Annotated[
     str | None, typer.Option("--levels", callback=_levels, help="Sizes of the levels, such as 100,50,25.")
 ]
-MaxChain = Annotated[int | None, typer.Option(min=1, help="For best: the most state groups in a chain.")]
-ChunkSize = Annotated[int | None, typer.Option(min=1, help="For levels: state groups that are compressed at once.")]
-NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="Number of rooms, without --room.")]
+MaxChain = Annotated[int | None, typer.Option(min=1, help="For best: maximum number of state groups in a chain.")]
+ChunkSize = Annotated[
+    int | None, typer.Option(min=1, help="For levels: number of state groups that are compressed at once.")
+]
+NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="Number of rooms to select if --room is not used.")]
 
 
 def _configured(settings: Settings, **given: object) -> "CompressorSettings":
@@ -115,7 +115,7 @@ def apply(
     max_chain: MaxChain = None,
     chunk_size: ChunkSize = None,
     number_of_rooms: NumberOfRooms = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Apply the plan; without this option it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the plan; default: only show it.")] = False,
     hand_over_unreferenced: Annotated[
         bool,
         typer.Option(
@@ -149,14 +149,14 @@ def apply(
 
 @app.command()
 def verify(
-    room: Annotated[list[str] | None, typer.Option("--room", help="A room's ID, may be repeated.")] = None,
+    room: Annotated[list[str] | None, typer.Option("--room", help="ID of a room; repeatable.")] = None,
     undo: Annotated[
         list[Path] | None,
-        typer.Option(exists=True, dir_okay=False, help="An undo file to compare with, may be repeated."),
+        typer.Option(exists=True, dir_okay=False, help="An undo file to compare with; repeatable."),
     ] = None,
     strategy: StrategyOption = None,
     max_chain: Annotated[
-        int | None, typer.Option(min=1, help="Maximum length of a chain; default: 100 for best.")
+        int | None, typer.Option(min=1, help="Maximum length of a chain; for best, the default is 100.")
     ] = None,
     number_of_rooms: NumberOfRooms = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
@@ -183,10 +183,13 @@ def undo(
     ] = False,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Also restore groups whose state differs now: for a room that verify reported."),
+        typer.Option(
+            "--repair",
+            help="Also restore groups whose state has changed since, in a room that verify reported as wrong.",
+        ),
     ] = False,
 ) -> None:
-    """Restore rooms of SYNAPSE_WRITE_DSN from undo files, where the states are still the same.
+    """Restore rooms of SYNAPSE_WRITE_DSN from undo files. Groups whose state has changed since are skipped.
 
     Each room is recorded in the lake, if there is one.
     """
@@ -198,7 +201,7 @@ def undo(
 @app.command()
 def history(
     room: Annotated[
-        list[str] | None, typer.Option("--room", help="A room's ID, may be repeated; default: all.")
+        list[str] | None, typer.Option("--room", help="ID of a room; repeatable. Default: all rooms.")
     ] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:

@@ -20,7 +20,9 @@ def state_at(
     event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Event ID, $…")],
     before: Annotated[
         bool,
-        typer.Option("--before", help="The state before the event, which other servers receive; default: after it."),
+        typer.Option(
+            "--before", help="Show the state before the event, which other servers receive; default: after it."
+        ),
     ] = False,
     type: Annotated[str | None, typer.Option("--type", help="Only this event type, such as m.room.member.")] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,

@@ -31,7 +31,9 @@ AsOfOption = Annotated[
 def who_can_see(
     event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Event ID, $…")],
     user: Annotated[str | None, typer.Option("--user", help="Only this user of this server.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Also show the steps that led to each outcome.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the steps that led to each outcome instead.")
+    ] = False,
     as_of: AsOfOption = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
@@ -76,8 +78,9 @@ def visible(
         bool | None,
         typer.Option(
             "--peeking/--as-member",
-            help="As a peeking user, or as a member; default: as a member where the user is joined, or left"
-            " without forgetting the room; otherwise as a peeking user, which is also what a banned user gets.",
+            help="Apply the rules for peeking users (not in the room), or the rules for members. Default: for"
+            " members if the user is joined, or left the room and has not forgotten it; otherwise, also if banned, for"
+            " peeking users.",
         ),
     ] = None,
     as_of: AsOfOption = None,

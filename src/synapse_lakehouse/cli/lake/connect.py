@@ -15,11 +15,14 @@ from synapse_lakehouse.local import child_processes
 
 
 def connect(
-    tool: Annotated[connect_snippets.Tool, typer.Argument(help="The tool.")],
+    tool: Annotated[connect_snippets.Tool, typer.Argument(help="The tool that reads the lake.")],
     release: lake_session.ReleaseOption = None,
     hold: Annotated[bool, typer.Option("--hold", help="Keep the embedded catalog running until Ctrl-C.")] = False,
 ) -> None:
-    """Print how to read the lake from Spark, DuckDB, PyIceberg or Trino. Passwords come from the environment."""
+    """Print a configuration with which Spark, DuckDB, PyIceberg or Trino reads a release.
+
+    Passwords are not printed: the tool reads them from environment variables.
+    """
     with child_processes.interrupt_on_signals(), lake_session.open_lake() as (settings, connection):
         at = duckdb_reader.get_release(connection, settings, release)
         output.echo(connect_snippets.render_snippet(tool, connection, settings, at))

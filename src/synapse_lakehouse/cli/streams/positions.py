@@ -43,7 +43,7 @@ def positions(
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
     history: Annotated[
-        bool, typer.Option("--history", help="Show the samples of the DAG stream_watch instead.")
+        bool, typer.Option("--history", help="Show the observations of the DAG stream_watch instead.")
     ] = False,
     show_gaps: Annotated[
         bool, typer.Option("--gaps", help="Show missing, late and duplicate IDs instead, with the reason.")
