@@ -44,7 +44,7 @@ _KINDS: Final = {
 
 
 def build_findings(result: ValidationResult, *, is_first: bool, fails_on_warnings: bool) -> list[AlertFinding]:
-    """Findings of all failed checks; several checks of one kind about one subject are one finding.
+    """Build findings from all failed checks; checks of one kind about one subject become one finding.
 
     :param is_first: whether there is no release yet.
     :param fails_on_warnings: whether a warning blocks the run's release too.

@@ -45,7 +45,7 @@ _BACKING_METRICS = ("null_ids", "duplicate_ids", "late_ids", "reread_ids")
 def build_suite(
     catalogue: Catalogue, drifted: Collection[str] = (), gap_budget: int | None = None
 ) -> list[MetricExpectation]:
-    """Expectations of the source's schema, of every copied table and of every stream in the catalogue.
+    """Build expectations of the source's schema, of every copied table and of every stream in the catalogue.
 
     :param drifted: tables that the run could not copy because of schema drift.
     :param gap_budget: percent; it overrides the budget of each stream that has one.
@@ -70,7 +70,7 @@ def collect_metrics(
     stream_positions: Iterable[Row],
     stream_facts: Iterable[Row],
 ) -> dict[str, Metrics]:
-    """Metrics by subject, from one run's rows of the audit tables; what the run did not measure is absent."""
+    """Collect metrics by subject from one run's rows of the audit tables; metrics that were not measured are absent."""
     metrics: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied_tables()}
     metrics |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
     for row in snapshots:

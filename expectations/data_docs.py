@@ -45,7 +45,7 @@ def validate_metrics(
 
 
 def index_page(settings: Settings) -> Path:
-    """Path of the first page of Data Docs; it exists once a run was validated."""
+    """Return the path of the first page of Data Docs; it exists once a run was validated."""
     return settings.lakehouse_home / "data_docs" / "index.html"
 
 

@@ -33,7 +33,7 @@ _TEMPLATES: Final = Environment(
 
 
 def site_configuration(folder: Path) -> dict[str, Any]:
-    """Great Expectations' configuration of the site in ``folder``."""
+    """Return Great Expectations' configuration of the site in ``folder``."""
     view = {"class_name": "TemplateView", "module_name": __name__}
     return {
         "class_name": "SiteBuilder",
@@ -58,7 +58,7 @@ class TemplateView:
     def __init__(self, **_: object) -> None: ...
 
     def render(self, document: tuple[str, Mapping[str, Any]], **_: object) -> str:
-        """HTML of the page."""
+        """Return the HTML of the page."""
         template, values = document
         return _TEMPLATES.get_template(template).render(values)
 
@@ -69,7 +69,7 @@ class ValidationRenderer:
     def __init__(self, **_: object) -> None: ...
 
     def render(self, result: ExpectationSuiteValidationResult) -> tuple[str, Mapping[str, Any]]:
-        """All checks, by subject."""
+        """Return all checks, by subject."""
         stored = result.to_json_dict()  # type: ignore[no-untyped-call]
         checks = [
             {
@@ -89,7 +89,7 @@ class SuiteRenderer:
     def __init__(self, **_: object) -> None: ...
 
     def render(self, suite: ExpectationSuite) -> tuple[str, Mapping[str, Any]]:
-        """All expectations, by subject."""
+        """Return all expectations, by subject."""
         expectations = [
             {"subject": config.kwargs["column"], "expectation": config.description, "warns": config.severity == WARN}
             for config in suite.expectation_configurations
@@ -103,7 +103,7 @@ class IndexRenderer:
     def __init__(self, **_: object) -> None: ...
 
     def render(self, links: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """All validations and all suites."""
+        """Return all validations and all suites."""
         suites = [
             {"name": link["expectation_suite_name"], "page": link["filepath"]}
             for link in links.get("expectations_links", [])

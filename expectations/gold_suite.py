@@ -64,7 +64,7 @@ def read_artifacts(settings: Settings, run: Run) -> DbtArtifacts:
 
 
 def build_suite(dbt: DbtArtifacts) -> list[MetricExpectation]:
-    """Expectations of every model and every test of dbt."""
+    """Return expectations of every model and every test of dbt."""
     return [
         *chain.from_iterable(_expect_model(subject, node) for subject, node in dbt.models()),
         *(
@@ -82,7 +82,7 @@ def build_suite(dbt: DbtArtifacts) -> list[MetricExpectation]:
 def collect_metrics(
     dbt: DbtArtifacts, catalog: Catalog, branch: str, table_facts: Iterable[Mapping[str, Any]]
 ) -> dict[str, Metrics]:
-    """Metrics by subject: dbt's results, and key counts on ``branch`` (on main if a table has no such branch).
+    """Return metrics by subject: dbt's results, and key counts on ``branch`` (on main if a table has no such branch).
 
     :param table_facts: the run's rows of ``audit.table_facts``.
     """

@@ -20,7 +20,7 @@ class ExpectNoFinding(MetricExpectation):
 
 
 def build_suite() -> list[MetricExpectation]:
-    """One expectation for each check."""
+    """Return one expectation for each check."""
     return [
         ExpectNoFinding(column=subject_of_check(check.name), severity=WARN, description=f"no {check.title}")
         for check in INTEGRITY_CHECKS
@@ -28,7 +28,7 @@ def build_suite() -> list[MetricExpectation]:
 
 
 def collect_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, Metrics]:
-    """Metrics by subject.
+    """Return metrics by subject.
 
     :param rows: the run's rows of ``audit.integrity``.
     """
@@ -36,5 +36,5 @@ def collect_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, Metrics]:
 
 
 def subject_of_check(check_name: str) -> str:
-    """The subject of a check's expectation."""
+    """Return the subject of a check's expectation."""
     return f"check {check_name}"

@@ -13,7 +13,7 @@ from synapse_lakehouse.iceberg.read.sql_text import quote_table_name
 def count_keys_on_branch(
     catalog: Catalog, branch: str, name: str, key: tuple[str, ...], nullable: tuple[str, ...] = ()
 ) -> dict[str, int]:
-    """Counts of the table ``name`` on ``branch``, or on main if the table has no such branch: as readers will see it.
+    """Count the keys of the table ``name`` on ``branch``, or on main if it has no such branch, as readers will see it.
 
     Only the key's columns are read.
 

@@ -28,14 +28,14 @@ _METRIC = "column.subject_metrics"
 
 
 def build_metrics_frame(subjects: Mapping[str, Metrics]) -> pd.DataFrame:
-    """One column for each subject, one row for each metric; None where a subject has no such metric."""
+    """Return one column for each subject, one row for each metric; None where a subject has no such metric."""
     names = sorted({name for metrics in subjects.values() for name in metrics})
     columns = {subject: [metrics.get(name) for name in names] for subject, metrics in subjects.items()}
     return pd.DataFrame(columns, index=names, dtype=object)
 
 
 def format_count(number: int, noun: str) -> str:
-    """Such as ``1 row`` or ``1,250 rows``."""
+    """Format a count with its noun, such as ``1 row`` or ``1,250 rows``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 

@@ -34,7 +34,7 @@ class ExpectNoTokenRegression(MetricExpectation):
 
 
 def build_suite(rows: Sequence[Mapping[str, Any]]) -> list[MetricExpectation]:
-    """Expectations of each compared stream; none without a tap.
+    """Return expectations of each compared stream; none without a tap.
 
     :param rows: the run's rows of ``audit.replication_coverage``.
     """
@@ -54,7 +54,7 @@ def build_suite(rows: Sequence[Mapping[str, Any]]) -> list[MetricExpectation]:
 
 
 def collect_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Metrics]:
-    """Metrics by subject."""
+    """Return metrics by subject."""
     by_subject: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_subject.setdefault(f"replication of {row['stream']}", []).append(row)

@@ -58,7 +58,7 @@ class ExpectStandbyToReplay(MetricExpectation):
 
 
 def build_suite(catalogue: Catalogue, hours: int) -> list[MetricExpectation]:
-    """Expectations of the source, and of each stream with positions; none if ``hours`` is 0."""
+    """Return expectations of the source, and of each stream with positions; none if ``hours`` is 0."""
     if not hours:
         return []
     return [
@@ -82,7 +82,7 @@ def build_suite(catalogue: Catalogue, hours: int) -> list[MetricExpectation]:
 def collect_metrics(
     snapshots: Sequence[Rows], positions: Sequence[Rows], facts: Sequence[Rows]
 ) -> dict[str, dict[str, Any]]:
-    """Metrics by subject, from rows of ``audit.snapshots``, ``stream_positions`` and ``stream_facts``.
+    """Return metrics by subject, from rows of ``audit.snapshots``, ``stream_positions`` and ``stream_facts``.
 
     :param snapshots: like the other parameters, the rows of the first, the middle and the last run; empty without an
         old release.

@@ -98,8 +98,7 @@ class ExpectUnchangedRows(MetricExpectation):
 class ExpectGapsWithinBudget(MetricExpectation):
     """At most ``percent`` of the newly closed IDs have no row.
 
-    The expectation is met if IDs were purged, because it is then unknown whether they had a row, and if few IDs have
-    none.
+    The expectation is also met if few IDs lack a row, or if IDs were purged: then it is unknown whether they had a row.
     """
 
     percent: int

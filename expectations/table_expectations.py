@@ -82,7 +82,7 @@ class ExpectUniqueKey(CountExpectation):
 def expect_valid_key(
     subject: str, key: Sequence[str], nullable: Sequence[str] = (), *, repeats: bool = False
 ) -> list[MetricExpectation]:
-    """Expectations of a table's key: its ``nullable`` columns may be NULL; with ``repeats``, rows may share a key."""
+    """Build expectations of a table's key: ``nullable`` columns may be NULL; with ``repeats``, rows may share a key."""
     required = [name for name in key if name not in nullable]
     columns = key[0] if len(key) == 1 else f"({', '.join(key)})"
     not_null = ExpectNoNullKey(column=subject, severity=FAIL, description=f"no NULL in {', '.join(required)}")

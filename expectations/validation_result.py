@@ -30,7 +30,7 @@ class CheckResult:
 
     @property
     def sentence(self) -> str:
-        """Such as ``bronze.events: every event_id occurs once — 3 rows repeat a key``."""
+        """Format as ``bronze.events: every event_id occurs once — 3 rows repeat a key``."""
         return to_printable(f"{self.subject}: {self.expectation} — {self.observed}")
 
 
@@ -68,7 +68,7 @@ class ValidationResult:
         return len(self.failures)
 
     def summary(self) -> str:
-        """One line of counts, then one line for each failure and warning."""
+        """Return one line of counts, then one line for each failure and warning."""
         lines = [f"Audit of {self.stage}: {self.passed} checks passed, {self.warned} warned, {self.failed} failed."]
         lines += [f"  failed: {check.sentence}" for check in self.failures]
         lines += [f"  warned: {check.sentence}" for check in self.warnings]

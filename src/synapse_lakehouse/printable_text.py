@@ -43,12 +43,12 @@ def to_printable(text: str) -> str:
 
 
 def to_printable_lines(text: str) -> str:
-    """``text`` as :func:`to_printable` writes it, with its line breaks. For texts whose lines are the product's own."""
+    """Return ``text`` like :func:`to_printable`, but with its line breaks: only for lines of the product's own."""
     return "\n".join(map(to_printable, text.split("\n")))
 
 
 def to_printable_message(text: str) -> str:
-    """``text`` of several lines as :func:`to_printable_lines` writes it, with each line but the first indented.
+    """Return ``text`` like :func:`to_printable_lines`, with each line except the first indented.
 
     A line break in a quotation then begins no line that looks like another message.
     """
@@ -61,7 +61,7 @@ def to_printable_json(document: str) -> str:
 
 
 def to_chat_text(text: str) -> str:
-    """``text`` as :func:`to_printable_lines` writes it, without mentions, links and markup for any chat program."""
+    """Return ``text`` like :func:`to_printable_lines`, without mentions, links and markup for any chat program."""
     return to_printable_lines(text).translate(_ACTIVE).replace("://", r":\x2f/")
 
 
@@ -71,7 +71,7 @@ def to_markdown_code(text: str) -> str:
 
 
 def to_spreadsheet_cell(text: str) -> str:
-    """``text`` as :func:`to_printable` writes it, with an apostrophe before what a spreadsheet takes for a formula."""
+    """Return ``text`` like :func:`to_printable`, with an apostrophe before text that a spreadsheet would evaluate."""
     written = _NEW_CELL.sub(r"\\x3b", to_printable(text))
     is_formula = written.lstrip(" ").startswith(_FORMULA) and not _HARMLESS.fullmatch(written)
     return f"'{written}" if is_formula else written

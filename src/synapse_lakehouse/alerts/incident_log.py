@@ -43,7 +43,7 @@ def append_deliveries(catalog: Catalog, events: Collection[IncidentEvent], sink:
 
 
 def register_sink(catalog: Catalog, past: Collection[IncidentEvent], sink: str) -> set[str]:
-    """Record a new ``sink`` with ``past`` as delivered, so that it gets no old messages; return the IDs of ``past``."""
+    """Record a new ``sink`` and count ``past`` as delivered, so that it gets no old messages; return the past IDs."""
     store.append_audit_rows(
         catalog, INCIDENTS_TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_delivery_rows(past, sink)]
     )

@@ -18,7 +18,7 @@ FORMAT_PROPERTIES: Final = {"synapse-lakehouse.format": "3"}
 
 
 def has_current_format(properties: Mapping[str, str]) -> bool:
-    """Whether this version of the project wrote a lake, by the properties of its table ``audit.releases``."""
+    """Return whether this version of the project wrote a lake, by the properties of its table ``audit.releases``."""
     return FORMAT_PROPERTIES.items() <= properties.items()
 
 
@@ -58,7 +58,7 @@ class Release:
         return self.accepted_at or self.published_at
 
     def is_compaction_of(self, former: "Release | None") -> bool:
-        """Whether it has the content of ``former``, the previous release, in other files.
+        """Return whether it has the content of ``former``, the previous release, in other files.
 
         Releases of earlier versions record only the run.
         """
@@ -66,14 +66,14 @@ class Release:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Release":
-        """The release in a row, a mapping of columns. Lakes of earlier versions lack some columns."""
+        """Return the release in a row, a mapping of columns. Lakes of earlier versions lack some columns."""
         values = {"number" if name == "release" else name: value for name, value in row.items()}
         maps = {name: dict(values[name]) for name in ("tables", "positions", "views")}
         return cls(**values | maps | {"partial": tuple(values.get("partial") or ())})
 
 
 def describe_server_mismatch(latest: Release | None, server_name: str) -> str | None:
-    """The message if the ``latest`` release is of another homeserver than ``server_name``, else None.
+    """Return the message if the ``latest`` release is of another homeserver than ``server_name``, else None.
 
     Stream IDs of two homeservers must not be compared.
     """
@@ -87,7 +87,7 @@ def describe_server_mismatch(latest: Release | None, server_name: str) -> str | 
 
 
 def exclude_compactions(published: Sequence[Release]) -> list[tuple[Release | None, Release]]:
-    """The releases without compactions, each as a pair with its previous release.
+    """Return the releases without compactions, each as a pair with its previous release.
 
     :param published: all releases, oldest first.
     """
@@ -96,7 +96,7 @@ def exclude_compactions(published: Sequence[Release]) -> list[tuple[Release | No
 
 
 def select_interval_releases(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
-    """The releases of ``run``'s data interval without compactions, each as a pair with its previous release.
+    """Return the releases of ``run``'s data interval without compactions, each as a pair with its previous release.
 
     :param published: all releases, oldest first.
     """
@@ -109,7 +109,7 @@ def select_interval_releases(published: Sequence[Release], run: Run) -> list[tup
 
 
 def compute_accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
-    """Safe bounds of a new release by stream: those that its run measured.
+    """Return safe bounds of a new release by stream: those that its run measured.
 
     Without a measured bound, for example if a writer is missing, the bound of the ``latest`` release stays, because
     closed IDs stay closed.

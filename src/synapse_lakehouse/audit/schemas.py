@@ -41,7 +41,7 @@ class AuditTable:
 
 @cache
 def load_audit_tables() -> dict[str, AuditTable]:
-    """Each audit table by its name with the schema, such as ``audit.ledger``."""
+    """Return each audit table by its name with the schema, such as ``audit.ledger``."""
     sources = yaml.load(find_sources_file("audit/_audit__sources.yml").read_bytes(), yaml.CSafeLoader)["sources"]
     return {
         f"{source['schema']}.{table['name']}": AuditTable(

@@ -32,12 +32,12 @@ def append_audit_rows(catalog: Catalog, table: str, rows: list[dict[str, Any]], 
 
 
 def get_run_columns(run: Run) -> dict[str, Any]:
-    """The columns that identify the run of a row."""
+    """Return the columns that identify the run of a row."""
     return {"run_id": run.run_id, "interval_start": run.start, "interval_end": run.end}
 
 
 def read_run_rows(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
-    """Rows of ``table`` that the run's last try wrote, that is, since its last row of ``audit.snapshots``.
+    """Return rows of ``table`` that the run's last try wrote, that is, since its last row of ``audit.snapshots``.
 
     A task that was retried wrote its rows again: of rows with the same key the last one is returned.
     """
@@ -45,12 +45,12 @@ def read_run_rows(catalog: Catalog, table: str, run_id: str) -> list[dict[str, A
 
 
 def read_release_rows(catalog: Catalog, table: str, release: Release) -> list[dict[str, Any]]:
-    """As :func:`read_run_rows`, of the try that was published as ``release``: a cleared run writes further rows."""
+    """Like :func:`read_run_rows`, of the try that was published as ``release``: a cleared run writes further rows."""
     return _last_by_key(table, _rows_of_last_try(catalog, table, release.run_id, release.audited_until))
 
 
 def read_release_ledger(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
-    """Rows of ``audit.ledger`` for the tables of ``release``.
+    """Return rows of ``audit.ledger`` for the tables of ``release``.
 
     They are matched by Iceberg snapshot ID; compaction appends a new row with its own.
     """
@@ -62,19 +62,19 @@ def read_release_ledger(catalog: Catalog, release: Release) -> list[dict[str, An
 
 
 def is_copy_complete(catalog: Catalog, run: Run) -> bool:
-    """Whether the copy of the run's last try ended: then its ledger is written."""
+    """Return whether the copy of the run's last try ended: then its ledger is written."""
     return catalog.table_exists("audit.ledger") and bool(_rows_of_last_try(catalog, "audit.ledger", run.run_id))
 
 
 def read_run_checks(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
-    """Rows of ``audit.checks`` of the run's last try: for each stage those of its last validation."""
+    """Return rows of ``audit.checks`` of the run's last try: for each stage those of its last validation."""
     rows = _rows_of_last_try(catalog, "audit.checks", run_id)
     last_validation = {row["stage"]: row["checked_at"] for row in rows}
     return [row for row in rows if row["checked_at"] == last_validation[row["stage"]]]
 
 
 def read_latest_release(catalog: Catalog) -> Release | None:
-    """The release that readers see; None before the first one. Reads one file, whatever the number of releases."""
+    """Return the release that readers see; None before the first release. Reads a single file."""
     table = catalog.load_table(RELEASES_TABLE)
     files = [(get_column_bounds(table, file, "release"), file) for file in table.scan().plan_files()]
     newest = max((numbers[1] for numbers, _ in files if numbers), default=None)
@@ -84,14 +84,14 @@ def read_latest_release(catalog: Catalog) -> Release | None:
 
 
 def iterate_newest_releases(catalog: Catalog) -> Iterator[Release]:
-    """All releases, the latest first. The others are read only when the second one is requested."""
+    """Yield all releases, the latest first. The others are read only when the second one is requested."""
     if newest := read_latest_release(catalog):
         yield newest
         yield from (release for release in reversed(read_releases(catalog)) if release.number < newest.number)
 
 
 def read_releases(catalog: Catalog) -> list[Release]:
-    """All releases, the oldest first."""
+    """Return all releases, the oldest first."""
     rows = catalog.load_table(RELEASES_TABLE).scan().to_arrow().to_pylist()
     return sorted(map(Release.of_row, rows), key=lambda release: release.number)
 

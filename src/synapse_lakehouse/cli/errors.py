@@ -50,7 +50,7 @@ def _printable_usage_errors() -> Iterator[None]:
 
 
 def error_message(error: Exception) -> str | None:
-    """The message of an expected error: a :class:`LakehouseError` or a wrong setting. None for every other error."""
+    """Return the message of an expected error (:class:`LakehouseError` or a wrong setting); None for other errors."""
     if isinstance(error, ValidationError):
         invalid = [f"  {'.'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors()]
         return "\n".join(["These settings are invalid; correct them in the environment or .env:", *invalid])

@@ -110,12 +110,12 @@ def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: Ou
 
 
 def create_table(*columns: str) -> PrintableTable:
-    """An empty table in the style of all commands."""
+    """Return an empty table in the style of all commands."""
     return PrintableTable(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
 
 
 def format_cell(value: object) -> Text:
-    """``value`` as a table cell: one line without markup; invisible characters are escaped."""
+    """Return ``value`` as a table cell: one line without markup; invisible characters are escaped."""
     if value is None:
         return Text("NULL", style="dim")
     plain = format_time(value) if isinstance(value, datetime) else format_value(value)
@@ -123,7 +123,7 @@ def format_cell(value: object) -> Text:
 
 
 def format_value(value: object) -> str:
-    """``value`` as plain text: times in UTC by ISO 8601, nested values as JSON."""
+    """Return ``value`` as plain text: times in UTC by ISO 8601, nested values as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | dict | list):
@@ -132,7 +132,7 @@ def format_value(value: object) -> str:
 
 
 def format_time(moment: datetime) -> str:
-    """A time as text: in UTC if it has a time zone."""
+    """Return a time as text: in UTC if it has a time zone."""
     plain = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
     return f"{plain.isoformat(sep=' ')}{'Z' if moment.tzinfo else ''}"
 

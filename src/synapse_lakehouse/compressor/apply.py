@@ -28,14 +28,14 @@ from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE, CO
 
 
 def read_plan(catalog: Catalog, run: Run) -> list[OutcomeRow]:
-    """The latest plan of the run: rows of ``gold.compression_plan``, the most saved rows first, skipped rooms last."""
+    """Return the run's latest rows of ``gold.compression_plan``, the most saved rows first, skipped rooms last."""
     rows = store.read_run_rows(catalog, COMPRESSION_PLAN_TABLE, run.run_id)
     latest = max((row["planned_at"] for row in rows), default=None)
     return sorted((row for row in rows if row["planned_at"] == latest), key=_row_growth)
 
 
 def plan_timestamp(planned: Sequence[OutcomeRow]) -> str:
-    """The time of the plan: it identifies a plan within a run."""
+    """Return the time of the plan: it identifies a plan within a run."""
     return str(max(row["planned_at"] for row in planned).isoformat())
 
 

@@ -93,7 +93,7 @@ _PLANNED: Final = pa.schema(
 
 
 def find_rooms_without_savings(catalog: Catalog, settings: CompressorSettings) -> dict[str, int]:
-    """The last group of each room that an earlier plan with the same layout skipped, or planned without changes.
+    """Return the last group of each room that an earlier plan with the same layout skipped, or planned without changes.
 
     These rooms count as compressed. Otherwise each plan would contain the largest of them, and never other rooms.
     """
@@ -120,7 +120,7 @@ class CompressionPlanner:
         self.spark.sql(_ROOM_LINKS).createOrReplaceTempView("links")
 
     def select_rooms(self, seen: Mapping[str, int]) -> list[str]:
-        """The rooms that the settings name, or the rooms with the most uncompressed state, largest first.
+        """Return the rooms that the settings name, or the rooms with the most uncompressed state, largest first.
 
         :param seen: last group of each room that was compressed, or planned without savings.
         :raises CompressorError: when the release does not contain a named room.

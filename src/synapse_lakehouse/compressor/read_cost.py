@@ -59,7 +59,7 @@ def cost_columns(before: ReadCost | None, after: ReadCost | None, disk: tuple[in
 
 
 def sample_groups(groups: Int64Array) -> list[int]:
-    """A sample of ``groups``, evenly spaced from the oldest to the newest."""
+    """Return a sample of ``groups``, evenly spaced from the oldest to the newest."""
     indices = np.unique(np.linspace(0, len(groups) - 1, min(_SAMPLE_SIZE, len(groups))).astype(np.int64))
     return np.sort(groups)[indices].tolist()  # type: ignore[no-any-return]
 
@@ -90,7 +90,7 @@ def measure_read_cost(
 
 
 def measure_disk_bytes(connection: Connection) -> int:
-    """Bytes of the state tables of all rooms on disk, with indexes and dead rows."""
+    """Return the bytes of the state tables of all rooms on disk, with indexes and dead rows."""
     row = connection.execute(_DISK.encode()).fetchone()
     assert row is not None
     return int(row[0])

@@ -72,7 +72,7 @@ class CompressorSettings(BaseModel):
         return self.lag_megabytes * 1_000_000
 
     def layout_settings(self) -> dict[str, str | int]:
-        """The settings that decide how a room is stored, by name, as in ``gold.compression_plan``."""
+        """Return the settings that decide how a room is stored, by name, as in ``gold.compression_plan``."""
         return {
             "strategy": self.strategy.value,
             "default_levels": ",".join(str(level.size) for level in self.default_levels),

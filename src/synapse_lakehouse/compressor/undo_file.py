@@ -46,15 +46,15 @@ class UndoFile:
     rows: pa.Table
 
     def may_be_of_other_groups(self, now: WalPosition) -> bool:
-        """Whether the database was restored or failed over since then, so that IDs may belong to other groups."""
+        """Return whether the database was restored or failed over since the file was written: IDs may be reused."""
         return self.wal_position is not None and not now.continues(self.wal_position)
 
     def contents(self, groups: pa.Table) -> StateTables:
-        """The tables of the file, with ``groups`` as ``state_groups``."""
+        """Return the tables of the file, with ``groups`` as ``state_groups``."""
         return StateTables(groups, self.edges, self.rows)
 
     def restorable_groups(self, now: StateTables) -> Int64Array:
-        """The groups that still exist, and whose former predecessors still exist."""
+        """Return the groups that still exist, and whose former predecessors still exist."""
         existing = now.groups["id"].to_numpy()
         prevs = self.edges["prev_state_group"].to_numpy()
         without_predecessor = self.edges["state_group"].to_numpy()[~np.isin(prevs, existing)]
@@ -62,14 +62,14 @@ class UndoFile:
 
 
 def contents_before(undo_files: Iterable[UndoFile], now: StateTables) -> StateTables:
-    """``now`` with the restorable groups of all files; the earliest file of a group counts."""
+    """Return ``now`` with the restorable groups of all files; the earliest file of a group counts."""
     for file in sorted(undo_files, key=lambda file: file.written, reverse=True):
         now = replace_groups(now, file.restorable_groups(now), file.contents(now.groups))
     return now
 
 
 def undo_folder(home: Path) -> Path:
-    """The folder of undo files."""
+    """Return the folder of undo files."""
     return home / "compression" / "undo"
 
 
@@ -125,7 +125,7 @@ def write(
 
 
 def find_not_compared(folder: Path, room_id: str, database: str) -> list[UndoFile]:
-    """Undo files of interrupted compressions of the room, the latest first.
+    """Return undo files of interrupted compressions of the room, the latest first.
 
     :raises CompressorError: when a file cannot be read.
     """

@@ -25,7 +25,7 @@ ON CONFLICT (state_group) DO NOTHING
 
 
 def find_unreferenced(group_ids: Int64Array, in_use: Int64Array, edges: pa.Table) -> Int64Array:
-    """Groups of a room that neither an event nor the chain of a referenced group needs.
+    """Return groups of a room that neither an event nor the chain of a referenced group needs.
 
     :param group_ids: IDs of the groups of the room.
     :param in_use: IDs of those that an event or a group of another room references.

@@ -57,7 +57,7 @@ def verify_room(
 
 
 def measure_longest_chain(contents: StateTables, room_id: str) -> int:
-    """Length of the longest chain of a group of the room.
+    """Return the length of the longest chain of a group of the room.
 
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """

@@ -72,7 +72,7 @@ def verify_event(
 
 
 def matches_event_id(event: Mapping[str, Any], event_id: str, rules: int) -> bool:
-    """Whether ``event_id`` is the hash of the event's redacted form, in a room with ``rules`` from 3 on."""
+    """Return whether ``event_id`` is the hash of the event's redacted form, in a room with ``rules`` from 3 on."""
     return compute_event_id(redact(event, rules), rules) == event_id
 
 
@@ -96,14 +96,14 @@ def _is_pruned(event: Mapping[str, Any], rules: int) -> bool:
 
 
 def compute_event_id(pruned: Mapping[str, Any], rules: int) -> str:
-    """The event ID as the hash of the redacted form, for room versions from 3 on."""
+    """Return the event ID as the hash of the redacted form, for room versions from 3 on."""
     digest = hashlib.sha256(_encode_canonically(pruned, _NOT_REFERENCE)).digest()
     encoded = base64.b64encode(digest) if rules == 3 else base64.urlsafe_b64encode(digest)
     return "$" + encoded.decode().rstrip("=")
 
 
 def compute_content_hash(event: Mapping[str, Any]) -> bytes:
-    """SHA-256 of the event without the keys that are not hashed."""
+    """Return the SHA-256 of the event without the keys that are not hashed."""
     return hashlib.sha256(_encode_canonically(event, _NOT_CONTENT)).digest()
 
 

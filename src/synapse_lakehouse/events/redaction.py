@@ -48,7 +48,7 @@ _CONTENT: Final = {
 
 
 def redact(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
-    """The redacted form of ``event``, without ``unsigned``.
+    """Return the redacted form of ``event``, without ``unsigned``.
 
     :param event: its ``type`` must be a string.
     :param rules: one of the values of :data:`ROOM_VERSION_RULES`.

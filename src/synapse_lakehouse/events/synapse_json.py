@@ -13,7 +13,7 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """The object (None if the text is none), and ``not_finite`` or ``not_canonical`` if a number is unusable."""
+    """Return the object (None if the text is none), and ``not_finite`` or ``not_canonical`` if a number is unusable."""
     flaw = None
     try:
         try:
@@ -30,7 +30,7 @@ def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def parse_metadata(text: str) -> Any:
-    """The value of ``internal_metadata``.
+    """Return the value of ``internal_metadata``.
 
     :raises ValueError: if Synapse cannot parse it.
     """
@@ -41,7 +41,7 @@ def parse_metadata(text: str) -> Any:
 
 
 def has_unpaired_surrogate(event: Mapping[str, Any], text: str) -> bool:
-    """Whether a string contains an unpaired surrogate, which has no UTF-8 encoding.
+    """Return whether a string contains an unpaired surrogate, which has no UTF-8 encoding.
 
     :param text: the text of ``event``.
     """
@@ -58,7 +58,7 @@ def has_unpaired_surrogate(event: Mapping[str, Any], text: str) -> bool:
 
 
 def is_nested_too_deep(event: Mapping[str, Any], text: str) -> bool:
-    """Whether arrays and objects are nested 128 or more levels deep, which Synapse's event class refuses."""
+    """Return whether arrays and objects are nested 128 or more levels deep, which Synapse's event class refuses."""
     if text.count("{") + text.count("[") <= _MOST_LEVELS:
         return False
     level: list[Any] = [event]

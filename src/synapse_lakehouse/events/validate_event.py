@@ -33,7 +33,7 @@ _FIRST_WITH_HASHED_IDS, _FIRST_WITH_HASHED_ROOM_IDS, _FIRST_WITH_STATE_GRAPH = 3
 
 
 def find_invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
-    """The first field that is missing, has the wrong type, or is not allowed, in rooms with these ``rules``."""
+    """Return the first field that is missing, has the wrong type, or is not allowed, in rooms with these ``rules``."""
     for name in ("type", "sender"):
         if type(event.get(name)) is not str:
             return name
@@ -75,7 +75,7 @@ def _find_invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str |
 
 
 def convert_numbers_to_objects(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a valid event that are numbers instead of objects, as the class represents them."""
+    """Return fields of a valid event that are numbers instead of objects, as the class represents them."""
     return {name: {_NUMBER: json.dumps(event[name])} for name in ("content", "hashes") if type(event[name]) is not dict}
 
 

@@ -98,7 +98,7 @@ def read_published_tables(lake: Lake, catalogue: Catalogue) -> dict[str, Publish
 
 
 def add_older_releases(lake: Lake, tables: Mapping[str, PublishedTable]) -> dict[str, PublishedTable]:
-    """As above; tables missing from a partial newest release are taken from older ones."""
+    """Return ``tables``; tables that a partial newest release lacks are taken from older releases."""
     missing = {name: table for name, table in tables.items() if table.published is None}
     older: dict[str, PublishedTable] = {}
     for release in islice(store.iterate_newest_releases(lake), 1, None) if missing else ():

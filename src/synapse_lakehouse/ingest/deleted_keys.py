@@ -1,4 +1,4 @@
-"""Keys that Synapse deleted, with the reason where rows deleted at the same time show it."""
+"""Record the keys that Synapse deleted, with the reason if other rows that were deleted at the same time show it."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ _REASONS: Final = {("rooms", "room_id"): "its room was deleted", ("events", "eve
 
 
 def record_deleted_keys(deleted: Mapping[str, DataFrame], run: Run, now: datetime) -> None:
-    """Append to ``audit.deletions`` with Spark, as a purge or a compressor deletes many millions of rows.
+    """Append to ``audit.deletions`` with Spark, because a purge or a compressor may delete many millions of rows.
 
     :param deleted: keys by table.
     """

@@ -1,4 +1,4 @@
-"""The copy of one table to bronze in four values: started, planned, written parts, finished."""
+"""Copy one table to bronze, in four steps: start, plan, write the parts, finish."""
 
 import threading
 from collections.abc import Callable, Collection, Sequence

@@ -37,7 +37,7 @@ def build_java_environment(inherited: dict[str, str] | None = None) -> dict[str,
 
 
 def find_java_home(variables: dict[str, str]) -> Path:
-    """Folder with bin/java of version 17 or later."""
+    """Return the folder with bin/java of version 17 or later."""
     tried = []
     for candidate in _list_candidates(variables):
         version = _read_version(candidate / "bin" / "java")

@@ -10,7 +10,7 @@ _LISTEN: Final = "0A"
 """State TCP_LISTEN in /proc/net/tcp."""
 
 open_url: Final = build_opener(ProxyHandler({})).open
-"""As :func:`urllib.request.urlopen`, without a proxy."""
+"""Like :func:`urllib.request.urlopen`, without a proxy."""
 
 
 class ListeningSocket(NamedTuple):
@@ -23,7 +23,7 @@ class ListeningSocket(NamedTuple):
 
 
 def list_listening_sockets() -> Iterator[ListeningSocket]:
-    """All listening TCP sockets of this machine, IPv4 and IPv6."""
+    """Yield all listening TCP sockets of this machine, IPv4 and IPv6."""
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         for line in table.read_text().splitlines()[1:] if table.exists() else ():
             _, local, _, state, _, _, _, user_id, _, inode, *_ = line.split()
@@ -33,7 +33,7 @@ def list_listening_sockets() -> Iterator[ListeningSocket]:
 
 
 def is_own_listener(port: int) -> bool:
-    """Whether this user, and no other, listens on TCP ``port``, on any address.
+    """Return whether this user, and no other, listens on TCP ``port``, on any address.
 
     Any user of the machine can take a port that is free for a moment.
     """

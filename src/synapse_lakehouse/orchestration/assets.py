@@ -14,7 +14,7 @@ RELEASE: Final = Asset(name="release", uri="lakehouse://audit/releases", group="
 
 
 def published_assets() -> list[Asset]:
-    """The release, and one asset for each table that a run publishes."""
+    """Return the release, and one asset for each table that a run publishes."""
     tables = [f"bronze/{table.name}" for table in catalogue.load_catalogue().copied_tables()]
     tables += [f"silver/{table.name}" for table in catalogue.load_state_tables()]
     for schema in ("silver", "gold"):

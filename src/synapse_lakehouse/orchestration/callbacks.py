@@ -56,7 +56,7 @@ def resolve_dag_incident(context: Context) -> None:
 
 
 def alert_on_task_failure(context: Context) -> None:
-    """As :func:`alert_on_dag_failure`, but for a task without downstream tasks: opens its own incident.
+    """Like :func:`alert_on_dag_failure`, but for a task without downstream tasks: opens its own incident.
 
     If the task reported its findings, it did its work, so its incident is resolved.
     """

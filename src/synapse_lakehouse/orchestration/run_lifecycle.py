@@ -39,7 +39,7 @@ def fail_without_retry() -> Iterator[None]:
 
 
 def get_run(context: Context) -> Run:
-    """The run of a task.
+    """Return the run of a task.
 
     :raises AirflowFailException: when it has no data interval: it was triggered without a logical date.
     """
@@ -53,7 +53,7 @@ def get_run(context: Context) -> Run:
 
 
 def lake_run_id(dag_id: str, run_id: str) -> str:
-    """The ID of a run in the lake: Airflow's run ID, prefixed with the DAG ID for DAGs other than ``lakehouse``.
+    """Return the ID of a run in the lake: Airflow's run ID, prefixed with the DAG ID for DAGs other than ``lakehouse``.
 
     Airflow's run IDs are unique only within a DAG; two runs with the same ID would share a lease and a branch.
     """
@@ -174,7 +174,7 @@ def skip_if_rehearsal(context: Context) -> None:
 
 
 def create_lease(run: Run, catalog: Catalog, settings: Settings) -> Lease:
-    """The lake lease for ``run``; it is not acquired yet."""
+    """Return the lake lease for ``run``; it is not acquired yet."""
     from synapse_lakehouse.iceberg.lease.lease import Lease
 
     return Lease(catalog, holder=run.run_id, branch=run.branch, seconds=settings.lakehouse_lease_seconds)

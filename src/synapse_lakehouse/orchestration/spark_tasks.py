@@ -90,19 +90,19 @@ def _run_with_private_files(then: Callable[[Context], None] | None, context: Con
 
 
 def spark_jars() -> str:
-    """The jars of all Spark apps, separated by commas; downloads missing ones."""
+    """Return the jars of all Spark apps, separated by commas; downloads missing ones."""
     return ",".join(map(str, _install_jars()))
 
 
 def spark_class_path() -> str:
-    """The same jars, as the class path of the driver."""
+    """Return the same jars, as the class path of the driver."""
     from synapse_lakehouse.java import class_archive
 
     return class_archive.get_class_path(_install_jars())
 
 
 def spark_java_options() -> str:
-    """Options of the driver's JVM."""
+    """Return the options of the driver's JVM."""
     from synapse_lakehouse.java import class_archive
 
     return class_archive.get_java_options(Settings(), _install_jars())

@@ -43,7 +43,7 @@ def read_live_positions(
 ) -> dict[str, LiveStreamPosition]:
     """Return the position of every stream by its name, from one PostgreSQL snapshot.
 
-    :param compute_closed_end: rows are read from the ID that it returns.
+    :param compute_closed_end: returns the ID up to which a stream is closed; rows beyond this ID are read.
     :raises SourceError: when no connection can be made.
     :raises ReadError: when a statement fails, or takes too long.
     """

@@ -139,7 +139,7 @@ def _stop_event() -> asyncio.Event:
 
 
 def create_recorder(folder: Path) -> RecordCommand:
-    """A function that logs commands of clients to ``received.jsonl`` in ``folder``, at most ``RECORDED_BYTES``."""
+    """Return a function that logs clients' commands to ``received.jsonl`` in ``folder``, at most ``RECORDED_BYTES``."""
     handler = RotatingFileHandler(
         folder / "received.jsonl", maxBytes=RECORDED_BYTES // _LOG_FILES, backupCount=_LOG_FILES - 1, encoding="utf-8"
     )

@@ -25,7 +25,7 @@ WITHOUT_POSITIONS: Final = "lakehouse.replication.cut_off"
 
 
 def read_last_commit_time(catalog: Catalog) -> datetime | None:
-    """The last commit of a listening tap, else the first commit of any tap; None without a commit."""
+    """Return the last commit of a listening tap, else the first commit of any tap; None without a commit."""
     from pyiceberg.expressions import EqualTo
 
     from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows
@@ -49,7 +49,7 @@ def read_last_commit_time(catalog: Catalog) -> datetime | None:
 
 
 def read_last_commit_time_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> datetime | None:
-    """As :func:`read_last_commit_time`, through DuckDB."""
+    """Like :func:`read_last_commit_time`, through DuckDB."""
     entry = list_catalog_entries(settings).get(COMMANDS_TABLE)
     if entry is None:
         return None

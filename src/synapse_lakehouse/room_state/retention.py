@@ -32,7 +32,7 @@ class Retention:
     purge_interval: int = DAY_MILLISECONDS
 
     def variables(self, as_of: datetime) -> dict[str, Any]:
-        """The variables of dbt's models."""
+        """Return the variables of dbt's models."""
         return {
             "retention_enabled": self.enabled,
             "retention_max_lifetime": None if self.max_lifetime is None else min(self.max_lifetime, _MAXIMUM_LIFETIME),

@@ -1,4 +1,4 @@
-"""Flatten the rows of state groups into intervals of positions at which each piece of state holds."""
+"""Flatten the rows of state groups into intervals of positions at which each piece of state applies."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ INTERVAL_KEY = ("room_id", "type", "state_key")
 
 
 def flatten_intervals(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Intervals that do not overlap, from rows whose ranges are nested like trees: the innermost range wins.
+    """Split rows with nested ranges into intervals that do not overlap: the row with the innermost range applies.
 
     Adjacent intervals with the same key and event are merged. There are at most twice as many intervals as rows.
 

@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class VisibilityRule:
-    """A question that decides if the answer is yes; if it is no, the next rule applies.
+    """A question. The answer "yes" decides whether the event is shown; after "no", the next rule applies.
 
     ``shows``: whether the event is shown if the answer is yes.
     """
@@ -65,7 +65,7 @@ _LAST: Final = {
 
 
 def explain_rule(rule: str) -> list[str]:
-    """The questions up to the deciding one, each with its answer, and the outcome.
+    """Return the questions up to the rule that decides, each with its answer, and the outcome.
 
     :param rule: the column ``rule`` of ``gold.event_visibility``.
     """

@@ -48,7 +48,7 @@ class StreamFactCounter:
     previous_facts: Mapping[tuple[str, str], Mapping[str, Any]]
 
     def count(self) -> list[dict[str, Any]]:
-        """Rows of ``audit.stream_facts`` for the tables in bronze; unchanged tables are mostly not counted again."""
+        """Return rows of ``audit.stream_facts`` for bronze's tables; unchanged tables are mostly not counted again."""
         facts = [(*pair, self._unchanged_fact(*pair)) for pair in self.tables.catalogue.stream_table_pairs()]
         uncounted = [(stream, table) for stream, table, fact in facts if fact is None]
         counts, new_counts = self._count_ids(uncounted), self._count_new_ids(uncounted)

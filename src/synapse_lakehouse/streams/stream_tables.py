@@ -39,7 +39,7 @@ class StreamTables:
     )
 
     def query(self, selects: Sequence[str]) -> DataFrame:
-        """The union of all ``selects``: Spark plans one statement many times faster than one frame for each.
+        """Return the union of all ``selects``: Spark plans one statement many times faster than one frame for each.
 
         Most tables are small, and Spark reads each in tasks of its own, each of which carries the plan of all tables.
         Coalescing lets a task read several tables. ``defaultParallelism`` may be too low on a cluster that is starting.
@@ -54,12 +54,12 @@ class StreamTables:
         return self.spark.createDataFrame([], ", ".join(f"{column} string" for column in columns))
 
     def previous_version(self, name: str) -> DataFrame | None:
-        """The table as in the previous release; None if that does not contain it, or its snapshot has expired."""
+        """Return the table as in the previous release; None if the release lacks it, or its snapshot has expired."""
         snapshot = self.snapshot_in(self.previous, name)
         return None if snapshot is None else self.spark.read.option("versionAsOf", snapshot).table(f"bronze.{name}")
 
     def snapshot_in(self, release: Release | None, name: str) -> int | None:
-        """The Iceberg snapshot ID of a table in ``release``; None if there is none, or it has expired."""
+        """Return the Iceberg snapshot ID of a table in ``release``; None if there is none, or it has expired."""
         snapshot = release.tables.get(f"bronze.{name}") if release else None
         exists = (
             snapshot is not None and load_iceberg_table(self.spark, f"bronze.{name}").snapshot(snapshot) is not None
@@ -118,24 +118,24 @@ class StreamTables:
         ]
 
     def changed_tables(self) -> set[str]:
-        """Names of the tables that this run changed."""
+        """Return the names of the tables that this run changed."""
         published = self.previous.tables if self.previous else {}
         return {name for name, snapshot in self.snapshots.items() if published.get(f"bronze.{name}") != snapshot}
 
     def previous_bound(self, stream: Stream) -> int | None:
-        """The stream's safe bound in the previous release; None if the stream's rows may change below its bound."""
+        """Return the stream's safe bound in the previous release; None if the stream's rows may change below it."""
         return self.previous.positions.get(stream.name) if self.previous and stream.immutable_below_bound else None
 
 
 def select_sql(table: Table, columns: Mapping[str, str], where: str = "true", at: int | None = None) -> str:
-    """SELECT of ``columns`` (SQL by name) from a bronze table, on the run's branch or at Iceberg snapshot ``at``."""
+    """Return a SELECT of ``columns`` (SQL by name) from a bronze table on the run's branch or at snapshot ``at``."""
     named = ", ".join(f"{sql} as {name}" for name, sql in columns.items())
     version = "" if at is None else f" version as of {at}"
     return f"select {named} from bronze.{table.name}{version} where {where}"  # noqa: S608 - of the catalogue
 
 
 def id_columns_sql(stream: Stream, table: Table) -> dict[str, str]:
-    """SQL of the columns stream, table_name and id."""
+    """Return the SQL of the columns stream, table_name and id."""
     return {
         "stream": f"'{stream.name}'",
         "table_name": f"'{table.name}'",
@@ -144,27 +144,27 @@ def id_columns_sql(stream: Stream, table: Table) -> dict[str, str]:
 
 
 def distance_sql(stream: Stream, table: Table) -> str:
-    """SQL of the IDs of ``stream`` in ``table`` without their sign."""
+    """Return SQL of the IDs of ``stream`` in ``table`` without their sign."""
     return f"{id_columns_sql(stream, table)['id']} * {stream.direction}"
 
 
 def is_beyond_sql(stream: Stream, table: Table, end: int) -> str:
-    """SQL condition: the row's ID is further from zero than ``end``. It prunes data files."""
+    """Return the SQL condition: the row's ID is further from zero than ``end``. It prunes data files."""
     column = table.streams[stream.name]
     return f"{column} > {end}" if stream.direction > 0 else f"{column} < {-end}"
 
 
 def is_of_stream_sql(stream: Stream, table: Table) -> str:
-    """SQL condition: the row belongs to ``stream``. A row without an ID belongs to the positive stream."""
+    """Return the SQL condition: the row belongs to ``stream``. A row without an ID belongs to the positive stream."""
     column = table.streams[stream.name]
     return f"{column} < 0" if stream.sign == "negative" else f"({column} is null or {column} >= 0)"
 
 
 def belongs_to_stream_sql(stream: Stream, table: Table) -> str:
-    """SQL condition: the row belongs to ``stream`` and has an ID."""
+    """Return the SQL condition: the row belongs to ``stream`` and has an ID."""
     return f"{table.streams[stream.name]} is not null and {is_of_stream_sql(stream, table)}"
 
 
 def union_all(frames: Sequence[DataFrame]) -> DataFrame:
-    """All rows of ``frames``, of which there is at least one."""
+    """Return all rows of ``frames``, of which there is at least one."""
     return reduce(DataFrame.unionAll, frames)

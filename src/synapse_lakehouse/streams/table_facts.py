@@ -15,7 +15,7 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, select_sql
 
 
 def measure_table_facts(tables: StreamTables, unchanged_facts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of ``audit.table_facts``.
+    """Return rows of ``audit.table_facts``.
 
     :param unchanged_facts: earlier facts of tables whose Iceberg snapshot is the same; these tables are not measured.
     """

@@ -24,7 +24,7 @@ order by list_position(['fail', 'warn', 'info'], severity), room_id, subject
 
 
 def examine(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    """One finding for each integrity check with faults; none before the first release."""
+    """Return a finding for each integrity check with faults; none before the first release."""
     releases = duckdb_reader.list_releases(connection, settings)
     if not releases:
         return

@@ -101,19 +101,19 @@ class _Excess:
 
 
 def reader_privileges(catalogue: Catalogue) -> AllowedPrivileges:
-    """Privileges that the reader may need: to read the tables of ``catalogue``, and to serve replication."""
+    """Return the privileges that the reader may need: to read the tables of ``catalogue``, and to serve replication."""
     progress: AllowedPrivileges = {("SELECT", "table", name): None for name in PROGRESS_TABLES}
     rights = list_serving_grants(catalogue, has_secrets=True)
     return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in rights}}
 
 
 def compressor_privileges() -> AllowedPrivileges:
-    """Privileges that the compressor needs."""
+    """Return the privileges that the compressor needs."""
     return {(privilege, "table", name): columns for privilege, name, columns in list_privileges()}
 
 
 def examine(connection: Connection, allowed: AllowedPrivileges, script: str, subject: str = "role") -> Findings:
-    """Findings on privileges of the current role beyond ``allowed``, with the statements that revoke them.
+    """Find privileges of the current role beyond ``allowed``; the findings contain statements that revoke them.
 
     :param script: the command that prints the SQL of the role.
     """

@@ -41,7 +41,7 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
 
 
 def measure_database_bytes(connection: Connection) -> int | None:
-    """Size of the database in bytes; None if the role may not read it."""
+    """Return the size of the database in bytes; None if the role may not read it."""
     try:
         (size,) = _fetch_row(connection, "select pg_database_size(current_database())")
     except psycopg.Error:
@@ -105,7 +105,7 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
 
 
 def load_catalogue_or_none() -> catalogue.Catalogue | None:
-    """The catalogue; None if it cannot be read, which another check reports."""
+    """Return the catalogue; None if it cannot be read, which another check reports."""
     try:
         return catalogue.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError):

@@ -47,7 +47,7 @@ order by 1, 2
 
 
 def examine(role: str, connection: Connection) -> Findings:
-    """A finding for each kind of privilege, with the statements that revoke it.
+    """Return a finding for each kind of unneeded privilege, with the statements that revoke it.
 
     :param role: the current role, quoted.
     """

@@ -1,4 +1,4 @@
-"""The present membership of a user in each room. It decides if Synapse answers as to a member or a peeking user."""
+"""The present membership of a user in each room: whether Synapse treats the user as a member or as peeking."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ MEMBERSHIP_TABLES: Final = ("bronze.local_current_membership", "bronze.room_memb
 
 
 def membership_ctes(user: str) -> str:
-    """Common table expressions over ``MEMBERSHIP_TABLES`` for ``user``.
+    """Return common table expressions over ``MEMBERSHIP_TABLES`` for ``user``.
 
     ``own_rooms`` has the columns ``room_id`` and ``as_member``: whether Synapse answers the user as a member. It does
     for joined users, and for users that left without forgetting the room. For the latter, backward pagination starts at

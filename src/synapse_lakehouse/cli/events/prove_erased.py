@@ -112,7 +112,7 @@ def describe_content(
     mentions: Sequence[UserMentions],
     contents: Sequence[FoundContent],
 ) -> Iterator[tuple[str, str, int, int, str]]:
-    """Output rows: remaining message content by table, then rows that contain the user's ID."""
+    """Return output rows: remaining message content by table, then rows that contain the user's ID."""
     for content in contents:
         if content.state in {ContentState.IN_SOURCE, ContentState.LEFT_BEHIND}:
             reason = f"in Synapse's database, at release {releases[0].number}"
@@ -128,7 +128,7 @@ def describe_content(
 
 
 def describe_unreadable(unreadable: UnreadableFiles) -> tuple[str, str, int, int, str]:
-    """An output row: the unreadable files of a table."""
+    """Return an output row about the unreadable files of a table."""
     count = len(unreadable.files)
     names = ", ".join(map(str, unreadable.files[:_MAX_FILES])) + (" and others" if count > _MAX_FILES else "")
     return unreadable.table, _UNREADABLE, 0, 0, f"not proven: {count} incomplete or damaged: {names}"
@@ -137,7 +137,7 @@ def describe_unreadable(unreadable: UnreadableFiles) -> tuple[str, str, int, int
 def summarize_proof(
     user: str, release: Release, contents: Sequence[FoundContent], unreadable: Sequence[UnreadableFiles] = ()
 ) -> tuple[str, int]:
-    """Summary text and exit code, from ``contents`` and unreadable files."""
+    """Return the summary text and the exit code for ``contents`` and unreadable files."""
     user = to_printable(user)
     in_source = list(_describe_source_content(user, _count_events(contents)))
     in_lake = list(_describe_lake_content(user, release, _count_events(contents), unreadable))

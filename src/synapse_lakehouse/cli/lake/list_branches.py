@@ -26,7 +26,7 @@ class RunBranch:
 
 
 def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[RunBranch]:
-    """Branches of runs on all tables, sorted by name; also the branch of an active run."""
+    """Return branches of runs on all tables, sorted by name; also the branch of an active run."""
     entries = list_catalog_entries(settings)
     tables: dict[str, list[str]] = {}
     written: dict[str, int] = {}
@@ -47,7 +47,7 @@ def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[Ru
 
 
 def read_lease_holder(connection: DuckDBPyConnection, settings: Settings) -> LeaseHolder | None:
-    """The holder of the lake lease, which may have expired; None if it is free."""
+    """Return the holder of the lake lease, which may have expired; None if it is free."""
     entry = list_catalog_entries(settings).get("audit.leases")
     if entry is None:
         return None

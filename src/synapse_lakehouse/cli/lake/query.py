@@ -40,7 +40,7 @@ def query(
 def run_query(
     connection: DuckDBPyConnection, settings: Settings, sql: str, number: int | None = None
 ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-    """Columns and rows of ``sql`` at release ``number``; default: the latest.
+    """Return the columns and rows of the query ``sql`` at release ``number``; default: the latest.
 
     A query of unbranched tables only needs no release.
 

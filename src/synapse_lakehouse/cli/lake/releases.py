@@ -46,7 +46,7 @@ def releases(
 
 
 def render_releases(all_releases: Sequence[Release]) -> Table:
-    """The releases as a table, for at least 80 columns."""
+    """Return the releases as a table, for at least 80 columns."""
     table = output.create_table()
     table.add_column("Release", justify="right", no_wrap=True)
     for heading in ("From", "To", "Published"):

@@ -39,7 +39,7 @@ class LocalRun:
         return str(self.log)
 
     def steps(self) -> Iterator[RunStep]:
-        """The steps of the run until it ends."""
+        """Yield the steps of the run until it ends."""
         self.log.parent.mkdir(exist_ok=True)
         date = self.logical_date.replace(tzinfo=None).isoformat()
         with self.log.open("wb") as log, ExitStack() as startup:
@@ -66,7 +66,7 @@ class LocalRun:
             yield RunStep("failed", "airflow dags test", self._last_lines())
 
     def failed(self) -> bool:
-        """Whether the run failed."""
+        """Return whether the run failed."""
         return self._child is None or self._child.returncode != 0
 
     def close(self) -> None:

@@ -13,12 +13,12 @@ Airflow 0.4 GiB, Spark's JVM 0.5, Python 0.3."""
 
 
 def required_bytes(settings: Settings) -> int:
-    """Bytes that a run of the shipped sample needs; a larger database needs more."""
+    """Return bytes that a run of the shipped sample needs; a larger database needs more."""
     return BESIDE_HEAP + parse_heap_size(settings.lakehouse_driver_memory)
 
 
 def explain_kill(failures: dict[str, str], kills: int, memory: Memory, settings: Settings) -> str | None:
-    """The reason and the remedy if a process of a failed run was killed, else None.
+    """Return the reason and the remedy if a process of a failed run was killed, else None.
 
     :param failures: reasons by task.
     :param kills: processes that the kernel killed for memory since the run began.
@@ -38,5 +38,5 @@ def explain_kill(failures: dict[str, str], kills: int, memory: Memory, settings:
 
 
 def format_gibibytes(size: int) -> str:
-    """A size in GiB."""
+    """Return a size in GiB."""
     return f"{size / 2**30:.1f} GiB"

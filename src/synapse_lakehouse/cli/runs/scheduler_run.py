@@ -46,7 +46,7 @@ class ScheduledRun:
         return f"The run continues in Airflow: {self.where}"
 
     def steps(self) -> Iterator[RunStep]:
-        """The steps of the run until it ends; failed steps have the reason."""
+        """Yield the steps of the run until it ends; failed steps have the reason."""
         seen: dict[str, tuple[int, str]] = {}
         while True:
             ended = self._get("")["state"] in {"success", "failed"}
@@ -65,7 +65,7 @@ class ScheduledRun:
         """Do nothing: the scheduler continues the run."""
 
     def failed(self) -> bool:
-        """Whether the run failed."""
+        """Return whether the run failed."""
         return bool(self._get("")["state"] == "failed")
 
     def _step(self, task: dict[str, Any]) -> RunStep | None:

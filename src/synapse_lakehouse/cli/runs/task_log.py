@@ -76,7 +76,7 @@ class TaskLogParser:
 
 
 def extract_failure_reason(message: str) -> str:
-    """The relevant part of a task's error message.
+    """Return the relevant part of a task's error message.
 
     From spark-submit's output: the error that the app reported, else its exception, else its last lines.
     """

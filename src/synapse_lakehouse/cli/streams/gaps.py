@@ -57,7 +57,7 @@ class GapRow:
 
 
 def read_gaps(connection: DuckDBPyConnection, settings: Settings, release: Release, *, is_latest: bool) -> list[GapRow]:
-    """Gaps of ``release`` and earlier ones, and those that were in flight at it; faults first.
+    """Return the gaps of ``release`` and earlier releases, and the IDs in flight at ``release``; faults first.
 
     :param is_latest: also return faults of later, unpublished runs.
     """

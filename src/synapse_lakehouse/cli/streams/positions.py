@@ -74,7 +74,7 @@ def positions(
 
 
 def read_positions(connection: DuckDBPyConnection, settings: Settings, release: Release) -> list[StreamPosition]:
-    """Positions that the run of ``release`` measured, sorted by stream."""
+    """Return positions that the run of ``release`` measured, sorted by stream."""
     duckdb_reader.create_views(connection, settings, None, ["audit.stream_positions"])
     duckdb_reader.set_release_variables(connection, release)
     rows = connection.execute(
@@ -90,7 +90,7 @@ def read_positions(connection: DuckDBPyConnection, settings: Settings, release: 
 
 
 def render_positions(stream_positions: list[StreamPosition]) -> Table:
-    """The positions as a table."""
+    """Return the positions as a table."""
     table = output.create_table()
     table.add_column("Stream", no_wrap=True)
     for heading in ("Bound", "Previous", "Lag"):

@@ -74,7 +74,7 @@ def _render_samples(rows: list[tuple[Any, ...]]) -> Table:
 
 
 def draw_bars(values: list[int | None]) -> str:
-    """One bar per value, scaled to the maximum; a dot for None."""
+    """Draw a bar for each value, scaled to the maximum; a dot for None."""
     highest = max((value or 0 for value in values), default=0)
     steps = len(_BARS) - 1
     return "".join("·" if value is None else _BARS[value * steps // highest if highest else 0] for value in values)

@@ -12,7 +12,7 @@ from synapse_lakehouse.numba_jit import Int64Array
 
 
 def find_differing_groups(before: StateTables, after: StateTables) -> Int64Array:
-    """IDs of the groups that are in both and whose states differ.
+    """Return IDs of the groups that are in both and whose states differ.
 
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """

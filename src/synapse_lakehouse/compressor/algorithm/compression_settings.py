@@ -1,4 +1,4 @@
-"""How state groups are to be stored: the strategy and its limits."""
+"""Settings of the compression: the strategy and its limits."""
 
 from enum import StrEnum
 from typing import Protocol
@@ -16,7 +16,7 @@ class Strategy(StrEnum):
 
 
 class Layout(Protocol):
-    """What decides how a room is stored."""
+    """The settings that decide how a room is stored."""
 
     @property
     def strategy(self) -> Strategy: ...  # noqa: D102

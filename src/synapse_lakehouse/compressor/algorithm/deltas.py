@@ -28,7 +28,7 @@ def empty_slots(number: int, groups: int, key_count: int) -> StateSlots:
 def resolve_state(
     group: int, prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, slots: StateSlots
 ) -> Int32Array:
-    """The state of ``group``, resolved from the nearest predecessor that is in the cache, and cached itself.
+    """Return the state of ``group``, resolved from the nearest predecessor that is in the cache, and cached itself.
 
     The least recently used slot is replaced.
     """

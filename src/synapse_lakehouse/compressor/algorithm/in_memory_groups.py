@@ -45,16 +45,16 @@ class GroupStore:
         return list(self._members)
 
     def members(self, room: int) -> BoolArray:
-        """Which groups are in ``room``."""
+        """Return which groups are in ``room``."""
         return np.isin(np.arange(len(self._ids)), self._members[room])
 
     def first_after(self, room: int, after: int) -> int | None:
-        """ID of the first group of ``room`` above ``after``."""
+        """Return the ID of the first group of ``room`` above ``after``."""
         members = self._after(room, after)
         return int(self._ids[members[0]]) if len(members) else None
 
     def take(self, room: int, after: int | None, limit: int, heads: Sequence[int]) -> GroupChunk | None:
-        """The next ``limit`` groups of ``room`` with their chains and those of ``heads``; None at the room's end.
+        """Return the next ``limit`` groups of ``room``, their chains and those of ``heads``; None at the room's end.
 
         A chain may lead to other rooms, or to groups without a room. From the second chunk on (``after`` is set)
         Synapse's compressor also compresses such groups if their IDs are in the range of the chunk. So do we.
@@ -89,7 +89,7 @@ class GroupStore:
         self._end = end
 
     def groups(self) -> StateGroups:
-        """All groups as they are stored now, with the original codes."""
+        """Return all groups as they are stored now, with the original codes."""
         groups, keys = self._gather(np.arange(len(self._ids)))
         return StateGroups(groups.ids, groups.prev, groups.starts, keys[groups.keys], groups.events)
 
@@ -111,7 +111,7 @@ def _stored_indices(where: Int64Array, indices: Int64Array) -> NDArray[np.int64]
 
 @cached_njit
 def add_chain_groups(chosen: Int64Array, prev: Int64Array, marked: BoolArray) -> Int64Array:
-    """The groups ``chosen`` and all groups of their chains, once each. ``marked``: a buffer, all false."""
+    """Return the groups ``chosen`` and all groups of their chains, once each. ``marked``: a buffer, all false."""
     chain = np.empty(2 * len(chosen), np.int64)
     count = 0
     for first in chosen:

@@ -32,7 +32,7 @@ def parse_levels(text: str) -> Levels:
 
 
 def levels_from_rows(rows: Iterable[tuple[int, int, int, int | None]]) -> Levels:
-    """Levels from a room's rows of ``state_compressor_state``: number, max_size, current_length, current_head.
+    """Return levels from a room's rows of ``state_compressor_state``: number, max_size, current_length, current_head.
 
     :raises ValueError: for rows that no compressor can have written.
     """
@@ -47,5 +47,5 @@ def levels_from_rows(rows: Iterable[tuple[int, int, int, int | None]]) -> Levels
 
 
 def reset_levels(saved: Levels, configured: Levels) -> Levels:
-    """Levels after a skipped chunk: the configured levels; additional saved levels are unchanged."""
+    """Return levels after a skipped chunk: the configured levels; additional saved levels are unchanged."""
     return configured + saved[len(configured) :]

@@ -67,7 +67,7 @@ class PlannedGroups:
         return cast(Int64Array, self.before.rows + self.stored.copies.rows)
 
     def room_plans(self, only: Collection[int] | None = None) -> list[RoomPlan]:
-        """The plan of each room, sorted by room ID.
+        """Return the plan of each room, sorted by room ID.
 
         :param only: codes of the rooms; all if omitted.
         """
@@ -105,7 +105,7 @@ def estimate_rooms(
 
 
 def summarize_stored_room(contents: tuple[pa.Table, pa.Table, pa.Table], room_id: str) -> RoomPlan:
-    """A plan that changes nothing: the room as it is stored.
+    """Return a plan that changes nothing: the room as it is stored.
 
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """

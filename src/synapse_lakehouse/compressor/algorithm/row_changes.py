@@ -40,7 +40,7 @@ class RowChanges:
         return cast(Int64Array, np.concatenate([[0], np.cumsum(self.rows_per_group + 2)]))
 
     def work(self, start: int, end: int) -> int:
-        """Number of rows and edges to delete and to insert for the groups from ``start`` to ``end``."""
+        """Return the number of rows and edges to delete and to insert for the groups from ``start`` to ``end``."""
         return int(self._work[end] - self._work[start])
 
     def portion_end(self, start: int, maximum: int) -> int:
@@ -61,7 +61,7 @@ class RowChanges:
 
 
 def compute_changes(planned: PlannedGroups) -> RowChanges:
-    """The changes that store groups as planned."""
+    """Compute the changes that store groups as planned."""
     texts, before, after = planned.names, planned.before, planned.after
     changed = np.flatnonzero(planned.changed)
     edges = np.stack([before.ids[changed], before.prev_ids()[changed]], axis=1)
@@ -77,7 +77,7 @@ def compute_changes(planned: PlannedGroups) -> RowChanges:
 def compute_restoring_changes(
     now: tuple[pa.Table, pa.Table], groups: Int64Array, edges: pa.Table, rows: pa.Table
 ) -> RowChanges:
-    """The changes that store ``groups`` with ``edges`` and ``rows``; ``now``: the present edges and rows."""
+    """Return the changes that store ``groups`` with ``edges`` and ``rows``; ``now``: the present edges and rows."""
     rows = rows.sort_by("state_group")
     row_groups = rows["state_group"].to_numpy()
     first, last = np.searchsorted(row_groups, groups), np.searchsorted(row_groups, groups, side="right")

@@ -21,7 +21,7 @@ class StateFingerprints:
     fingerprints: NDArray[np.uint64]
 
     def differ(self, other: "StateFingerprints") -> BoolArray:
-        """Which groups have another state in ``other``."""
+        """Return which groups have another state in ``other``."""
         return cast(BoolArray, (self.sizes != other.sizes) | (self.fingerprints != other.fingerprints).any(axis=1))
 
 

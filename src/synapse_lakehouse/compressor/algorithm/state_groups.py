@@ -42,11 +42,11 @@ class StateGroups:
         return int(self.keys.max()) + 1 if len(self.keys) else 0
 
     def prev_ids(self) -> Int64Array:
-        """ID of the predecessor of each group, or ``NONE``."""
+        """Return the ID of the predecessor of each group, or ``NONE``."""
         return np.where(self.prev == NONE, NONE, self.ids[self.prev]) if len(self) else self.prev
 
     def changed(self, other: "StateGroups") -> BoolArray:
-        """Which groups are stored in another way in ``other``, whose groups have the same states.
+        """Return which groups are stored in another way in ``other``, whose groups have the same states.
 
         Deltas from the same base to the same state differ only in redundant rows, so a comparison of row counts is
         enough.
@@ -54,7 +54,7 @@ class StateGroups:
         return cast(BoolArray, (self.prev != other.prev) | (self.rows != other.rows))
 
     def chain_nodes(self) -> Int64Array:
-        """Length of the chain of each group, itself included."""
+        """Return the length of the chain of each group, itself included."""
         return _measure_chains(self.prev)
 
 

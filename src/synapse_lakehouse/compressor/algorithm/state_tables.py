@@ -47,7 +47,7 @@ class BatchCollector:
             self.table()
 
     def table(self) -> pa.Table:
-        """All rows so far."""
+        """Return all rows so far."""
         if self._pending:
             self._merged = pa.concat_tables([self._merged, *self._pending]).unify_dictionaries().combine_chunks()
             self._pending = []
@@ -67,7 +67,7 @@ class CodeTexts:
     key_state_keys: Int32Array
 
     def rows(self, groups: StateGroups, indices: Int64Array | None = None) -> pa.Table:
-        """Rows of ``groups``, or of those at the ``indices``: state_group, type, state_key, event_id."""
+        """Return rows of ``groups``, or of those at the ``indices``: state_group, type, state_key, event_id."""
         chosen = np.arange(len(groups)) if indices is None else indices
         counts = groups.rows[chosen]
         ends = np.cumsum(counts)
@@ -84,7 +84,7 @@ class CodeTexts:
 
 
 def build_edge_table(groups: StateGroups) -> pa.Table:
-    """Edges of ``groups``: state_group, prev_state_group."""
+    """Return edges of ``groups``: state_group, prev_state_group."""
     has_prev = groups.prev != NONE
     return pa.table({"state_group": groups.ids[has_prev], "prev_state_group": groups.prev_ids()[has_prev]})
 

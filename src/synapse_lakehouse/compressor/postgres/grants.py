@@ -10,7 +10,7 @@ _CONNECTIONS: Final = 4
 
 
 def create_role_sql(role: str, reader: str = "lakehouse") -> str:
-    """SQL that creates ``role`` (a plain lower-case name) or updates its privileges to those that are needed today.
+    """Return SQL that creates ``role`` (a plain lower-case name) or updates its privileges to those needed today.
 
     It works in the current database and schema, in one transaction, and can be run again. It must be run by a role
     that owns Synapse's tables and may create roles. The role ``reader``, if it exists, may then read the progress

@@ -46,7 +46,7 @@ class SavedProgress:
 
 
 def list_existing_tables(connection: Connection[Any]) -> set[str]:
-    """The progress tables that exist."""
+    """Return the progress tables that exist."""
     tables = connection.execute(
         "SELECT t FROM unnest(%s::text[]) t WHERE to_regclass(t) IS NOT NULL", [list(PROGRESS_TABLES)]
     )
@@ -98,7 +98,7 @@ def _read_shared_rows(connection: Connection[Any], room_id: str) -> tuple[tuple[
 
 
 def is_unchanged(connection: Connection[Any], room_id: str, saved: SavedProgress) -> bool:
-    """Whether no other compressor changed the progress of the room."""
+    """Return whether no other compressor changed the progress of the room."""
     return _read_shared_rows(connection, room_id) == (saved.shared_rows or ((), None))
 
 

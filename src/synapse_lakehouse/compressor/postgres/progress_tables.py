@@ -44,7 +44,7 @@ PRIVILEGES: Final = {
 
 
 def list_privileges() -> Iterator[tuple[str, str, tuple[str, ...] | None]]:
-    """Each of :data:`PRIVILEGES`: privilege, table, and the columns that it is limited to."""
+    """Yield each of :data:`PRIVILEGES`: privilege, table, and the columns that it is limited to."""
     for table, granted in PRIVILEGES.items():
         for privilege, column in re.findall(r"(\w+)(?: \((\w+)\))?", granted):
             yield privilege, table, (column,) if column else None

@@ -98,7 +98,7 @@ class RoomReader:
         self._connection, self._arrow = connection, arrow
 
     def select_rooms(self, settings: CompressorSettings, *, all_state: bool = False, every: bool = False) -> list[str]:
-        """The ``number_of_rooms`` rooms with the most uncompressed state, largest first.
+        """Return the ``number_of_rooms`` rooms with the most uncompressed state, largest first.
 
         :param all_state: rank rooms by all their state.
         :param every: return all rooms with such state.
@@ -173,7 +173,7 @@ class RoomReader:
         return read_wal_position(self._connection)
 
     def measure_disk_bytes(self) -> int:
-        """Bytes of the state of all rooms on disk."""
+        """Return the bytes of the state of all rooms on disk."""
         return measure_disk_bytes(self._connection)
 
     def _find_unreferenced(self, group_ids: Int64Array, contents: StateTables) -> Int64Array:

@@ -43,11 +43,11 @@ class GroupRooms:
         self._room_id = room_id
 
     def contains(self, groups: Int64Array) -> BoolArray:
-        """Which of ``groups`` existed."""
+        """Return which of ``groups`` existed."""
         return np.array([group in self._rooms for group in groups.tolist()], bool)
 
     def room(self, group: int) -> str:
-        """The room of a group; for a deleted group the room that is compressed, as in Synapse's compressor."""
+        """Return the room of a group; for a deleted group the room that is compressed, as in Synapse's compressor."""
         return str(self._rooms.get(group, self._room_id))
 
 

@@ -45,5 +45,5 @@ def restore_aws_keys() -> None:
 
 
 def get_java_properties() -> dict[str, str]:
-    """System properties that give a driver's JVM the keys."""
+    """Return the system properties that give a driver's JVM the keys."""
     return {names.java: os.environ[names.hidden] for names in AWS_KEYS.values() if os.environ.get(names.hidden)}

@@ -38,7 +38,7 @@ of a file system decides for the whole process."""
 
 
 def is_unbranched(name: str) -> bool:
-    """Whether a table is append-only and has no branches, so that it belongs to no release."""
+    """Return whether a table is append-only and has no branches, so that it belongs to no release."""
     return name.startswith("audit.") or name in (COMMANDS_TABLE, COMPRESSION_PLAN_TABLE)
 
 
@@ -57,7 +57,7 @@ def get_spark_properties(settings: Settings) -> dict[str, str]:
 
 
 def get_spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
-    """Spark configuration of the catalog with all secrets, for a Spark outside this project.
+    """Return the Spark configuration of the catalog with all secrets, for a Spark outside this project.
 
     :raises CatalogError: when Spark cannot use the catalog's URI.
     """
@@ -78,7 +78,7 @@ def export_secrets(settings: Settings) -> None:
 
 
 def remove_secrets(properties: Mapping[str, str]) -> dict[str, str]:
-    """``properties`` of a catalog without secrets, for Python workers that open files."""
+    """Return ``properties`` of a catalog without secrets, for Python workers that open files."""
     return {
         name: value
         for name, value in properties.items()
@@ -118,7 +118,7 @@ def _named(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def get_redaction_pattern() -> str:
-    """Regular expression for configuration names and values that Spark redacts in logs, events and pages.
+    """Return a regular expression for configuration names and values that Spark redacts in logs, events and pages.
 
     It extends Spark's default by passwords in URIs and by secrets of REST catalogs.
     """
@@ -127,7 +127,7 @@ def get_redaction_pattern() -> str:
 
 
 def open_catalog(settings: Settings) -> "Catalog":
-    """The catalog for PyIceberg, which needs no JVM.
+    """Return the catalog for PyIceberg, which needs no JVM.
 
     :raises CatalogError: when LAKEHOUSE_CATALOG_URI is not valid.
     """
@@ -141,7 +141,7 @@ def open_catalog(settings: Settings) -> "Catalog":
 
 
 def uses_rest_catalog(settings: Settings) -> bool:
-    """Whether the catalog is a REST catalog; otherwise it is in PostgreSQL.
+    """Return whether the catalog is a REST catalog; otherwise it is in PostgreSQL.
 
     :raises CatalogError: when LAKEHOUSE_CATALOG_URI has another scheme.
     """
@@ -154,7 +154,7 @@ def uses_rest_catalog(settings: Settings) -> bool:
 
 
 def get_postgres_parameters(settings: Settings) -> dict[str, str]:
-    """libpq parameters of the catalog's PostgreSQL, including the password.
+    """Return the libpq parameters of the catalog's PostgreSQL, including the password.
 
     :raises CatalogError: when libpq cannot parse the URI.
     """
@@ -162,7 +162,7 @@ def get_postgres_parameters(settings: Settings) -> dict[str, str]:
 
 
 def parse_rest_uri(settings: Settings) -> str:
-    """The URI of the REST catalog; it may contain a user and a password.
+    """Return the URI of the REST catalog; it may contain a user and a password.
 
     :raises CatalogError: when it is not valid.
     """

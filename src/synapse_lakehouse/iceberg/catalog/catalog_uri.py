@@ -42,7 +42,7 @@ class CatalogError(LakehouseError):
 
 
 def parse_libpq_uri(uri: str) -> dict[str, str]:
-    """libpq parameters in ``uri`` by name, including the password.
+    """Return the libpq parameters in ``uri`` by name, including the password.
 
     :raises CatalogError: when libpq cannot parse it, or would parse it differently than intended.
     """
@@ -62,7 +62,7 @@ def parse_libpq_uri(uri: str) -> dict[str, str]:
 
 
 def to_jdbc_url(parameters: Mapping[str, str]) -> str:
-    """The URL for PostgreSQL's JDBC driver with the libpq ``parameters``, without user and password.
+    """Return the URL for PostgreSQL's JDBC driver with the libpq ``parameters``, without user and password.
 
     :raises CatalogError: when the driver does not have one of the parameters.
     """
@@ -87,7 +87,7 @@ def to_jdbc_url(parameters: Mapping[str, str]) -> str:
 
 
 def to_sqlalchemy_url(parameters: Mapping[str, str]) -> str:
-    """The URL for SQLAlchemy and psycopg2 with the libpq ``parameters``, including the password if there is one."""
+    """Return the URL for SQLAlchemy and psycopg2 with the libpq ``parameters``, including the password if any."""
     login = ":".join(quote(parameters[name], safe="") for name in ("user", "password") if name in parameters)
     options = {name: value for name, value in parameters.items() if name not in {"user", "password", "dbname"}}
     return f"postgresql+psycopg2://{login}@/{quote(_database(parameters), safe='')}{_query(options)}"

@@ -25,12 +25,12 @@ _DUCKDB: Final = {
 
 
 def uses_s3(settings: Settings) -> bool:
-    """Whether the warehouse is in an S3 object store."""
+    """Return whether the warehouse is in an S3 object store."""
     return settings.warehouse.startswith("s3://")
 
 
 def get_catalog_properties(settings: Settings) -> dict[str, str]:
-    """Properties of the Iceberg catalog: those of the setting, and those that a warehouse on S3 also needs."""
+    """Return properties of the Iceberg catalog: those of the setting, and those that a warehouse on S3 also needs."""
     given = settings.lakehouse_catalog_properties
     if not uses_s3(settings):
         return given
@@ -40,12 +40,12 @@ def get_catalog_properties(settings: Settings) -> dict[str, str]:
 
 
 def remove_s3_keys(properties: Mapping[str, str]) -> dict[str, str]:
-    """``properties`` without the keys of S3."""
+    """Return ``properties`` without the keys of S3."""
     return {name: value for name, value in properties.items() if name not in AWS_KEYS}
 
 
 def get_duckdb_secret_options(settings: Settings, *, with_keys: bool) -> dict[str, str]:
-    """Options of the DuckDB secret for the warehouse; the secret is not valid for other buckets.
+    """Return the options of the DuckDB secret for the warehouse; the secret is not valid for other buckets.
 
     :param with_keys: whether the options contain the keys. Without them, DuckDB finds keys as the AWS tools do.
     """

@@ -16,7 +16,7 @@ _files: list[int] = []
 
 
 def write_pgpass_file(parameters: Mapping[str, str]) -> str | None:
-    """Path of a file with the password of ``parameters`` (libpq's, by name); None without a password."""
+    """Return the path of a file with the password of ``parameters`` (libpq's, by name); None without a password."""
     if "password" not in parameters:
         return parameters.get("passfile")
     user = parameters.get("user", "")

@@ -162,7 +162,7 @@ class Lease:
 
 
 def get_current_holder(catalog: Catalog) -> LeaseHolder | None:
-    """The present lease, which may have expired; None if no run holds it."""
+    """Return the present lease, which may have expired; None if no run holds it."""
     last = _read(catalog.load_table(LEASES_TABLE))
     return last if last.holder else None
 

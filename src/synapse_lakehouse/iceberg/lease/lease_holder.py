@@ -19,11 +19,11 @@ class LeaseHolder:
     crashed: tuple[str, ...] = ()
 
     def is_live(self, now: datetime) -> bool:
-        """Whether the lease has not expired."""
+        """Return whether the lease has not expired."""
         return now < self.until
 
     def summary(self) -> dict[str, str]:
-        """The properties that record it in a snapshot's summary."""
+        """Return the properties that record it in a snapshot's summary."""
         return {
             "lease.holder": self.holder,
             "lease.branch": self.branch,
@@ -37,7 +37,7 @@ NOBODY: Final = LeaseHolder("", "", datetime.min.replace(tzinfo=UTC))
 
 
 def parse_last_lease(summary: Mapping[str, str | None]) -> LeaseHolder:
-    """The lease in a snapshot's summary; its holder is empty after a release of the lease."""
+    """Return the lease in a snapshot's summary; its holder is empty after a release of the lease."""
     if not summary.get("lease.until"):
         return NOBODY
     return LeaseHolder(
@@ -49,6 +49,6 @@ def parse_last_lease(summary: Mapping[str, str | None]) -> LeaseHolder:
 
 
 def parse_current_lease(summary: Mapping[str, str | None]) -> LeaseHolder | None:
-    """The lease in a snapshot's summary; None after a release of the lease."""
+    """Return the lease in a snapshot's summary; None after a release of the lease."""
     last = parse_last_lease(summary)
     return last if last.holder else None

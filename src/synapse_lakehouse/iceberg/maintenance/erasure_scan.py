@@ -26,7 +26,7 @@ CONTENT_COLUMNS: Final = ("json", "aggregation_key")
 
 
 class ContentState(StrEnum):
-    """Content in a file, compared with the release: still there, replaced, or of a purged event."""
+    """Whether content of a file is still in the release, was replaced, or belongs to a purged event."""
 
     IN_SOURCE = "message content"
     LEFT_BEHIND = "content without its event"
@@ -64,7 +64,7 @@ class ErasureScan:
     files: Mapping[str, Collection[Path]]
 
     def is_erased(self) -> bool:
-        """Whether Synapse recorded the erasure of the user."""
+        """Return whether Synapse recorded the erasure of the user."""
         duckdb_reader.create_views(self.connection, self.settings, self.release, ["bronze.erased_users"])
         sql = f"select count(*) from bronze.erased_users where user_id = {quote_literal(self.user)}"  # noqa: S608
         return int(self._all(sql)[0][0]) > 0
@@ -90,7 +90,7 @@ class ErasureScan:
         )
 
     def mentions(self, table: str) -> UserMentions:
-        """Rows of ``table`` that mention the user."""
+        """Return rows of ``table`` that mention the user."""
         user, in_json = quote_literal(self.user), quote_literal(f'"{self.user}"')
         columns = map(_quoted, self._columns(table))
         names = " or ".join(f"{column} = {user} or contains({column}, {in_json})" for column in columns)
@@ -99,7 +99,7 @@ class ErasureScan:
         return UserMentions(table, released, in_files - released)
 
     def content(self, table: str) -> Iterator[FoundContent]:
-        """Message content of the user, and content of events that the release does not contain."""
+        """Yield message content of the user, and content of events that the release does not contain."""
         columns = self._columns(table)
         for column in CONTENT_COLUMNS:
             if column in columns and "event_id" in columns:
@@ -197,7 +197,7 @@ _IS_MESSAGE: Final = {
 def describe_references(
     connection: DuckDBPyConnection, settings: Settings, published: Collection[Release], content: FoundContent
 ) -> list[str]:
-    """Sentences that say why the files of ``content`` are still in the warehouse.
+    """Return sentences that say why the files of ``content`` are still in the warehouse.
 
     :param published: all releases, the latest first.
     """

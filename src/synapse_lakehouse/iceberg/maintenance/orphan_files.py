@@ -35,7 +35,7 @@ class TableFile:
 
 
 def list_files(table: Any) -> dict[str, TableFile]:
-    """All files under the location of an Iceberg (Java) table, by their paths."""
+    """Return all files under the location of an Iceberg (Java) table, by their paths."""
     listed = iterate_java(table.io().listPrefix(table.location()))
     files = (TableFile(str(file.location()), int(file.size()), int(file.createdAtMillis())) for file in listed)
     return {_to_path(file.location): file for file in files}

@@ -23,7 +23,7 @@ class UnreadableFiles:
 
 
 def list_parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[str, list[Path]]:
-    """Every Parquet file below the warehouse, by the table (``bronze.events``) in whose folder it is.
+    """Return every Parquet file below the warehouse, by the table (``bronze.events``) in whose folder it is.
 
     Files in a folder without a table in the catalog are listed under the name of the folder.
 
@@ -68,11 +68,11 @@ def split_readable_files(
 
 
 def parquet_scan_sql(files: Collection[Path]) -> str:
-    """SQL table function that reads ``files``, with the file name of each row."""
+    """Return the SQL table function that reads ``files``, with the file name of each row."""
     listed = ", ".join(quote_literal(str(file)) for file in files)
     return f"read_parquet([{listed}], union_by_name => true, filename => true)"
 
 
 def to_path(location: str) -> str:
-    """The path of an Iceberg location (``file:/…``, ``file:///…``)."""
+    """Return the path of an Iceberg location (``file:/…``, ``file:///…``)."""
     return "/" + location.removeprefix("file:").lstrip("/")

@@ -24,7 +24,7 @@ class CatalogEntry:
 
 
 def list_catalog_entries(settings: Settings) -> dict[str, CatalogEntry]:
-    """The tables and views of the lake by name (``gold.events``); empty for a new catalog.
+    """Return the tables and views of the lake by name (``gold.events``); empty for a new catalog.
 
     :raises LakeReadError: when the catalog cannot be reached.
     """

@@ -33,7 +33,7 @@ SPARK_FUNCTION_MACROS: Final = ("create or replace macro unix_millis(moment) as 
 
 
 def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
-    """An in-memory DuckDB in UTC that can read Iceberg tables in the warehouse, and no other files.
+    """Return an in-memory DuckDB in UTC that can read Iceberg tables in the warehouse, and no other files.
 
     :param memory_limit: in the notation of Spark or DuckDB (``4g``); by default most of the machine's memory.
     :raises LakeReadError: when the warehouse is neither a folder nor on S3.
@@ -66,7 +66,7 @@ def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckD
 
 
 def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPyConnection:
-    """A DuckDB with as much memory as Spark's driver; it spills other rows to disk.
+    """Return a DuckDB with as much memory as Spark's driver; it spills other rows to disk.
 
     :param names: tables of which it has views, on ``branch`` or else on main.
     :raises LakeReadError: when the lake cannot be read.
@@ -79,14 +79,14 @@ def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDB
 
 
 def create_secret_sql(settings: Settings, *, with_keys: bool = True) -> str:
-    """SQL of a secret with :func:`~synapse_lakehouse.iceberg.catalog.object_store.get_duckdb_secret_options`."""
+    """Return SQL of a secret with :func:`~synapse_lakehouse.iceberg.catalog.object_store.get_duckdb_secret_options`."""
     options = object_store.get_duckdb_secret_options(settings, with_keys=with_keys)
     assignments = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
     return f"create secret warehouse (type s3, {assignments})"
 
 
 def find_extension_file(extension: str) -> Path:
-    """The signed extension for the installed DuckDB, from the wheel ``duckdb-extension-<extension>``."""
+    """Return the signed extension for the installed DuckDB, from the wheel ``duckdb-extension-<extension>``."""
     package = Path(str(find_spec(f"duckdb_extension_{extension}").origin)).parent  # type: ignore[union-attr]
     return package / "extensions" / f"v{duckdb.__version__}" / f"{extension}.duckdb_extension"
 
@@ -103,7 +103,7 @@ def require_current_format(connection: DuckDBPyConnection, settings: Settings) -
 
 
 def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
-    """All releases, the latest first.
+    """Return all releases, the latest first.
 
     :raises LakeReadError: when the catalog cannot be reached.
     """
@@ -116,7 +116,7 @@ def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Re
 
 
 def get_release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
-    """The release with this number; by default the latest.
+    """Return the release with this number; by default the latest.
 
     :raises LakeReadError: when it does not exist.
     """
@@ -166,7 +166,7 @@ def iterate_view_definitions(
     *,
     branch: str | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """The views of :func:`create_views`: each name and its SELECT, after the views that this SELECT reads."""
+    """Yield the views of :func:`create_views`: each name and its SELECT, after the views that this SELECT reads."""
     entries = list_catalog_entries(settings)
     seen = set[str]()
 
@@ -220,7 +220,7 @@ def set_release_variables(connection: DuckDBPyConnection, release: Release) -> N
 
 
 def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
-    """Iceberg's metadata of a table or view, from the file at ``location``."""
+    """Return Iceberg's metadata of a table or view, from the file at ``location``."""
     row = connection.execute(f"select content from read_blob({quote_literal(location)})").fetchone()  # noqa: S608
     if row is None:
         raise LakeReadError(

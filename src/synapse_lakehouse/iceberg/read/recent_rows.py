@@ -17,7 +17,7 @@ _SPANS: Final = (timedelta(hours=1), timedelta(days=2))
 def read_newest_rows(
     table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> pa.Table:
-    """Rows of the shortest span of :func:`iterate_recent_spans` that has rows; otherwise an empty table."""
+    """Return rows of the shortest span of :func:`iterate_recent_spans` that has rows; otherwise an empty table."""
     rows = pa.table({})
     for rows in iterate_recent_spans(table, moment, wanted, columns):
         if rows.num_rows:
@@ -28,7 +28,7 @@ def read_newest_rows(
 def iterate_recent_spans(
     table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> Iterator[pa.Table]:
-    """Rows of the last hour, then of the last two days, then all rows, sorted by the time column ``moment``.
+    """Yield rows of the last hour, then of the last two days, then all rows, sorted by the time column ``moment``.
 
     Each append writes a file with bounds of its times, so that a short span reads few files.
 
@@ -44,7 +44,7 @@ def iterate_recent_spans(
 
 
 def read_rows_since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) -> pa.Table:
-    """Rows since the first row of a run, by the time column ``moment``, and other rows of the same files.
+    """Return rows since the first row of a run, by the time column ``moment``, and other rows of the same files.
 
     One scan plan finds the files by the bounds of their values.
     """
@@ -60,13 +60,13 @@ def read_rows_since_run(table: Table, run_id: str, moment: str, columns: Sequenc
 
 
 def read_planned_files(table: Table, files: Sequence[FileScanTask], columns: Sequence[str] = ("*",)) -> pa.Table:
-    """All rows of ``files``, which a scan of ``table`` planned."""
+    """Return all rows of ``files``, which a scan of ``table`` planned."""
     wanted = table.scan(selected_fields=tuple(columns)).projection()
     return ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table(files)
 
 
 def get_column_bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:
-    """Lower and upper bound of a column's values in a file, times in microseconds; None if the file has no bounds.
+    """Return the lower and upper bound of a column in a file, times in microseconds; None if the file has no bounds.
 
     Bounds may be truncated, so the lower one may be less than the least value, and the upper one greater.
     """

@@ -12,13 +12,13 @@ def find_table_names(sql: str) -> set[str]:
 
 
 def iceberg_scan_sql(location: str, snapshot: int | None = None) -> str:
-    """Table function that reads the Iceberg table whose metadata is at ``location``, by default its main branch."""
+    """Return the table function that reads the Iceberg table with the metadata at ``location``; default: main."""
     at = "" if snapshot is None else f", snapshot_from_id => {int(snapshot)}"
     return f"iceberg_scan({quote_literal(location)}{at})"
 
 
 def quote_literal(text: str) -> str:
-    """``text`` as a string literal of SQL."""
+    """Return ``text`` as a string literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -30,7 +30,7 @@ _FIXED: Final = {
 
 
 def create_spark_session(name: str, settings: Settings, branch: str | None = None) -> SparkSession:
-    """The Spark session of this process; with ``branch`` it reads and writes that branch of branched tables.
+    """Return the Spark session of this process; with ``branch`` it reads and writes that branch of branched tables.
 
     Inside spark-submit, the master and the jars are those of the submitter. Otherwise Spark runs on all cores of this
     machine. A running session switches to the branch.
@@ -72,7 +72,7 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
 
 
 def load_iceberg_table(spark: SparkSession, name: str) -> Any:
-    """The Iceberg (Java) table, for operations that Spark SQL does not have. May be called from any thread."""
+    """Return the Iceberg (Java) table, for operations that Spark SQL does not have. May be called from any thread."""
     # Iceberg reads the catalog's configuration from the session of the thread, and a new thread has none.
     getattr(spark._jvm, "org.apache.spark.sql.SparkSession").setActiveSession(spark._jsparkSession)
     return get_iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(
@@ -81,7 +81,7 @@ def load_iceberg_table(spark: SparkSession, name: str) -> Any:
 
 
 def get_iceberg_class(spark: SparkSession, name: str) -> Any:
-    """The Iceberg (Java) class with this name below ``org.apache.iceberg``.
+    """Return the Iceberg (Java) class with this name below ``org.apache.iceberg``.
 
     The full name is looked up at once. Otherwise py4j would search all jars for a class with the name of each package.
     """
@@ -89,7 +89,7 @@ def get_iceberg_class(spark: SparkSession, name: str) -> Any:
 
 
 def iterate_java(iterable: Any) -> Iterator[Any]:
-    """The elements of a Java ``Iterable``, such as the files of a plan."""
+    """Yield the elements of a Java ``Iterable``, such as the files of a plan."""
     elements = iterable.iterator()
     while elements.hasNext():
         yield elements.next()

@@ -30,7 +30,7 @@ class SparkSecretError(LakehouseError):
 
 
 def get_network_properties(master: str, settings: Settings) -> dict[str, str]:
-    """Spark configuration of a driver on ``master``; for a standalone cluster it contains the secret.
+    """Return the Spark configuration of a driver on ``master``; for a standalone cluster it contains the secret.
 
     On one machine Spark generates a secret for each driver. YARN and Kubernetes generate one for each application.
 

@@ -12,7 +12,7 @@ _PARALLEL_TABLES = 4
 
 
 def drop_branch(catalog: Catalog, branch: str, names: Collection[str] | None = None) -> int:
-    """Remove ``branch`` from every table, or from the tables ``names``; the number of tables that had it.
+    """Drop ``branch`` in every table, or in the tables ``names``; return the number of tables that had it.
 
     The caller holds the lease, or the run of the branch has ended.
     """
@@ -23,7 +23,7 @@ def drop_branch(catalog: Catalog, branch: str, names: Collection[str] | None = N
 
 
 def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
-    """Keep ``branch`` of bronze tables, or create it from the latest of the ``crashed`` branches; drop all others.
+    """Continue ``branch`` of bronze tables, or create it from the latest ``crashed`` branch; drop all other branches.
 
     The caller holds the lease.
     """
@@ -38,13 +38,13 @@ def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None
 
 
 def list_branched_tables(catalog: Catalog) -> list[str]:
-    """Names of the tables that runs write on branches: all but audit tables and the commands of the replication tap."""
+    """Return the tables that runs write on branches: all except audit tables and the replication tap's commands."""
     names = [".".join(name) for schema in SCHEMAS for name in catalog.list_tables(schema)]
     return [name for name in names if not is_unbranched(name)]
 
 
 def load_branched_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
-    """The tables of :func:`list_branched_tables`, or those of ``names`` among them."""
+    """Yield the tables of :func:`list_branched_tables`, or those of ``names`` among them."""
     wanted = [name for name in list_branched_tables(catalog) if names is None or name in names]
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
         yield from pool.map(catalog.load_table, wanted)

@@ -31,7 +31,7 @@ class CommitResult:
 
 
 def get_parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
-    """Arrow schema of ``columns`` with the field IDs of ``table`` in the metadata ``PARQUET:field_id``."""
+    """Return the Arrow schema of ``columns`` with the field IDs of ``table`` in the metadata ``PARQUET:field_id``."""
     schema = schema_to_pyarrow(table.schema().select(*columns))
     return pa.schema([_without_large_string(schema.field(name)) for name in columns])
 
@@ -174,7 +174,7 @@ def _point(table: Any, on: Any, branch: str, at: int) -> None:
 
 
 def read_data_file(spark: SparkSession, table: Any, path: str) -> Any:
-    """The Parquet file at ``path`` as a data file of Iceberg's (Java) ``table``, with its metrics."""
+    """Return the Parquet file at ``path`` as a data file of Iceberg's (Java) ``table``, with its metrics."""
     file = table.io().newInputFile(path)
     config = get_iceberg_class(spark, "MetricsConfig").forTable(table)
     metrics = get_iceberg_class(spark, "parquet.ParquetUtil").fileMetrics(file, config)

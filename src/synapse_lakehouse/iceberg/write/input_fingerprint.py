@@ -22,31 +22,31 @@ _PROPERTIES: Final = (_PROPERTY, "built-by", "state-rows", "state-rules")
 
 
 def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
-    """Fingerprint of the input of a table: the rows of ``tables`` on ``branch``, and the ``version`` of the rules."""
+    """Return the fingerprint of a table's input: the rows of ``tables`` on ``branch``, the ``version`` of the rules."""
     inputs = [version, *(str(read_fingerprint(catalog, name, branch)) for name in tables)]
     return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
 
 
 def read_fingerprint(catalog: Catalog, name: str, branch: str) -> str | None:
-    """Fingerprint of the input of a table's rows on ``branch``; its snapshot ID if it records none."""
+    """Return the fingerprint of the input of a table's rows on ``branch``; its snapshot ID if it records none."""
     snapshot = find_snapshot(load_table_or_none(catalog, name), branch)
     return get_snapshot_property(snapshot, _PROPERTY) or str(snapshot.snapshot_id) if snapshot else None
 
 
 def find_snapshot(table: Table | None, branch: str) -> Snapshot | None:
-    """The snapshot that a reader on ``branch`` reads: that of the branch, or else of main."""
+    """Return the snapshot that a reader on ``branch`` reads: that of the branch, or else of main."""
     refs = table.refs() if table else {}
     ref = refs.get(branch) or refs.get("main")
     return table.snapshot_by_id(ref.snapshot_id) if table and ref else None
 
 
 def get_snapshot_property(snapshot: Snapshot | None, name: str) -> str | None:
-    """The property ``name`` of a snapshot's summary."""
+    """Return the property ``name`` of a snapshot's summary."""
     return snapshot.summary.get(name) if snapshot and snapshot.summary else None
 
 
 def get_fingerprint_properties(summary: Any, snapshot_id: int) -> dict[str, str]:
-    """Fingerprint properties for a snapshot with the same rows as the snapshot ``snapshot_id``.
+    """Return fingerprint properties for a snapshot with the same rows as the snapshot ``snapshot_id``.
 
     :param summary: the summary of that snapshot.
     """
@@ -85,7 +85,7 @@ def replace_table_from_arrow(
     fingerprint: str,
     more: Mapping[str, str] | None = None,
 ) -> None:
-    """As :func:`replace_table`, with rows that this process writes without Spark.
+    """Like :func:`replace_table`, with rows that this process writes without Spark.
 
     :param rows: batches with the columns of the table, or more.
     """

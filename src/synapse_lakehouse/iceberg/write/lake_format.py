@@ -43,19 +43,19 @@ _RENAMED_OUTCOMES: Final = {"partly": "partial", "left": "skipped", "put_back": 
 
 
 def is_earlier(catalog: Catalog) -> bool:
-    """Whether the lake has releases of an earlier format."""
+    """Return whether the lake has releases of an earlier format."""
     return catalog.table_exists(RELEASES_TABLE) and not has_current_format(
         catalog.load_table(RELEASES_TABLE).properties
     )
 
 
 def discard(catalog: Catalog, acknowledged_flag: str) -> int:
-    """Delete the tables of an earlier format, but for acknowledged gaps and tables that the source cannot give back.
+    """Delete the tables of an earlier format, except acknowledged gaps and tables that cannot be rebuilt.
 
     The caller holds the lake lease. ``audit.releases`` goes last, so that a discard that was interrupted is repeated.
 
     :param acknowledged_flag: flag of gaps that an operator has acknowledged.
-    :return: number of acknowledged ranges of stream IDs that the lake retains.
+    :returns: number of acknowledged ranges of stream IDs that the lake retains.
     """
     for schema in SCHEMAS:
         for name in map(".".join, catalog.list_tables(schema)):

@@ -9,7 +9,7 @@ from synapse_lakehouse.iceberg.write.commits import ensure_branch, read_data_fil
 
 
 def replace_rows(spark: SparkSession, name: str, branch: str, outdated: str, paths: Sequence[str], run_id: str) -> int:
-    """Delete the rows with the SQL condition ``outdated`` and add the Parquet files ``paths``; the new snapshot ID.
+    """Delete rows by the SQL condition ``outdated`` and add the Parquet files ``paths``; return the new snapshot ID.
 
     The session writes to ``branch``, which is created at main unless it exists.
     """

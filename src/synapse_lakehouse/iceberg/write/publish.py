@@ -76,7 +76,7 @@ def append_release(catalog: Catalog, release: Release) -> None:
 
 
 def require_audits_passed(catalog: Catalog, run: Run) -> tuple[int, int]:
-    """Numbers of the run's checks that passed and that warned, in the last validation of each stage.
+    """Require that no check blocks publishing; return how many checks passed and how many warned.
 
     :raises ReleaseError: when a stage was not validated, or a check that blocks publishing failed.
     """
@@ -114,7 +114,7 @@ def require_unchanged_bronze(catalog: Catalog, run: Run, branched: Iterable[Tabl
 
 
 def fast_forward_main(spark: SparkSession, name: str, branch: str, tag: str) -> int | None:
-    """Move main of a table to ``branch`` if that exists, tag it and drop the branch; the snapshot ID of main."""
+    """Move main of a table to ``branch`` if it exists, tag it and drop the branch; return the snapshot ID of main."""
     table = load_iceberg_table(spark, name)
     refs = table.refs()
     if refs.containsKey(branch):

@@ -81,7 +81,7 @@ def get_arrow_schema(table: catalogue.Table) -> pa.Schema:
 
 
 def get_metrics_properties(table: catalogue.Table) -> dict[str, str]:
-    """Properties that keep bounds of message content out of Iceberg's manifests."""
+    """Return properties that keep bounds of message content out of Iceberg's manifests."""
     names = [column.name for column in table.columns if column.holds_content]
     return {f"write.metadata.metrics.column.{name}": "none" for name in names}
 
@@ -151,7 +151,7 @@ def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: d
 
 
 def load_table_or_none(catalog: Catalog, name: str) -> Table | None:
-    """The table, or None if it does not exist."""
+    """Return the table, or None if it does not exist."""
     try:
         return catalog.load_table(name)
     except NoSuchTableError:

@@ -47,15 +47,15 @@ class EmbeddedServer:
     log: Path
 
     def dsn(self, database: str = "postgres") -> str:
-        """libpq URI of ``database`` for the superuser."""
+        """Return the libpq URI of ``database`` for the superuser."""
         return self.login(SUPERUSER, self.password, database)
 
     def login(self, role: str, password: str, database: str) -> str:
-        """libpq URI of ``database`` for ``role``."""
+        """Return the libpq URI of ``database`` for ``role``."""
         return f"postgresql://{quote(role)}:{quote(password)}@127.0.0.1:{self.port}/{database}"
 
     def password_file(self, role: str) -> Path:
-        """Path of the file with the password of ``role``; only this user can read it."""
+        """Return the path of the file with the password of ``role``; only this user can read it."""
         data = self.log.parent
         return data.with_name(f"{data.name}{'' if role == SUPERUSER else f'.{role}'}.password")
 
@@ -86,7 +86,7 @@ class EmbeddedServer:
         return done
 
     def databases(self) -> set[str]:
-        """Names of the databases that exist."""
+        """Return the names of the databases that exist."""
         listed = self.tool("psql", "-XAtc", "select datname from pg_database", stdout=subprocess.PIPE)
         return set(listed.stdout.decode().split())
 

@@ -78,7 +78,7 @@ def compute_windows(
     first_tokens: Mapping[Key, int],
     bounds: Mapping[str, int | None],
 ) -> Iterator[Window]:
-    """The window of each source that has positions.
+    """Yield the window of each source that has positions.
 
     If the last compared commit of a tap is missing, the tap was started again without its history, and its window
     starts there. A writer that appeared later wrote nothing before the tap listened to its stream. Tokens of a stream

@@ -128,7 +128,7 @@ class CoverageComparison:
         ]
 
     def rows(self) -> list[Row]:
-        """Rows of ``TABLE``. The run's gaps must be recorded before."""
+        """Return rows of ``TABLE``. The run's gaps must be recorded before."""
         with_evidence = And(EqualTo(term="run_id", value=self.run.run_id), NotNull(term="evidence"))
         columns = ("stream", "first_id", "last_id", "class", "explanation")
         gaps = self.catalog.load_table("audit.stream_gaps").scan(with_evidence, selected_fields=columns).to_arrow()
@@ -215,7 +215,7 @@ def prepare_comparison(
 
 
 def read_latest_rows(catalog: Catalog) -> list[Row]:
-    """The rows of ``TABLE`` of the last release whose run compared a source."""
+    """Return the rows of ``TABLE`` of the last release whose run compared a source."""
     releases = store.read_releases(catalog)
     for span in iterate_recent_spans(catalog.load_table(TABLE), "measured_at", columns=("run_id", "measured_at")):
         first_times = {row["run_id"]: row["measured_at"] for row in reversed(span.to_pylist())}

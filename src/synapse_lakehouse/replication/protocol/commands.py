@@ -184,7 +184,7 @@ CLIENT_COMMANDS: Final = (
 
 
 def command_word(command: Command) -> str:
-    """The word that starts the command's line."""
+    """Return the word that starts the command's line."""
     return command.word if isinstance(command, Unknown) else _WORD_OF[type(command)]
 
 

@@ -59,7 +59,7 @@ class ProtocolConnection:
         self.send_lines(b"".join(encode_line(command, self.dialect) + b"\n" for command in commands))
 
     def send_lines(self, lines: bytes) -> None:
-        """As :meth:`send`, for commands that are encoded already."""
+        """Like :meth:`send`, for commands that are encoded already."""
         if lines and not self._writer.is_closing():
             self._writer.write(lines)
             self._sent_at = asyncio.get_running_loop().time()
@@ -139,5 +139,5 @@ class ProtocolConnection:
 
 
 def create_ping() -> c.Ping:
-    """A PING with the current time, as Synapse sends it."""
+    """Return a PING with the current time, as Synapse sends it."""
     return c.Ping(str(int(time() * 1000)))

@@ -43,5 +43,5 @@ NO_ARGUMENTS: Final = "this dialect replicates all streams from now on and takes
 
 
 def explain_refusal(error: Exception) -> str:
-    """The message of a ``GrammarError``. Messages of other errors may quote the line and are replaced."""
+    """Return the message of a ``GrammarError``. Messages of other errors may quote the line and are replaced."""
     return str(error) if isinstance(error, GrammarError) else "not JSON, or text that cannot be encoded"

@@ -25,7 +25,7 @@ _LONGEST_NAME: Final = 1000
 
 
 def encode_line(command: Command, dialect: Dialect) -> bytes:
-    """The command's line, without a line feed; :func:`parse_line` returns the same command.
+    """Return the command's line, without a line feed; :func:`parse_line` returns the same command.
 
     :raises MalformedCommandError: if a field would break the line, or the dialect cannot express the command.
     """
@@ -42,7 +42,7 @@ def encode_line(command: Command, dialect: Dialect) -> bytes:
 
 
 def is_valid_word(name: str) -> bool:
-    """Whether ``name`` can be a word of a line, such as a stream or an instance."""
+    """Return whether ``name`` can be a word of a line, such as a stream or an instance."""
     return 0 < len(name) <= _LONGEST_NAME and not any(character.isspace() for character in name)
 
 

@@ -16,7 +16,7 @@ _SUBJECT_COLUMNS: Final = {
 
 
 def read_subject(catalogue: Catalogue, stream: str, row: str) -> dict[str, Any] | None:
-    """``table_name`` and the keys of ``_SUBJECT_COLUMNS`` of a recorded row; None if the row matches no schema."""
+    """Return ``table_name`` and the keys of ``_SUBJECT_COLUMNS`` of a recorded row; None if no schema matches."""
     decoded = json.loads(row)
     copied = {table.name for table in catalogue.copied_tables()}
     for schema in ROW_SCHEMAS.get(stream, ()):

@@ -1,4 +1,4 @@
-"""Schemas of each stream's rows: their fields, and the table and columns behind the fields.
+"""Schemas of each stream's rows: their fields, and the table and columns that the fields come from.
 
 They follow Synapse's row classes (``synapse.replication.tcp.streams``), which changed with its releases. A field that
 the catalogue does not list is withheld: its value is null.
@@ -49,7 +49,7 @@ class Versioned:
     until: Release | None = None
 
     def is_in(self, release: Release | None) -> bool:
-        """Whether rows of ``release`` have the field; None is the newest release."""
+        """Return whether rows of ``release`` have the field; None is the newest release."""
         if release is None:
             return self.until is None
         return self.since <= release and (self.until is None or release < self.until)
@@ -199,7 +199,7 @@ def parse_release(text: str) -> Release | None:
 
 
 def row_schemas_of(release: Release | None = None) -> Mapping[str, tuple[RowSchema, ...]]:
-    """Row schemas by stream in ``release`` of Synapse, by default the newest."""
+    """Return row schemas by stream in ``release`` of Synapse, by default the newest."""
     return {
         stream: tuple(schema_in(release) for schema_in in schemas)
         for stream, schemas in _DECLARED.items()

@@ -66,7 +66,7 @@ class Gap:
 
 
 def lowest_positions(positions: Mapping[Source, int]) -> dict[str, int]:
-    """The lowest position of each stream among its writers."""
+    """Return the lowest position of each stream among its writers."""
     lowest: dict[str, int] = {}
     for (stream, _), position in positions.items():
         lowest[stream] = min(lowest.get(stream, position), position)
@@ -124,7 +124,7 @@ class Progress:
         return Update(command.stream, command.instance, command.token, (*rows, command.row))
 
     def is_first_token(self, command: Rdata) -> bool:
-        """Whether the row ends the first token of a source after an interruption, without a POSITION before it.
+        """Return whether the row ends the first token of a source after an interruption, without a POSITION before it.
 
         Call it once per row: later tokens of the source are never the first.
         """
@@ -135,7 +135,7 @@ class Progress:
         return True
 
     def missed_in_memory(self, command: Rdata) -> MissedRange | None:
-        """The tokens that a memory-only stream lost in an interruption before ``command``; None if there are none.
+        """Return the tokens that a memory-only stream lost in an interruption before ``command``; None if none.
 
         They cannot be read from the database. Tokens of other streams are requested again, or read.
         """
@@ -175,7 +175,7 @@ class Progress:
         return None
 
     def start_of(self, source: Source) -> int | None:
-        """The token after which ``source`` was not received; None if it is followed from now on.
+        """Return the token after which ``source`` was not received; None if it is followed from now on.
 
         A writer that appeared during an interruption wrote nothing before the last received token of its stream.
         """

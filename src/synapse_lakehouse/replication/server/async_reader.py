@@ -74,7 +74,7 @@ class AsyncReader:
         self.is_reading = True
 
     async def read_positions(self) -> StreamPositions:
-        """As :meth:`DatabaseReader.read_positions`.
+        """Like :meth:`DatabaseReader.read_positions`.
 
         :raises SourceError: if the database could never be reached.
         """
@@ -95,7 +95,7 @@ class AsyncReader:
     async def read_page(
         self, source: Source, after: int, upto: int, priority: Priority = Priority.BACKLOG
     ) -> tuple[list[Update], int]:
-        """As :meth:`DatabaseReader.read_page`."""
+        """Like :meth:`DatabaseReader.read_page`."""
         return await self.call(priority, self._reader.read_page, source, after, upto)
 
     async def read_missed(self, missed: MissedRange, progress: Progress) -> AsyncIterator[Update | Gap]:

@@ -34,7 +34,7 @@ class _Snapshot:
 
 
 class PositionReader:
-    """Reads positions again and again. They never decrease, unless the database went back."""
+    """Reads positions repeatedly. They never decrease, unless the database was restored or failed over."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PositionReader:
         self._searched_for_gaps: dict[str, object] = {}
 
     def read(self, connection: Connection) -> StreamPositions:
-        """The positions now. ``connection`` must not have an open transaction."""
+        """Return the positions now. ``connection`` must not have an open transaction."""
         self._writers.warn_of_assumed()
         snapshot = self._read_snapshot(connection)
         by_instance: dict[Source, int] = {}
@@ -165,7 +165,7 @@ class PositionReader:
             writers.update(row[0] for row in connection.execute(query, self._parameters(stream.name, after, upto)))
 
     def _read_holders(self, connection: Connection) -> Mapping[str, frozenset[str]]:
-        """As :func:`read_sequence_holders`, for streams without positions that have IDs to settle."""
+        """Like :func:`read_sequence_holders`, for streams without positions that have IDs to settle."""
         waiting = {name for name, settled in self._settled.items() if settled.is_waiting}
         sequences = sorted({self._catalogue.stream(name).sequence for name in waiting})
         return read_sequence_holders(connection, sequences) if sequences else {}

@@ -41,7 +41,7 @@ class RowFormat:
 def read_page(
     connection: Connection, row_format: RowFormat, source: Source, parameters: Mapping[str, Any], skipped: SkippedRows
 ) -> tuple[list[Update], int]:
-    """Tokens of ``source`` in the range of ``parameters``, lowest first, and the token up to which the page reaches.
+    """Return the tokens of ``source`` in the range of ``parameters``, lowest first, and the token where the page ends.
 
     :param parameters: from :func:`sql.build_parameters`.
     :raises psycopg.Error: if a query fails for another reason than one row.

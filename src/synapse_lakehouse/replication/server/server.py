@@ -105,17 +105,17 @@ class ReplicationServer:
             await self._reader.close()
 
     def sources(self) -> Sequence[Source]:
-        """The sources that a client can subscribe to in this dialect."""
+        """Return the sources that a client can subscribe to in this dialect."""
         if self.dialect is Dialect.TOKENS:
             return [(stream, None) for stream in sorted(self.positions.by_stream)]
         return sorted(source for source in self.positions.by_instance if self._is_sendable(source))
 
     def start_of_new_source(self, source: Source) -> int:
-        """The start of a source that appeared while the server ran, for a subscriber to everything."""
+        """Return the first token of a source that appeared while the server ran, for a subscriber to all streams."""
         return self._new_source_starts.get(source, self.positions.start_for_subscriber(source))
 
     async def read_page(self, source: Source, after: int, upto: int, *, is_live: bool) -> EncodedPage:
-        """As :meth:`SharedPages.get`."""
+        """Like :meth:`SharedPages.get`."""
         return await self._pages.get(source, after, upto, is_live=is_live)
 
     def pass_on(self, command: Command, sender: Subscriber) -> None:

@@ -26,7 +26,7 @@ class Transactions:
 
 
 def read_transactions(connection: Connection) -> Transactions:
-    """The transactions in the PostgreSQL snapshot of ``connection``."""
+    """Return the transactions in the PostgreSQL snapshot of ``connection``."""
     # A snapshot's xmax is one past the last ended transaction, so open ones may be beyond it. age() counts from the
     # next transaction ID.
     row = connection.execute(
@@ -81,7 +81,7 @@ class SettledIds:
         return bool(self._waiting)
 
     def advance(self, last_value: int, holders: frozenset[str] | None, transactions: Transactions) -> int:
-        """The ID up to which every allocating transaction has ended.
+        """Return the ID up to which every allocating transaction has ended.
 
         :param last_value: last value of the sequence, in the snapshot of ``transactions``.
         :param holders: transactions with a lock on the sequence, read before that snapshot; None if they were not read.

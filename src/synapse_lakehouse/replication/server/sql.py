@@ -17,7 +17,7 @@ Unreadable = Collection[tuple[str, str]]
 
 
 def build_parameters(after: int, upto: int, writer: str | None, unnamed: str) -> dict[str, Any]:
-    """Parameters of the queries in this module: tokens in (``after``, ``upto``] of ``writer``, or of all writers.
+    """Return the parameters of this module's queries: tokens in (``after``, ``upto``] of ``writer``, or of all writers.
 
     :param unnamed: the writer of rows that name none.
     """
@@ -25,7 +25,7 @@ def build_parameters(after: int, upto: int, writer: str | None, unnamed: str) ->
 
 
 def build_row_query(catalogue: Catalogue, stream: str, schema: RowSchema, unreadable: Unreadable = ()) -> sql.Composed:
-    """Query of the rows.
+    """Return the query of the rows.
 
     Columns: token (positive, also if IDs are negative), fields (a JSON list as text). A column of JSON text is a string
     in that list, because PostgreSQL would fail on all rows if one contained invalid JSON.
@@ -60,7 +60,7 @@ def build_row_query(catalogue: Catalogue, stream: str, schema: RowSchema, unread
 
 
 def build_page_end_query(catalogue: Catalogue, stream: str, schema: RowSchema) -> sql.Composed:
-    """Query of the token of row number ``%(rows)s``; no row if there are fewer."""
+    """Return the query of the token of row number ``%(rows)s``; no row if there are fewer."""
     table = catalogue.table(schema.table)
     token = _token_sql(catalogue, stream, table)
     return sql.SQL("select {token} from {table} where {range} order by {order} limit 1 offset %(rows)s - 1").format(
@@ -72,7 +72,7 @@ def build_page_end_query(catalogue: Catalogue, stream: str, schema: RowSchema) -
 
 
 def build_token_query(catalogue: Catalogue, stream: str, schema: RowSchema) -> sql.Composed:
-    """Query of the tokens of the rows, lowest first."""
+    """Return the query of the tokens of the rows, lowest first."""
     table = catalogue.table(schema.table)
     return sql.SQL("select distinct {token} as token from {table} where {range} order by token").format(
         token=_token_sql(catalogue, stream, table),
@@ -82,7 +82,7 @@ def build_token_query(catalogue: Catalogue, stream: str, schema: RowSchema) -> s
 
 
 def build_token_page_query(catalogue: Catalogue, stream: str) -> sql.Composed:
-    """Query of the tokens with rows in any table: the lowest ``%(rows)s`` of each table, unsorted."""
+    """Return the query of the tokens with rows in any table: the lowest ``%(rows)s`` of each table, unsorted."""
     return sql.SQL(" union ").join(
         sql.SQL(
             "select {token} from (select distinct {id} from {table} where {range} order by {order} limit %(rows)s) _"
@@ -98,7 +98,7 @@ def build_token_page_query(catalogue: Catalogue, stream: str) -> sql.Composed:
 
 
 def build_writer_query(catalogue: Catalogue, stream: str) -> sql.Composed:
-    """Query of the writers of the rows."""
+    """Return the query of the writers of the rows."""
     return sql.SQL(" union ").join(
         sql.SQL("(select distinct coalesce({writer}, %(unnamed)s) from {table} where {range})").format(
             writer=_writer_sql(table), table=sql.Identifier(table.name), range=_range_sql(catalogue, stream, table)
@@ -121,7 +121,7 @@ def build_last_token_query(catalogue: Catalogue, stream: str) -> sql.Composed:
 
 
 def is_negative(catalogue: Catalogue, stream: str) -> bool:
-    """Whether the IDs in the tables are negated tokens."""
+    """Return whether the IDs in the tables are negated tokens."""
     return catalogue.stream(stream).sign == "negative"
 
 

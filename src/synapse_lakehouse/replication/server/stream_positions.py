@@ -26,7 +26,7 @@ class StreamPositions:
     unbounded: Mapping[str, int] = field(default_factory=dict)
 
     def position_of(self, source: Source) -> int:
-        """The position of a stream, or of one instance in it."""
+        """Return the position of a stream, or of one instance in it."""
         stream, instance = source
         return self.by_stream[stream] if instance is None else self.by_instance.get(source, self.by_stream[stream])
 
@@ -51,10 +51,10 @@ class StreamPositions:
         return self.last_allocated[stream] if is_unknown else position
 
     def start_for_new_source(self, source: Source) -> int | None:
-        """As :meth:`latest`; None for a writer without a position in a stream that has rows."""
+        """Like :meth:`latest`; None for a writer without a position in a stream that has rows."""
         latest = self.latest(source)
         return None if latest == FIRST_ID < self.last_allocated[source[0]] else latest
 
     def is_never_allocated(self, source: Source, token: int) -> bool:
-        """Whether this database never allocated ``token``: it was restored to an earlier state or failed over."""
+        """Return whether this database never allocated ``token``, because it was restored or failed over."""
         return not self.is_standby and self.last_allocated.get(source[0], token) < token

@@ -58,7 +58,7 @@ class DatabaseReader:
             self._exit_stack.close()
 
     def read_positions(self) -> StreamPositions:
-        """As :meth:`PositionReader.read`.
+        """Like :meth:`PositionReader.read`.
 
         :raises SourceError: if the database cannot be reached.
         :raises ReadError: if it cannot be read.
@@ -67,7 +67,7 @@ class DatabaseReader:
             return self._positions.read(connection)
 
     def read_page(self, source: Source, after: int, upto: int) -> tuple[list[Update], int]:
-        """Tokens of ``source`` in (``after``, ``upto``], lowest first, and the token up to which the page reaches.
+        """Return the tokens of ``source`` in (``after``, ``upto``], lowest first, and the token where the page ends.
 
         A row that cannot be sent is skipped and logged.
 

@@ -1,4 +1,4 @@
-"""The writers of each stream: configured ones, those with a position, and those that rows name."""
+"""Collect the writers of each stream: configured writers, writers with a position, and writers that rows name."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -31,18 +31,18 @@ class StreamWriters:
         )
 
     def all_of(self, stream: Stream) -> set[str]:
-        """All writers of a stream; the main process if there is no other."""
+        """Return all writers of a stream; the main process if there is no other."""
         if stream.stream_positions:
             return set(self.configured.get(stream.name, ())) | self.with_position[stream.name] or {MASTER}
         configured = {writer for writers in self.configured.values() for writer in writers}
         return {MASTER} | configured | self.named_by_rows[stream.name]
 
     def unnamed_writer(self, stream: str) -> str:
-        """The writer of rows that name none."""
+        """Return the writer of rows that do not name their writer."""
         return default_writer(self.configured.get(stream) or self.with_position.get(stream, frozenset()))
 
     def may_be_unnamed(self, stream: Stream, writer: str) -> bool:
-        """Whether any of several writers may have written the rows that are served as those of ``writer``."""
+        """Return whether any of several writers may have written the rows that are served as those of ``writer``."""
         is_shared = stream.name in _WITHOUT_WRITER and len(self.all_of(stream)) > 1
         return is_shared and writer == self.unnamed_writer(stream.name)
 
@@ -57,7 +57,7 @@ class StreamWriters:
             self._assumed = []
 
     def warn_of_bound(self, stream: str, bound: SafeBound, last_value: int) -> None:
-        """Log why writers hold the stream back, when the reason changes."""
+        """Log which writers limit the stream's position, when the reason changes."""
         if last_value <= FIRST_ID:
             return
         reason = (bound.rule, bound.missing, bound.unknown)

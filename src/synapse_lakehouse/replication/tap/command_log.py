@@ -13,7 +13,7 @@ _HASHED: Final = {(c.RemovePusher, "push_key"), (c.InvalidateCache, "keys"), (c.
 
 
 def redact_command(command: Command) -> dict[str, Any]:
-    """The command's word and fields; fields that may be private are hashed.
+    """Return the command's word and fields; fields that may be private are hashed.
 
     An unknown command is reduced to its length, and to its word if that looks like a word of the protocol.
     """

@@ -27,7 +27,7 @@ class ClientTiming:
     longest: float = 60.0
 
     def delay_before(self, attempt: int) -> float:
-        """Seconds to wait before an attempt; the first attempt after a success is number 1."""
+        """Return the seconds to wait before an attempt; the first attempt after a success is number 1."""
         return uniform(0.5, 1.0) * min(self.longest, self.first * 2.0 ** min(attempt - 1, 20))  # noqa: S311
 
 

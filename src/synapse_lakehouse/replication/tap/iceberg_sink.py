@@ -65,7 +65,7 @@ class MonotonicClock:
         return self._last
 
     def start_after(self, moment: datetime) -> None:
-        """Return only times after ``moment``, the last time of another process."""
+        """From now on, return only times after ``moment``, the last time of another process."""
         self._last = max(self._last, int(moment.timestamp() * 1_000_000) + 1)
 
 
@@ -113,7 +113,7 @@ class Batch:
         self._add(self._clock(), self._source, "TAP", None, None, None, None, None, None, positions_json)
 
     def to_arrow(self) -> pa.Table:
-        """The rows, with the columns of ``COMMANDS_SCHEMA``."""
+        """Return the rows, with the columns of ``COMMANDS_SCHEMA``."""
         return pa.table(
             [pa.array(column, field.type) for column, field in zip(self._columns, COMMANDS_SCHEMA, strict=True)],
             schema=COMMANDS_SCHEMA,

@@ -54,7 +54,7 @@ def _redact_invalidation(row: list[Any]) -> list[Any] | None:
 
 
 def hash_json(value: Any) -> str:
-    """SHA-256 of a value as JSON."""
+    """Return the SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -69,7 +69,7 @@ def _field_filters(catalogue: Catalogue, schemas: Sequence[RowSchema]) -> tuple[
 
 
 def field_filter(catalogue: Catalogue, schema: RowSchema, field: Field) -> FieldFilter | None:
-    """The filter of ``field`` by its projection in the catalogue, for a value of Synapse; None: it is withheld."""
+    """Return the function that applies the field's projection in the catalogue; None if the field is withheld."""
     match field:
         case Constant(None):
             return None

@@ -74,7 +74,7 @@ async def follow_redis(
 
 
 def is_redis_url(url: str) -> bool:
-    """Whether ``url`` can be parsed. The library's own error may quote the password."""
+    """Return whether ``url`` can be parsed. The library's own error may quote the password."""
     try:
         parse_url(url)
     except ValueError:

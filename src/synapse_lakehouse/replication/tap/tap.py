@@ -58,7 +58,7 @@ class _Committer:
                     await self._has_room.wait()
 
     def is_due(self, *, can_read: bool) -> bool:
-        """Whether to commit now. A tap that cannot read missed rows gives no sign of life."""
+        """Return whether to commit now. A tap that cannot read missed rows gives no sign of life."""
         now, batch, policy = monotonic(), self.batch, self._policy
         is_old = batch.started_at is not None and now - batch.started_at >= policy.seconds
         is_quiet = self._progress.is_connected and can_read and now - self._committed_at >= policy.quiet

@@ -44,7 +44,7 @@ def parse_acknowledged_ids(catalogue: Catalogue, setting: str) -> AcknowledgedId
 
 
 def covers_range(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
-    """Whether ``ranges`` contain every ID from ``first`` to ``last``."""
+    """Return whether ``ranges`` contain every ID from ``first`` to ``last``."""
     for range_first, range_last in sorted(ranges):
         if range_first <= first <= range_last:
             first = range_last + 1

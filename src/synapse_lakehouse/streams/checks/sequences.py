@@ -124,7 +124,7 @@ def check_regression(stream: Stream, before: StreamProgress, now: StreamProgress
 
 
 def merge_furthest(progresses: Iterable[StreamProgress]) -> StreamProgress:
-    """The furthest position of each writer, and the furthest sequence value, in several progresses."""
+    """Return the furthest position of each writer, and the furthest sequence value, in several progresses."""
     positions: dict[str, int] = {}
     last_allocated_id = 0
     for progress in progresses:

@@ -30,7 +30,7 @@ class StreamSample:
 
 
 def choose_compared_releases(published: Sequence[Release], now: datetime, hours: int) -> tuple[Release, Release] | None:
-    """The youngest release that is at least ``hours`` old, and the latest one; None while no release is old enough.
+    """Return the youngest release that is at least ``hours`` old, and the latest; None if no release is old enough.
 
     :param published: all releases, oldest first.
     """
@@ -57,7 +57,7 @@ def find_stalled_writers(first: StreamSample, middle: StreamSample, last: Stream
 
 
 def count_ids_without_rows(first: StreamSample, middle: StreamSample, last: StreamSample) -> int:
-    """Number of IDs assigned while no row appeared; 0 if there are few enough to be chance."""
+    """Return the number of IDs assigned while no row appeared; 0 if there are so few that it may be chance."""
     ids = last.last_allocated_id - first.last_allocated_id
     is_unmoved = first.largest == middle.largest == last.largest
     return ids if is_unmoved and ids >= MINIMUM_IDS else 0

@@ -13,7 +13,7 @@ from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProg
 
 
 def read_progress(connection: Connection, declared: Catalogue) -> dict[str, StreamProgress]:
-    """Progress of each stream, and of each other checked sequence, by name; those that cannot be read are absent."""
+    """Return the progress of each stream and each other checked sequence, by name; unreadable ones are absent."""
     progress = {}
     for name, checked in _checked(declared).items():
         try:
@@ -27,7 +27,7 @@ def read_progress(connection: Connection, declared: Catalogue) -> dict[str, Stre
 def find_startup_faults(
     declared: Catalogue, progress: Mapping[str, StreamProgress]
 ) -> Iterator[tuple[str, SequenceFault]]:
-    """Findings of Synapse's own startup checks (sequences behind tables, …), each with the object concerned."""
+    """Yield findings of Synapse's own startup checks (sequences behind tables, …), each with the object concerned."""
     for name, checked in _checked(declared).items():
         if name in progress:
             kind = "stream" if isinstance(checked, Stream) else "sequence"

@@ -78,7 +78,7 @@ class GapDetector:
         return changed_rows.find_reread_ids(self.tables, self.comparable)
 
     def count_reread_ids(self, fact: Row) -> int:
-        """Number of closed IDs that were read again, for a row of ``audit.stream_facts``."""
+        """Return the number of closed IDs that were read again, for a row of ``audit.stream_facts``."""
         pair = fact["stream"], fact["table_name"]
         return sum(ids.ids for ids in self.reread_ids if (ids.stream.name, ids.table.name) == pair)
 

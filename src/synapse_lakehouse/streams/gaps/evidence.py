@@ -61,7 +61,7 @@ _MAXIMUM_CLOCK_SKEW: Final = 300_000
 def find_vanished_ids(
     tables: StreamTables, previous_read_at: int | None, announced: Sequence[Mapping[str, Any]] = ()
 ) -> DataFrame | None:
-    """Rows of append-only tables that the previous release contains and the run's branch does not.
+    """Return rows of append-only tables that the previous release contains and the run's branch does not.
 
     The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. None if there is none.
 
@@ -121,7 +121,7 @@ def _closed_accounts(tables: StreamTables, gone: DataFrame) -> DataFrame:
 
 
 def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
-    """The former IDs of keys whose highest ID is lower than in the previous release.
+    """Return the former IDs of keys whose highest ID is lower than in the previous release.
 
     The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. None if no changed table could show that.
     """
@@ -145,7 +145,7 @@ def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
 
 
 def find_referenced_ids(tables: StreamTables, stream: Stream, after: int, until: int) -> DataFrame | None:
-    """IDs of ``stream``, beyond ``after`` and up to ``until``, that other tables give to events that are not stored.
+    """Return IDs of ``stream`` in (``after``, ``until``] that other tables record for events that are not stored.
 
     The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. None if there is none. A change of state has the ID of
     the first event that was persisted in its transaction. If a room was deleted and joined again, the deletion explains

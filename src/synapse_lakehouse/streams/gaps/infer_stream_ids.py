@@ -39,7 +39,7 @@ class AttestedId:
 def compute_id_spans(
     orphans: Collection[str], edges: Collection[EventEdge], attested: Collection[AttestedId] = ()
 ) -> dict[str, IdSpan]:
-    """The span in which the ID of each of ``orphans`` lies, from the IDs and spans of its neighbours.
+    """Return the span in which the ID of each of ``orphans`` lies, from the IDs and spans of its neighbours.
 
     :param attested: IDs that other rows give to the orphans.
     """
@@ -63,7 +63,7 @@ def compute_id_spans(
 
 
 def find_assigned_ranges(missing: Callable[[], Iterable[IdRange]], spans: Collection[IdSpan]) -> list[IdRange]:
-    """Ranges of ``missing`` IDs that were certainly assigned to events with these ``spans``.
+    """Return ranges of ``missing`` IDs that were certainly assigned to events with these ``spans``.
 
     That is where at least as many events must fit as there are missing IDs (Hall's theorem).
 

@@ -39,7 +39,7 @@ left join events earlier on prev_event_id = earlier.event_id
 
 
 def may_have_new_orphans(tables: StreamTables) -> bool:
-    """Whether JSON without an event may be new since the previous release. It mostly reads no large table."""
+    """Return whether JSON without an event may be new since the previous release. It mostly reads no large table."""
     if "event_json" not in tables.changed_tables():
         return False
     json = _changed_event_ids(tables, "event_json")
@@ -56,7 +56,7 @@ def may_have_new_orphans(tables: StreamTables) -> bool:
 def locate_orphans(
     tables: StreamTables, missing: DataFrame, evidenced: DataFrame | None, searched_before: Mapping[str, float]
 ) -> DataFrame | None:
-    """Missing IDs that certainly belonged to events whose JSON is still stored; None if there is none.
+    """Return missing IDs that certainly belonged to events whose JSON is still stored; None if there is none.
 
     The columns are ``EVIDENCE_COLUMNS``. An event's ID is assumed to be above those of its parents and below those of
     its children, also among negative IDs. Federated events may break this rule; whether a lost event did is unknown.

@@ -26,7 +26,7 @@ class LocalEdge(NamedTuple):
 def compute_id_ranges(
     lost: Collection[str], edges: Collection[LocalEdge], known_ids: Mapping[str, int]
 ) -> dict[str, IdBounds]:
-    """The bounds of each lost event's ID; both are None if the stored data contradict each other.
+    """Return the bounds of each lost event's ID; both are None if the stored data contradict each other.
 
     :param known_ids: stream IDs that rows of other tables give to lost events.
     """

@@ -45,7 +45,7 @@ class GapCounts:
         return ", ".join(f"{ids:,} IDs {name.replace('_', ' ')}" for name, ids in total.items()) or "none"
 
     def position_columns(self, stream: str, find_writers: FindWriters) -> dict[str, Any]:
-        """The columns of ``audit.stream_positions`` that count a stream's gaps and list its faults."""
+        """Return the columns of ``audit.stream_positions`` that count a stream's gaps and list its faults."""
         columns = {
             "gaps": sorted(self.by_class.get(stream, {}).items()),
             "shared_ids": self.duplicate[stream, None],
@@ -62,7 +62,7 @@ class GapCounts:
         return columns
 
     def correct_fact(self, fact: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of ``audit.stream_facts`` whose late and duplicate IDs are those found, less the acknowledged ones."""
+        """Return a row of ``audit.stream_facts`` with the late and duplicate IDs that are not acknowledged."""
         corrected, pair = dict(fact), (fact["stream"], fact["table_name"])
         if fact["late_ids"] is not None:
             corrected["late_ids"] = self.late[pair]
@@ -115,7 +115,7 @@ def record_gaps(
 
 
 def add_recorded_ids(catalog: Catalog, acknowledged: AcknowledgedIds) -> AcknowledgedIds:
-    """``acknowledged`` with the ranges that ``audit.stream_gaps`` records as acknowledged.
+    """Return ``acknowledged`` with the ranges that ``audit.stream_gaps`` records as acknowledged.
 
     A lake without a release has these from an earlier format.
     """

@@ -16,7 +16,7 @@ _MAXIMUM_WRITERS: Final = 5
 def find_responsible_writers(
     tables: StreamTables, writers: Mapping[str, Collection[str]], stream: Stream, gap: StreamGap
 ) -> list[str]:
-    """Writers of the rows with the IDs of ``gap``, at most five; of lost rows, as the previous release has them.
+    """Return writers of the rows with the IDs of ``gap``, at most five; of lost rows, as the previous release has them.
 
     The list is empty if several tables share the IDs, if the table does not record writers, or if only other tables
     show that there was a row.

@@ -17,7 +17,7 @@ class StreamWritersError(LakehouseError):
 
 
 def read_configured_writers(catalogue: Catalogue, setting: str, config: Path | None) -> dict[str, frozenset[str]]:
-    """Configured writers by stream; a stream without a known configuration is absent.
+    """Return configured writers by stream; a stream without a known configuration is absent.
 
     :param setting: LAKEHOUSE_STREAM_WRITERS, such as ``events:persister1,persister2 receipts:worker1``; it has
         precedence.
@@ -62,7 +62,7 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
 
 
 def default_writer(writers: Collection[str]) -> str:
-    """The writer of rows that record none, in a stream with these ``writers``.
+    """Return the writer of rows that record none, in a stream with these ``writers``.
 
     Without workers it is the main process. Synapse never records the writer of account data, which may be one worker.
     """

@@ -49,7 +49,7 @@ class PositionMeasurer:
         return {name: self.writers.get(name) or positions for name, positions in self.positions.items()}
 
     def measure(self, facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Rows of ``audit.stream_positions``.
+        """Return rows of ``audit.stream_positions``.
 
         :param facts: all stream facts of the run, also those of tables that are counted in the source.
         """

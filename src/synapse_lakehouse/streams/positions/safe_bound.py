@@ -57,7 +57,7 @@ def compute_bound(
     is_used: bool,
     before: Mapping[str, int] | None = None,
 ) -> SafeBound:
-    """The ID up to which all known writers are complete: the configured writers, and all with a position.
+    """Return the ID up to which all known writers are complete: the configured writers, and all with a position.
 
     A writer that is not configured may still write: its worker may not have been restarted since it was removed, or it
     may be missing from the lakehouse's configuration. Synapse deletes the position of a removed writer when a process
@@ -96,7 +96,7 @@ def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], write
 def find_missing_writers(
     positions: Collection[str], before: Collection[str], missing_before: Collection[str]
 ) -> set[str]:
-    """Writers that lost their position and may still be active, if the writers are not configured.
+    """Return writers that lost their position and may still be active, if the writers are not configured.
 
     At its start, Synapse deletes positions of writers that are not in its list. Each new writer counts as the renamed
     successor of a writer that is gone, also if new writers appear one by one as they first write; it is unknown which
@@ -123,7 +123,7 @@ def extend_without_gap(minimum: int, ids: Iterable[int], *, sign: int) -> int:
 
 
 def find_regressed_writers(before: Mapping[str, int], positions: Mapping[str, int], *, sign: int) -> list[str]:
-    """Writers whose position is behind its earlier value, which Synapse never causes."""
+    """Return writers whose position is behind its earlier value, which Synapse never causes."""
     return sorted(
         writer for writer in positions.keys() & before.keys() if sign * positions[writer] < sign * before[writer]
     )
@@ -132,7 +132,7 @@ def find_regressed_writers(before: Mapping[str, int], positions: Mapping[str, in
 def compute_closed_end(
     minimum: int, accepted: int | None, positions: Mapping[str, int], before: Mapping[str, int], *, sign: int
 ) -> int:
-    """The ID up to which a stream is or was closed: the start of its run of IDs without a gap.
+    """Return the ID up to which a stream is or was closed: the start of its run of IDs without a gap.
 
     A closed ID stays closed, even if rows beyond the ``minimum`` that closed it are purged later. But if a writer's
     position regressed, the database was set back, and the earlier bound does not apply.

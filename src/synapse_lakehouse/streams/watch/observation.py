@@ -57,7 +57,7 @@ def find_bound(
     configured: frozenset[str] | None,
     before: StreamObservation | None,
 ) -> tuple[SafeBound, int | None]:
-    """The bound of ``stream``, and the ID up to which it is closed by its positions or the previous observation.
+    """Return the bound of ``stream``, and the ID up to which it is closed by its positions or the previous observation.
 
     The ID is None if nothing bounds the stream. The parameters are those of :func:`observe_stream`.
     """
@@ -80,7 +80,7 @@ def observe_stream(
     now: datetime,
     released: StreamProgress | None = None,
 ) -> StreamObservation:
-    """The observation of ``stream`` at ``now``.
+    """Return the observation of ``stream`` at ``now``.
 
     :param positions: by writer, as in ``stream_positions``.
     :param last_allocated_id: last ID of the sequence, which counts up whatever the sign of the rows' IDs; 0 if none.
@@ -125,13 +125,13 @@ def _vanished(
 
 
 def find_regression(stream: Stream, observation: StreamObservation) -> SequenceFault | None:
-    """The regression of ``stream``, until it passes its furthest progress or a release accepts the lower one."""
+    """Return the regression of ``stream``, until it passes its furthest progress or a release accepts the lower one."""
     furthest = StreamProgress(observation.furthest_allocated_id, observation.furthest_positions, {}, may_be_ahead=True)
     return check_regression(stream, furthest, StreamProgress(observation.last_allocated_id, observation.writers, {}))
 
 
 def describe_observation(observation: StreamObservation) -> str:
-    """One line for a log."""
+    """Return a line for the log."""
     if observation.safe_bound is None:
         line = f"{observation.stream}: no bound ({observation.rule.replace('_', ' ')})"
     else:
