@@ -54,7 +54,11 @@ def settings_page() -> str:
 
 def commands_page() -> str:
     """One section for each command, with its arguments and options."""
-    lines = [_NOTICE + "# Commands\n", "[Output formats](output.md) describes the values of `--format`.\n"]
+    lines = [
+        _NOTICE + "# Commands\n",
+        "[Output formats](output.md) describes the values of `--format`.",
+        "The [glossary](../glossary.md) explains the terms.\n",
+    ]
     for path, command in _commands(get_command(app), "lakehouse"):
         lines += [f"## `{path}`\n", _escaped(" ".join((command.help or "").split())), ""]
         rows = []
@@ -73,8 +77,8 @@ def tables_page() -> str:
     """All tables of bronze, silver and gold, with a row for each column."""
     lines = [
         _NOTICE + "# Tables of bronze, silver and gold\n",
-        "Each table has a row for each of its columns. The [audit tables](audit.md) have a page of their own. Column",
-        "types are those of Spark SQL.\n",
+        "This page describes the tables and their columns. The [audit tables](audit.md) have a page of their own.",
+        "Column types are those of Spark SQL. The [glossary](../glossary.md) explains the terms.\n",
     ]  # fmt: skip
     files = [file for file in sorted(MODELS.rglob("*.yml")) if file.parent.name != "audit"]
     tables = sorted((table for file in files for table in _tables(file)), key=lambda table: table[0])
@@ -92,9 +96,10 @@ def audit_page() -> str:
     lines = [
         _NOTICE + "# Audit tables\n",
         "The audit tables record each run: what it read, measured, validated and published. They are append-only and",
-        "have no branches. If a run has several tries, the rows of the last try count. Times are in UTC.\n",
-        "`audit.releases` names the run of each release. To read the records of a release, join it with",
-        "`using (run_id)`.\n",
+        "have no branches. If a run has several tries, the rows of the last try count. Times are in UTC. The",
+        "[glossary](../glossary.md) explains the terms.\n",
+        "`audit.releases` names the run of each release. To read the records of a release, join the table with",
+        "`audit.releases` by `using (run_id)`.\n",
         "```mermaid", "erDiagram",
     ]  # fmt: skip
     for name, table in tables:
