@@ -21,7 +21,7 @@ from expectations.validation_result import CheckResult, ValidationResult
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, merge_findings
 from synapse_lakehouse.printable_text import to_printable
 
-_BLOCKS: Final = "nothing is published until this is resolved"
+_BLOCKS: Final = "nothing is published until this fault is resolved"
 _WARNS: Final = "a warning: it does not block the release"
 _FAILS_ON_WARNINGS: Final = "a warning; this run fails on warnings, so it publishes nothing"
 

@@ -111,7 +111,9 @@ def _expect_table(table: Table) -> list[MetricExpectation]:
 
 def _expect_uncopied_table(table: Table) -> list[MetricExpectation]:
     subject = _subject(table)
-    copied = ExpectTableCopied(column=subject, severity=WARN, description="the source's schema permits to copy it")
+    copied = ExpectTableCopied(
+        column=subject, severity=WARN, description="the source's schema allows the copy of the table"
+    )
     if table.load is LoadMode.MEASURE:
         return [copied]
     return [copied, *expect_valid_key(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys)]
@@ -137,7 +139,7 @@ def _expect_stream(
     if stream.gap_budget and (percent := gap_budget or stream.gap_budget):
         description = f"at most {percent} % of the newly closed IDs have no row"
         expected.append(ExpectGapsWithinBudget(column=subject, percent=percent, severity=WARN, description=description))
-    description = "its writers are the configured ones" if stream.stream_positions else "it was measured"
+    description = "all of its writers are configured" if stream.stream_positions else "it was measured"
     return [*expected, ExpectConfiguredWriters(column=subject, severity=WARN, description=description)]
 
 

@@ -30,4 +30,4 @@ class ExpectDbtTest(MetricExpectation):
         status = metrics[f"{self.test}.status"]
         if status in _STATUS_TEXTS:
             return False, _STATUS_TEXTS[status]
-        return status == "pass", f"{format_count(metrics.get(f'{self.test}.failures', 0), 'row')} failed it"
+        return status == "pass", f"{format_count(metrics.get(f'{self.test}.failures', 0), 'row')} failed the test"

@@ -26,11 +26,11 @@ class ExpectRowsReceived(MetricExpectation):
 
 
 class ExpectNoTokenRegression(MetricExpectation):
-    """No writer announces a token behind an earlier one."""
+    """No writer announces a token lower than an earlier token."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         regressions = metrics["token_regressions"]
-        return regressions == 0, f"{format_count(regressions, 'command')} behind an earlier one"
+        return regressions == 0, f"{format_count(regressions, 'command')} with a token lower than an earlier token"
 
 
 def build_suite(rows: Sequence[Mapping[str, Any]]) -> list[MetricExpectation]:
@@ -44,10 +44,10 @@ def build_suite(rows: Sequence[Mapping[str, Any]]) -> list[MetricExpectation]:
             ExpectRowsReceived(
                 column=subject,
                 severity=WARN,
-                description="every row was received, or lies in a recorded gap of the tap",
+                description="the tap received every row, or recorded a gap",
             ),
             ExpectNoTokenRegression(
-                column=subject, severity=WARN, description="no writer announces a token behind an earlier one"
+                column=subject, severity=WARN, description="no writer announces a token lower than an earlier token"
             ),
         ]
     return expectations

@@ -32,11 +32,11 @@ class ExpectStreamToAdvance(MetricExpectation):
             return True, _no_old_release(self.hours)
         samples = metrics["first"], metrics["middle"], metrics["last"]
         faults = [
-            f"{writer} wrote {rows:,} rows and its position stays at {position:,}"
+            f"{writer} wrote {rows:,} rows, but its position stays at {position:,}"
             for writer, (position, rows) in sorted(find_stalled_writers(*samples).items())
         ]
         if self.expects_rows and (ids := count_ids_without_rows(*samples)):
-            faults.append(f"{ids:,} IDs were assigned and none has a row")
+            faults.append(f"{ids:,} IDs were assigned, and no assigned ID has a row")
         since = f"since {metrics['since']:%Y-%m-%d %H:%M} UTC"
         return not faults, f"{since}: {'; '.join(faults)}" if faults else f"nothing is stalled {since}"
 

@@ -16,7 +16,7 @@ class ExpectTableInLedger(MetricExpectation):
 
 
 class ExpectTableCopied(MetricExpectation):
-    """The source's schema permits to copy the table; otherwise the table keeps the content of the previous release."""
+    """The source's schema allows the copy of the table; otherwise the table has the previous release's content."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         drift = metrics.get("drifted")

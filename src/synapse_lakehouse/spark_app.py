@@ -32,7 +32,7 @@ class SparkApp:
     run: Run
     settings: Settings
     writes_branches: bool = True
-    """Whether it writes to run branches; an app that works on main needs no lease."""
+    """Whether the app writes to run branches; an app that works on main needs no lease."""
     _starting: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @cached_property

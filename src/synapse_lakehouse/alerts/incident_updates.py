@@ -25,8 +25,8 @@ NO_SINK: Final = "nobody"
 """Name under which deliveries are recorded without a configured sink, so that a later sink gets no old messages."""
 
 _OWN_SCOPE_TIME: Final = timedelta(minutes=3)
-"""During this time, only reports of its scope deliver a message; later, any report does. So two simultaneous reports do
-not deliver it twice."""
+"""During this time, only reports of a message's own scope deliver it. Later, any report does. So two simultaneous
+reports do not deliver a message twice."""
 
 
 def update_incidents(

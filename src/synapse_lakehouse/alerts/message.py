@@ -12,7 +12,7 @@ from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent, Inc
 from synapse_lakehouse.printable_text import to_chat_text, to_printable, to_printable_message
 
 MAX_SINGLE_MESSAGES: Final = 5
-"""More events than these at once become one message."""
+"""If a report has more events, one message describes all of them."""
 
 _NAMED: Final = 20
 

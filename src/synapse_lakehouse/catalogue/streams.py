@@ -16,13 +16,13 @@ class Contiguity(StrEnum):
     """Rows stay unless their event or room is purged. A missing ID never gets a row; an ID that lost its row is a
     fault."""
     UPSERT = "upsert"
-    """A row moves to a higher ID when its key is written again. IDs only rise per key; missing IDs mean nothing."""
+    """A row moves to a higher ID when its key is written again. IDs only increase per key; missing IDs are normal."""
     PRUNED = "pruned"
     """Rows are deleted from the lowest ID upwards."""
     TRANSIENT = "transient"
     """A row is deleted when it is acknowledged or expires."""
     UNCHECKED = "unchecked"
-    """No rule is known that a check could enforce."""
+    """No known rule can be checked."""
 
 
 class Stream(Declaration):

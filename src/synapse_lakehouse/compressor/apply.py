@@ -115,7 +115,7 @@ def _read_undo_files(files: Sequence[str]) -> tuple[list[undo_file.UndoFile], tu
         try:
             undo_files.append(undo_file.read(Path(file)))
         except CompressorError as error:
-            unreadable.append(f"not compared with its state before: {error}")
+            unreadable.append(f"the room's states were not compared with this undo file: {error}")
     return undo_files, tuple(unreadable)
 
 
@@ -134,7 +134,7 @@ def _require_no_damaged_room(catalog: Catalog) -> None:
             files = row["undo"] or []
             raise VerificationError(
                 f"The state of {room_id} changed when it was compressed ({row['error']}), so no room is compressed. "
-                f"Restore it: `lakehouse compress undo --repair --yes {' '.join(files)}`. If it is correct by now, "
+                f"Restore the room: `lakehouse compress undo --repair --yes {' '.join(files)}`. If it is correct now, "
                 "clear the task verify of the run that reported it.",
                 [Path(file) for file in files],
             )

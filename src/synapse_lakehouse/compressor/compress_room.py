@@ -46,7 +46,7 @@ class CompressionResult:
     longest_chain: int | None
     seconds: float
     cost_before: ReadCost | None
-    """Cost of reading some of its states; None if no group had to be written."""
+    """Cost of reading some of the room's states; None if no group had to be written."""
     cost_after: ReadCost | None
     disk_before: int
     """Bytes of the state of all rooms on disk before; ``disk_after``: now."""

@@ -149,7 +149,7 @@ def _describe_remainder(result: CompressionResult, settings: CompressorSettings,
         return None
     return (
         f"A chain still has {result.longest_chain} state groups, because some of them were pending deletion or changed "
-        "meanwhile. Run it again later."
+        "meanwhile. Compress the room again later."
     )
 
 

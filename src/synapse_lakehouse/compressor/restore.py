@@ -75,8 +75,8 @@ def _require_same_timeline(files: Sequence[UndoFile], reader: RoomReader) -> Non
     if outdated := [file.path for file in files if file.may_be_of_other_groups(position)]:
         raise CompressorError(
             f"The database was restored or failed over since {outdated[0]} was written, so its IDs may belong to other "
-            "state groups. Nothing was restored. Without --repair, only groups whose state is still the same are "
-            "restored."
+            "state groups. Nothing was restored. Without --repair, the command restores only groups with an "
+            "unchanged state."
         )
 
 

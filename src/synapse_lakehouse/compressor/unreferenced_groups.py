@@ -21,7 +21,7 @@ AND NOT EXISTS (SELECT FROM state_group_edges WHERE prev_state_group = id
 AND NOT EXISTS (SELECT FROM state_groups_persisting WHERE state_group = id)
 ON CONFLICT (state_group) DO NOTHING
 """
-"""Marks those of ``ids`` that no event, no process and no remaining group references."""
+"""Marks the groups among ``ids`` that no event, no process and no remaining group references."""
 
 
 def find_unreferenced(group_ids: Int64Array, in_use: Int64Array, edges: pa.Table) -> Int64Array:

@@ -14,7 +14,7 @@ MAX_SECONDS: Final = 2_000_000
 """23 days: PostgreSQL stores the milliseconds of its timeouts in 31 bits."""
 
 MAX_DAYS: Final = 36_500
-"""A century: dates range from year 1 to year 9999."""
+"""A century, so that every computed date stays between year 1 and year 9999."""
 
 
 def is_heap_size(memory: str) -> bool:

@@ -31,7 +31,7 @@ HASH_REASONS: Final = {
     "not_canonical": "It contains a value without a canonical form, such as an unpaired surrogate or NaN.",
     "no_content_hash": "The event has no hashes.sha256.",
 }
-"""Why a verdict is ``altered`` (the first four) or ``not_hashed`` (the others)."""
+"""Reasons of the verdicts ``altered`` (the first four reasons) and ``not_hashed`` (all other reasons)."""
 
 # Keys that servers add to an event later, which are not hashed.
 _NOT_CONTENT: Final = frozenset({"age_ts", "unsigned", "signatures", "hashes", "outlier", "destinations"})

@@ -31,7 +31,7 @@ UNLOADABLE_REASONS: Final = {
     f"invalid_{name}": f"`{name}` is missing, has the wrong type, or is not allowed."
     for name in validate_event.CHECKED_FIELDS
 }
-"""Why an event cannot be loaded."""
+"""Reasons why an event cannot be loaded."""
 
 RAISING_REASONS: Final = frozenset(
     {

@@ -13,7 +13,7 @@ from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
 _MIN_CHANGED_SHARE = 1 / 64
 
 _MAX_GROWTH: Final = 2_048
-"""16 MiB: up to this growth the new pages are read while the source counts; beyond it Spark's workers read changes."""
+"""16 MiB: new pages up to this number are read while the source counts; more pages are read by Spark's workers."""
 
 _PAGES_WITH_ROOM: Final = 64
 """Pages at the end of a table that may have free space, where concurrent writers also insert new rows."""

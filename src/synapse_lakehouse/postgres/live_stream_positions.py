@@ -17,7 +17,7 @@ _MAX_SECONDS: Final = 10
 """Statement timeout: a database that needs longer is too busy for monitoring."""
 
 _MAX_IDS: Final = 10_000
-"""Most IDs that are read beyond the closed end of a stream; one sample extends a bound by at most as many."""
+"""Maximum number of IDs that are read beyond the closed end of a stream, and by which one sample extends a bound."""
 
 
 @dataclass(frozen=True)

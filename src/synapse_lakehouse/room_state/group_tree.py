@@ -24,7 +24,7 @@ class StateGroupFault(StrEnum):
     CYCLE = "cycle"
     """Groups whose predecessors form a cycle: neither they nor their descendants have a state."""
     MISSING_PREDECESSOR = "missing_predecessor"
-    """The predecessor is gone: the group's state is incomplete."""
+    """The predecessor no longer exists, so the group's state is incomplete."""
     OTHER_ROOM = "other_room"
     """The predecessor belongs to another room."""
     SEVERAL_PREDECESSORS = "several_predecessors"

@@ -61,7 +61,7 @@ _LAST: Final = {
     "sender_erased": "Would it be shown, but was its sender erased and the user not joined?"
     " Yes: shown without its content.",
 }
-"""Questions about events that all questions before would show."""
+"""Questions about events that no earlier question hides."""
 
 
 def explain_rule(rule: str) -> list[str]:

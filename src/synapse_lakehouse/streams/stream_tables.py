@@ -20,9 +20,9 @@ _TASKS_PER_CORE: Final = 4
 _MINIMUM_TASKS: Final = 16
 
 LARGE_TABLE_ROWS: Final = 100_000
-"""Below this many rows, comparing the whole table is faster than a snapshot diff."""
+"""In a smaller table, comparing all rows is faster than a snapshot diff."""
 _MAXIMUM_CHANGED_IDS: Final = 500_000
-"""Changed IDs that are passed to Spark at most; each takes 70 bytes of the driver's memory."""
+"""Maximum number of changed IDs that are passed to Spark; each takes 70 bytes of the driver's memory."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ where grantee in (0, to_regrole(quote_ident(current_user)))
                   where initial.grantee = granted.grantee and initial.privilege_type = granted.privilege_type)
 order by 1, 2
 """
-"""Privileges of our role or PUBLIC that are not initial privileges. PUBLIC may execute functions that have none."""
+"""Privileges of our role or PUBLIC that PostgreSQL did not grant initially. PUBLIC may execute functions by default."""
 
 _BY_DEFAULT: Final = """
 select 'ALTER DEFAULT PRIVILEGES FOR ROLE ' || defaclrole::regrole

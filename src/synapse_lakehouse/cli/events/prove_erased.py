@@ -36,7 +36,7 @@ EXIT_CONTENT_IN_SOURCE: Final = 3
 """Exit code: all remaining content is also in Synapse's database."""
 
 _COMPARED: Final = {"erased_users", "event_json", "event_relations", "events"}
-"""Tables of the release that show what Synapse still has."""
+"""Tables of the release that show which content Synapse's database still has."""
 
 _COLUMNS: Final = ("table", "content", "rows", "in_other_files", "reason")
 _IDS: Final = "ids and membership"
@@ -170,8 +170,8 @@ def _describe_source_content(user: str, events: Mapping[ContentState, int]) -> I
     if left_behind := events[ContentState.LEFT_BEHIND]:
         yield (
             f"Synapse's database has reactions to {left_behind} events, by any user, without the JSON of these events, "
-            "as after an incomplete purge. Delete these rows of event_relations there; then the next runs and "
-            "maintenance remove them from the lake."
+            "for example after an incomplete purge. Delete these rows of event_relations in Synapse's database; then the "
+            "next runs and maintenance remove them from the lake."
         )
 
 

@@ -10,7 +10,7 @@ class Strategy(StrEnum):
     """How the predecessor of each state group is chosen."""
 
     LEVELS = "levels"
-    """As rust-synapse-compress-state, Synapse's own state compressor, does."""
+    """The rows and edges that Synapse's own state compressor, rust-synapse-compress-state, would write."""
     BEST = "best"
     """The fewest rows that we can find, with no chain longer than ``max_chain``."""
 

@@ -15,7 +15,7 @@ class GroupChunk:
     """The next groups of a room to compress, with their chains."""
 
     groups: StateGroups
-    """Their key codes are local to the chunk."""
+    """The groups of the chunk; their key codes are local to the chunk."""
     in_range: BoolArray
     """Which groups to compress."""
     last: int

@@ -26,11 +26,11 @@ class SavedProgress:
     progress: RoomProgress | None = None
     """Progress of the strategy ``levels``; without levels if only the last group was saved."""
     fault: str | None = None
-    """Why its levels are invalid."""
+    """Reason why the saved levels are invalid."""
     best_up_to: int | None = None
-    """The newest group when ``best`` last compressed the room."""
+    """ID of the room's newest group when ``best`` last compressed the room."""
     unfinished_chunk_end: int | None = None
-    """Last group of the chunk that is written in part."""
+    """ID of the last group of the partly written chunk."""
 
     def require_levels(self) -> None:
         """Require valid levels.
@@ -39,9 +39,9 @@ class SavedProgress:
         """
         if self.fault:
             raise RoomSkippedError(
-                f"Its rows in state_compressor_state are invalid: {self.fault}. Delete its rows there and in "
-                "state_compressor_progress to compress it from the beginning, or compress it with the strategy best, "
-                "which needs no levels."
+                f"The room's rows in state_compressor_state are invalid: {self.fault}. Delete them, and the room's "
+                "rows in state_compressor_progress, to compress it from the beginning. Or use the strategy best, which "
+                "needs no levels."
             )
 
 

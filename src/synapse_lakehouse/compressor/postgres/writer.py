@@ -15,9 +15,9 @@ from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
 _TRIES: Final = 5
-"""Number of tries of a portion; then of its first group alone."""
+"""Number of tries to write a portion; after these, the portion's first group alone is tried as often."""
 
-LOCKED_MESSAGE: Final = "Another session locked some of its groups for too long. Run it again later."
+LOCKED_MESSAGE: Final = "Another session locked some of the room's groups for too long. Compress the room again later."
 """The reason of an incomplete compression if ``GroupWriter.gave_up_on_locks``."""
 
 _CONFLICTS: Final = (

@@ -22,7 +22,7 @@ from synapse_lakehouse.iceberg.maintenance.orphan_files import TableFile, delete
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 
 UNFINISHED: Final = timedelta(hours=6)
-"""Younger unreferenced files may belong to a commit that is not finished."""
+"""Minimum age of deleted orphan files: younger files may belong to a commit that is not finished."""
 
 LEASE_LOG: Final = timedelta(days=30)
 """Retention of the lease log."""

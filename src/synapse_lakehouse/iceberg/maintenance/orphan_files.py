@@ -18,7 +18,7 @@ class SharedWarehouseError(LakehouseError):
 
     def __init__(self, metadata: str) -> None:
         super().__init__(
-            f"{metadata} belongs to another table than the one of this lake in that folder, so no orphan file was "
+            f"{metadata} belongs to another table than this lake's table in the same folder, so no orphan file was "
             "deleted there. Two lakes may share a warehouse: then an orphan file of one lake may be data of the other. "
             "Give each lake its own LAKEHOUSE_WAREHOUSE. If there is no other lake, for example because a table was "
             "dropped and created again, delete that file and clear the task."

@@ -154,7 +154,7 @@ def create_views(
             at = f" at release {release.number}" if release else ""
             raise LakeReadError(
                 f"{name} cannot be read{at}: {str(error).splitlines()[0]}. If its snapshot has been expired, read a "
-                "later release (`lakehouse releases`); if its files are gone, run `lakehouse doctor`."
+                "later release (`lakehouse releases`); if its files are missing, run `lakehouse doctor`."
             ) from error
 
 

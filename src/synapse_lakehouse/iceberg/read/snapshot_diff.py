@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Operation
 from synapse_lakehouse.iceberg.write.places import deleted_positions
 
 _MAX_ROWS: Final = 2_000_000
-"""With more changed rows than this, a full rebuild of the tables that depend on them is faster."""
+"""Maximum number of changed rows: with more, a full rebuild of the dependent tables is faster."""
 
 
 def find_changed_keys(

@@ -25,7 +25,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 MAIN_DAG = "lakehouse"
 POOLS = {"synapse_source": (1, "Tasks that read Synapse's database, one at a time")}
-"""Pools by name: slots and description. A number of slots that the operator changed stays."""
+"""Pools by name: slots and description. The operator may change the number of slots."""
 
 SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
 """Variable of Airflow's connection ``spark_default``, which names the cluster for Spark apps."""

@@ -14,8 +14,7 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 
 ROWS_PER_PASS: Final = 4_000_000
-"""Most keys that PostgreSQL compares in one query; a larger table is read in several passes, each for a part of the
-keys."""
+"""Maximum number of keys that PostgreSQL compares in one query; a larger table is read in several passes."""
 
 _MAX_EXAMPLES: Final = 3
 _WITHOUT_INDEXES: Final = "set local enable_indexscan = off; set local enable_indexonlyscan = off; " + (

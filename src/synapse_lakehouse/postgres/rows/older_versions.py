@@ -10,7 +10,7 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.select_sql import build_changed_since_condition
 
 _KEYS_PER_STATEMENT: Final = 10_000
-"""Most keys in one statement, so that PostgreSQL keeps them in memory."""
+"""Maximum number of keys in one statement, so that they fit in PostgreSQL's memory."""
 
 
 def has_older_versions(connection: Connection, table: Table, keys: pa.Table, transaction: int) -> bool:

@@ -10,7 +10,7 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.select_sql import build_changed_since_condition, build_stream_id_counts
 
 MAX_CTIDS: Final = 50_000
-"""The ctids of more changed rows than this are not returned."""
+"""Maximum number of changed rows whose ctids are returned."""
 
 _COUNTER: Final = "lakehouse.changed"
 

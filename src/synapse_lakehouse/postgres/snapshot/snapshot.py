@@ -26,7 +26,7 @@ from synapse_lakehouse.postgres.snapshot.wal_flush import wait_for_flush
 from synapse_lakehouse.printable_text import get_printable_logger
 
 _MAX_SNAPSHOTS: Final = 3
-"""A further snapshot is taken when a table was rewritten while the previous one was taken."""
+"""Maximum number of snapshots: another one is taken if a table was rewritten while a snapshot was taken."""
 
 _log = get_printable_logger(__name__)
 

@@ -17,10 +17,10 @@ Key = tuple[str, str, str | None]
 """Dialect, stream and instance."""
 
 OVERLAP: Final = timedelta(minutes=10)
-"""Commands of this time before the last read command are read again, because clocks may differ."""
+"""The commands of this long before the last read command are read again, because clocks may differ."""
 
 MAX_RANGES: Final = 20
-"""Missing ranges that are recorded of a source, for each reason."""
+"""Maximum number of missing ranges that are recorded for each source and reason."""
 
 NEVER_ANNOUNCED: Final = "never_announced"
 """Reason of a row that is missing on the wire without an explanation. In a ``GAP``, its cause is the reason."""

@@ -20,7 +20,7 @@ class Dialect(StrEnum):
     INSTANCES = "instances"
     """TCP, the current version: positions by stream and writing instance."""
     REDIS = "redis"
-    """As INSTANCES, with one command per message on a Redis channel."""
+    """Like INSTANCES, with one command per message on a Redis channel."""
 
 
 class MalformedCommandError(LakehouseError):

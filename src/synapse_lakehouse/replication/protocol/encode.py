@@ -21,7 +21,7 @@ from synapse_lakehouse.replication.protocol.dialect import (
 from synapse_lakehouse.replication.protocol.row_json import ENCODER
 
 _LONGEST_NAME: Final = 1000
-"""Characters of a name: the names and the token of an RDATA leave room for ``row_json.MAX_ROW_BYTES``."""
+"""Maximum number of characters of a name, so that a row of ``row_json.MAX_ROW_BYTES`` fits in an RDATA line."""
 
 
 def encode_line(command: Command, dialect: Dialect) -> bytes:

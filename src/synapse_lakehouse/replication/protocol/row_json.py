@@ -22,7 +22,7 @@ MAX_ROW_BYTES: Final = MAX_LINE_BYTES - (1 << 12)
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 _MAX_ENCODED_BYTES: Final = 6
-"""Bytes that the encoder writes for a byte of its input, at most: ``\\u0000``."""
+"""Maximum number of bytes that the encoder writes for a byte of its input: ``\\u0000``."""
 
 
 class UnsendableRowError(LakehouseError):

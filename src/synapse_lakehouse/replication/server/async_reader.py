@@ -30,7 +30,7 @@ log = get_printable_logger(__name__)
 RETRY_SECONDS: Final = 1.0
 
 STANDBY_WAIT_SECONDS: Final = 10.0
-"""How long a read waits for a standby that has not replayed an announced token."""
+"""Maximum wait of a read for a standby that has not replayed an announced token."""
 
 _POLL_SECONDS: Final = 0.2
 

@@ -13,7 +13,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Source, Update
 from synapse_lakehouse.replication.server.async_reader import AsyncReader, Priority
 
 SHARED_SECONDS: Final = 2.0
-"""How long a page is shared. The time is short, because rows may be replaced or deleted."""
+"""Time for which a page is shared; it is short, because rows may be replaced or deleted."""
 
 SHARED_BYTES: Final = 64 << 20
 

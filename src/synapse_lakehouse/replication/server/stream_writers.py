@@ -11,7 +11,7 @@ from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID, BoundRule, 
 log = get_printable_logger(__name__)
 
 _WITHOUT_WRITER: Final = frozenset({"account_data"})
-"""Streams whose rows name no writer."""
+"""Streams whose rows do not name their writer."""
 
 
 class StreamWriters:

@@ -12,7 +12,7 @@ from typing import Final
 from synapse_lakehouse.audit.releases import Release
 
 MINIMUM_IDS: Final = 100
-"""Fewer IDs than this without a row may be chance."""
+"""Minimum number of IDs without a row that counts as a fault; fewer may be chance."""
 
 
 @dataclass(frozen=True)

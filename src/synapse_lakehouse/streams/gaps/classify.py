@@ -45,7 +45,7 @@ class Evidence(StrEnum):
     DELTA = "delta"
     """A change of current state with the ID refers to an event that is not stored."""
     EVENT_JSON = "event_json"
-    """The event's JSON is stored without the event, and the room's event graph leaves it no other ID."""
+    """The event's JSON is stored without the event, and the room's event graph allows no other ID for it."""
     RDATA = "rdata"
     """A writer announced the row."""
 
@@ -56,7 +56,7 @@ class Explanation(StrEnum):
     ROOM_DELETED = "room_deleted"
     HISTORY_PURGED = "history_purged"
     EVENT_GONE = "event_gone"
-    """The row belonged to an event that is gone."""
+    """The row belonged to an event that is no longer stored."""
     ACCOUNT_CLOSED = "account_closed"
     SECOND_LIFE = "second_life"
     """The event is stored again, with another ID."""

@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 IdSpan = tuple[float, float]
-"""An ID lies strictly between these two."""
+"""Two IDs; the span contains the IDs strictly between them."""
 
 UNBOUNDED: Final[IdSpan] = (-inf, inf)
 
