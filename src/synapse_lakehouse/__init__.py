@@ -1,1 +1,1 @@
-"""The lakehouse of a Synapse homeserver: what the Spark apps, the DAGs and the ``lakehouse`` command share."""
+"""The lakehouse of a Synapse homeserver: code of the Spark apps, the DAGs and the ``lakehouse`` command."""

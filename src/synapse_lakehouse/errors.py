@@ -7,7 +7,7 @@ REPORT_PREFIX: Final = "error: "
 
 
 class LakehouseError(Exception):
-    """An expected error. Its message tells an operator what happened, what it means and what to do.
+    """An expected error. Its message is for operators: the problem, its consequence and its remedy.
 
     Commands and Spark apps print the message without a stack trace; every other exception is a bug.
     """

@@ -1,4 +1,4 @@
-r"""Escape characters in text for people that are invisible or change the display of other text.
+r"""Escape invisible characters, and characters that change the display of other text, in text for people.
 
 Other servers choose room IDs, user IDs, event types and state keys, and Synapse stores them unchanged. A terminal
 executes control sequences in them, a right-to-left mark reorders the rest of a line, a line break forges a log line,

@@ -78,7 +78,7 @@ def _headline(event: IncidentEvent) -> str:
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:
-    """``texts`` without empty ones and repetitions."""
+    """Return ``texts`` without empty and repeated texts."""
     return list(dict.fromkeys(filter(None, texts)))
 
 

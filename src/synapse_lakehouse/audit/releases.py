@@ -109,7 +109,7 @@ def select_interval_releases(published: Sequence[Release], run: Run) -> list[tup
 
 
 def compute_accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
-    """Return safe bounds of a new release by stream: those that its run measured.
+    """Return the safe bounds of a new release by stream, as its run measured them.
 
     Without a measured bound, for example if a writer is missing, the bound of the ``latest`` release stays, because
     closed IDs stay closed.

@@ -1,6 +1,6 @@
 """Read and append rows of the audit tables, which have no branches.
 
-Rows of several tries of a run stand beside each other, with the same ``run_id``. Readers use the try that
+A table contains the rows of all tries of a run, with the same ``run_id``. Readers use the try that
 ``audit.releases`` names. Times are in UTC.
 """
 
@@ -67,7 +67,7 @@ def is_copy_complete(catalog: Catalog, run: Run) -> bool:
 
 
 def read_run_checks(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
-    """Return rows of ``audit.checks`` of the run's last try: for each stage those of its last validation."""
+    """Return rows of ``audit.checks`` of the run's last try, for each stage from its last validation."""
     rows = _rows_of_last_try(catalog, "audit.checks", run_id)
     last_validation = {row["stage"]: row["checked_at"] for row in rows}
     return [row for row in rows if row["checked_at"] == last_validation[row["stage"]]]

@@ -15,7 +15,7 @@ _TABLE_HEAD: Final = """
 
 
 def describe_plan(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]], *, may_write: bool) -> str:
-    """Markdown: rows and bytes that the plan saves, bytes that it needs, and a table of rooms (at most 50).
+    """Return Markdown: rows and bytes that the plan saves, bytes that it needs, and a table of at most 50 rooms.
 
     :param rows: rows of ``gold.compression_plan``, at least one, the most saved rows first.
     :param skipped: rows of ``gold.compression_plan`` of rooms that cannot be compressed.

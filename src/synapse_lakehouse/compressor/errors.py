@@ -1,4 +1,4 @@
-"""Errors of applying, verifying and restoring; their messages tell an operator what to do."""
+"""Errors of applying, verifying and restoring; their messages contain the remedy."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings of the state compressor: those in Synapse's documentation, and those of the lakehouse."""
+"""Settings of the state compressor: from Synapse's documentation, and the lakehouse's own settings."""
 
 import json
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Verify that an event's stored JSON is what its sender's server hashed and signed. Pure.
+"""Verify that an event's stored JSON is the JSON that its sender's server hashed and signed. Pure.
 
 Two hashes prove it. From room version 3 on, the event ID is the hash of the event's redacted form, which never changes.
 ``hashes.sha256`` is the hash of the whole event; it no longer matches after a redaction. Both are defined by Matrix's

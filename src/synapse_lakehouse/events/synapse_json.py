@@ -13,7 +13,7 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the object (None if the text is none), and ``not_finite`` or ``not_canonical`` if a number is unusable."""
+    """Return the object (None for other JSON), and ``not_finite`` or ``not_canonical`` if a number is unusable."""
     flaw = None
     try:
         try:

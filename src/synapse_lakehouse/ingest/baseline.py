@@ -73,7 +73,7 @@ class PublishedTable:
         """Return the published content as a baseline, if row versions show the changes between it and ``snapshot``.
 
         That requires that the source's WAL history continues from it, that the catalogue reads the same columns, and
-        that main is still what that run wrote, or a compaction of it.
+        that main is still at that run's snapshot, or at a compaction of it.
         """
         current, published = self.table.current_snapshot(), self.published
         if not current or not published or self.source_was_restored or not _continues(published, table, snapshot):

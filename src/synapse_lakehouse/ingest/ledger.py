@@ -68,7 +68,7 @@ def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Conn
 
 
 def _read_writers(app: SparkApp, catalogue: Catalogue, connection: Connection) -> dict[str, Collection[str]]:
-    """Return the writers by stream: the configured ones, or else those with a position."""
+    """Return the writers by stream: the configured writers, or else the writers with a position."""
     configured = read_configured_writers(catalogue, app.settings.lakehouse_stream_writers, app.settings.synapse_config)
     stored: dict[str | None, set[str]] = {}
     for name, writer in connection.execute("select stream_name, instance_name from stream_positions"):

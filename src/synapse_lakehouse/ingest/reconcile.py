@@ -100,9 +100,9 @@ def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection
 def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list[SliceComparison]:
     """Return all slices of all copied tables: slices that were never compared first, then by age of the comparison.
 
-    A slice that was cut off after at least half of the budget was too large: its table gets twice as many slices. After
-    less time, because the budget was smaller then, the table is divided like a new one. New slices get the age of the
-    last comparison of their table; otherwise a slice that takes too long would come first every night.
+    A slice that was cut off after at least half of the budget was too large: its table gets twice as many slices. If a
+    slice was cut off earlier, because the budget was smaller then, the table is divided like a new table. New slices
+    get the age of their table's last comparison; otherwise a slice that takes too long would come first every night.
     """
     rows: Mapping[str, int] = dict(
         connection.execute(

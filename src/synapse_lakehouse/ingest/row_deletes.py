@@ -45,8 +45,8 @@ class FullCopyRequiredError(LakehouseError):
 class RowDeletes:
     """Positions of the rows to delete.
 
-    * ``outdated``: number of these with a newer version among the changed rows.
-    * ``deleted``: keys of the others, which the source no longer has.
+    * ``outdated``: number of the rows that have a newer version among the changed rows.
+    * ``deleted``: keys of all other rows to delete: the source no longer has these rows.
     """
 
     places: Places

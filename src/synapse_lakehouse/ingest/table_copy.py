@@ -39,7 +39,7 @@ def copy_in_worker(spark: SparkSession, chunks: Sequence[ReadChunk]) -> list[Wri
 
 @dataclass(frozen=True)
 class WrittenGrowth:
-    """The pages that a table gained, in a file, and the commit of this file, which is used if nothing else changed."""
+    """A file with the new pages of a table, and its prepared commit, which is used if no other row changed."""
 
     part: ReadPart
     commit: PreparedCommit | None
@@ -95,7 +95,7 @@ def start_copy(
     published: PublishedTable,
     read_valid_positions: Callable[[], Collection[WalPosition]],
 ) -> StartedCopy:
-    """Find what an interrupted attempt left of ``table`` on the run's branch, or else its usable published content."""
+    """Start from the content of ``table`` that an interrupted attempt left on the branch, or from published content."""
     heap = read_heap_file(session.connection, table)
     target = BranchTable(session.app, session.connection, session.snapshot, table, heap, published.table)
     interrupted = find_interrupted_baseline(

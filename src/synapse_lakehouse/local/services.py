@@ -32,7 +32,8 @@ def connect_services(
 ) -> Iterator[Settings]:
     """Yield settings with a catalog and a source; their servers run while the context lasts.
 
-    Each homeserver has its own embedded catalog and warehouse: in that of another, its IDs would look lost or late.
+    Each homeserver has its own embedded catalog and warehouse: in the lake of another one, its IDs would look lost or
+    late.
 
     :param source: whether Synapse's database is needed; without it the sample is not restored.
     :param latest: without a configured homeserver, use the lake of the latest run, or else that of the sample.

@@ -37,7 +37,7 @@ def skip_if_disabled(context: Context) -> None:
 
 
 def describe_plan_for_approval() -> str:
-    """Markdown: the plan of this run, for the approver.
+    """Return the plan of this run as Markdown, for the approver.
 
     :raises AirflowSkipException: when there is nothing to compress.
     """

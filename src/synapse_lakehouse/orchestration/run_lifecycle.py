@@ -124,7 +124,7 @@ def close_run() -> None:
 
 
 def report_maintenance() -> None:
-    """Log what was compared with the source, the time that it took, and what was repaired."""
+    """Log the slices that were compared with the source, their durations, and the repairs."""
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 

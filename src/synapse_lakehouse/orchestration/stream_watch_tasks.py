@@ -45,7 +45,7 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
 
 def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
-    """Report what Synapse would refuse or repair at its next start.
+    """Report faults of sequences that Synapse would repair, or because of which it would not start.
 
     :param ti: the task instance, from Airflow; alerts link to its log.
     :raises AlreadyReportedError: when sequences do not match the tables. The message has SQL for review, which is

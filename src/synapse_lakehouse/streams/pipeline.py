@@ -79,7 +79,7 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class _AuditRows:
-    """Rows of the audit tables by name: those of this run so far, and those of the previous release."""
+    """Rows of the audit tables by name: this run's rows so far, and the previous release's rows."""
 
     run: Mapping[str, list[dict[str, Any]]]
     previous: Mapping[str, list[dict[str, Any]]]

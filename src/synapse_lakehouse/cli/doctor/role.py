@@ -215,7 +215,7 @@ def _public_rights(role: str, connection: Connection, script: str) -> Findings:
 
 
 def _limits(role: str, connections: int, databases: Sequence[str]) -> DoctorFinding:
-    """The limits of the role: enforced ones, defaults that it can change, and other databases."""
+    """Report the limits of the role: enforced limits, limits that it can change, and other databases."""
     bounded = f"its privileges and {connections} connections" if connections >= 0 else "its privileges"
     message = f"For the role {role} PostgreSQL enforces {bounded}. The role can change its timeouts and read-only mode."
     if databases:

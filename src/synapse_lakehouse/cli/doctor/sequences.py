@@ -32,7 +32,7 @@ def examine(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Findings:
 def compare_with_release(
     connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, StreamProgress]
 ) -> Findings:
-    """Check that no position is behind that of the latest release."""
+    """Check that no position is behind its value in the latest release."""
     releases = duckdb_reader.list_releases(connection, settings)
     if not releases:
         return

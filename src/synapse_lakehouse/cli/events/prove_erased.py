@@ -153,7 +153,7 @@ def summarize_proof(
 
 
 def _count_events(contents: Sequence[FoundContent]) -> dict[ContentState, int]:
-    """The number of events in the table that has most of them, by state."""
+    """Return by state the largest number of events in one table."""
     return {
         state: max((content.events for content in contents if content.state is state), default=0)
         for state in ContentState
@@ -170,8 +170,8 @@ def _describe_source_content(user: str, events: Mapping[ContentState, int]) -> I
     if left_behind := events[ContentState.LEFT_BEHIND]:
         yield (
             f"Synapse's database has reactions to {left_behind} events, by any user, without the JSON of these events, "
-            "for example after an incomplete purge. Delete these rows of event_relations in Synapse's database; then the "
-            "next runs and maintenance remove them from the lake."
+            "for example after an incomplete purge. Delete these rows of event_relations in Synapse's database; then "
+            "the next runs and maintenance remove them from the lake."
         )
 
 

@@ -69,7 +69,7 @@ def _choose_bases(
     """A base for each group, an ancestor in the forest of nearest bases, with no chain longer than ``max_chain``.
 
     The forest is split into lines: each continues with the child that has the longest line below it. Groups that are
-    not ``in_range`` keep their ``prev``. Groups that would get too deep below them get a base nearer to the root.
+    not ``in_range`` keep their ``prev``. Groups whose chain would get too long get a base nearer to the root.
     """
     count = len(nearest)
     longest, next_in_line = np.ones(count, np.int64), np.full(count, NONE)

@@ -57,7 +57,7 @@ class GroupStore:
         """Return the next ``limit`` groups of ``room``, their chains and those of ``heads``; None at the room's end.
 
         A chain may lead to other rooms, or to groups without a room. From the second chunk on (``after`` is set)
-        Synapse's compressor also compresses such groups if their IDs are in the range of the chunk. So do we.
+        Synapse's compressor also compresses such groups if their IDs are in the chunk's range, as this method does.
         """
         members = self._after(room, after)[:limit]
         if not len(members):

@@ -20,7 +20,7 @@ _LARGEST = 2**31 - 1
 
 
 def parse_levels(text: str) -> Levels:
-    """Empty levels of the given sizes, such as ``100,50,25``.
+    """Return empty levels of the given sizes, such as ``100,50,25``.
 
     :raises ValueError: unless ``text`` is a list of positive integers, separated by commas, that fit into the tables of
         Synapse's compressor.

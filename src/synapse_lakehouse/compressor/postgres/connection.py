@@ -22,7 +22,7 @@ _LOCK_WAIT_SECONDS: Final = 15.0
 
 
 def require_write_dsn(settings: Settings) -> str:
-    """SYNAPSE_WRITE_DSN.
+    """Return SYNAPSE_WRITE_DSN.
 
     :raises CompressorError: when it is not set.
     """

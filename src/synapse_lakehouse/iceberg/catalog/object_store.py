@@ -30,7 +30,7 @@ def uses_s3(settings: Settings) -> bool:
 
 
 def get_catalog_properties(settings: Settings) -> dict[str, str]:
-    """Return properties of the Iceberg catalog: those of the setting, and those that a warehouse on S3 also needs."""
+    """Return the Iceberg catalog's properties from the setting, and those that a warehouse on S3 needs in addition."""
     given = settings.lakehouse_catalog_properties
     if not uses_s3(settings):
         return given

@@ -17,7 +17,7 @@ _SPANS: Final = (timedelta(hours=1), timedelta(days=2))
 def read_newest_rows(
     table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> pa.Table:
-    """Return rows of the shortest span of :func:`iterate_recent_spans` that has rows; otherwise an empty table."""
+    """Return the rows of the shortest span of :func:`iterate_recent_spans` that has rows; else an empty table."""
     rows = pa.table({})
     for rows in iterate_recent_spans(table, moment, wanted, columns):
         if rows.num_rows:

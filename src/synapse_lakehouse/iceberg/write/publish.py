@@ -93,7 +93,7 @@ def require_audits_passed(catalog: Catalog, run: Run) -> tuple[int, int]:
 
 
 def require_unchanged_bronze(catalog: Catalog, run: Run, branched: Iterable[Table]) -> None:
-    """Check that bronze has the Iceberg snapshots that were validated: only the copy, before the audits, writes to it.
+    """Check that bronze still has the Iceberg snapshots that were validated: after the copy, no task writes to bronze.
 
     A drifted table was not copied and has no branch. A table whose main has moved is at the measured snapshot.
 

@@ -1,4 +1,4 @@
-"""Roles of the embedded PostgreSQL: each owns or reads one database, and can do nothing else."""
+"""Roles of the embedded PostgreSQL: each owns or reads one database, and has no other rights."""
 
 import secrets
 

@@ -6,7 +6,7 @@ from synapse_lakehouse.postgres.connection import Connection
 
 
 def find_hidden_rows(connection: Connection, tables: Collection[str]) -> list[str]:
-    """Return one message for those of ``tables`` with active row-level security; empty if there are none.
+    """Return one message that names the ``tables`` with active row-level security; empty if there are none.
 
     Sessions of the lakehouse have ``row_security = off``: a query of such a table fails instead of omitting rows,
     whatever the policies are (https://www.postgresql.org/docs/current/ddl-rowsecurity.html). It does not apply to

@@ -1,4 +1,4 @@
-"""Ranges of a table's hashed keys, which `lake_maintenance` compares, a part of them each day."""
+"""Ranges of a table's hashed keys. `lake_maintenance` compares some of them each day."""
 
 from typing import Final
 

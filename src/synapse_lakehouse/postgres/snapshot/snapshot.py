@@ -76,7 +76,7 @@ class PostgresSnapshot:
 def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, PostgresSnapshot]]:
     """Check the source, export a snapshot, and lock its tables against rewrites while the context lasts.
 
-    :raises SourceError: when the database does not fit the catalogue, or its tables are rewritten again and again.
+    :raises SourceError: when the database does not fit the catalogue, or its tables are rewritten repeatedly.
     :raises ReadError: when a statement fails, or the connection is lost.
     :raises RecoveryConflictError: when a standby cancels the snapshot; a new snapshot may live longer.
     """

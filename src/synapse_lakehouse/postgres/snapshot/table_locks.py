@@ -22,7 +22,7 @@ def lock_tables(connection: Connection, tables: Collection[str]) -> None:
 
 
 def find_rewritten_tables(connection: Connection, tables: Collection[str]) -> list[str]:
-    """Return those of ``tables`` that were rewritten or recreated since the transaction's snapshot was taken.
+    """Return the ``tables`` that were rewritten or recreated since the transaction's snapshot was taken.
 
     A query of pg_class sees the state of the snapshot; PostgreSQL's functions return the present state.
     """

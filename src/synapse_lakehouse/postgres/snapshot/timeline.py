@@ -32,7 +32,7 @@ class WalPosition:
         ) and _lsn_bytes(base.wal_lsn) <= _lsn_bytes(self.wal_lsn)
 
     def is_behind(self, other: "WalPosition") -> bool:
-        """Return whether the WAL of the same cluster and timeline ended before that of ``other``."""
+        """Return whether this WAL position is before that of ``other``, in the same cluster and timeline."""
         return (self.system_identifier, self.timeline) == (other.system_identifier, other.timeline) and _lsn_bytes(
             self.wal_lsn
         ) < _lsn_bytes(other.wal_lsn)

@@ -18,14 +18,14 @@ def wait_for_flush(connection: Connection, position: WalPosition, settings: Sett
     """Wait until the primary has flushed its WAL up to the snapshot's position; usually it already has.
 
     With ``synchronous_commit`` off (Synapse's database setting of that name) a snapshot sees commits before their WAL
-    is flushed; the same holds for every rollback. A crash undoes such a commit. Its transaction ID is then used again,
-    and a later run would treat the new rows as copied long ago; after an UPDATE the previous row version is current
-    again, which is old, too. PostgreSQL flushes WAL up to the last finished transaction within three cycles of its
-    walwriter, if the disk is not busy (https://www.postgresql.org/docs/current/wal-async-commit.html). WAL of page
+    is flushed, and likewise rollbacks. A crash undoes such a commit. Its transaction ID is then used again, so a later
+    run would treat the new rows as already copied. After an undone UPDATE, the previous row version is current again,
+    and it also looks already copied. PostgreSQL flushes WAL up to the last finished transaction within three cycles of
+    its walwriter, if the disk is not busy (https://www.postgresql.org/docs/current/wal-async-commit.html). WAL of page
     pruning and of open transactions waits for the next transaction that finishes, so this function finishes one itself
     if no other does. A standby receives only WAL that its primary has flushed.
 
-    :return: False if the flush takes longer than 30 seconds.
+    :returns: False if the flush takes longer than 30 seconds.
     """
     started, ran_own_transaction = time.monotonic(), False
     while not _is_flushed(connection, position.wal_lsn):

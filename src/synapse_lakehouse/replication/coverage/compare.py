@@ -61,7 +61,7 @@ class Window:
 
 
 def compute_read_starts(previous: Mapping[Key, Mapping[str, Any]]) -> dict[str, datetime]:
-    """By dialect, the time from which commands are read, so that every uncompared command is read.
+    """Return, by dialect, the time from which commands are read, so that every uncompared command is read.
 
     :param previous: the latest rows of ``audit.replication_coverage``.
     """

@@ -1,7 +1,7 @@
 """Compare received replication commands with bronze: rows of ``audit.replication_coverage``.
 
 A run reads only the commands received since the previous run, and only the IDs of bronze that it compares. DuckDB
-compares them, without a JVM; it spills to disk what does not fit in memory.
+compares them, without a JVM; it spills to disk if memory is too small.
 """
 
 import json

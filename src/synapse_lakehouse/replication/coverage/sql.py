@@ -3,7 +3,7 @@
 IDs have no sign, also in negative streams. Tables:
 
 - ``commands``: rows of ``bronze.replication_commands``.
-- ``windows``: fields of :class:`compare.Window`, and ``removal_reason``: why rows of the stream may be gone.
+- ``windows``: fields of :class:`compare.Window`, and ``removal_reason``: why rows of the stream may be deleted.
 - ``ids``: stream, writer and ID of the stored rows, once per table; ``is_announced``: Synapse announces every row.
 - ``evidenced``: stream, first_id, last_id and reason of missing IDs that are known to have had a row.
 """

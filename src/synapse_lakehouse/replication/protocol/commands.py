@@ -17,7 +17,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Rdata:
-    """One row of a stream. Only the last row of a token carries the token; the others have ``batch`` on the wire."""
+    """One row of a stream. Only the last row of a token contains the token; other rows contain ``batch`` instead."""
 
     stream: str
     instance: str | None

@@ -82,9 +82,9 @@ class AsyncReader:
         return self._positions
 
     async def has_gone_back(self, command: Position, progress: Progress) -> bool:
-        """Whether a writer announces a lower position than before because the database went back.
+        """Return whether a writer announces a lower position because the database was restored or failed over.
 
-        A lower position alone proves nothing, because tokens may repeat: the database must lack the former position.
+        A lower position alone does not prove that, because tokens may repeat: the database must lack the old position.
         """
         source = (command.stream, command.instance)
         position = progress.positions.get(source, command.token)

@@ -24,7 +24,7 @@ ReadTransactions = Callable[[Connection], Transactions]
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """What one PostgreSQL snapshot contains. ``holders``: transactions with a lock on a sequence, read before it."""
+    """Content of one PostgreSQL snapshot. ``holders``: transactions with a lock on a sequence, read before it."""
 
     connection: Connection
     positions: Mapping[str, Mapping[str, int]]

@@ -1,6 +1,6 @@
 """Write received commands to ``bronze.replication_commands``, a table that is append-only and has no branches.
 
-A commit contains what was received since the previous one and, in its last row (``TAP``), the position of every source.
+A commit contains the commands since the previous commit and, in its last row (``TAP``), the position of every source.
 Both are written together, so a tap that resumes from the positions writes each token once. A commit without the last
 row does not show that the tap listens: no position moved and the tap is not connected, for example because the server
 refuses it.

@@ -142,7 +142,7 @@ def _parse_message(data: bytes) -> Command | None:
 
 
 async def _catch_up(progress: Progress, reader: AsyncReader) -> AsyncIterator[Item]:
-    """Yield what the database has after ``progress``; sources new to ``progress`` are followed from now on."""
+    """Yield the database's rows after ``progress``; sources that ``progress`` lacks are followed from now on."""
     positions = await reader.read_positions()
     for source in sorted({*progress.positions, *positions.by_instance}, key=str):
         stream, _ = source

@@ -183,7 +183,7 @@ class GapDetector:
         return spark.sql(MISSING_RANGES)
 
     def _present_gaps(self) -> Iterator[tuple[Stream, StreamGap]]:
-        """Late and duplicate IDs, searched in tables whose counts show that there are some."""
+        """Late and duplicate IDs. Only tables whose counts show that they contain some are searched."""
         facts = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
         for stream, table in self.tables.catalogue.stream_table_pairs():
             fact = facts.get((stream.name, table.name))
