@@ -30,7 +30,7 @@ setup: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv) ## Install what is miss
 	@$(UV) sync --locked --quiet
 
 ##@ Develop
-test: setup test-tools ## All tests except heavy ones, on real parts, in 15 minutes on 2 cores
+test: setup test-tools ## All tests except heavy ones, against real services, in 15 minutes on 2 cores
 	@# Three processes, because Spark, Airflow and servers often wait. tests/support/scheduler.py sets the order.
 	@$(PYTEST) --numprocesses 3 --no-loadscope-reorder
 

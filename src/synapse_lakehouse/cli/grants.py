@@ -27,7 +27,7 @@ def grants(
         bool,
         typer.Option(
             "--cache-keys",
-            help="Also grant the right to read cache keys, for `replicate serve`. Some contain access tokens.",
+            help="Also grant the right to read cache keys, for `replicate serve`. Some keys contain access tokens.",
         ),
     ] = False,
     is_hardened: Annotated[

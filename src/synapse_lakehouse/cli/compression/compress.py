@@ -50,7 +50,7 @@ StrategyOption = Annotated[
     typer.Option("--strategy", callback=_strategy, help="levels (like Synapse's own compressor) or best (fewer rows)."),
 ]
 LevelsOption = Annotated[
-    str | None, typer.Option("--levels", callback=_levels, help="Sizes of the levels, such as 100,50,25.")
+    str | None, typer.Option("--levels", callback=_levels, help="For levels: sizes of the levels, such as 100,50,25.")
 ]
 MaxChain = Annotated[int | None, typer.Option(min=1, help="For best: maximum number of state groups in a chain.")]
 ChunkSize = Annotated[

@@ -38,7 +38,7 @@ def who_can_see(
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Show which users of this server may see an event, and by which rule: as a member and as a peeking user."""
+    """Show which users of this server may see an event, as members and as peeking users, and the rule that decides."""
     with lake_session.open_lake() as (settings, connection):
         selected = duckdb_reader.get_release(connection, settings, release)
         _bind_view(connection, settings, selected, user, as_of)
@@ -87,7 +87,7 @@ def visible(
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Show the events of a room that a user may see, or their number in each room where the user was ever a member."""
+    """Show how many events a user may see in each room where the user was ever a member; with --room, list them."""
     with lake_session.open_lake() as (settings, connection):
         selected = duckdb_reader.get_release(connection, settings, release)
         _bind_view(connection, settings, selected, user, as_of)
