@@ -75,7 +75,7 @@ class ValidationResult:
         return "\n".join(lines)
 
     def raise_if_failed(self) -> None:
-        """:raises ValidationFailedError: if a failure blocks publishing."""
+        """Raise :class:`ValidationFailedError` if a failure blocks publishing."""
         if self.failures:
             raise ValidationFailedError(
                 f"The audit of {self.stage} failed: {self.failed} of {len(self.checks)} checks failed. Nothing is "

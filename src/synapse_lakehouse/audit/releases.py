@@ -58,7 +58,7 @@ class Release:
         return self.accepted_at or self.published_at
 
     def is_compaction_of(self, former: "Release | None") -> bool:
-        """Return whether it has the content of ``former``, the previous release, in other files.
+        """Return whether this release has the content of ``former``, the previous release, in other files.
 
         Releases of earlier versions record only the run.
         """

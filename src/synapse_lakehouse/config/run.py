@@ -41,7 +41,7 @@ class Run:
         return f"interval_{_format_time(self.start)}_{_format_time(self.end)}"
 
     def require_complete(self, now: datetime | None = None) -> None:
-        """:raises IncompleteIntervalError: when the interval is not over yet, so that its data is incomplete."""
+        """Raise :class:`IncompleteIntervalError` if the interval is not over yet, so that its data is incomplete."""
         if self.end > (now or datetime.now(UTC)):
             raise IncompleteIntervalError(
                 f"The interval {self.start:%Y-%m-%dT%H:%MZ} to {self.end:%Y-%m-%dT%H:%MZ} is not over yet, so its "

@@ -107,7 +107,7 @@ def _choose_warehouse(given: Settings, lake: str, catalog: str) -> str:
 
 
 def create_home(settings: Settings) -> None:
-    """:raises LocalServicesError: when LAKEHOUSE_HOME cannot be created or written to."""
+    """Create LAKEHOUSE_HOME; raise :class:`LocalServicesError` if it cannot be created or written to."""
     try:
         settings.lakehouse_home.mkdir(parents=True, exist_ok=True)
     except OSError as error:

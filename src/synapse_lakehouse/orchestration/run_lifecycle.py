@@ -41,7 +41,7 @@ def fail_without_retry() -> Iterator[None]:
 def get_run(context: Context) -> Run:
     """Return the run of a task.
 
-    :raises AirflowFailException: when it has no data interval: it was triggered without a logical date.
+    :raises AirflowFailException: when the run has no data interval, because it was triggered without a logical date.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None:

@@ -117,7 +117,7 @@ def connect(settings: Settings) -> Iterator[Connection]:
 
 
 def require_session_settings(connection: Connection, settings: Settings) -> None:
-    """:raises SourceError: when the session lacks one of :func:`build_session_settings`, as behind a pooler."""
+    """Raise :class:`SourceError` if the session lacks a setting, for example because a pooler dropped it."""
     required = build_session_settings(settings) | {"transaction_timeout": "0"}
     rows = connection.execute(
         "select name, setting in ('0', 'off') from pg_settings where name = any(%s) order by name", [list(required)]

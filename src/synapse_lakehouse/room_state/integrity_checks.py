@@ -77,7 +77,7 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_without_event",
         "state groups of events that are not stored",
-        "A leftover row, because of which Synapse does not delete the state group.",
+        "Because of this leftover row, Synapse does not delete the state group.",
         "If the event was purged, delete the row of event_to_state_groups.",
     ),
     IntegrityCheck(
@@ -103,7 +103,7 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_cycle",
         "state groups whose predecessors form a cycle",
-        "They and their descendants have no state. Reading it may never end in Synapse.",
+        "These groups and their descendants have no state. Synapse may never finish reading it.",
         _RESTORE,
     ),
     IntegrityCheck(
@@ -155,8 +155,8 @@ INTEGRITY_CHECKS: Final = (
         "values that should be JSON objects",
         "The copy does not contain such a value. Requests that read a value that is not JSON fail, such as a sync with "
         "the receipts of the room.",
-        "The subject contains column and key. Restore the row from a backup, or delete it: clients send receipts "
-        "again.",
+        "The finding's subject contains the column and the key. Restore the row from a backup, or delete it: "
+        "clients send receipts again.",
     ),
     IntegrityCheck(
         "forward_extremities",

@@ -163,7 +163,7 @@ def _bind_view(
 ) -> None:
     """Create the view; with ``user``, also for rooms where the user was never a member.
 
-    :raises LakeReadError: if the release has no such view, or ``user`` is not of this server.
+    :raises LakeReadError: if the release has no such view, or ``user`` belongs to another server.
     """
     if _VIEW not in release.views:
         raise LakeReadError(f"Release {release.number} has no visibility tables; use a newer release.")

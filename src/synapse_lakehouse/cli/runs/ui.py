@@ -56,7 +56,7 @@ def ui(
 
 
 def require_free_port(port: int) -> None:
-    """:raises UiError: when ``port`` is in use."""
+    """Raise :class:`UiError` if ``port`` is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -64,7 +64,7 @@ def _take_lock(connection: Connection) -> None:
 
 
 def require_rights(connection: Connection) -> None:
-    """:raises CompressorError: when the database is read-only, the role lacks a privilege, or Synapse is too old."""
+    """Raise :class:`CompressorError` if the database is read-only, the role lacks a right, or Synapse is too old."""
     if connection.execute("select pg_is_in_recovery()").fetchone() == (True,):
         raise CompressorError(f"{WRITE_DSN_SETTING} names a standby, which is read-only. Set it to the primary.")
     if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):

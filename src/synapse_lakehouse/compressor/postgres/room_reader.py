@@ -101,7 +101,7 @@ class RoomReader:
         """Return the ``number_of_rooms`` rooms with the most uncompressed state, largest first.
 
         :param all_state: rank rooms by all their state.
-        :param every: return all rooms with such state.
+        :param every: return all rooms, not only ``number_of_rooms``.
         """
         table, condition = _PROGRESS_TABLES[settings.strategy]
         join = ""

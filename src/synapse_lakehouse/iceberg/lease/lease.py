@@ -80,7 +80,7 @@ class Lease:
     def renew(self) -> None:
         """Extend the lease.
 
-        :raises LeaseError: when another run took it after it expired and dropped the branch of this run.
+        :raises LeaseError: when the lease had expired, and another run took it and dropped the branch of this run.
         """
         self._extend(settled=False)
 

@@ -143,7 +143,7 @@ def create_views(
     """Create views of the tables and views ``names`` (such as ``gold.events``); names that the lake lacks are skipped.
 
     At a release, tables are read at its snapshots and views as it recorded them; unbranched tables as they are now.
-    Without one, tables are read on ``branch`` where they have it, otherwise on main, and views as the catalog has them.
+    Without a release, tables are read on ``branch`` or else on main, and views as the catalog has them.
 
     :raises LakeReadError: when a table cannot be read, as when its snapshot has been expired.
     """

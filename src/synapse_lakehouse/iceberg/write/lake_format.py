@@ -52,7 +52,7 @@ def is_earlier(catalog: Catalog) -> bool:
 def discard(catalog: Catalog, acknowledged_flag: str) -> int:
     """Delete the tables of an earlier format, except acknowledged gaps and tables that cannot be rebuilt.
 
-    The caller holds the lake lease. ``audit.releases`` goes last, so that a discard that was interrupted is repeated.
+    The caller holds the lake lease. ``audit.releases`` is deleted last, so that an interrupted discard is repeated.
 
     :param acknowledged_flag: flag of gaps that an operator has acknowledged.
     :returns: number of acknowledged ranges of stream IDs that the lake retains.

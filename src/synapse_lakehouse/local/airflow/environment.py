@@ -115,7 +115,7 @@ def end_test_runs(airflow: PreparedAirflow, run_id: str | None = None) -> None:
 
 
 def refuse_configured_airflow() -> None:
-    """:raises LocalAirflowError: when an Airflow is configured, as in the containers of docker-compose.yaml."""
+    """Raise :class:`LocalAirflowError` if another Airflow is configured, for example by docker-compose.yaml."""
     if _DATABASE in os.environ:
         raise LocalAirflowError(
             f"Another Airflow is configured ({_DATABASE} is set), as in the containers of Docker Compose. This "

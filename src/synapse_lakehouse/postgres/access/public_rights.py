@@ -85,7 +85,7 @@ PostgreSQL cannot revoke others, such as NOTIFY, advisory locks, or changing the
 def build_hardening_sql(role: str) -> str:
     """Return SQL that revokes :data:`PUBLIC_RIGHTS` from every role but Synapse's own, in the current database.
 
-    Each statement is independent of the others. They need a superuser, who owns PostgreSQL's functions.
+    Each statement is independent of the others. Only a superuser, which owns PostgreSQL's functions, can run them.
 
     :param role: a plain lower-case name; rights that were granted to it by name are revoked, too.
     """

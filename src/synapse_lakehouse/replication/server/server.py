@@ -35,7 +35,7 @@ class ServerTiming:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Connections in all and from one address, so that one host cannot use all; and bytes of a send buffer.
+    """Maximum connections, in total and from one address (one host cannot use all), and bytes of a send buffer.
 
     One page of rows may exceed the buffer of a slow subscriber.
     """

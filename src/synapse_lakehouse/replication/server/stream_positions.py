@@ -9,7 +9,7 @@ from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 
 @dataclass(frozen=True)
 class StreamPositions:
-    """Up to which token streams are complete: ``by_stream`` in all, ``by_instance`` for each writing instance.
+    """Tokens up to which streams are complete: ``by_stream`` for all writers together, ``by_instance`` for each writer.
 
     ``last_allocated``: the highest token that a writer may have, by stream.
     ``without_positions``: streams of which Synapse stores no positions.

@@ -18,7 +18,7 @@ _LOGGED_AHEAD: Final = 32
 
 @dataclass(frozen=True)
 class StreamProgress:
-    """How far a stream is.
+    """Progress of a stream.
 
     ``last_allocated_id``: last ID that the sequence assigned, 0 if none; sequences count up even for negative IDs.
     ``positions``: position by writer, as in ``stream_positions``. ``furthest``: the furthest ID by table.

@@ -51,7 +51,7 @@ class Evidence(StrEnum):
 
 
 class Explanation(StrEnum):
-    """The reason why a row is legitimately gone."""
+    """The reason why the absence of a row is not a fault."""
 
     ROOM_DELETED = "room_deleted"
     HISTORY_PURGED = "history_purged"
