@@ -24,7 +24,7 @@ def test_users_that_can_see_an_event(published: Published, hidden: dict[str, Any
     rows = published.rows("who-can-see", hidden["event_id"])
     stored = published.rows(
         "query",
-        "select coalesce(user_id, 'anybody else') as user, membership, outcome, rule from gold.event_visibility"
+        "select coalesce(user_id, 'any other user') as user, membership, outcome, rule from gold.event_visibility"
         f" where not peeking and event_id = '{hidden['event_id']}' order by user_id nulls last",
     )  # fmt: skip
     assert [{name: row[name] for name in stored[0]} for row in rows] == stored

@@ -47,7 +47,7 @@ ALL_TABLES = (*BRONZE_TABLES, *GROUP_TABLES, *STATE_TABLES, *MODELS)
 
 @contextmanager
 def branched_tables(lake: HarshLake, names: Collection[str] = ALL_TABLES) -> Iterator[None]:
-    """Main, and a branch, of ``names`` with the content of the lake's run; branches are dropped at the end."""
+    """Main, and a branch, of ``names`` with the content of the lake's run; its branches are dropped at the end."""
     for name in names:
         publish(lake.session, [name], lake.run.branch)
         copy_branch(lake.session, name, lake.run.branch, PART)

@@ -82,6 +82,5 @@ def _synapse_says(harsh: HarshLake, server: EmbeddedServer, scratch: Path, of: s
 def _rows(harsh: HarshLake, table: str) -> list[dict[str, Any]]:
     loaded = open_catalog(harsh.settings).load_table(table)
     branch = harsh.run.branch
-    assert set(loaded.refs()) == {branch}, "published too early"
     rows: list[dict[str, Any]] = loaded.scan(snapshot_id=loaded.refs()[branch].snapshot_id).to_arrow().to_pylist()
     return rows
