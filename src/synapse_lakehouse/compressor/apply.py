@@ -58,8 +58,8 @@ def apply_plan(
     plan = read_plan(catalog, run)
     if approved and plan and plan_timestamp(plan) != approved:
         raise NotApprovedError(
-            f"The approved plan is of {approved}, but this run has a newer plan. Nothing was written. Clear the task "
-            "show_plan and its downstream tasks, and approve the new plan."
+            f"The approved plan was made at {approved}, but this run has a newer plan. Nothing was written. Clear the "
+            "task show_plan and its downstream tasks, and approve the new plan."
         )
     dsn, settings_now, folder = (
         require_write_dsn(settings),

@@ -44,7 +44,7 @@ def claim_for_scheduler(settings: Settings, address: str, report: Callable[[str]
             if other := _read_claim(claims):
                 raise LocalAirflowError(
                     f"Airflow is running at {other['address']} already, on the same {settings.lakehouse_home}. Use "
-                    "that one, or set LAKEHOUSE_HOME to another folder."
+                    "that Airflow, or set LAKEHOUSE_HOME to another folder."
                 ) from None
             report("waiting for `lakehouse run` to end")
             fcntl.flock(claims, fcntl.LOCK_EX)

@@ -61,7 +61,7 @@ def test_sequences_are_compared_with_positions_and_rows(
     assert code == 1
     messages = [finding["message"] for finding in found["sequences"]]
     assert "Synapse will refuse to start" in messages[0]
-    assert messages[-1].startswith("THE DATABASE WENT BACK: events: persister1 from 4373 to 4300.")
+    assert "events: persister1 from 4373 to 4300." in messages[-1]
     assert found["sequences"][0]["advice"].endswith("select setval('receipts_sequence', 83);")
     with psycopg.connect(source_copy, autocommit=True) as owner:
         assert owner.execute("select last_value from receipts_sequence").fetchone() == (10,)

@@ -224,8 +224,8 @@ def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, An
     row = connection.execute(f"select content from read_blob({quote_literal(location)})").fetchone()  # noqa: S608
     if row is None:
         raise LakeReadError(
-            f"The metadata file {location} does not exist: the catalog describes another warehouse than "
-            "LAKEHOUSE_WAREHOUSE."
+            f"The metadata file {location} does not exist: the catalog describes another warehouse. "
+            "Correct LAKEHOUSE_WAREHOUSE or LAKEHOUSE_CATALOG_URI."
         )
     content = bytes(row[0])
     parsed: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)

@@ -134,7 +134,8 @@ async def _commands(
 def _check_server_name(server_name: str, address: ServerAddress) -> None:
     if server_name != address.server_name:
         raise WrongServerError(
-            f"The server at {address.host}:{address.port} belongs to {server_name}, not to {address.server_name}."
+            f"The server at {address.host}:{address.port} belongs to {server_name}, not to {address.server_name}. "
+            "Correct its address or SYNAPSE_SERVER_NAME."
         )
 
 

@@ -116,9 +116,9 @@ def check_regression(stream: Stream, before: StreamProgress, now: StreamProgress
         return None
     furthest = max(_furthest(before, sign), _furthest(now, sign))
     return SequenceFault(
-        f"THE DATABASE WENT BACK: {stream.name}: {', '.join(map(str, regressions))}. A backup was restored, or a "
-        f"failover lost the last transactions. IDs up to {sign * furthest} were already assigned, and Synapse will "
-        "assign them again, to other rows.",
+        f"Synapse's database was set back to an earlier state: {stream.name}: {', '.join(map(str, regressions))}. "
+        f"A backup was restored, or a failover lost the last transactions. IDs up to {sign * furthest} were already "
+        "assigned, and Synapse will assign them again, to other rows.",
         _setval(stream.sequence, furthest),
     )
 
