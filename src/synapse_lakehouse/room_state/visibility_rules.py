@@ -18,7 +18,9 @@ class VisibilityRule:
 
 VISIBILITY_RULES: Final = (
     VisibilityRule("rejected", "Did the event break the room's rules, so that Synapse rejected it?", False),
-    VisibilityRule("unreadable", "Is its JSON gone, or can Synapse not load it (see gold.events.unloadable)?", False),
+    VisibilityRule(
+        "unreadable", "Is its JSON missing, or can Synapse not load it (see gold.events.unloadable)?", False
+    ),
     VisibilityRule(
         "redaction_withheld", "Is it a redaction of an event that is not stored, or that it may not redact?", False
     ),

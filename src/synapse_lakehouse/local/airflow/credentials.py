@@ -31,7 +31,7 @@ def read_admin_password(airflow_home: Path) -> str:
     content = _read_json(file)
     if not isinstance(content.get(ADMIN_USER), str):
         raise CredentialsError(
-            f"{file} has no password of {ADMIN_USER}. Delete the file: the next start generates a new password."
+            f"{file} has no password of {ADMIN_USER}. Delete it: the next start generates a new password."
         )
     return str(content[ADMIN_USER])
 
