@@ -55,8 +55,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "event_altered",
         "events whose JSON was changed after they were signed",
-        "The stored JSON was changed after it was signed, and not by a redaction. Other servers reject the event. If the "
-        "event ID differs too, requests that load the event fail.",
+        "The stored JSON was changed after it was signed, and not by a redaction. Other servers reject the event. If "
+        "the event ID differs too, requests that load the event fail.",
         "gold.event_hashes contains the hash that differs. Restore the row of event_json from a backup, or from the "
         "last release in which the event was intact.",
     ),
