@@ -77,7 +77,7 @@ class StartupSequence(Declaration):
 
     @property
     def sequence(self) -> str:
-        """Its name, under the attribute that a stream has for it."""
+        """The name of the sequence, as :attr:`Stream.sequence`."""
         return self.name
 
     @property

@@ -77,7 +77,7 @@ class LoadedEvent(NamedTuple):
 
     ``unloadable``: None, or one of :data:`UNLOADABLE_REASONS`. Then only the flags of the internal metadata (if it is
     readable), ``hash_verdict`` and ``hash_reason`` are set (see :class:`HashVerdict`). A value that should be text and
-    is not is returned as JSON. ``prev_*`` are what the event's own ``unsigned`` states about the event that it
+    is not is returned as JSON. ``prev_*`` repeat the statements of the event's own ``unsigned`` about the event that it
     replaces. ``room_property`` is the room's name, type and so on (see :data:`ROOM_PROPERTY_KEYS`), as
     ``StatsStore.update_room_state`` accepts it.
     """

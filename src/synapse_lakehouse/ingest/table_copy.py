@@ -131,7 +131,7 @@ class PlannedCopy:
 
     @property
     def nothing_written(self) -> WrittenParts:
-        """The parts before the first one is written."""
+        """The written parts at the start: none."""
         pages = self.started.target.heap.pages
         return WrittenParts(CopyProgress(sum(count_pages(part.pages, pages) for part in self.plan.parts)))
 

@@ -95,7 +95,7 @@ def spark_jars() -> str:
 
 
 def spark_class_path() -> str:
-    """Return the same jars, as the class path of the driver."""
+    """Return the jars of all Spark apps as the class path of the driver."""
     from synapse_lakehouse.java import class_archive
 
     return class_archive.get_class_path(_install_jars())

@@ -56,7 +56,7 @@ class BatchCollector:
 
 @dataclass(frozen=True)
 class CodeTexts:
-    """The texts of the codes."""
+    """The texts that the codes stand for."""
 
     rooms: pa.Array
     types: pa.Array

@@ -80,7 +80,7 @@ class StoredRoom:
 
     @cached_property
     def group_rooms(self) -> GroupRooms:
-        """Its groups that exist, with their rooms."""
+        """The room's groups that exist, with their rooms."""
         return GroupRooms(self.contents, self.room_id)
 
     @property

@@ -81,7 +81,7 @@ group by 1 order by 1
 
 @dataclass(frozen=True)
 class SchemaDrift:
-    """One difference. ``table`` is the sequence's name if a sequence is missing; ``message`` is for the operator."""
+    """A difference. ``table``: also the name of a missing sequence. ``message``: for the operator."""
 
     table: str
     column: str | None

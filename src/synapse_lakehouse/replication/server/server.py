@@ -24,7 +24,7 @@ log = get_printable_logger(__name__)
 
 @dataclass(frozen=True)
 class ServerTiming:
-    """Seconds. ``congestion``: a subscriber that reads nothing from a full buffer for this long is disconnected."""
+    """Durations in seconds. ``congestion``: until a subscriber that stops reading is disconnected."""
 
     poll: float = 0.25
     ping: float = PING_SECONDS
