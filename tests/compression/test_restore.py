@@ -83,7 +83,7 @@ def test_the_next_try_compares_an_interrupted_one(
     for _ in range(2):
         again = compress(dsn, *options)
         assert again.exit_code == 1
-        assert "since compressing !whole was interrupted" in again.stderr
+        assert "compression of !whole was interrupted" in again.stderr
         assert stored(dsn) == spoiled
     assert compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes").exit_code == 0
     assert all_states(dsn) == world.states

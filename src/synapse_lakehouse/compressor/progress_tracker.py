@@ -27,7 +27,9 @@ class ProgressTracker:
         self._complete_chunks = 0
 
     def save(self, connection: Connection, end: int) -> Callable[[], None]:
-        """Save in the open transaction that the changes up to ``end`` are written; call the result after the commit.
+        """Record, in the open transaction, that the changes up to ``end`` are written.
+
+        Return a function to call after the commit.
 
         :raises CompressorRunningError: when another compressor changed the progress of the room.
         """

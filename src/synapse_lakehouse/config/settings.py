@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     )
     lakehouse_acknowledged_rooms: str = Field(
         "",
-        description="room IDs, separated by spaces, whose lost events without a known ID are acknowledged",
+        description="IDs of rooms, separated by spaces: lost events there without a known ID are acknowledged",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -137,13 +137,13 @@ class Settings(BaseSettings):
         "docs/runbooks", description="location of the runbooks in alerts: a URL, or a folder of the checkout"
     )
     lakehouse_data_docs_url: str | None = Field(
-        None, description="URL of LAKEHOUSE_HOME/data_docs in alerts; unset: the path of the file"
+        None, description="URL that serves LAKEHOUSE_HOME/data_docs, for links in alerts; unset: the local path"
     )
     lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] = Field(
         26, description="hours after which a lake without a new release raises an alert"
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
-        None, description="percentage of new IDs without a row above which a stream raises an alert; unset: 50"
+        None, description="a stream raises an alert if more than this percentage of its new IDs have no row; unset: 50"
     )
     lakehouse_stale_hours: Annotated[int, Field(ge=0, le=24 * MAX_DAYS)] = Field(
         24, description="hours of standstill after which a stream or a standby raises an alert; 0: never"
@@ -155,9 +155,7 @@ class Settings(BaseSettings):
         30, description="days after which lake maintenance deletes replication commands; 0: never"
     )
     lakehouse_redis_url: str | None = Field(
-        None,
-        repr=False,
-        description="Synapse's Redis, such as redis://:password@host:6379, for `lakehouse replicate tap`",
+        None, repr=False, description="Synapse's Redis, like redis://:password@host:6379, for `lakehouse replicate tap`"
     )
     # If unset, the section state_compressor of SYNAPSE_CONFIG applies, then its defaults.
     lakehouse_compressor_enabled: str | None = Field(
@@ -182,7 +180,7 @@ class Settings(BaseSettings):
     )
     lakehouse_compressor_max_chain: str | None = Field(
         None,
-        description="for best: maximum chain length, the state groups read to resolve one state group; 100 by default",
+        description="strategy best: maximum chain length, the state groups read to resolve one of them; 100 by default",
     )
     lakehouse_compressor_rooms: str | None = Field(
         None, description="IDs of the rooms that a run compresses, separated by spaces, instead of a number of rooms"

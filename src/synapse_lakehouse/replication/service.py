@@ -76,7 +76,7 @@ def serve(
 
 
 def tap(settings: Settings, dialect: Dialect, host: str, port: int, report: Callable[[str], None]) -> None:
-    """Write received commands to the lake until SIGINT or SIGTERM: from Redis, or from a server over TCP.
+    """Receive commands from Redis, or from a server over TCP, and write them to the lake until SIGINT or SIGTERM.
 
     :raises ReplicationServiceError: if LAKEHOUSE_REDIS_URL is missing or invalid.
     :raises SourceError: if the database, from which missed rows are read, cannot be read at the start.

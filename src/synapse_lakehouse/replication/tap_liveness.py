@@ -25,7 +25,7 @@ WITHOUT_POSITIONS: Final = "lakehouse.replication.cut_off"
 
 
 def read_last_commit_time(catalog: Catalog) -> datetime | None:
-    """Return the last commit of a listening tap, else the first commit of any tap; None without a commit."""
+    """Return when a connected tap last committed, else when any tap first committed; None without a commit."""
     from pyiceberg.expressions import EqualTo
 
     from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows

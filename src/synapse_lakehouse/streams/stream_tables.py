@@ -109,7 +109,7 @@ class StreamTables:
         return distinct if len(distinct) <= _MAXIMUM_CHANGED_IDS else None
 
     def changed_pairs(self) -> list[tuple[Stream, Table, DataFrame]]:
-        """Streams and tables that this run changed, each with the table as in the previous release."""
+        """Return each changed table: its stream, the table, and its rows in the previous release."""
         changed = self.changed_tables()
         return [
             (stream, table, previous)

@@ -46,7 +46,7 @@ class FoundContent:
 
 @dataclass(frozen=True)
 class UserMentions:
-    """Rows that mention a user: in the released table, and further ones in its files."""
+    """Rows that mention a user: those of the released table, and deleted or earlier rows in its files."""
 
     table: str
     rows: int
@@ -99,7 +99,7 @@ class ErasureScan:
         return UserMentions(table, released, in_files - released)
 
     def content(self, table: str) -> Iterator[FoundContent]:
-        """Yield message content of the user, and content of events that the release does not contain."""
+        """Yield content of the erased user's messages, and content of events that the release lacks."""
         columns = self._columns(table)
         for column in CONTENT_COLUMNS:
             if column in columns and "event_id" in columns:

@@ -44,9 +44,9 @@ def iterate_recent_spans(
 
 
 def read_rows_since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) -> pa.Table:
-    """Return rows since the first row of a run, by the time column ``moment``, and other rows of the same files.
+    """Return the rows whose ``moment`` is not before that of a run's first row.
 
-    One scan plan finds the files by the bounds of their values.
+    Other rows of their files may be included. One scan plan finds the files by the bounds of their values.
     """
     files = [
         (file, get_column_bounds(table, file, "run_id"), get_column_bounds(table, file, moment))

@@ -18,7 +18,7 @@ _MAX_ROWS: Final = 2_000_000
 def find_changed_keys(
     table: Table, before: int, after: int, columns: Sequence[str], *, came: bool = True
 ) -> pa.Table | None:
-    """Return ``columns`` of added, changed and deleted rows, with old and new values, and of some other rows.
+    """Return ``columns`` of added, changed (old and new values) and deleted rows; unchanged rows may be included.
 
     Rows may repeat. None if too many rows changed, or if a snapshot in between has been expired.
 

@@ -35,9 +35,9 @@ class ServerTiming:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Maximum connections, in total and from one address (one host cannot use all), and bytes of a send buffer.
+    """Limits: connections in total, connections from one address, and bytes in a send buffer.
 
-    One page of rows may exceed the buffer of a slow subscriber.
+    The buffer of a slow subscriber exceeds its limit by at most one page of rows.
     """
 
     subscribers: int = 100
