@@ -1,12 +1,31 @@
-"""A lake for what is found by examining run after run."""
+"""Sources that tests change, and a lake whose streams are examined run after run."""
 
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.conftest import copied_source
 from tests.support import stream_lake
+from tests.support.incremental_lake import Source
 from tests.support.stream_lake import Database, Examined
+
+
+@pytest.fixture(scope="module")
+def source_dsn(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
+    """A copy of the sample. Each test uses the source and the lake in the state that the previous test left."""
+    with copied_source(server) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def source(source_dsn: str) -> Iterator[Source]:
+    """A session that may change the source, without checks of foreign keys."""
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("set session_replication_role = replica")
+        yield connection
 
 
 @pytest.fixture

@@ -33,26 +33,11 @@ VARIED_TABLES = [
 
 
 @pytest.fixture(scope="module")
-def source_dsn(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
-    """A copy of the sample. Each test uses the source and the lake in the state that the previous test left."""
-    with copied_source(server) as dsn:
-        yield dsn
-
-
-@pytest.fixture(scope="module")
 def lake(
     server: EmbeddedServer, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AdvancingLake]:
     with lake_of_tables(VARIED_TABLES, server, settings, source_dsn, tmp_path_factory.mktemp("increments")) as lake:
         yield lake
-
-
-@pytest.fixture
-def source(source_dsn: str) -> Iterator[Source]:
-    """A session that may change the source, without checks of foreign keys."""
-    with psycopg.connect(source_dsn, autocommit=True) as connection:
-        connection.execute("set session_replication_role = replica")
-        yield connection
 
 
 def test_changed_rows_alone_are_read(lake: AdvancingLake, source: Source, source_dsn: str) -> None:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -23,15 +22,7 @@ from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows
 from synapse_lakehouse.spark_app import SparkApp
-from tests.conftest import copied_source
 from tests.support.incremental_lake import AdvancingLake, Source, lake_of_tables
-
-
-@pytest.fixture(scope="module")
-def source_dsn(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
-    """A copy of the sample. Each test uses the source and the lake in the state that the previous test left."""
-    with copied_source(server) as dsn:
-        yield dsn
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +32,6 @@ def lake(
     names = ("events", "event_json", "event_edges")
     with lake_of_tables(names, server, settings, source_dsn, tmp_path_factory.mktemp("page_ranges")) as lake:
         yield lake
-
-
-@pytest.fixture
-def source(source_dsn: str) -> Iterator[Source]:
-    """A session that may change the source, without checks of foreign keys."""
-    with psycopg.connect(source_dsn, autocommit=True) as connection:
-        connection.execute("set session_replication_role = replica")
-        yield connection
 
 
 def test_new_pages_are_read_once_and_on_their_own(lake: AdvancingLake, source: Source) -> None:
