@@ -1,12 +1,12 @@
 """Compare the copy with Synapse's database, and maintain the lake's files: compaction, expiry, erasure.
 
-**What it does.** The run does what a run of the DAG `lakehouse` does. After the copy it also compares row counts and
-hashes of key ranges with the source, in the same snapshot, and reads differing ranges again.
-`LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. Slices of tables take turns: the slice that was
-compared longest ago comes first. Then the run maintains the lake's files, even if an earlier task failed. It rewrites
-files with deleted rows, merges small files, expires releases older than `LAKEHOUSE_ERASURE_DAYS` with their snapshots,
-tags, branches and files, and deletes orphan files. So content that was purged or redacted in Synapse is erased from
-the warehouse after that many days; `lakehouse prove-erased` verifies it.
+**What it does.** A run does everything that a run of the DAG `lakehouse` does. After the copy it also compares row
+counts and hashes of key ranges with the source, in the same PostgreSQL snapshot. It reads differing ranges again.
+`LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. Each run begins with the slice of a table whose last
+comparison is the oldest. Then the run maintains the lake's files, even if an earlier task failed. It rewrites files
+with deleted rows, merges small files, expires releases older than `LAKEHOUSE_ERASURE_DAYS` with their snapshots, tags,
+branches and files, and deletes orphan files. Content that was purged or redacted in Synapse is therefore erased from
+the warehouse after `LAKEHOUSE_ERASURE_DAYS` days. `lakehouse prove-erased` verifies the erasure.
 
 **When it fails.** The log of the failed task ends with the reason.
 
@@ -14,10 +14,10 @@ the warehouse after that many days; `lakehouse prove-erased` verifies it.
   nothing.
 * `reconcile_bronze` to `publish_release`: as in the DAG `lakehouse`. Nothing is published, and readers see the previous
   release. The maintenance of files runs nevertheless.
-* `maintain_lake`: a table could not be compacted, because a file is damaged or the content would have changed; all
-  other tables are maintained. Or the disk is full. Completed work stays in effect.
+* `maintain_lake`: a table could not be compacted, because a file is damaged or compaction would have changed the
+  content; or the disk is full. Other tables are maintained, and completed work stays in effect.
 
-A differing range is no failure: it is repaired, the report contains a warning, and `audit.repairs` has a row.
+A differing range does not fail the run. The run repairs the range, logs a warning, and adds a row to `audit.repairs`.
 
 **Is a rerun safe?** Yes, at any time and any number of times. Runs of this DAG and of the DAG `lakehouse` wait for each
 other. Clear the whole run. A task that is cleared alone fails, because the run has released its lease.
@@ -47,7 +47,7 @@ SOURCE_POOL = "synapse_source"
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),
     on_failure_callback=callbacks.alert_on_timeout,
-    # Without it, deleted rows would stay in files forever.
+    # Without this DAG, deleted rows would stay in files forever.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
     user_defined_macros=spark_tasks.TEMPLATE_MACROS,
@@ -65,14 +65,14 @@ SOURCE_POOL = "synapse_source"
             type=["null", "integer"],
             minimum=0,
             maximum=MAX_DAYS,
-            title="Days that releases stay",
-            description="Expire releases older than this many days, 0: all but the latest; empty: as configured.",
+            title="Days to retain releases",
+            description="Delete releases older than this many days. 0: all except the latest. Empty: as configured.",
         ),
         "fail_on_warnings": Param(
             False,
             type="boolean",
             title="Fail on warnings",
-            description="Let a check that would only warn, such as a writer without a position, fail the validation.",
+            description="Treat warnings of the validation, such as a writer without a position, as failures.",
         ),
     },
     default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
@@ -136,7 +136,7 @@ def audit_gold() -> None:
 
 
 def _setting(param: str) -> str:
-    """Template of the setting ``LAKEHOUSE_<param>``, unless the run was started with another value."""
+    """Return a template for the run's parameter; without a value, for the setting ``LAKEHOUSE_<param>``."""
     return f"{{{{ settings().lakehouse_{param} if params.{param} is none else params.{param} }}}}"
 
 

@@ -1,15 +1,15 @@
 """Copy a Synapse homeserver's database, validate it, derive tables and publish a release.
 
-**What it does.** All catalogued tables are copied from one PostgreSQL snapshot onto an Iceberg branch, the stream
-positions are measured, Great Expectations validates bronze, room state is resolved, and dbt builds silver and gold on
-the same branch. After the validation of gold, all tables are published at once as a new release. Checks and statistics
-are about the run's data interval; the copy is always of the present.
+**What it does.** All catalogued tables are copied from one PostgreSQL snapshot onto an Iceberg branch. The stream
+positions are measured, and Great Expectations validates bronze. Room state is resolved, and dbt builds silver and gold
+on the same branch. After the validation of gold, all tables are published at once as a new release. Checks and
+statistics describe the run's data interval. The copy always contains the present state.
 
 **When it fails.** The log of the red task ends with the reason.
 
-* `open_run`: the interval has not ended; a setting is invalid; the source cannot be reached, has no supported
-  Synapse schema, or a privilege is missing; the lake is that of another homeserver; or another run held the lake lease
-  for too long. Nothing was changed.
+* `open_run`: the interval has not ended; a setting is invalid; the source cannot be reached, has no supported Synapse
+  schema, or a privilege is missing; the lake belongs to another homeserver; or another run held the lake lease for too
+  long. Nothing was changed.
 * `validate_bronze`, `validate_gold`: a validation failed. There is no retry, as the data would not change. The log
   lists the failed checks and their page of the Data Docs.
 * A Spark app: a reported error (no disk space, no connection, a lost lease) fails at once; a crash is retried twice.
@@ -17,13 +17,14 @@ are about the run's data interval; the copy is always of the present.
 After any failure nothing is published: readers still see the previous release. The run's branch stays for inspection;
 `lakehouse branches` lists and drops such branches.
 
-**Is a rerun safe?** Yes, of any interval, in any order, any number of times, also two at once: the second waits for the
-lake lease. Clear the whole run, or everything from `open_run` on; a single cleared task fails, as the run
-has released its lease.
+**Is a rerun safe?** Yes, for any interval, in any order, and any number of times. If two runs start at once, the second
+waits for the lake lease. Clear the whole run, or `open_run` and all later tasks. A task that is cleared alone fails,
+because the run has released its lease.
 
-**Backfill.** While `make ui` runs: `uv run lakehouse airflow backfill create --dag-id lakehouse --from-date 2026-11-10
---to-date 2026-11-12`, or in the browser under Trigger. Its runs are serialized, as only one run may change the
-tables at a time.
+**Backfill.** While `make ui` runs, run
+`uv run lakehouse airflow backfill create --dag-id lakehouse --from-date 2026-11-10 --to-date 2026-11-12`, or press
+Trigger in the browser. The runs of a backfill wait for each other, because only one run at a time may change the
+tables.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -43,13 +44,13 @@ SOURCE_POOL = "synapse_source"
     doc_md=__doc__,
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # Every run updates bronze to the present, so no rows are lost in an outage, and catch-up runs would copy the same
-    # rows again. To get checks and statistics for the skipped days, run a backfill.
+    # Every run updates bronze to the present, so an outage loses no rows. Catch-up runs would copy the same rows again.
+    # To get checks and statistics for the skipped days, run a backfill.
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=20),
     on_failure_callback=callbacks.alert_on_timeout,
-    # It only reads Synapse's database and publishes only validated content.
+    # The DAG only reads Synapse's database, and publishes only validated content.
     is_paused_upon_creation=False,
     tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
     user_defined_macros=spark_tasks.TEMPLATE_MACROS,
@@ -64,7 +65,7 @@ SOURCE_POOL = "synapse_source"
             False,
             type="boolean",
             title="Fail on warnings",
-            description="Let a check that would only warn, such as a writer without a position, fail the validation.",
+            description="Treat warnings of the validation, such as a writer without a position, as failures.",
         ),
     },
     default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},

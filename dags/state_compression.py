@@ -1,27 +1,28 @@
 """Compress room state: plan from the lake, ask for approval, apply to Synapse's database, verify.
 
-**What it does.** It is disabled unless `enabled` is set under `state_compressor` in `SYNAPSE_CONFIG`, or by
-`LAKEHOUSE_COMPRESSOR_ENABLED`. Once every `time_between_runs`, it plans from the latest release how to store the rooms
-with the most uncompressed state in fewer rows. The plan (`gold.compression_plan`) puts no load on Synapse. An operator
-sees its numbers under *Required Actions* and approves or rejects it; an approval not given by the next scheduled run
-counts as a rejection. `LAKEHOUSE_COMPRESSOR_APPLY=true` skips the approval step. An approved plan is applied over
-`SYNAPSE_WRITE_DSN` while Synapse is running, room by room, in small transactions. Every state group is read again and
-compared; a room with a changed state is restored. `audit.compression_runs` records the outcome of each room as soon as
-it is known. `lakehouse compress history` shows it, with the outcomes of `lakehouse compress apply`.
+**What it does.** The DAG is disabled by default. `enabled` under `state_compressor` in `SYNAPSE_CONFIG`, or
+`LAKEHOUSE_COMPRESSOR_ENABLED=true`, enables it. Every `time_between_runs`, it plans how to store room state in fewer
+rows, for the rooms with the most uncompressed state. It reads the latest release, so the plan (`gold.compression_plan`)
+puts no load on Synapse. An operator approves or rejects it under *Required Actions*. A plan that is not approved before
+the next scheduled run is rejected. `LAKEHOUSE_COMPRESSOR_APPLY=true` skips the approval step. An approved plan is
+applied over `SYNAPSE_WRITE_DSN` while Synapse is running, room by room, in small transactions. Every state group is
+read again and compared; a room with a changed state is restored. `audit.compression_runs` records the outcome of each
+room as soon as it is known. `lakehouse compress history` shows these outcomes, and those of `lakehouse compress apply`.
 
 **When it fails.** The log of the red task ends with the reason.
 
 * `plan_compression`: there is no release yet, a named room does not exist, or the saved progress cannot be read from
   the database. Nothing was changed. (Airflow shows an invalid setting as an import error of this DAG.)
 * `apply`: `SYNAPSE_WRITE_DSN` is not set or its role lacks a privilege (`lakehouse grants --compress`), another
-  compressor is running, the connection was lost, or a room had a changed state and was restored: please report that.
-  What was written is correct and stays. Or a room is recorded as faulty: nothing is written until it is repaired.
-* `verify`: a room has faults. `audit.compression_runs` names it and its undo file;
+  compressor is running, the connection was lost, or the state of a room changed, and the room was restored (please
+  report this). All other changes are correct and stay. If a room is recorded as faulty, nothing is written until that
+  room is repaired.
+* `verify`: a room has faults. `audit.compression_runs` names the room and its undo file;
   `lakehouse compress undo --repair --yes FILE` restores it. Or an undo file is missing: bring it back and clear the
   task.
 
-**Is a rerun safe?** Yes, at any time, from any task. The plan starts from what is stored, finished rooms are skipped,
-and a faulty room stays recorded as faulty until it is repaired. The next run plans a rejected room again.
+**Is a rerun safe?** Yes, at any time, from any task. The plan starts from the present state groups, and finished rooms
+are skipped. A faulty room stays recorded as faulty until it is repaired. The next run plans a rejected room again.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -64,7 +65,7 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
             type=["null", "integer"],
             minimum=1,
             title="Number of rooms",
-            description="Number of rooms, those with the most uncompressed state; empty: as in the settings.",
+            description="Number of rooms to compress, largest uncompressed state first; empty: as in the settings.",
         ),
         "strategy": Param(
             None,
@@ -85,7 +86,7 @@ BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
             type=["null", "integer"],
             minimum=1,
             title="Longest chain",
-            description="For best: the most state groups in a chain; empty: as in the settings.",
+            description="For best: maximum number of state groups in a chain; empty: as in the settings.",
         ),
     },
     default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
@@ -123,10 +124,10 @@ def state_compression() -> None:
 
 
 def _setting(param: str) -> str:
-    """Template of the setting ``LAKEHOUSE_COMPRESSOR_<param>``, unless the run was started with another value."""
+    """Return a template for the run's parameter; without a value, for ``LAKEHOUSE_COMPRESSOR_<param>``."""
     as_set = f"settings().lakehouse_compressor_{param} or ''"
     if param == "rooms":
-        # A number of rooms replaces the configured rooms.
+        # If the run has a number of rooms, the configured room IDs do not apply.
         return f"{{{{ params.rooms | tojson if params.rooms or params.number_of_rooms else {as_set} }}}}"
     return f"{{{{ params.{param} if params.{param} else {as_set} }}}}"
 

@@ -1,16 +1,17 @@
 """Check the streams of the running Synapse every five minutes.
 
 **What it does.** One short read-only transaction reads the position of every writer of every stream, the last value of
-each sequence, and the rows beyond the slowest writer. Compared with the sample before, this shows how many IDs are in
-flight and since when, which writer does not advance, and which one lost its position. `audit.stream_watch` contains
-every sample; `lakehouse positions --history` shows them. If a replication tap was ever used, the DAG also logs when it
-last recorded something, and alerts when it is silent. `preflight` runs the checks of Synapse's own start: whether each
-sequence matches its positions and rows. The DAG uses no Spark and no lake lease, and publishes nothing.
+each sequence, and the rows beyond the slowest writer. A comparison with the previous sample shows how many IDs are in
+flight and since when, which writer does not advance, and which writer lost its position. `audit.stream_watch` contains
+every sample; `lakehouse positions --history` shows them. If a replication tap was ever used, the DAG also logs when the
+tap last recorded something, and sends an alert when the tap is silent. `preflight` repeats a check that Synapse runs
+when it starts: each sequence must match its positions and rows. The DAG uses no Spark and no lake lease, and publishes
+nothing.
 
 **When it fails.** The log ends with the reason: the database cannot be reached or a privilege is missing, which
 `lakehouse doctor` explains; or the database is too busy to answer within seconds, and the next sample may succeed.
-`preflight` also fails when Synapse would refuse to start or would assign IDs twice: **do not restart Synapse** before
-you have read its log, which contains the SQL to repair the sequences.
+`preflight` also fails when Synapse would refuse to start or would assign IDs twice. **Do not restart Synapse** before
+you have read the log of `preflight`: it contains the SQL that repairs the sequences.
 
 **Is a rerun safe?** Yes: it samples the present again. A missed sample cannot be taken later.
 """

@@ -1,7 +1,7 @@
 """Validation of a run: Great Expectations suites derived from the catalogue, and their Data Docs.
 
 Spark measures the run's branch (``audit.table_facts``, ``audit.stream_positions``, ``audit.stream_facts``); the suites
-evaluate these metrics. They contain only counts, IDs and names of tables, columns and writers, never content.
+evaluate these metrics. Metrics contain only counts, IDs and names of tables, columns and writers, never content.
 """
 
 import os

@@ -103,7 +103,7 @@ def _expect_table(table: Table) -> list[MetricExpectation]:
         ExpectRowsOfSource(
             column=subject,
             severity=FAIL,
-            description="it has as many rows as the source in the same PostgreSQL snapshot",
+            description="the table has as many rows as the source in the same PostgreSQL snapshot",
         ),
         *expect_valid_key(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys),
     ]
@@ -144,7 +144,7 @@ def _expect_stream(
 
 
 def _expect_rows(stream: Stream, copied: Sequence[Table]) -> list[MetricExpectation]:
-    """Expectations of a stream's rows in all of its copied tables."""
+    """Return expectations of a stream's rows in all of its copied tables."""
     subject = _subject(stream)
     expected: list[MetricExpectation] = []
     if any(effective_contiguity(stream, table) in (Contiguity.APPEND_ONLY, Contiguity.UPSERT) for table in copied):
@@ -169,7 +169,7 @@ def _expect_rows(stream: Stream, copied: Sequence[Table]) -> list[MetricExpectat
 
 
 def _expect_ids(stream: Stream, table: Table, column: str) -> list[MetricExpectation]:
-    """Expectations of the IDs in one backing table; of a table that is only counted, only that no ID is NULL."""
+    """Return expectations of the IDs in one backing table. If the table is only counted, expect only non-NULL IDs."""
     subject, ids = _subject(stream), f"{table.name}.{column}"
     is_copied = table.load is not LoadMode.MEASURE
     expected: list[MetricExpectation] = [

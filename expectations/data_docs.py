@@ -28,7 +28,7 @@ def validate_metrics(
     subjects: Mapping[str, Metrics],
     now: datetime,
 ) -> tuple[list[CheckResult], str]:
-    """Validate ``subjects`` by ``suite``: the checks in the suite's order, and the URL of their page in Data Docs."""
+    """Validate ``subjects`` by ``suite``; return the checks in the suite's order, and the URL of their page."""
     context = _context(settings)
     _remove_oldest_results(context, stage)
     outcome = _checkpoint(context, stage, suite).run(
@@ -50,7 +50,7 @@ def index_page(settings: Settings) -> Path:
 
 
 def _public_url(settings: Settings, url: str) -> str:
-    """URL at which a page of Data Docs is served, or its file URL if none is configured."""
+    """Return the URL at which a page of Data Docs is served; without a configured address, its file URL."""
     if settings.lakehouse_data_docs_url is None:
         return url
     path = url.removeprefix(index_page(settings).parent.as_uri()).lstrip("/")
@@ -75,7 +75,7 @@ def _remove_oldest_results(context: FileDataContext, stage: str) -> None:
 
 def _checkpoint(context: FileDataContext, stage: str, suite: Sequence[MetricExpectation]) -> gx.Checkpoint:
     for folder in ("checkpoints", "validation_definitions", "expectations"):
-        # Every run derives them again. Updating takes 8 s, as GX compares every expectation with every stored one.
+        # Every run derives the suites again. An update would take 8 s, because GX compares all pairs of expectations.
         (Path(context.root_directory) / folder / f"{stage}.json").unlink(missing_ok=True)
     source = context.data_sources.add_or_update_pandas(name="metrics")
     batch = source.add_dataframe_asset(name=stage).add_batch_definition_whole_dataframe("whole")

@@ -21,7 +21,7 @@ from expectations.metric_expectation import WARN
 from synapse_lakehouse.printable_text import to_printable
 
 RETAINED_RESULTS: Final = 50
-"""Number of results of each suite in Data Docs; ``audit.checks`` contains all of them."""
+"""Number of results of each suite in Data Docs; ``audit.checks`` contains all results."""
 
 _TEMPLATES: Final = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),

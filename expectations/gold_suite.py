@@ -118,7 +118,7 @@ def _expect_model(subject: str, node: Mapping[str, Any]) -> list[MetricExpectati
 
 
 def _is_table(node: Mapping[str, Any]) -> bool:
-    """Whether there are rows to count: views are created when the release is published."""
+    """Return whether there are rows to count. Views are created later, when the release is published."""
     return bool(node["config"]["materialized"] != "view")
 
 

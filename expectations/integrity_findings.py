@@ -1,7 +1,7 @@
 """Expectations of Synapse's database: each check of ``gold.state_integrity`` has no serious finding.
 
-Metrics of a check are the columns of ``audit.integrity``. A finding is a fault of Synapse's database, which was copied
-correctly: it raises an alert, and does not block a release.
+Metrics of a check are the columns of ``audit.integrity``. A finding is a fault of Synapse's database. The copy is
+correct, so a finding raises an alert, but does not block a release.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
 
 class ExpectNoFinding(MetricExpectation):
-    """The check has no finding, except for those that healthy databases have too."""
+    """The check has no finding, except findings that healthy databases also have."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         serious, mild = metrics["serious"], metrics["findings"] - metrics["serious"]

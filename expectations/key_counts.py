@@ -13,11 +13,11 @@ from synapse_lakehouse.iceberg.read.sql_text import quote_table_name
 def count_keys_on_branch(
     catalog: Catalog, branch: str, name: str, key: tuple[str, ...], nullable: tuple[str, ...] = ()
 ) -> dict[str, int]:
-    """Count the keys of the table ``name`` on ``branch``, or on main if it has no such branch, as readers will see it.
+    """Count the keys of the table ``name`` on ``branch``, or on main if the table has no such branch.
 
     Only the key's columns are read.
 
-    :returns: as :func:`count_keys`; only ``rows`` without a key; empty if the table does not exist.
+    :returns: as :func:`count_keys`; for a table without a key, only ``rows``; empty if the table does not exist.
     """
     try:
         table = catalog.load_table(name)

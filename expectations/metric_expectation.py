@@ -22,7 +22,7 @@ Metrics = Mapping[str, Any]
 """Metrics of one subject by name. A metric that was not measured is absent."""
 
 FAIL, WARN = FailureSeverity.CRITICAL, FailureSeverity.WARNING
-"""Severity of an expectation: if it is not met, publishing is blocked, or there is only a warning."""
+"""Severity of an expectation that is not met: FAIL blocks publishing, WARN is only a warning."""
 
 _METRIC = "column.subject_metrics"
 
@@ -56,7 +56,7 @@ class MetricExpectation(ColumnAggregateExpectation, ABC):
 
     @abstractmethod
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
-        """Whether the metrics meet the expectation, and a description of the observed values.
+        """Return whether the metrics meet the expectation, and a description of the observed values.
 
         :raises KeyError: if a metric is missing; the expectation then fails as not measured.
         """
@@ -78,9 +78,9 @@ class CountExpectation(MetricExpectation, ABC):
     """Expects a count of exceptional rows to be zero."""
 
     metric: ClassVar[str]
-    """Name of the metric that counts them."""
+    """Name of the metric that contains the count."""
     words: ClassVar[str]
-    """Description of them, after "3 rows"."""
+    """Words that follow the count, such as the words after "3 rows"."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         count = metrics[self.metric]

@@ -1,7 +1,7 @@
 """Expectations of an active source: its streams advance, and a standby replays WAL.
 
 Metrics are samples of three runs: ``first``, which is old enough, ``middle``, the previous release, and ``last``, this
-run. There are none while no release is old enough. An idle source does not fail.
+run. Until a release is old enough, there are no metrics. An idle source does not fail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Rows = Sequence[Row]
 
 
 class ExpectStreamToAdvance(MetricExpectation):
-    """No writer adds rows while its position stays, and not all newly assigned IDs are without a row."""
+    """Every writer that adds rows advances its position, and at least one newly assigned ID has a row."""
 
     hours: int
     expects_rows: bool
@@ -42,7 +42,7 @@ class ExpectStreamToAdvance(MetricExpectation):
 
 
 class ExpectStandbyToReplay(MetricExpectation):
-    """A standby that is the source replays the WAL of its primary."""
+    """If the source is a standby, it replays the WAL of its primary."""
 
     hours: int
 

@@ -12,7 +12,7 @@ from expectations.metric_expectation import MetricExpectation, Metrics, format_c
 from synapse_lakehouse.streams.positions.safe_bound import BoundRule
 
 MINIMUM_ROWLESS_IDS: Final = 100
-"""Fewer IDs than this without a row are within every gap budget."""
+"""If fewer IDs than this have no row, every gap budget is met."""
 
 _LEGAL_CLASSES = ("in_flight", "rolled_back", "purged")
 
@@ -71,7 +71,7 @@ class ExpectNoLateId(_BackingTableExpectation):
 
 
 class ExpectNoLostId(MetricExpectation):
-    """No row is gone without an explanation. Gaps are legal, and are not counted here."""
+    """No row is missing without an explanation. Explained gaps are legal, and do not count here."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         gaps = dict(metrics["gaps"])
@@ -138,8 +138,8 @@ class ExpectNoPositionRegression(MetricExpectation):
 class ExpectSequenceNotBehind(MetricExpectation):
     """The sequence has assigned every ID that a row or a position contains.
 
-    At its start, Synapse advances a sequence that is behind rows, and refuses to start with one that is behind a
-    position. Sequences count up even where the IDs are negative. ID 1 counts as assigned from the start.
+    When Synapse starts, it advances a sequence that is behind rows, but it stops if a sequence is behind a position.
+    Sequences count up even where the IDs are negative. ID 1 counts as assigned from the start.
     """
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
@@ -163,7 +163,7 @@ class ExpectNoVanishedWriter(MetricExpectation):
 class ExpectConfiguredWriters(MetricExpectation):
     """The stream's writers come from the configuration, so the safe bound is proven.
 
-    A configured writer that never wrote has no position yet: until then there is no bound, which is not a fault.
+    A configured writer that never wrote has no position. Then there is no bound, which is not a fault.
     """
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:

@@ -16,8 +16,8 @@ class ValidationFailedError(LakehouseError):
 class CheckResult:
     """One expectation and whether it was met.
 
-    ``type`` is Great Expectations' name of the expectation's class. ``expectation`` and ``observed`` describe it in
-    words, without content.
+    ``type`` is Great Expectations' name of the expectation's class. ``expectation`` and ``observed`` are in words,
+    without content.
     """
 
     suite: str

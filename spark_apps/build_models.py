@@ -1,7 +1,7 @@
 """Build and test silver and gold on the run's branch: one ``dbt build`` in one Spark session.
 
-Readers of main do not see it. dbt writes its artifacts to ``LAKEHOUSE_HOME/dbt/target``, including one page that
-documents every table and column: ``static_index.html``.
+Readers of main do not see the result. dbt writes its artifacts to ``LAKEHOUSE_HOME/dbt/target``, including one page
+that documents every table and column: ``static_index.html``.
 """
 
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app

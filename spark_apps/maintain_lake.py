@@ -48,7 +48,7 @@ def maintain_lake(app: SparkApp) -> None:
     command_days = app.settings.lakehouse_replication_days
     if commands and commands.current_snapshot() and command_days:
         maintenance.delete_old_commands(app.spark, now - timedelta(days=command_days))
-    # With 0 days orphan files of any age are deleted, so no other run may be writing.
+    # With 0 days, even new orphan files are deleted, so no other run may be writing.
     app.lease.renew()
     with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
         # All tables are submitted before the first failure is raised.

@@ -1,6 +1,6 @@
 """Plan from the latest release how to store room state in fewer rows, and append to ``gold.compression_plan``.
 
-The app reads from Synapse's database only how far rooms are compressed, and changes nothing there.
+From Synapse's database the app reads only the saved progress of the compression. It changes nothing there.
 """
 
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def plan_compression(app: SparkApp) -> None:
     planner = CompressionPlanner(app.spark, latest, settings)
     without_savings = find_rooms_without_savings(app.catalog, settings)
     with connect_readers(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as open_reader:
-        # The PostgreSQL snapshot ends before Spark works.
+        # The PostgreSQL snapshot ends before the Spark jobs start.
         with open_reader() as reader:
             compressed = reader.read_last_compressed(settings.strategy)
         rooms = planner.select_rooms(
@@ -40,7 +40,7 @@ def plan_compression(app: SparkApp) -> None:
     columns = {"release": latest.number, "planned_at": datetime.now(UTC)} | settings.layout_settings()
     store.append_audit_rows(app.catalog, COMPRESSION_PLAN_TABLE, [columns | plan for plan in plans], app.run)
     before, after = (sum(plan.get(name) or 0 for plan in plans) for name in ("rows_before", "rows_after"))
-    app.report_progress(f"{len(plans)} rooms planned from release {latest.number}: {before} rows would be {after}")
+    app.report_progress(f"{len(plans)} rooms planned from release {latest.number}: {before} rows would become {after}")
 
 
 if __name__ == "__main__":

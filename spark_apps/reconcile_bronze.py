@@ -9,7 +9,7 @@ from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 @retry_after_conflict
 def reconcile_bronze(app: SparkApp) -> None:
-    """Bring the run's branch of bronze up to the source, and compare as many rows as the budget allows."""
+    """Update bronze on the run's branch, then compare as many rows with the source as the time budget allows."""
     with snapshot_session(app) as session:
         copy_tables(session)
         reconcile_tables(app, session.catalogue, session.connection, session.snapshot)

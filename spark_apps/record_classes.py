@@ -1,4 +1,4 @@
-"""Run small examples of the other apps' queries on a lake in memory, so that the JVM archives the classes they need."""
+"""Run small examples of the other apps' queries, so that the JVM archives the classes that these queries need."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f

@@ -1,4 +1,4 @@
-"""Resolve the state of every room on the run's branch: intervals of state groups in which a state event applies.
+"""Resolve the state of every room on the run's branch: the intervals of state groups in which each event applies.
 
 Rooms with broken state-group edges are recorded in ``silver.state_faults``; the other rooms are not affected.
 """

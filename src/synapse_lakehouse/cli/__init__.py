@@ -26,7 +26,7 @@ app = typer.Typer(
 
 @app.callback()
 def restrict_environment() -> None:
-    """Keep all written files private, as the lake contains messages, and ignore libpq's environment variables."""
+    """Keep written files private, because the lake contains messages. Ignore libpq's environment variables."""
     os.umask(0o077)
     libpq_variables.remove_from_environment()
 

@@ -39,7 +39,7 @@ class ErrorReportingGroup(TyperGroup):
 
 @contextmanager
 def _printable_usage_errors() -> Iterator[None]:
-    """Make usage errors printable: they quote arguments."""
+    """Make usage errors printable, because they quote arguments."""
     try:
         yield
     except Exception as error:

@@ -34,7 +34,7 @@ def grants(
         bool,
         typer.Option(
             "--harden",
-            help="Print statements instead that revoke privileges which every role has, with their side effects.",
+            help="Print other statements: they revoke privileges of all roles. Comments explain the side effects.",
         ),
     ] = False,
 ) -> None:

@@ -45,7 +45,7 @@ FormatOption = Annotated[OutputFormat, typer.Option("--format", help="Output for
 
 
 class PrintableConsole(Console):
-    """A console without markup that escapes all control sequences but those of its own styles."""
+    """A console without markup that escapes all control sequences except those of its own styles."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, markup=False, emoji=False, highlight=False)
@@ -76,7 +76,7 @@ class PrintableTable(RichTable):
 
 
 def create_console() -> Console:
-    """Console on standard output: as wide as the terminal; 120 columns without one."""
+    """Return a console on standard output, as wide as the terminal; without a terminal, 120 columns."""
     fixed = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
     return PrintableConsole(width=fixed)
 
@@ -88,7 +88,7 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A progress bar on standard error; nothing without a terminal."""
+    """Show a progress bar on standard error; show nothing without a terminal."""
     console = PrintableConsole(stderr=True)
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -162,7 +162,7 @@ def _write_table(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
-    """Column names with ``_2``, ``_3`` … appended where one repeats, so that no value of a JSON object is lost."""
+    """Append ``_2``, ``_3`` … to repeated column names, so that no value of a JSON object is lost."""
     names: list[str] = []
     for name in columns:
         candidate, count = name, 1

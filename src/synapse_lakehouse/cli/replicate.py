@@ -41,7 +41,7 @@ def serve(
     dialect: Annotated[
         TcpDialect,
         typer.Option(
-            help="tokens: a client resumes each stream at a token; instances: new rows of each stream writer."
+            help="tokens: clients resume a stream at a token; instances: clients get new rows of each writer."
         ),
     ] = TcpDialect.INSTANCES,
     host: Annotated[
@@ -58,7 +58,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve the streams of Synapse's database by Synapse's TCP replication protocol, until Ctrl-C.
+    """Serve the streams of Synapse's database over Synapse's TCP replication protocol, until Ctrl-C.
 
     Rows contain the columns of the catalogue; other columns are null. Commands of clients (such as USER_SYNC) are
     logged in LAKEHOUSE_HOME/logs/replication and never executed.
@@ -75,15 +75,15 @@ def serve(
 def tap(
     dialect: Annotated[
         Dialect,
-        typer.Option(help="redis: commands in LAKEHOUSE_REDIS_URL; tokens, instances: commands of a TCP server."),
+        typer.Option(help="redis: commands from LAKEHOUSE_REDIS_URL; tokens, instances: from a TCP server."),
     ] = Dialect.REDIS,
     host: Annotated[str, typer.Option(help="Host of the TCP server.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the TCP server.")] = 9092,
 ) -> None:
     """Record every replication command in bronze.replication_commands, until Ctrl-C.
 
-    It resumes where it stopped and reads missed rows from Synapse's database. It only subscribes to Redis
-    (LAKEHOUSE_REDIS_URL), and never to the channel that contains access tokens.
+    The tap resumes where it stopped, and reads missed rows from Synapse's database. It publishes nothing on Redis
+    (LAKEHOUSE_REDIS_URL), and does not subscribe to the channel that contains access tokens.
     """
     from synapse_lakehouse.replication import service
 

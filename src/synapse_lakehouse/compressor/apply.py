@@ -28,7 +28,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE, CO
 
 
 def read_plan(catalog: Catalog, run: Run) -> list[OutcomeRow]:
-    """Return the run's latest rows of ``gold.compression_plan``, the most saved rows first, skipped rooms last."""
+    """Return the run's latest rows of ``gold.compression_plan``, largest savings first, skipped rooms last."""
     rows = store.read_run_rows(catalog, COMPRESSION_PLAN_TABLE, run.run_id)
     latest = max((row["planned_at"] for row in rows), default=None)
     return sorted((row for row in rows if row["planned_at"] == latest), key=_row_growth)
@@ -52,7 +52,7 @@ def apply_plan(
     :param approved: ``planned_at`` of the plan that was approved.
     :raises NotApprovedError: when the run has a newer plan; nothing was written.
     :raises VerificationError: when a state of any room changed; nothing is written until that room is repaired.
-    :raises CompressorError, SourceError: when it cannot continue; written groups are correct and stay.
+    :raises CompressorError, SourceError: when the work cannot continue; written groups are correct and stay.
     """
     _require_no_damaged_room(catalog)
     plan = read_plan(catalog, run)
@@ -109,7 +109,7 @@ def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerif
 
 
 def _read_undo_files(files: Sequence[str]) -> tuple[list[undo_file.UndoFile], tuple[str, ...]]:
-    """The readable undo files, and a fault for each unreadable one: a lost file does not stop the verification."""
+    """Return the readable undo files, and a fault for each other file: a lost file does not stop the verification."""
     undo_files, unreadable = [], []
     for file in files:
         try:
@@ -134,8 +134,8 @@ def _require_no_damaged_room(catalog: Catalog) -> None:
             files = row["undo"] or []
             raise VerificationError(
                 f"The state of {room_id} changed when it was compressed ({row['error']}), so no room is compressed. "
-                f"Restore the room: `lakehouse compress undo --repair --yes {' '.join(files)}`. If it is correct now, "
-                "clear the task verify of the run that reported it.",
+                f"Restore the room: `lakehouse compress undo --repair --yes {' '.join(files)}`. If the room is "
+                "correct now, clear the task verify of the run that reported the fault.",
                 [Path(file) for file in files],
             )
 
@@ -145,7 +145,7 @@ def _record(catalog: Catalog, run: Run, row: OutcomeRow) -> None:
 
 
 def _as_planned(settings: CompressorSettings, planned: OutcomeRow) -> CompressorSettings:
-    """Settings with the layout of the approved plan, even if the settings were changed later."""
+    """Return settings with the layout of the approved plan, even if the settings were changed later."""
     layout = {name: planned[name] for name in ("chunk_size", "max_chain")}
     levels = parse_levels(planned["default_levels"])
     return settings.model_copy(update=layout | {"strategy": Strategy(planned["strategy"]), "default_levels": levels})

@@ -28,7 +28,7 @@ class Backpressure:
     sessions: int
     lag_bytes: int
     report: Callable[[str], None]
-    """Receives a line at the begin and at the end of each wait."""
+    """Receives a line at the start and at the end of each wait."""
     seconds_paused: float = 0.0
     """Seconds spent waiting."""
     _checked_at: float = field(default=0.0, init=False)

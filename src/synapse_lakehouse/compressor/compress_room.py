@@ -81,12 +81,12 @@ def compress_room(
     """Compress one room of the database ``database``.
 
     A room that grows in the meantime, or has groups that cannot be rewritten, may end with a chain that is too long.
-    Then it is compressed again, up to three times.
+    Then the room is compressed again, up to three times.
 
     :param require: raises ``RoomSkippedError`` for a plan that must not be applied.
 
     :raises InvalidStateGroupsError, RoomSkippedError: when the room cannot be compressed; nothing was written.
-    :raises CompressorError: when the undo file cannot be written, or an undo file is of another history of the
+    :raises CompressorError: when the undo file cannot be written, or an undo file belongs to another history of the
         database; nothing more was written.
     :raises CompressorRunningError: when another compressor changed the progress of the room; written groups stay.
     :raises VerificationError: when a state changed; the groups that this call wrote were restored.
@@ -214,7 +214,7 @@ class _RoomCompression:
 def _require_state_before(
     now: StateTables, interrupted: Sequence[undo_file.UndoFile], position: WalPosition
 ) -> StateTables:
-    """The room as it was before the interrupted compressions; its states must be the same now."""
+    """Return the room as it was before the interrupted compressions; require that no state changed since."""
     room_id, paths = interrupted[0].room_id, [file.path for file in interrupted]
     before = undo_file.contents_before(interrupted, now)
     if not (difference := _describe_difference(before, now)):
@@ -241,7 +241,7 @@ def _plan_since(plan: RoomPlan, before: StateTables) -> RoomPlan:
 
 
 def _describe_difference(expected: StateTables, now: StateTables) -> str | None:
-    """How the states of a room differ; None if they are equal."""
+    """Describe how the states of a room differ; None if they are equal."""
     try:
         differing = find_differing_groups(expected, now)
     except InvalidStateGroupsError as error:

@@ -29,7 +29,7 @@ def require_free_space(connection: Connection, plan: RoomPlan, undo_folder: Path
 
 
 def _data_directory(connection: Connection) -> Path | None:
-    """The data directory of the database, if it is on this machine and the role may read its path."""
+    """Return the data directory of the database, if it is on this machine and the role may read its path."""
     if connection.info.host not in ("127.0.0.1", "::1", "localhost") and not connection.info.host.startswith("/"):
         return None
     row = connection.execute("select setting from pg_settings where name = 'data_directory'").fetchone()

@@ -34,7 +34,7 @@ select g.room_id from state_groups_state as s join state_groups as g on g.id = s
 left join seen on seen.room_id = g.room_id where seen.last_group is null or g.id > seen.last_group
 group by g.room_id order by count(*) desc, g.room_id limit {}
 """
-"""Rooms by their number of rows in new groups: neither compressed nor planned without savings."""
+"""Rooms with the most rows in groups that were neither compressed nor planned without savings."""
 
 _NAMED_ROOMS: Final = """
 select named.room_id, count(g.id) as groups from named left join state_groups as g on g.room_id = named.room_id
@@ -93,9 +93,9 @@ _PLANNED: Final = pa.schema(
 
 
 def find_rooms_without_savings(catalog: Catalog, settings: CompressorSettings) -> dict[str, int]:
-    """Return the last group of each room that an earlier plan with the same layout skipped, or planned without changes.
+    """Return the last group of each room for which an earlier plan with the same layout saved nothing.
 
-    These rooms count as compressed. Otherwise each plan would contain the largest of them, and never other rooms.
+    These rooms count as compressed. Otherwise each plan would contain the largest of these rooms again.
     """
     table = catalog.load_table(COMPRESSION_PLAN_TABLE)
     same_layout = (EqualTo(term=name, value=value) for name, value in settings.layout_settings().items())
@@ -138,7 +138,7 @@ class CompressionPlanner:
         ]
 
     def plan_rooms(self, saved: Mapping[str, SavedProgress]) -> list[dict[str, Any]]:
-        """Plan each room of ``saved``, its saved progress.
+        """Plan each room in ``saved``, which contains the saved progress by room ID.
 
         Each row has the fields of ``RoomPlan``, ``newest_group`` (the ID of the newest planned group) and ``skipped``.
         Each room is one Spark task. It needs as much memory as ``lakehouse compress plan`` for the room.
@@ -154,7 +154,7 @@ class CompressionPlanner:
         return [row.asDict() for row in plans]
 
     def _needed_groups(self, rooms: Sequence[str], saved: Mapping[str, SavedProgress]) -> pa.Table:
-        """``number`` of each room, ``id`` of its groups, of the heads of its levels, and of the chains of both."""
+        """Return ``number`` of each room with ``id`` of its groups, of the heads of its levels, and of both chains."""
         links = self.spark.sql("select distinct room_id, prev_room_id from links").collect()
         reached = _reachable_rooms(set(rooms), [(row.room_id, row.prev_room_id) for row in links])
         self._view([(room,) for room in reached], "room_id string", "reached")
@@ -187,7 +187,7 @@ class CompressionPlanner:
 
 
 def _reachable_rooms(rooms: set[str], links: Sequence[tuple[str | None, str | None]]) -> set[str]:
-    """The rooms, and all rooms that their chains can lead to by ``links``."""
+    """Return the rooms, and all rooms that their chains can reach by ``links``."""
     reached: set[str | None] = set(rooms)
     while more := {prev for room, prev in links if room in reached} - reached:
         reached |= more

@@ -49,7 +49,7 @@ def compress_and_record(
     room_id: str, settings: CompressorSettings, open_reader: ReaderFactory, writer: GroupWriter, undo_folder: Path,
     record: Callable[[OutcomeRow], None],
 ) -> OutcomeRow:  # fmt: skip
-    """Compress a room, pass its row to ``record``, also before an exception, and return the row.
+    """Compress a room and return its row. The row is also passed to ``record``, even before an exception.
 
     The row has the columns of ``audit.compression_runs`` without those of the run. A skipped room has no numbers.
 
@@ -75,7 +75,7 @@ def restore_and_record(
 
     A room that no longer exists gets the outcome ``skipped``.
 
-    :param repair: whether the undo files are right where a state differs now.
+    :param repair: whether to trust the undo files if a state differs now.
     """
 
     def restore() -> OutcomeRow:
@@ -138,7 +138,7 @@ def _compress(
 
 
 def _describe_remainder(result: CompressionResult, settings: CompressorSettings, writer: GroupWriter) -> str | None:
-    """The reason why the compression is incomplete; None if it is complete."""
+    """Return the reason why the compression is incomplete; None if it is complete."""
     if writer.gave_up_on_locks:
         return LOCKED_MESSAGE
     if (

@@ -28,8 +28,8 @@ def restore_room(
     """Restore a room from its undo files, the latest first.
 
     :param repair: also restore groups whose state differs now.
-    :returns: columns of ``audit.compression_runs`` from ``rows_before`` on; ``groups_rewritten`` were restored.
-    :raises InvalidStateGroupsError: for groups that Synapse cannot have stored, without ``repair`` or beyond repair.
+    :returns: columns of ``audit.compression_runs`` from ``rows_before`` on; ``groups_rewritten``: restored groups.
+    :raises InvalidStateGroupsError: for groups that Synapse cannot have stored, unless ``repair`` corrects them.
     :raises RoomSkippedError: when the room no longer exists.
     :raises CompressorError: when a state is wrong afterwards, or differed before and ``repair`` is not set.
     """
@@ -53,7 +53,7 @@ def restore_room(
         cost_after = reader.measure_read_cost(cost_before.groups) if cost_before else None
     _require_states(room_id, expected, room.contents, restored, changed)
     after = summarize_stored_room(room.contents, room_id)
-    # A room that could not be resolved has no numbers before.
+    # If the room could not be resolved before, its former numbers are unknown.
     before = before or after
     return {
         "rows_before": before.rows_before,
@@ -101,7 +101,7 @@ def _require_states(room_id: str, expected: StateTables, now: StateTables, resto
             f"{restored} state groups of {room_id} were restored. {len(changed)} state groups, such as {changed[0]}, "
             "were skipped, because their states differ from the undo files. If `lakehouse compress verify` or the "
             "DAG's task verify reported this room, the files are right: add --repair. If the database was restored "
-            "from a backup after these files were written, they belong to other groups: do not use them."
+            "from a backup after these files were written, do not use the files: they belong to other groups."
         )
 
 

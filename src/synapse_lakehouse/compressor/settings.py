@@ -20,7 +20,7 @@ def _levels(value: object) -> Levels:
 
 
 def _rooms(value: object) -> object:
-    """A list, or text: a JSON list or room IDs separated by spaces."""
+    """Parse a list of room IDs: a list, a JSON list as text, or IDs separated by spaces."""
     if not isinstance(value, str):
         return value
     return json.loads(value) if value.lstrip().startswith("[") else value.split()
@@ -32,9 +32,7 @@ class CompressorSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     enabled: bool = Field(False, description="whether the DAG state_compression does anything")
-    chunk_size: int = Field(
-        500, ge=1, le=_MAXIMUM, description="for levels: state groups that are compressed, and in memory, at once"
-    )
+    chunk_size: int = Field(500, ge=1, le=_MAXIMUM, description="for levels: state groups that are compressed at once")
     number_of_rooms: int = Field(
         5, ge=1, le=_MAXIMUM, description="rooms per run: those with the most uncompressed state"
     )
@@ -46,12 +44,12 @@ class CompressorSettings(BaseModel):
         DAY_MILLISECONDS, ge=1, le=_CENTURY, description="time between two runs, in milliseconds or as 1d, 12h, 30m"
     )
     rooms: Annotated[tuple[str, ...], BeforeValidator(_rooms)] = Field(
-        (), description="IDs of the rooms to compress instead"
+        (), description="IDs of the rooms to compress; they replace number_of_rooms"
     )
     strategy: Strategy = Field(
         Strategy.LEVELS, description="levels (as Synapse's own compressor) or best (the fewest rows)"
     )
-    max_chain: int = Field(100, ge=1, le=_MAXIMUM, description="for best: the most state groups that a chain may have")
+    max_chain: int = Field(100, ge=1, le=_MAXIMUM, description="for best: maximum number of state groups in a chain")
     apply: bool = Field(False, description="whether a scheduled run applies its plan without approval")
     busy_sessions: int = Field(
         20, ge=0, le=_MAXIMUM, description="pause while more sessions than this are in a transaction"

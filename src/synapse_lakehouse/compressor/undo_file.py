@@ -1,7 +1,7 @@
 """Undo files: the groups of a room before a compression, to restore the room.
 
-The name of a file ends in ``.not-compared.parquet`` until the states are compared after writing. A compression that
-resumes an interrupted one also compares the states with these files.
+The name of a file ends in ``.not-compared.parquet`` until the states were compared after the compression. A resumed
+compression also compares the states with the files of the interrupted compression.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class UndoFile:
     rows: pa.Table
 
     def may_be_of_other_groups(self, now: WalPosition) -> bool:
-        """Return whether the database was restored or failed over since the file was written: IDs may be reused."""
+        """Return whether IDs may be reused: the database was restored or failed over since the file was written."""
         return self.wal_position is not None and not now.continues(self.wal_position)
 
     def contents(self, groups: pa.Table) -> StateTables:
@@ -62,7 +62,7 @@ class UndoFile:
 
 
 def contents_before(undo_files: Iterable[UndoFile], now: StateTables) -> StateTables:
-    """Return ``now`` with the restorable groups of all files; the earliest file of a group counts."""
+    """Return ``now`` with the restorable groups of all files; for each group, the earliest file counts."""
     for file in sorted(undo_files, key=lambda file: file.written, reverse=True):
         now = replace_groups(now, file.restorable_groups(now), file.contents(now.groups))
     return now

@@ -28,7 +28,7 @@ def find_unreferenced(group_ids: Int64Array, in_use: Int64Array, edges: pa.Table
     """Return groups of a room that neither an event nor the chain of a referenced group needs.
 
     :param group_ids: IDs of the groups of the room.
-    :param in_use: IDs of those that an event or a group of another room references.
+    :param in_use: IDs of the groups that an event or a group of another room references.
     :param edges: state_group, prev_state_group, at least of these groups.
     """
     is_used = np.isin(group_ids, in_use)

@@ -67,7 +67,7 @@ def measure_longest_chain(contents: StateTables, room_id: str) -> int:
 
 
 def _missing(contents: StateTables) -> Int64Array:
-    """Predecessors that do not exist."""
+    """Return the predecessors that do not exist."""
     prevs, existing = contents.edges["prev_state_group"].to_numpy(), contents.groups["id"].to_numpy()
     return cast(Int64Array, np.setdiff1d(prevs, existing))
 

@@ -10,7 +10,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 RELEASE: Final = Asset(name="release", uri="lakehouse://audit/releases", group="release")
-"""Updated once by each published run: tables read at a release are consistent with each other."""
+"""Each published run updates it once. All tables of a release are consistent with each other."""
 
 
 def published_assets() -> list[Asset]:

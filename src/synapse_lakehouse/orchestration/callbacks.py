@@ -56,9 +56,9 @@ def resolve_dag_incident(context: Context) -> None:
 
 
 def alert_on_task_failure(context: Context) -> None:
-    """Like :func:`alert_on_dag_failure`, but for a task without downstream tasks: opens its own incident.
+    """Callback of a task without downstream tasks that failed its last try: opens the incident of the task.
 
-    If the task reported its findings, it did its work, so its incident is resolved.
+    If the task reported findings, it did its work. Then its incident is resolved instead.
     """
     if isinstance(context.get("exception"), AlreadyReportedError):
         resolve_task_incident(context)
@@ -73,7 +73,7 @@ def resolve_task_incident(context: Context) -> None:
 
 
 def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFinding], page: str = "") -> None:
-    """Open and resolve incidents, so that ``findings`` are all open ones of ``scope``; never raises.
+    """Open and resolve incidents, so that the open incidents of ``scope`` are exactly ``findings``. Never raises.
 
     :param page: URL with details.
     """

@@ -70,10 +70,10 @@ class CompressionApprovalOperator(ApprovalOperator):
 
 
 def apply_compression() -> None:
-    """Apply the plan of this run to Synapse's database; each room is recorded when it is done.
+    """Apply the plan of this run to Synapse's database, and record each finished room.
 
     :raises AirflowFailException: when a retry would not help.
-    :raises CompressorError, SourceError: when it stopped; a retry continues from there.
+    :raises CompressorError, SourceError: when the work stopped early; a retry continues the work.
     """
     from synapse_lakehouse.compressor.algorithm.errors import CompressorError
     from synapse_lakehouse.compressor.apply import apply_plan
@@ -98,7 +98,7 @@ def apply_compression() -> None:
 def verify_compression() -> None:
     """Compare each room that this run compressed with its undo files.
 
-    :raises AirflowFailException: when a room has faults; it names them.
+    :raises AirflowFailException: when a room has faults; the message lists the faults.
     """
     from synapse_lakehouse.compressor.apply import verify_run
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
@@ -116,7 +116,7 @@ def verify_compression() -> None:
         )
     if faulty := [verification for verification in verifications if verification.faults]:
         raise AirflowFailException(
-            "Some rooms have faults; audit.compression_runs names their undo files:\n"
+            "Some rooms have faults. The table audit.compression_runs names the undo files of each room:\n"
             + "\n".join(to_printable(f"  {room.room_id}: {'; '.join(room.faults)}") for room in faulty)
             + "\nRestore rooms whose states changed (`lakehouse compress undo --repair --yes FILE`), bring back "
             "missing undo files, then clear this task."

@@ -26,7 +26,7 @@ log = get_printable_logger(__name__)
 
 @contextmanager
 def fail_without_retry() -> Iterator[None]:
-    """Turn an expected error into one that Airflow does not retry, unless a retry may succeed.
+    """Convert an expected error into ``AirflowFailException``, so that Airflow does not retry a task in vain.
 
     :raises AirflowFailException: with the message of the error.
     """
@@ -74,7 +74,7 @@ def open_run() -> None:
     run, settings, declared = get_run(get_current_context()), Settings(), catalogue.load_catalogue()
     with fail_without_retry():
         run.require_complete()
-        # Also settings that only later tasks read, so that a wrong one fails the run before the copy.
+        # Validate the settings of later tasks too, so that an invalid setting fails the run before the copy.
         problems = settings_check.find_configuration_problems(declared, settings)
         if messages := [problem.message for problem in problems if problem.stops_runs]:
             raise settings_check.ConfigurationError("\n".join(messages))
@@ -89,7 +89,7 @@ def open_run() -> None:
 
 
 def open_maintenance() -> None:
-    """Open a maintenance run as :func:`open_run`, but without the source, which most of its tasks do not need.
+    """Like :func:`open_run`, for a maintenance run: do not check the source, because most tasks do not need it.
 
     :raises AirflowFailException: for a future interval, or a lake of another homeserver.
     :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
@@ -137,8 +137,8 @@ def report_maintenance() -> None:
         name, number, of = one["table_name"], one["slice"] + 1, one["slices"]
         if one["differing"] is None:
             log.warning(
-                "%s, slice %s of %s: not compared, as the query was cancelled after %.1f s. If this repeats, a scan of "
-                "the table takes longer than LAKEHOUSE_PARITY_SECONDS: increase it", name, number, of, one["seconds"],
+                "%s, slice %s of %s was not compared, because the query was cancelled after %.1f s. If this repeats, "
+                "increase LAKEHOUSE_PARITY_SECONDS.", name, number, of, one["seconds"],
             )  # fmt: skip
         else:
             log.info(
@@ -161,8 +161,8 @@ def replace_earlier_lake(catalog: Catalog) -> None:
     tables.ensure_tables(catalog, catalogue.load_catalogue())
     log.warning(
         "An earlier version of synapse-lakehouse wrote this lake, with other names of tables and columns. This run "
-        "rebuilds it from Synapse's database. Earlier releases are deleted; %s acknowledged ranges of stream IDs, the "
-        "commands of the replication tap, and the logs of incidents and of compression are retained.",
+        "rebuilds it from Synapse's database. The run deletes earlier releases. It retains %s acknowledged ranges of "
+        "stream IDs, the commands of the replication tap, and the logs of incidents and of compression.",
         retained,
     )
 
@@ -201,6 +201,6 @@ def _open(run: Run, settings: Settings) -> None:
         if run.branch not in crashed:
             branches.drop_branch(catalog, run.branch)
         if crashed:
-            log.warning("%s did not finish: this run resumes its copy", crashed[-1])
+            log.warning("The run %s did not finish, so this run resumes its copy", crashed[-1])
             branches.resume_branch(catalog, crashed, run.branch)
             lease.settle()

@@ -90,7 +90,7 @@ def _run_with_private_files(then: Callable[[Context], None] | None, context: Con
 
 
 def spark_jars() -> str:
-    """Return the jars of all Spark apps, separated by commas; downloads missing ones."""
+    """Download missing jars; return the jars of all Spark apps, separated by commas."""
     return ",".join(map(str, _install_jars()))
 
 

@@ -18,7 +18,7 @@ log = get_printable_logger(__name__)
 def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     """Sample the position of each stream, record the samples, and report stalled streams.
 
-    First report an overdue release and a silent tap, which do not depend on the source.
+    An overdue release and a silent tap are reported first, because these checks do not need the source.
 
     :param ti: the task instance, from Airflow; alerts link to its log.
     :raises AirflowFailException: when the source cannot be read, or a setting is invalid.
@@ -45,11 +45,11 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
 
 def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
-    """Report faults of sequences that Synapse would repair, or because of which it would not start.
+    """Report faults of sequences. At its start, Synapse would repair some of them, and would stop because of others.
 
     :param ti: the task instance, from Airflow; alerts link to its log.
-    :raises AlreadyReportedError: when sequences do not match the tables. The message has SQL for review, which is
-        never run.
+    :raises AlreadyReportedError: when sequences do not match the tables. The message contains SQL, which no
+        task runs.
     :raises AirflowFailException: when no connection to the source can be opened.
     :raises ReadError: when the source is too busy, or a stream cannot be read; a retry may succeed.
     """
@@ -66,8 +66,9 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     report_findings(settings, "preflight", found, _log_url(ti))
     if wrong:
         raise AlreadyReportedError(
-            "Synapse's sequences do not match its tables, so Synapse may not start again. Review this SQL, stop all of "
-            "Synapse, then run it:\n" + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
+            "Synapse's sequences do not match its tables, so Synapse may not start again. Review this SQL, stop all "
+            "processes of Synapse, then run the SQL:\n"
+            + "\n".join(f"  {fault.message}\n    {fault.repair}" for _, fault in wrong)
         )
 
 

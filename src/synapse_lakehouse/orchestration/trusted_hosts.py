@@ -1,4 +1,4 @@
-"""Airflow plugin that refuses requests for unknown hosts, against DNS rebinding.
+"""Airflow plugin that refuses requests for unknown hosts, to prevent DNS rebinding.
 
 The entry point in pyproject.toml registers the plugin with Airflow.
 """
@@ -15,7 +15,7 @@ LOCAL = ("127.0.0.1", "localhost")
 
 
 class TrustedHostsMiddleware:
-    """Answers 400 unless the only ``Host`` header is local or in LAKEHOUSE_UI_HOSTS, with any port."""
+    """Answers 400 unless the request has one ``Host`` header with a local name or a name in LAKEHOUSE_UI_HOSTS."""
 
     def __init__(self, app: ASGIApp) -> None:
         # Invalid settings must stop the server here: Airflow ignores a plugin that fails to load.

@@ -72,7 +72,6 @@ def _validate(validate: Callable[[Settings, Catalog, Run], ValidationResult]) ->
         raise AlreadyReportedError(str(failure)) from None
     if result.warnings and fails_on_warnings:
         raise AlreadyReportedError(
-            f"The audit of {result.stage} has {result.warned} warnings and the run has the parameter "
-            "fail_on_warnings, so nothing is published:\n"
-            + "\n".join(f"  {check.sentence}" for check in result.warnings)
+            f"The audit of {result.stage} has {result.warned} warnings. The run has the parameter fail_on_warnings, so "
+            "nothing is published:\n" + "\n".join(f"  {check.sentence}" for check in result.warnings)
         )

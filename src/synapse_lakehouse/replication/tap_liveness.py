@@ -21,7 +21,7 @@ COMMIT_PROPERTY: Final = "lakehouse.replication.flush"
 """Property of an Iceberg snapshot that a tap wrote: source, dialect and a unique ID."""
 
 WITHOUT_POSITIONS: Final = "lakehouse.replication.cut_off"
-"""Property of such a snapshot if its commit has no positions: it does not show that the tap listens."""
+"""Property of such a snapshot if its commit has no positions, and so does not show that the tap listens."""
 
 
 def read_last_commit_time(catalog: Catalog) -> datetime | None:

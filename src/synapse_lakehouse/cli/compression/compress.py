@@ -64,14 +64,14 @@ def _configured(settings: Settings, **given: object) -> "CompressorSettings":
 
     overrides = {f"lakehouse_compressor_{name}": str(value) for name, value in given.items() if value is not None}
     if given.get("number_of_rooms") is not None:
-        # With a number of rooms, take the largest ones instead of the configured ones.
+        # If a number of rooms is given, take the largest rooms instead of the configured rooms.
         overrides["lakehouse_compressor_rooms"] = "[]"
     return load_compressor_settings(settings.model_copy(update=overrides))
 
 
 @contextmanager
 def _source(given: Settings) -> Iterator[Settings]:
-    """Settings with a database to read: SYNAPSE_DSN, or the sample."""
+    """Yield settings with a database to read: SYNAPSE_DSN, or the sample."""
     from synapse_lakehouse.local.services import connect_services
 
     if given.synapse_dsn:
@@ -126,8 +126,8 @@ def apply(
 ) -> None:
     """Compress rooms of SYNAPSE_WRITE_DSN while Synapse is running; resumes after an interruption.
 
-    Undo files are written to LAKEHOUSE_HOME/compression/undo. Every state group is read again and compared: a room
-    with a changed state is restored, and the command fails. Each room is recorded in the lake, if there is one.
+    Undo files are written to LAKEHOUSE_HOME/compression/undo. Every state group is read again and compared. If a state
+    changed, its room is restored, and the command fails. Each room is recorded in the lake, if there is a lake.
     """
     from synapse_lakehouse.cli.compression import compress_actions
     from synapse_lakehouse.local.child_processes import interrupt_on_signals

@@ -39,7 +39,7 @@ _VERIFIED: Final = ("room_id", "groups", "rows", "longest_chain", "compared", "f
 _MB: Final = 1_000_000
 VACUUM_NOTE: Final = (
     "After the next (auto)vacuum the freed space is reused for new rows, so the table stops growing. Only VACUUM FULL "
-    "or pg_repack make its files smaller."
+    "or pg_repack makes the table's files smaller."
 )
 
 
@@ -51,7 +51,7 @@ def plan(settings: Settings, options: CompressorSettings, rooms: Sequence[str], 
 
 
 def _select_rooms(reader: RoomReader, rooms: Sequence[str], options: CompressorSettings) -> tuple[Sequence[str], int]:
-    """Candidate rooms in order, and how many to compress: skipped rooms do not count."""
+    """Return candidate rooms in order, and how many of them to compress; skipped rooms do not count."""
     named = list(dict.fromkeys(rooms or options.rooms))
     reader.require_rooms(named)
     chosen = named or reader.select_rooms(options, every=True)
@@ -93,7 +93,7 @@ def _write_plans(rows: Sequence[tuple[Any, ...]], format: output.OutputFormat) -
     if before:
         output.echo(
             f"{before - after} of {before} rows ({1 - after / before:.0%}) and about {freed / _MB:.1f} MB can be "
-            "freed: VACUUM makes them reusable in the database, VACUUM FULL or pg_repack return them to the disk."
+            "freed. VACUUM makes the space reusable in the database, VACUUM FULL or pg_repack returns it to the disk."
         )
     for room_id, reason in skipped:
         output.echo(f"Skipped {to_printable(room_id)}: {to_printable(reason)}")
@@ -227,7 +227,7 @@ def _require_same_database(files: Sequence[undo_file.UndoFile], connection: Conn
     for file in files:
         if file.database != connection.info.dbname:
             raise CompressorError(
-                f"{file.path} is of the database {to_printable(file.database)}, not {connection.info.dbname}. "
+                f"{file.path} belongs to the database {to_printable(file.database)}, not to {connection.info.dbname}. "
                 "Nothing was restored."
             )
 

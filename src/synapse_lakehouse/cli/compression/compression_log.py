@@ -91,7 +91,7 @@ class _Log:
         try:
             self._catalog = self._catalog or self._open()
             if self._pending:
-                # If a failed append reached the lake after all, a row exists twice, and readers take the last one.
+                # If a failed append reached the lake after all, a row exists twice, and readers use the last row.
                 store.append_audit_rows(self._catalog, COMPRESSION_RUNS_TABLE, self._pending)
         except Exception as error:  # noqa: BLE001 - an error of the lake must not stop the compression
             if not self._last_error:

@@ -102,7 +102,7 @@ def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
     console.print(
         Text(
             f"{freed:,} rows and about {_mb(freed_bytes)} MB in all. After VACUUM, PostgreSQL reuses the space for new "
-            "rows. VACUUM FULL or pg_repack return the space to the disk, and the next run shows it."
+            "rows. VACUUM FULL or pg_repack returns the space to the disk, as the next run will show."
         )
     )
     console.print()
@@ -124,7 +124,7 @@ def _draw_rooms(rooms: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _before_after(before: float | None, after: float | None) -> str:
-    """The value before the first run with a measurement, and after the last."""
+    """Format the value before the first measured run, and the value after the last measured run."""
     return "-" if before is None or after is None else f"{before:,.1f} → {after:,.1f}"
 
 

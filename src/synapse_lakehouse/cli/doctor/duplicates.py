@@ -9,10 +9,10 @@ from synapse_lakehouse.postgres.rows import duplicates
 
 _SUBJECT = "duplicates"
 _ADVICE = (
-    "The unique index is corrupt, often after a change of the operating system's collations. Stop Synapse, "
-    "delete the wrong rows, then REINDEX TABLE; see docs/runbooks/duplicate-ids.md."
+    "The unique index is corrupt, often after a change of the operating system's collations. Stop Synapse, delete the "
+    "wrong rows, then run REINDEX TABLE. See docs/runbooks/duplicate-ids.md."
 )
-_SLOW = "Raise LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS, or use a replica, and run this again."
+_SLOW = "Raise LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS, or use a replica. Then run this command again."
 
 
 def examine(connection: Connection, declared: Catalogue) -> Findings:

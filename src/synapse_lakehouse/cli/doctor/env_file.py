@@ -35,7 +35,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _other_readers(file: Path) -> str:
-    """Other users that can read a file, as text; empty if only its owner and root can."""
+    """Describe the other users that can read a file; empty if only its owner and root can."""
     status = file.resolve().stat()
     if not all(folder.stat().st_mode & stat.S_IXOTH for folder in file.resolve().parents):
         return ""

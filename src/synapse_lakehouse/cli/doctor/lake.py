@@ -70,7 +70,7 @@ def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     age = datetime.now(UTC) - committed_at
     message = f"the tap last listened {age.total_seconds() / 60:,.0f} minutes ago"
     if settings.lakehouse_tap_minutes and age > timedelta(minutes=settings.lakehouse_tap_minutes):
-        advice = "Start it with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if you do not use a tap."
+        advice = "Start the tap with `lakehouse replicate tap`, or set LAKEHOUSE_TAP_MINUTES=0 if you do not use a tap."
         yield DoctorFinding(FindingLevel.WARN, "replication tap", message, advice)
     else:
         yield DoctorFinding(FindingLevel.OK, "replication tap", message)
@@ -96,5 +96,5 @@ def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     else:
         message = f"The lease of run {lease.holder} expired at {until} without a renewal: the run probably crashed."
         yield DoctorFinding(
-            FindingLevel.WARN, "lease", message, "The next run acquires the lease. Check that run's log."
+            FindingLevel.WARN, "lease", message, "The next run acquires the lease. Check the log of the crashed run."
         )

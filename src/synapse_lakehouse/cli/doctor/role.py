@@ -88,7 +88,7 @@ AllowedPrivileges = Mapping[tuple[str, str, str], tuple[str, ...] | None]
 
 @dataclass(frozen=True)
 class _Excess:
-    """An unneeded privilege: on these columns, or on the whole object if there are none."""
+    """An unneeded privilege: on ``columns``, or on the whole object if ``columns`` is empty."""
 
     kind: str
     name: str

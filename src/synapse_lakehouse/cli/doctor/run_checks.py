@@ -25,7 +25,7 @@ class _SourceResult:
 
 
 def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
-    """Run all checks and return their findings; embedded servers run meanwhile if the settings need them.
+    """Run all checks and return their findings. Embedded servers run during the checks if the settings need them.
 
     :param deep: also read every unique key of the source, and the integrity checks of the latest release.
     """

@@ -17,7 +17,7 @@ from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProg
 
 _SUBJECT: Final = "sequences"
 _SNAPSHOTS: Final = "audit.snapshots"
-_ADVICE: Final = "Stop all of Synapse, review this SQL and run it:"
+_ADVICE: Final = "Stop all processes of Synapse, review this SQL and run it:"
 
 
 def examine(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Findings:
@@ -46,7 +46,7 @@ def compare_with_release(
 
 
 def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: str) -> bool:
-    """Whether the run read a standby, or may have."""
+    """Return whether the run read a standby, or may have read a standby."""
     duckdb_reader.create_views(connection, settings, None, [_SNAPSHOTS])
     if _SNAPSHOTS not in list_catalog_entries(settings):
         return True

@@ -86,7 +86,7 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
             FindingLevel.OK, "drift", "all tables and columns of the catalogue exist, with their types and keys"
         )
     if new := find_unknown_objects(declared, connection):
-        message = f"The catalogue does not list {', '.join(new)}: not copied."
+        message = f"The catalogue does not list {', '.join(new)}, so runs do not copy it."
         advice = "No copied table needs it. A newer version of the lakehouse may copy it."
         yield DoctorFinding(FindingLevel.WARN, "novelties", message, advice)
     is_harmless = all(difference.kind in _HARMLESS_DRIFT for difference in drift)

@@ -10,10 +10,10 @@ MEMBERSHIP_TABLES: Final = ("bronze.local_current_membership", "bronze.room_memb
 def membership_ctes(user: str) -> str:
     """Return common table expressions over ``MEMBERSHIP_TABLES`` for ``user``.
 
-    ``own_rooms`` has the columns ``room_id`` and ``as_member``: whether Synapse answers the user as a member. It does
-    for joined users, and for users that left without forgetting the room. For the latter, backward pagination starts at
-    the leave event, but forward pagination and relations continue after it. All other users, including banned users,
-    get no pages and can only peek at single events (``Auth.check_user_in_room``, ``PaginationHandler.get_messages``).
+    ``own_rooms`` has the columns ``room_id`` and ``as_member``. Synapse answers joined users as members, and also users
+    that left without forgetting the room. After a leave, backward pagination starts at the leave event, but forward
+    pagination and relations continue after the leave event. All other users, including banned users, get no pages and
+    can only peek at single events (``Auth.check_user_in_room``, ``PaginationHandler.get_messages``).
     """
     quoted_user = quote_literal(user)
     return f"""

@@ -146,9 +146,9 @@ def summarize_proof(
     return (
         f"Proven: no Parquet file in the warehouse contains message content of {user}, or content of an event that is "
         f"not in release {release.number}. The columns {' and '.join(CONTENT_COLUMNS)} of every file were searched, "
-        "also of files that no table refers to. Two places were not searched: names, topics and aliases of purged "
-        "rooms in files of earlier releases, which maintenance deletes with these releases; and Iceberg's own "
-        "metadata, which has no values of columns with content. IDs and memberships remain, as in Synapse."
+        "also of files that no table refers to. Names, topics and aliases of purged rooms were not searched in files "
+        "of earlier releases: maintenance deletes these files with the releases. Iceberg's own metadata was not "
+        "searched: it has no values of columns with content. IDs and memberships remain, as in Synapse."
     ), 0
 
 
@@ -188,7 +188,7 @@ def _describe_lake_content(
         yield (
             f"Not proven: {count} {'file' if count == 1 else 'files'} in the warehouse cannot be read, so their "
             "content is unknown. Such files come from an active or killed run. Try again when no run is active. "
-            "Maintenance deletes files that no table refers to once they are six hours old."
+            "Maintenance deletes files without a reference after six hours."
         )
     if outdated := sorted({*release.partial} & _COMPARED):
         yield (

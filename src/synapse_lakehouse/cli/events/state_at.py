@@ -21,7 +21,7 @@ def state_at(
     before: Annotated[
         bool,
         typer.Option(
-            "--before", help="Show the state before the event, which other servers receive; default: after it."
+            "--before", help="Show the state before the event, as other servers receive it; default: after it."
         ),
     ] = False,
     type: Annotated[str | None, typer.Option("--type", help="Only this event type, such as m.room.member.")] = None,

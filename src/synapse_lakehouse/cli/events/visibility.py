@@ -78,9 +78,8 @@ def visible(
         bool | None,
         typer.Option(
             "--peeking/--as-member",
-            help="Apply the rules for peeking users (not in the room), or the rules for members. Default: for"
-            " members if the user is joined, or left the room and has not forgotten it; otherwise, also if banned, for"
-            " peeking users.",
+            help="Apply the rules for peeking users (not in the room) or for members. Default: for members if the user"
+            " is joined, or left the room without forgetting it; for peeking users otherwise, such as after a ban.",
         ),
     ] = None,
     as_of: AsOfOption = None,
@@ -107,7 +106,7 @@ def _require_room(connection: DuckDBPyConnection, release: Release, room: str) -
 
 
 def _visible_events_query(user: str, room: str | None, *, peeking: bool | None) -> tuple[list[str], str]:
-    """Columns and SQL of :func:`visible`."""
+    """Return the columns and the SQL of :func:`visible`."""
     as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
     events = f"""
         with {current_membership.membership_ctes(user)},

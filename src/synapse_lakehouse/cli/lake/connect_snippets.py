@@ -54,7 +54,7 @@ def render_snippet(tool: Tool, connection: DuckDBPyConnection, settings: Setting
 
 
 def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
-    """Views on the present metadata files, so neither the catalog nor a password is needed."""
+    """Return views on the present metadata files, which need neither the catalog nor a password."""
     unbranched = [name for name in list_catalog_entries(settings) if is_unbranched(name)]
     names = sorted({*release.tables, *release.views, *unbranched})
     return "\n".join(
@@ -76,7 +76,7 @@ def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release
 
 def _on_s3(settings: Settings) -> list[str]:
     return [
-        "-- The warehouse is on S3, its keys are those of the environment or of ~/.aws:",
+        "-- The warehouse is on S3. The keys come from the environment or from ~/.aws:",
         "install httpfs; load httpfs; install aws; load aws;",
         f"{duckdb_reader.create_secret_sql(settings, with_keys=False)};",
     ]
@@ -85,7 +85,7 @@ def _on_s3(settings: Settings) -> list[str]:
 def _spark(settings: Settings, release: Release) -> str:
     extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     properties = {"spark.sql.extensions": extensions} | _bare(get_spark_properties_with_secrets(settings))
-    # Otherwise spark-sql creates a Hive metastore in the current folder.
+    # Without this setting, spark-sql creates a Hive metastore in the current folder.
     properties["spark.sql.catalogImplementation"] = "in-memory"
     packages = ",".join([*jars.REQUIRED_PACKAGES, *jars.parse_packages(settings.lakehouse_spark_packages)])
     name = _example(release)
@@ -179,12 +179,12 @@ def _example(release: Release) -> str:
 
 
 def _bare(properties: Mapping[str, str]) -> dict[str, str]:
-    """``properties`` without the users and passwords of URIs."""
+    """Return ``properties`` without the users and passwords of URIs."""
     return {key: _LOGIN.sub("", value) for key, value in properties.items()}
 
 
 def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
-    """The environment variables of the snippet: those of secret properties, and PGPASSWORD for PostgreSQL."""
+    """Describe the environment variables of the snippet: secret properties, and PGPASSWORD for PostgreSQL."""
     variables = {_variable(key) for key in properties if _SECRET.search(key)}
     variables |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
     needed = [f"Secrets come from the environment: {', '.join(sorted(variables))}."] if variables else []
@@ -197,7 +197,7 @@ def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
 
 
 def _variable(key: str) -> str:
-    """The environment variable of the secret ``key``."""
+    """Return the environment variable of the secret ``key``."""
     if key.endswith(("jdbc.password", "connection-password")):
         return "PGPASSWORD"
     return re.sub(r"\W", "_", key).upper()

@@ -16,7 +16,7 @@ ReleaseOption = Annotated[int | None, typer.Option("--release", min=1, help="Rel
 
 
 def may_have_lake(settings: Settings) -> bool:
-    """Return whether a lake may exist: a catalog is set, or the embedded one was used."""
+    """Return whether a lake may exist: a catalog is set, or the embedded catalog was used."""
     return bool(settings.lakehouse_catalog_uri) or (settings.lakehouse_home / "postgres").exists()
 
 

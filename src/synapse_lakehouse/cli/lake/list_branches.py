@@ -26,7 +26,7 @@ class RunBranch:
 
 
 def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[RunBranch]:
-    """Return branches of runs on all tables, sorted by name; also the branch of an active run."""
+    """Return the branches of runs on all tables, sorted by name. The branch of an active run is included."""
     entries = list_catalog_entries(settings)
     tables: dict[str, list[str]] = {}
     written: dict[str, int] = {}
@@ -63,7 +63,7 @@ def _snapshot(metadata: Mapping[str, Any], snapshot_id: int) -> Mapping[str, Any
 
 
 def _runs(connection: DuckDBPyConnection, settings: Settings, entries: Mapping[str, CatalogEntry]) -> dict[str, str]:
-    """Airflow's run ID by branch."""
+    """Return Airflow's run ID by branch."""
     if "audit.snapshots" not in entries:
         return {}
     duckdb_reader.create_views(connection, settings, None, ["audit.snapshots"])

@@ -42,7 +42,7 @@ def run_query(
 ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
     """Return the columns and rows of the query ``sql`` at release ``number``; default: the latest.
 
-    A query of unbranched tables only needs no release.
+    A query that reads only tables without branches needs no release.
 
     :raises LakeReadError: if ``sql`` is not one SELECT, a table does not exist, or DuckDB cannot run it.
     """
@@ -74,7 +74,7 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
 
 
 def _visible_tables(entries: dict[str, CatalogEntry], release: Release | None) -> list[str]:
-    """Names of the tables and views of ``release``."""
+    """Return the names of the tables and views of ``release``."""
     unbranched = [name for name in entries if is_unbranched(name)]
     return sorted({*unbranched, *release.tables, *release.views} if release else unbranched)
 
@@ -102,6 +102,6 @@ def _unknown_table(name: str, visible: list[str], release: Release | None) -> st
 
 
 def _error_line(reported: str) -> str:
-    """The lines of DuckDB's message that show the position of the error."""
+    """Return the lines of DuckDB's message that show the position of the error."""
     _, separator, position = reported.partition("\n\nLINE ")
     return f"\n\nLINE {position}" if separator else ""

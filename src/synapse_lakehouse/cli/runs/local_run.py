@@ -43,7 +43,7 @@ class LocalRun:
         self.log.parent.mkdir(exist_ok=True)
         date = self.logical_date.replace(tzinfo=None).isoformat()
         with self.log.open("wb") as log, ExitStack() as startup:
-            # Airflow first writes its DAGs to the database, which fails if two runs do this for the first time.
+            # Airflow first writes its DAGs to the database. If two runs do this at once for the first time, it fails.
             startup.enter_context(file_lock.exclusive_lock(self.prepared.home / "dags.lock"))
             self._child = child_processes.start_process(
                 [str(environment.BIN / "airflow"), "dags", "test", environment.MAIN_DAG, date],

@@ -77,8 +77,8 @@ def _run(prepared: environment.PreparedAirflow, start: datetime, now: datetime) 
 def _create_run(
     prepared: environment.PreparedAirflow, scheduler: home_lock.RunningScheduler | None, start: datetime, now: datetime
 ) -> LocalRun | scheduler_run.ScheduledRun:
-    """The run: by the scheduler of a running `make ui`, which would take it over anyway, else by this process."""
-    # For Airflow, any time of the next day means this day; the present time of day is unique for each run.
+    """Create the run: in the scheduler of a running `make ui`, which would take it over anyway, or in this process."""
+    # For Airflow, any time of the next day selects this day. The present time of day makes each run unique.
     end = start + timedelta(days=1)
     logical_date = end + (now - _midnight(now.date()))
     if scheduler and scheduler.others:

@@ -143,6 +143,6 @@ def _call(url: str, token: str | None = None, body: bytes | None = None) -> dict
         raise SchedulerError(f"The Airflow of `make ui` refused the request (HTTP {error.code}): {reported}") from None
     except OSError as error:
         raise SchedulerUnreachableError(
-            f"The Airflow of `make ui` does not answer at {url} ({error}). It may have been stopped. Its runs "
-            "continue when it is started again."
+            f"The Airflow of `make ui` does not answer at {url} ({error}). It may have been stopped. Its runs continue "
+            "when `make ui` is started again."
         ) from None

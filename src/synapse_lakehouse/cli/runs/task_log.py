@@ -14,7 +14,7 @@ _SPARK_LOG = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
 _OUTPUT = "Last spark-submit output:\n"
 _TAIL = 8
-# As a child's return code, and as a shell or a JVM passes that on.
+# Signal 9 as the return code of a child process, and as a shell or a JVM reports it.
 _EXIT_CODE = re.compile(r"Error code is: (?:-9|137)\b")
 
 KILLED_TEXT = "was killed by signal 9 (SIGKILL)"

@@ -46,11 +46,11 @@ def ui(
             environment.prepare_airflow(port=port, report=print_stage) as prepared,
             home_lock.claim_for_scheduler(prepared.settings, f"http://127.0.0.1:{port}", print_stage),
         ):
-            # Runs of killed schedulers; all other runs ended before this scheduler got its lock.
+            # These runs belong to killed schedulers: all other runs ended before this scheduler got its lock.
             environment.end_test_runs(prepared)
             _serve(prepared, port)
     except KeyboardInterrupt:
-        # Standard output may be closed; rich ends the command at a closed pipe.
+        # Standard output may be a closed pipe: rich would end the command.
         with suppress(OSError, SystemExit):
             console.print("All services are stopped.")
 
@@ -95,7 +95,7 @@ def _serve(prepared: environment.PreparedAirflow, port: int) -> None:
             _check_alive(running, logs)
             time.sleep(1)
     finally:
-        # Print nothing before: after a closed terminal or pipe it would raise instead of stopping the services.
+        # Print nothing before this: printing to a closed terminal or pipe raises, and the services would not stop.
         leaders = list(running.values())
         child_processes.stop_sessions(leaders[:1], leaders[1:])
 
@@ -117,13 +117,14 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
         )
     if not _refuses_strangers(port):
         raise UiError(
-            "Airflow answers requests for any host, so a web page could reach it: the plugin that refuses them was "
-            f"not loaded. Run `uv sync --locked`, then start again. The reason is in {logs / 'api-server.log'}."
+            "Airflow answers requests for any host, so a web page could reach it. The plugin that refuses such "
+            "requests was not loaded. Run `uv sync --locked`, then start again. The reason is in "
+            f"{logs / 'api-server.log'}."
         )
 
 
 def _refuses_strangers(port: int) -> bool:
-    """Whether a request for another host is refused: Airflow ignores a plugin that fails to load."""
+    """Return whether Airflow refuses a request for another host; it ignores a plugin that fails to load."""
     request = Request(f"http://127.0.0.1:{port}/api/v2/version", headers={"Host": "stranger.invalid"})
     try:
         with loopback.open_url(request, timeout=_ANSWER_SECONDS):

@@ -1,8 +1,8 @@
 """Binomial checkpointing: delta trees of bounded depth for a line of successive states.
 
-If each step of a line changes one key, a delta over n steps needs n rows. The minimum sum of rows for a bounded depth
-comes from the algorithm "revolve" of Griewank and Walther (ACM TOMS 26, 2000); its checkpoints are the bases here. A
-tree with ``depth`` levels below its first node, and at most ``spans`` edges over any step, has at most
+If each step of a line changes one key, a delta over n steps needs n rows. The algorithm "revolve" of Griewank and
+Walther (ACM TOMS 26, 2000) gives the minimum sum of rows for a bounded depth. Its checkpoints are the bases of the
+deltas. A tree with ``depth`` levels below its first node, and at most ``spans`` edges over any step, has at most
 ``binomial(depth + spans, spans)`` nodes.
 """
 
@@ -16,7 +16,7 @@ INFINITE_COST = 10**12
 
 @cached_njit
 def maximum_line_length(depth: int, spans: int) -> int:
-    """Maximum line length at depth ``depth`` with at most ``spans`` edges over a step: C(depth + spans, spans)."""
+    """Return the maximum line length at ``depth`` with at most ``spans`` edges over a step: C(depth + spans, spans)."""
     if spans < 0 or depth < 0:
         return 0
     nodes = 1
@@ -29,7 +29,7 @@ def maximum_line_length(depth: int, spans: int) -> int:
 
 @cached_njit
 def minimum_line_cost(length: int, depth: int) -> int:
-    """Minimum rows of all edges of a tree, at most ``depth`` deep, for a line of ``length`` nodes."""
+    """Return the minimum number of rows for a line of ``length`` nodes in a tree that is at most ``depth`` deep."""
     if length <= 1:
         return 0
     if depth < 1:
@@ -44,11 +44,11 @@ def minimum_line_cost(length: int, depth: int) -> int:
 
 @cached_njit
 def assign_line_bases(line: Int64Array, depth: int, bases: Int64Array, depths: Int64Array) -> None:
-    """Choose the base of each node of ``line`` but the first, in a tree at most ``depth`` deep below the first.
+    """Choose a base for each node of ``line`` except the first, in a tree that is at most ``depth`` deep below it.
 
-    Writes the bases and depths of these nodes to ``bases`` and ``depths``; ``depths`` of the first node is given.
+    The result is written to ``bases`` and ``depths``. The caller sets the depth of the first node.
     """
-    # Pieces of the line that are still to be done: start, length, maximum depth.
+    # Pieces of the line that remain: start, length, maximum depth.
     pieces = np.empty((len(line) + 1, 3), np.int64)
     pieces[0, 0], pieces[0, 1], pieces[0, 2] = 0, len(line), depth
     top = 0

@@ -9,10 +9,10 @@ from synapse_lakehouse.numba_jit import BoolArray, Int32Array
 
 
 def limit_chains(groups: StateGroups, in_range: BoolArray, max_chain: int) -> StateGroups:
-    """Store groups ``in_range`` as full states where their chain would have more than ``max_chain`` groups.
+    """Store a group ``in_range`` as a full state if its chain would have more than ``max_chain`` groups.
 
-    This adds rows, so it is the last step. Chains get too long when a room grows while it is compressed, or through
-    another compressor.
+    This adds rows, so it is the last step. Chains get too long when a room grows while it is compressed, or when
+    another compressor writes them.
     """
     if groups.chain_nodes().max(initial=0) <= max_chain:
         return groups
@@ -36,7 +36,7 @@ def limit_chains(groups: StateGroups, in_range: BoolArray, max_chain: int) -> St
 
 
 def _resolve(groups: StateGroups, group: int) -> tuple[Int32Array, Int32Array]:
-    """Keys and events of the state of a group."""
+    """Return the keys and events of a group's state."""
     state: dict[int, int] = {}
     node = group
     while node != NONE:

@@ -21,7 +21,7 @@ class RoomProgress:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """Result of one chunk of a room. The rows are those of the chunk and of its chains."""
+    """Result of one chunk of a room. Its row counts include the chains of the chunk."""
 
     room: int
     first: int
@@ -44,14 +44,14 @@ def compress_chunks(
     rooms: Collection[int] | None = None,
     unfinished: Collection[int] = (),
 ) -> Iterator[ChunkResult]:
-    """Compress ``stored`` in place, the room with the oldest remaining group first, until all are compressed.
+    """Compress ``stored`` in place. Each chunk is taken from the room with the oldest remaining group.
 
     :param saved: saved progress by room; its levels take precedence over ``configured``.
     :param oldest: the first group to consider: ``first`` of the previous result.
     :param rooms: codes of the rooms to compress; all if omitted.
     :param unfinished: last groups of chunks that an interrupted compression wrote in part. They are finished even if
         that adds rows.
-    :raises InvalidStateGroupsError: when a state would change; ``stored`` then equals the state after the last result.
+    :raises InvalidStateGroupsError: when a state would change; ``stored`` then contains only the chunks before.
     """
     progress = dict(saved)
     queue: list[tuple[int, int]] = []
@@ -85,7 +85,7 @@ def _compress_chunk(
     rows_before, rows_after = len(chunk.groups.keys), len(compressed.keys)
     is_skipped = rows_after > rows_before and chunk.last not in unfinished
     if is_skipped:
-        # Synapse's compressor overwrites the saved levels with the configured ones, by number.
+        # Synapse's compressor overwrites each saved level with the configured level of the same number.
         after = reset_levels(before, configured) if progress else configured
     else:
         if (changed := fingerprint_states(chunk.groups).differ(fingerprint_states(compressed))).any():

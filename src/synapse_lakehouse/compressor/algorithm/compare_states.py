@@ -12,15 +12,15 @@ from synapse_lakehouse.numba_jit import Int64Array
 
 
 def find_differing_groups(before: StateTables, after: StateTables) -> Int64Array:
-    """Return IDs of the groups that are in both and whose states differ.
+    """Return the IDs of groups that exist before and after, but with different states.
 
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """
     common = np.intersect1d(_ids(before), _ids(after))
     if not len(common):
         return common
-    # Fingerprints are comparable only with the same codes. The IDs of ``before`` are shifted; errors name the IDs of
-    # ``after``.
+    # Fingerprints are comparable only if both tables are encoded with the same codes. The IDs of ``before`` are
+    # shifted; errors name the IDs of ``after``.
     offset = max(map(_highest, (before, after))) + 1
     both = (pa.concat_tables([new, _shift_ids(old, offset)]) for old, new in zip(before, after, strict=True))
     groups = encode_tables(*both)[0].groups()

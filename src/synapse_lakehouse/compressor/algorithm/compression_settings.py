@@ -28,10 +28,10 @@ class Layout(Protocol):
 
     @property
     def chunk_size(self) -> int:
-        """Only for ``levels``: state groups that are compressed at once."""
+        """Only for ``levels``: number of state groups that are compressed at once."""
         ...
 
     @property
     def max_chain(self) -> int:
-        """Only for ``best``: the most state groups in a chain."""
+        """Only for ``best``: maximum number of state groups in a chain."""
         ...

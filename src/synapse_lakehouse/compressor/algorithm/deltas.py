@@ -28,7 +28,7 @@ def empty_slots(number: int, groups: int, key_count: int) -> StateSlots:
 def resolve_state(
     group: int, prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, slots: StateSlots
 ) -> Int32Array:
-    """Return the state of ``group``, resolved from the nearest predecessor that is in the cache, and cached itself.
+    """Resolve the state of ``group`` from its nearest cached predecessor, cache it and return it.
 
     The least recently used slot is replaced.
     """
@@ -59,7 +59,7 @@ def resolve_state(
 
 @cached_njit
 def count_delta_rows(state: Int32Array, base: Int32Array, maximum: int) -> int:
-    """Rows of the delta from ``base`` to ``state``; ``INFEASIBLE`` if impossible or above ``maximum`` rows."""
+    """Return the rows of the delta from ``base`` to ``state``; ``INFEASIBLE`` if impossible or above ``maximum``."""
     rows = 0
     for start in range(0, len(state), _BLOCK):
         own, other = state[start : start + _BLOCK], base[start : start + _BLOCK]
@@ -76,7 +76,7 @@ def count_delta_rows(state: Int32Array, base: Int32Array, maximum: int) -> int:
 
 @cached_njit
 def count_own_delta_rows(group: int, starts: Int64Array, keys: Int32Array, events: Int32Array, base: Int32Array) -> int:
-    """Rows of the delta from its present predecessor to ``group``: the stored rows that are not redundant."""
+    """Return the number of stored rows of ``group`` that its predecessor does not make redundant."""
     rows = 0
     for row in range(starts[group], starts[group + 1]):
         rows += base[keys[row]] != events[row]
@@ -101,7 +101,7 @@ def write_delta(state: Int32Array, base: Int32Array, keys: Int32Array, events: I
 
 @cached_njit
 def ensure_capacity(codes: Int32Array, row: int, more: int) -> Int32Array:
-    """``codes``, or a longer copy that has room for ``more`` values from position ``row`` on."""
+    """Return ``codes``, or a longer copy with room for ``more`` values from position ``row`` on."""
     if row + more <= len(codes):
         return codes
     longer = np.empty(2 * (row + more), np.int32)

@@ -1,8 +1,8 @@
 """Strategy ``best``: find deltas with the fewest rows while no chain exceeds a limit.
 
-First, find the nearest older group of each group. The keys of a base are a subset of the keys of its group. This is
-transitive: in the forest of nearest bases, each ancestor of a group can be its base. Then apply binomial checkpointing
-to the long lines of this forest. On a line of equal steps this gives the minimum number of rows under the limit.
+First, find the nearest base of each group: an older group with a small delta and without other keys. These bases form a
+forest, in which each ancestor of a group can be its base. Then apply binomial checkpointing to the long lines of this
+forest. On a line of equal steps this gives the minimum number of rows under the limit.
 """
 
 from dataclasses import replace
@@ -33,8 +33,8 @@ _SLOTS = 64
 def minimize_rows(groups: StateGroups, in_range: BoolArray, max_chain: int) -> StateGroups:
     """Store the groups ``in_range`` in fewer rows and in chains of at most ``max_chain`` groups.
 
-    ``groups`` contains all predecessors of its groups. Groups without an improvement are not changed, so the result
-    is stable. A group that is not ``in_range`` gets no chain above the limit, unless it had one before.
+    ``groups`` contains all predecessors of its groups. Groups that cannot be improved are not changed, so a second call
+    changes nothing. A group outside ``in_range`` gets no chain above the limit, unless its chain was too long before.
 
     :raises InvalidStateGroupsError: when a state would change.
     """
@@ -49,7 +49,7 @@ def minimize_rows(groups: StateGroups, in_range: BoolArray, max_chain: int) -> S
 
 
 def _cost(groups: StateGroups, max_chain: int) -> tuple[int, bool]:
-    """Rows first, then whether a chain is too long."""
+    """Return the number of rows, and whether a chain is too long."""
     return len(groups.keys), bool(groups.chain_nodes().max(initial=0) > max_chain)
 
 
@@ -66,10 +66,10 @@ def _improve(groups: StateGroups, states: StateFingerprints, in_range: BoolArray
 def _choose_bases(
     prev: Int64Array, nearest: Int64Array, rows: Int64Array, sizes: Int64Array, in_range: BoolArray, max_chain: int
 ) -> Int64Array:
-    """A base for each group, an ancestor in the forest of nearest bases, with no chain longer than ``max_chain``.
+    """Return a base for each group, an ancestor in the forest of nearest bases; no chain exceeds ``max_chain``.
 
-    The forest is split into lines: each continues with the child that has the longest line below it. Groups that are
-    not ``in_range`` keep their ``prev``. Groups whose chain would get too long get a base nearer to the root.
+    The forest is split into lines: each line continues with the child that has the longest line below it. Groups that
+    are not ``in_range`` keep their ``prev``. Groups whose chain would get too long get a base nearer to the root.
     """
     count = len(nearest)
     longest, next_in_line = np.ones(count, np.int64), np.full(count, NONE)
@@ -113,7 +113,7 @@ def _choose_bases(
 
 @cached_njit
 def _out_of_range_below(prev: Int64Array, in_range: BoolArray) -> Int64Array:
-    """For each group, the longest chain of groups below it that are not ``in_range``."""
+    """Return for each group the length of the longest chain of groups below it that are not ``in_range``."""
     below = np.zeros(len(prev), np.int64)
     for group in range(len(prev) - 1, -1, -1):
         if prev[group] != NONE and not in_range[group]:
@@ -123,7 +123,7 @@ def _out_of_range_below(prev: Int64Array, in_range: BoolArray) -> Int64Array:
 
 @cached_njit
 def _count_pieces(line: Int64Array, sizes: Int64Array, max_chain: int) -> tuple[int, int]:
-    """Number of pieces, each starting with a full state, that gives a line the fewest rows; and these rows."""
+    """Return the number of pieces with the fewest rows for a line, and these rows. A piece starts with a full state."""
     length = len(line)
     best, least = 1, length * (sizes[line[length - 1]] + INFINITE_COST)
     number = 1
@@ -149,7 +149,7 @@ def _write_rows(
     in_range: BoolArray,
     bases: Int64Array,
 ) -> tuple[Int64Array, Int32Array, Int32Array]:
-    """Starts, keys and events of all groups when those ``in_range`` are deltas of ``bases``."""
+    """Return starts, keys and events of all groups, with the groups ``in_range`` as deltas of ``bases``."""
     cache = empty_slots(_SLOTS, len(prev), key_count)
     empty_state = np.full(key_count, NONE, np.int32)
     new_starts = np.zeros(len(prev) + 1, np.int64)

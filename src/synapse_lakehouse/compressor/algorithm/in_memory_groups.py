@@ -30,7 +30,7 @@ class GroupStore:
     """The groups of some rooms. The cost of ``take`` and ``put`` grows with the chunk, not with the rooms."""
 
     def __init__(self, groups: StateGroups, present: BoolArray, rooms: Int32Array, copies: StateGroups) -> None:
-        """Create a store of groups from ``index_groups``; ``rooms`` has any code where a group is not ``present``."""
+        """Create a store of groups from ``index_groups``; ``rooms`` has any code for a group not ``present``."""
         self.copies = copies
         self._ids, self._prev, self._present = groups.ids, groups.prev.copy(), present
         self._keys, self._events, self._end = groups.keys, groups.events, len(groups.keys)
@@ -54,10 +54,10 @@ class GroupStore:
         return int(self._ids[members[0]]) if len(members) else None
 
     def take(self, room: int, after: int | None, limit: int, heads: Sequence[int]) -> GroupChunk | None:
-        """Return the next ``limit`` groups of ``room``, their chains and those of ``heads``; None at the room's end.
+        """Return the next ``limit`` groups of ``room``, with their chains and the chains of ``heads``; None at the end.
 
-        A chain may lead to other rooms, or to groups without a room. From the second chunk on (``after`` is set)
-        Synapse's compressor also compresses such groups if their IDs are in the chunk's range, as this method does.
+        A chain may lead to other rooms, or to groups without a room. From the second chunk on (``after`` is set), such
+        groups are also compressed if their IDs are in the chunk's range, as by Synapse's compressor.
         """
         members = self._after(room, after)[:limit]
         if not len(members):
@@ -137,7 +137,7 @@ def _gather_rows(
     events: Int32Array,
     chunk_key: Int32Array,
 ) -> tuple[Int32Array, Int32Array, Int32Array]:
-    """Local keys and events of the groups ``where``, and the store's key code for each local one.
+    """Return local keys and events of the groups ``where``, and the store's key code for each local key.
 
     ``chunk_key``: a buffer with an entry for each key, all ``NONE``.
     """

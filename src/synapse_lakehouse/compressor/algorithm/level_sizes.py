@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ChainLevel:
-    """A chain of up to ``size`` groups; then the next level gets a group. ``head``: ID of its latest group."""
+    """A chain of up to ``size`` groups. If it is full, the next level gets a group. ``head``: ID of its last group."""
 
     size: int
     length: int = 0
@@ -47,5 +47,5 @@ def levels_from_rows(rows: Iterable[tuple[int, int, int, int | None]]) -> Levels
 
 
 def reset_levels(saved: Levels, configured: Levels) -> Levels:
-    """Return levels after a skipped chunk: the configured levels; additional saved levels are unchanged."""
+    """Return the levels after a skipped chunk: the configured levels. Further saved levels are unchanged."""
     return configured + saved[len(configured) :]

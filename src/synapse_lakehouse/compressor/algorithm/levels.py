@@ -46,7 +46,7 @@ def compress_by_levels(
 
 @cached_njit
 def _next_base(group: int, sizes: Int64Array, lengths: Int64Array, heads: Int64Array) -> int:
-    """Add ``group`` to the first level with space; return that level's head, its base. Full levels restart with it."""
+    """Add ``group`` to the first level with space, and return its base: the level's old head. Full levels restart."""
     base = NONE
     for level in range(len(sizes)):
         if lengths[level] < sizes[level]:

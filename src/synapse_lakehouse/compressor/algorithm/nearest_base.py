@@ -21,7 +21,7 @@ _CHILDREN = 16
 
 
 def find_oldest_twins(states: StateFingerprints, in_range: BoolArray) -> Int64Array:
-    """For each group, the oldest group ``in_range`` with the same state; ``NONE`` for that group itself."""
+    """Return for each group the oldest group ``in_range`` with the same state; ``NONE`` if it is the oldest itself."""
     chosen = np.flatnonzero(in_range)
     _, first, inverse = np.unique(states.fingerprints[chosen], axis=0, return_index=True, return_inverse=True)
     oldest = np.full(len(in_range), NONE)
@@ -33,10 +33,10 @@ def find_oldest_twins(states: StateFingerprints, in_range: BoolArray) -> Int64Ar
 def find_nearest_bases(
     groups: StateGroups, states: StateFingerprints, in_range: BoolArray
 ) -> tuple[Int64Array, Int64Array]:
-    """For each group ``in_range``: the index of its base, or ``NONE``, and the rows of the delta.
+    """Return for each group ``in_range`` the index of its base, or ``NONE``, and the rows of the delta.
 
-    Candidates are its predecessor, the latest groups, and the deltas of the best candidate. A candidate with a key
-    that the group lacks cannot be a base; then the base of that candidate is a candidate.
+    Candidates are its predecessor, the latest groups, and the deltas of the best candidate. A candidate with a key that
+    the group lacks cannot be a base. In this case the candidate's own base is tried.
     """
     return _search_bases(
         groups.prev, groups.starts, groups.keys, groups.events, groups.key_count,

@@ -18,7 +18,7 @@ from synapse_lakehouse.numba_jit import Int64Array
 class RowChanges:
     """Groups to rewrite, the oldest first: each gets another predecessor or other rows for the same state.
 
-    They can be written in any order and in any portions, because no state changes.
+    The changes can be written in any order and in any portions, because no state changes.
     """
 
     ids: Int64Array
@@ -44,17 +44,17 @@ class RowChanges:
         return int(self._work[end] - self._work[start])
 
     def portion_end(self, start: int, maximum: int) -> int:
-        """End of a portion from ``start``: at least one group, otherwise at most ``maximum`` rows and edges."""
+        """Return the end of a portion from ``start``: at most ``maximum`` rows and edges, but at least one group."""
         end = int(np.searchsorted(self._work, self._work[start] + maximum, side="right")) - 1
         return max(end, start + 1)
 
     def edges_of(self, start: int, end: int) -> Int64Array:
-        """Present edges of the groups from ``start`` to ``end``."""
+        """Return the present edges of the groups from ``start`` to ``end``."""
         first, last = np.searchsorted(self.old_edges[:, 0], self.ids[start]), end - 1
         return self.old_edges[first : np.searchsorted(self.old_edges[:, 0], self.ids[last], side="right")]
 
     def touched_groups(self, start: int, end: int) -> Int64Array:
-        """Ascending IDs of the groups from ``start`` to ``end``, and of their present and new predecessors."""
+        """Return ascending IDs of the groups from ``start`` to ``end``, and of their present and new predecessors."""
         predecessors = self.edges_of(start, end)[:, 1]
         ids = np.unique(np.concatenate([self.ids[start:end], predecessors, self.new_prev[start:end]]))
         return cast(Int64Array, ids[ids != NONE])

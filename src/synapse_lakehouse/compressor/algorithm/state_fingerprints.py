@@ -26,7 +26,7 @@ class StateFingerprints:
 
 
 def fingerprint_states(groups: StateGroups) -> StateFingerprints:
-    """Fingerprint each group. Time and memory grow with the stored rows, not with the resolved ones."""
+    """Fingerprint each group. Time and memory grow with the stored rows, not with the resolved states."""
     return StateFingerprints(*_fingerprints(groups.prev, groups.starts, groups.keys, groups.events, groups.key_count))
 
 
@@ -41,7 +41,7 @@ def _hash_row(key: int, event: int, seed: np.uint64) -> np.uint64:
 
 @cached_njit
 def find_children(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Group the groups by predecessor: those of ``p`` are at ``children[starts[p + 1] : starts[p + 2]]``."""
+    """Sort the groups by predecessor: the children of ``p`` are at ``children[starts[p + 1] : starts[p + 2]]``."""
     starts = np.zeros(len(prev) + 2, np.int64)
     for group in range(len(prev)):
         starts[prev[group] + 2] += 1
@@ -58,7 +58,7 @@ def find_children(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
 def _fingerprints(
     prev: Int64Array, starts: Int64Array, keys: Int32Array, events: Int32Array, key_count: int
 ) -> tuple[Int64Array, NDArray[np.uint64]]:
-    """Depth-first search from each full state; each group's rows are undone on the way back."""
+    """Search depth-first from each full state, and undo each group's rows on the way back."""
     sizes = np.zeros(len(prev), np.int64)
     prints = np.zeros((len(prev), 2), np.uint64)
     child_starts, children = find_children(prev)

@@ -16,7 +16,7 @@ NONE = -1
 class StateGroups:
     """State groups in ascending order of their IDs; group ``i`` has the rows ``starts[i]`` to ``starts[i + 1]``.
 
-    The state of a group is that of its predecessor, updated with its rows.
+    The state of a group is the state of its predecessor, updated with the group's rows.
     """
 
     ids: Int64Array
@@ -46,7 +46,7 @@ class StateGroups:
         return np.where(self.prev == NONE, NONE, self.ids[self.prev]) if len(self) else self.prev
 
     def changed(self, other: "StateGroups") -> BoolArray:
-        """Return which groups are stored in another way in ``other``, whose groups have the same states.
+        """Return which groups are stored differently in ``other``. The states must be the same in both.
 
         Deltas from the same base to the same state differ only in redundant rows, so a comparison of row counts is
         enough.
@@ -66,11 +66,10 @@ def index_groups(
     row_keys: Int32Array,
     row_events: Int32Array,
 ) -> tuple[StateGroups, StateGroups, BoolArray]:
-    """Index the three tables: the groups, the same groups with only their duplicate rows, and which groups exist.
+    """Index the tables: return the groups, the same groups with only their duplicate rows, and which groups exist.
 
-    A group that only the edges name is a group, too; ``state_groups`` does not have it, so it does not exist. Rows of
-    groups that neither table names are ignored. The table has no unique key: of equal rows of a group the first one
-    counts, the others are duplicates.
+    Groups are in ``state_groups`` or in the edges; those only in the edges do not exist any more. Rows of other groups
+    are ignored. ``state_groups_state`` has no unique key: the first of equal rows counts, the others are duplicates.
 
     :raises InvalidStateGroupsError: when a group has two predecessors, a predecessor that is not older (this includes
         cycles), or two events for one key.
@@ -108,7 +107,7 @@ def index_groups(
 
 @cached_njit
 def _find_duplicates(where: Int64Array, keys: Int32Array, events: Int32Array, key_count: int) -> tuple[BoolArray, int]:
-    """A mask of rows that repeat an earlier row, and the first group with two events for one key, or ``NONE``."""
+    """Return a mask of repeated rows, and the first group with two events for one key, or ``NONE``."""
     last = np.full(key_count, NONE)
     is_duplicate = np.zeros(len(where), np.bool_)
     for row in range(len(where)):

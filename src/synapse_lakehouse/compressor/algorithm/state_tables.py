@@ -18,7 +18,7 @@ STATE_SCHEMAS: Final = {
     "state_group_edges": pa.schema({"state_group": pa.int64(), "prev_state_group": pa.int64()}),
     "state_groups_state": pa.schema({"state_group": pa.int64(), "type": _TEXT, "state_key": _TEXT, "event_id": _TEXT}),
 }
-"""The columns that are read of Synapse's tables, in the order of ``StateTables``."""
+"""The columns that are read from Synapse's tables, in the order of ``StateTables``."""
 _ROWS_AT_ONCE: Final = 100_000
 
 
@@ -40,9 +40,9 @@ class BatchCollector:
         self._schema, self._merged, self._pending = schema, schema.empty_table(), list[pa.Table]()
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows; texts may be plain."""
+        """Add rows; texts need not be dictionary-encoded."""
         self._pending.append(rows.cast(self._schema))
-        # Each batch has its own dictionaries. Merge them before they need more memory than the merged one.
+        # Each batch has its own dictionaries. Merge them before they need more memory than one merged dictionary.
         if sum(map(len, self._pending)) > max(len(self._merged), _ROWS_AT_ONCE):
             self.table()
 

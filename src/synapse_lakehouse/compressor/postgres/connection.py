@@ -69,7 +69,7 @@ def require_rights(connection: Connection) -> None:
         raise CompressorError(f"{WRITE_DSN_SETTING} names a standby, which is read-only. Set it to the primary.")
     if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):
         raise CompressorError(
-            "This database has no table state_groups_pending_deletion: this version of Synapse deletes state groups at "
+            "This database has no table state_groups_pending_deletion. Without it, Synapse deletes state groups at "
             "once, so a state could be lost during compression. Upgrade Synapse and start it once."
         )
     if problems := find_hidden_rows(connection, PRIVILEGES):
@@ -84,8 +84,8 @@ def require_rights(connection: Connection) -> None:
     ).fetchall()
     if missing:
         raise CompressorError(
-            f"The role of {WRITE_DSN_SETTING} may not write {', '.join(name for (name,) in missing)}. "
-            "`lakehouse grants --compress` prints the SQL of a role that may."
+            f"The role of {WRITE_DSN_SETTING} may not write {', '.join(name for (name,) in missing)}. `lakehouse "
+            "grants --compress` prints the SQL of a role with these privileges."
         )
 
 

@@ -40,8 +40,8 @@ class SavedProgress:
         if self.fault:
             raise RoomSkippedError(
                 f"The room's rows in state_compressor_state are invalid: {self.fault}. Delete them, and the room's "
-                "rows in state_compressor_progress, to compress it from the beginning. Or use the strategy best, which "
-                "needs no levels."
+                "rows in state_compressor_progress, to compress the room from the beginning. Or use the strategy "
+                "best, which needs no levels."
             )
 
 

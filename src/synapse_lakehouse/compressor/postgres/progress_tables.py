@@ -20,7 +20,7 @@ PROGRESS_TABLES: Final = {
 """Columns of each table; the first three tables are those of Synapse's compressor."""
 
 WRITTEN_TABLES: Final = tuple(name for name in PROGRESS_TABLES if name != "state_compressor_total_progress")
-"""Tables that a compression writes. Synapse's compressor uses the total only as a lower limit: it is not updated."""
+"""Tables that a compression writes. The total is left out: Synapse's compressor uses it only as a lower limit."""
 
 REFERENCE_TABLES: Final = tuple(name for name in PROGRESS_TABLES if name.startswith("state_compressor_"))
 

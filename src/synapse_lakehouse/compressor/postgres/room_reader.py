@@ -34,13 +34,13 @@ with recursive needed(id) as (
   union select prev_state_group from state_group_edges join needed on state_group = needed.id
 ) select id from needed order by id
 """
-"""The groups of a room, the given ones, and the chains of both."""
+"""Selects the groups of a room, the given groups, and the chains of both."""
 
 _UNCOMPRESSED: Final = """
 select g.room_id from state_groups_state as s join state_groups as g on g.id = s.state_group {}
 group by g.room_id order by count(*) desc, g.room_id limit %s
 """
-"""Rooms by the rows of their uncompressed groups. No index has the room, so this reads the whole table."""
+"""Rooms with the most rows in uncompressed groups. No index contains the room, so the query reads the whole table."""
 
 _PROGRESS_TABLES: Final = {
     Strategy.LEVELS: ("state_compressor_progress", ""),
@@ -115,7 +115,7 @@ class RoomReader:
     def require_rooms(self, rooms: Sequence[str]) -> None:
         """Require that all rooms exist.
 
-        :raises CompressorError: when some do not; it names them.
+        :raises CompressorError: when rooms are missing; the message names them.
         """
         rows = self._connection.execute(
             "select wanted from unnest(%s::text[]) as wanted"
@@ -152,7 +152,7 @@ class RoomReader:
         return progress_store.read_progress(self._connection, room_id)
 
     def read_last_compressed(self, strategy: Strategy) -> dict[str, int]:
-        """Last compressed group by room ID."""
+        """Return the last compressed group by room ID."""
         table, condition = _PROGRESS_TABLES[strategy]
         if not self._has(table):
             return {}

@@ -1,8 +1,9 @@
 """One transaction that rewrites a few groups while Synapse is running.
 
-Synapse marks a group as pending deletion minutes before it deletes it, and locks its row to delete it. Therefore lock
-the rows of all groups involved (those to write and their present and new predecessors) in the order of their IDs, and
-check them again. Groups that were deleted, are pending deletion or have changed since the plan are skipped.
+Synapse marks a group as pending deletion minutes before the deletion, and locks its row for the deletion. Therefore
+this module locks the rows of the groups to write, and of their present and new predecessors, in the order of their IDs.
+Then it checks these groups again. Groups that were deleted, are pending deletion or have changed since the plan are
+skipped.
 """
 
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def rewrite_groups(
 ) -> Int64Array:
     """Write the changes from ``start`` to ``end`` in the open transaction.
 
-    :param new_rows: :func:`encode_rows` of all of them.
+    :param new_rows: result of :func:`encode_rows` for these changes.
     :returns: IDs of the groups that were skipped.
     """
     is_safe = _find_safe_changes(connection, changes, start, end, group_rooms)

@@ -42,7 +42,7 @@ class GroupWriter:
     """Receives, after each transaction, the number of rows and edges that it wrote, and the total number."""
     pace: TransactionSize = field(default_factory=TransactionSize)
     gave_up_on_locks: bool = False
-    """Whether the remaining changes were skipped, because another session locked its groups for too long."""
+    """Whether the remaining changes were skipped, because another session locked their groups for too long."""
 
     def write(self, changes: RowChanges, group_rooms: GroupRooms, save: SaveProgress) -> Int64Array:
         """Write ``changes``.

@@ -1,8 +1,8 @@
 """Compute which tokens of each source a run compares with bronze.
 
 A source is a writer of a stream in one tap dialect. Tokens count upwards; in streams with negative IDs they are the IDs
-without the sign. Each run compares the tokens of a source after those of the previous run, up to the tap's position and
-not beyond the stream's safe bound.
+without the sign. Each run starts after the last token that the previous run compared. It ends at the tap's position or
+the stream's safe bound, whichever is lower.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,14 @@ Key = tuple[str, str, str | None]
 """Dialect, stream and instance."""
 
 OVERLAP: Final = timedelta(minutes=10)
-"""The commands of this long before the last read command are read again, because clocks may differ."""
+"""Commands of this period before the last read command are read again, because clocks may differ."""
 
 MAX_RANGES: Final = 20
 """Maximum number of missing ranges that are recorded for each source and reason."""
 
 NEVER_ANNOUNCED: Final = "never_announced"
-"""Reason of a row that is missing on the wire without an explanation. In a ``GAP``, its cause is the reason."""
+"""Reason of a stored row that the tap did not receive, outside of any ``GAP``. A row inside a ``GAP`` has the cause of
+that command as its reason."""
 
 NOT_COPIED: Final = "not_copied"
 """Reason of a row that is missing in the lake: no table of the stream is copied."""
@@ -31,7 +32,7 @@ NOT_COPIED: Final = "not_copied"
 
 @dataclass(frozen=True)
 class TapPositions:
-    """The positions in the first and the last commit of a tap that were read, and their times."""
+    """Positions and times of the first and the last commit of a tap that were read."""
 
     first: Mapping[tuple[str, str | None], int]
     last: Mapping[tuple[str, str | None], int]
@@ -41,7 +42,7 @@ class TapPositions:
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens of a source after ``after`` and up to ``upto`` that a run compares.
+    """The tokens of a source that a run compares: those after ``after`` and up to ``upto``.
 
     ``bound``: the stream's safe bound; None without one. ``listened_from``: the token after which the tap began to
     listen. ``read_from``: earlier runs read the commands received up to this time; None if there was no earlier run.
@@ -61,7 +62,7 @@ class Window:
 
 
 def compute_read_starts(previous: Mapping[Key, Mapping[str, Any]]) -> dict[str, datetime]:
-    """Return, by dialect, the time from which commands are read, so that every uncompared command is read.
+    """Return, by dialect, a time that is earlier than every command that was not compared.
 
     :param previous: the latest rows of ``audit.replication_coverage``.
     """
@@ -80,13 +81,13 @@ def compute_windows(
 ) -> Iterator[Window]:
     """Yield the window of each source that has positions.
 
-    If the last compared commit of a tap is missing, the tap was started again without its history, and its window
-    starts there. A writer that appeared later wrote nothing before the tap listened to its stream. Tokens of a stream
-    without a bound are skipped, because it is unknown when they are complete.
+    If the last compared commit of a tap is missing, the tap was started again without its history. Then the window
+    starts at the first position of the new history. A writer without a first position wrote nothing before. Tokens of a
+    stream without a bound are skipped, because it is unknown when they are complete.
 
     :param previous: the latest rows of ``audit.replication_coverage``.
     :param taps: positions by dialect.
-    :param first_tokens: by source, the token after which its first command follows.
+    :param first_tokens: by source, the last token before its first command.
     :param bounds: safe bounds of the compared streams; None without one.
     """
     numbers = count()

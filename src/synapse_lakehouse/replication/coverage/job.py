@@ -83,7 +83,7 @@ _MEMORY_LIMIT: Final = "1GB"
 
 @dataclass(frozen=True)
 class CoverageComparison:
-    """The comparison of one run: its ``windows``, and their data in ``duck``.
+    """The comparison of one run. ``duck`` is the DuckDB connection with the data of ``windows``.
 
     ``unread`` selects the ``commands`` that no earlier run compared.
     """
@@ -128,7 +128,7 @@ class CoverageComparison:
         ]
 
     def rows(self) -> list[Row]:
-        """Return rows of ``TABLE``. The run's gaps must be recorded before."""
+        """Return rows of ``TABLE``. Call it after the run's gaps were recorded."""
         with_evidence = And(EqualTo(term="run_id", value=self.run.run_id), NotNull(term="evidence"))
         columns = ("stream", "first_id", "last_id", "class", "explanation")
         gaps = self.catalog.load_table("audit.stream_gaps").scan(with_evidence, selected_fields=columns).to_arrow()
@@ -176,7 +176,7 @@ class CoverageComparison:
 def prepare_comparison(
     catalog: Catalog, run: Run, declared: Catalogue, bounds: Mapping[str, int], spill: Path
 ) -> CoverageComparison | None:
-    """Read the commands and IDs to compare; None if no command was received since the previous run.
+    """Read the commands and IDs to compare. Return None if no command was received since the previous run.
 
     :param bounds: the run's safe bounds by stream, without the sign of negative streams.
     :param spill: folder for data that does not fit in memory.
@@ -235,7 +235,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _unread_commands(starts: Mapping[str, datetime]) -> BooleanExpression:
-    """Commands that the previous run did not compare, or not completely."""
+    """Return the filter of commands that the previous run did not compare completely."""
     conditions: list[BooleanExpression] = [
         And(EqualTo(term="dialect", value=dialect), GreaterThanOrEqual(term="received_at", value=start.isoformat()))
         for dialect, start in starts.items()
@@ -245,7 +245,7 @@ def _unread_commands(starts: Mapping[str, datetime]) -> BooleanExpression:
 
 
 def _tables_to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[Stream, Table, int]]:
-    """Streams and tables to compare, with the ID after which they are read."""
+    """Yield the streams and tables to compare, with the ID after which rows are read."""
     starts: dict[str, int] = {}
     for window in windows:
         if window.bound is not None and window.bound > window.after:
@@ -256,9 +256,9 @@ def _tables_to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[
 
 
 def _read_ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, after: int, writer: str) -> pa.Table:
-    """Distinct stream, writer, id and is_announced of the rows after ``after`` on the branch.
+    """Return distinct stream, writer, id and is_announced of the rows after the ID ``after`` on the branch.
 
-    :param writer: the writer of rows that name none.
+    :param writer: the writer of rows that do not name their writer.
     """
     column, refs = table.streams[stream.name], bronze.refs()
     ref = refs.get(branch) or refs.get("main")
@@ -279,7 +279,7 @@ def _scan(commands: IcebergTable, condition: BooleanExpression, columns: Sequenc
 
 
 def _removal_reason(declared: Catalogue, name: str) -> str | None:
-    """Why an announced row of a stream may no longer be stored; None if only the stream's gaps can explain it."""
+    """Return why an announced row may no longer be stored; None if only the stream's gaps can explain it."""
     if all(table.load is LoadMode.MEASURE for table, _ in declared.backing_tables(name)):
         return compare.NOT_COPIED
     return _REMOVAL_REASONS.get(declared.stream(name).contiguity)

@@ -1,11 +1,11 @@
 """DuckDB queries that compare received commands with the stored rows.
 
-IDs have no sign, also in negative streams. Tables:
+IDs are absolute values, also in streams with negative IDs. Tables:
 
 - ``commands``: rows of ``bronze.replication_commands``.
 - ``windows``: fields of :class:`compare.Window`, and ``removal_reason``: why rows of the stream may be deleted.
 - ``ids``: stream, writer and ID of the stored rows, once per table; ``is_announced``: Synapse announces every row.
-- ``evidenced``: stream, first_id, last_id and reason of missing IDs that are known to have had a row.
+- ``evidenced``: ranges of missing IDs that had a row, as evidence shows: stream, first_id, last_id, reason.
 """
 
 from typing import Final
@@ -14,14 +14,14 @@ TAPS: Final = """
 select dialect, min(received_at), max(received_at), arg_min(fields, received_at), arg_max(fields, received_at)
 from commands where command = 'TAP' group by dialect
 """
-"""Dialect, the times of the first and the last commit, and their positions as JSON."""
+"""Columns: dialect, times of the first and the last commit, positions of these commits as JSON."""
 
 FIRST_TOKENS: Final = """
 select dialect, stream, instance,
     min(case command when 'RDATA' then token - 1 when 'GAP' then previous else token end)
 from commands where command in ('RDATA', 'GAP', 'POSITION') group by all
 """
-"""Dialect, stream, instance, and the token after which the source's first command follows."""
+"""Columns: dialect, stream, instance, and the last token before the source's first command."""
 
 CREATE_SOURCE_COMMANDS: Final = """
 create temp table source_commands as
@@ -60,15 +60,16 @@ select number,
     min(received_at) filter (command <> 'POSITION' and token > upto) as open_since
 from marked group by number
 """
-"""By source: rows and tokens in the window, received or read from the database; gaps that overlap the window; commands
-since the previous run with a token lower than an earlier one; time of the first token after the window."""
+"""One row per source. In the window: received rows, tokens that were received, and tokens that were read from the
+database. Also gaps that overlap the window, new commands with a lower token than an earlier command, and the time of
+the first token after the window."""
 
 EXPECTED: Final = """
 select number, count(distinct id) filter (id <= upto) as ids, count(distinct id) filter (id > upto) as ahead
 from windows join ids on windows.stream = ids.stream and coalesce(windows.instance, ids.writer) = ids.writer
 where is_announced and id > windows.after and id <= bound group by number
 """
-"""By source: number of IDs with rows in the window, and after it up to the bound."""
+"""For each source, the number of IDs with rows: in the window, and between its end and the bound."""
 
 MISSING: Final = """
 with received as (select distinct dialect, stream, token from commands where command = 'RDATA'),
@@ -100,4 +101,4 @@ select number, side, reason, first_id, last_id, (sum(ids) over (partition by num
 from ranges qualify row_number() over (partition by number, side, reason order by first_id) <= $max_ranges
 order by number, side, reason, first_id
 """
-"""Number, side, reason, first and last ID of the first missing ranges, and the number of all missing IDs."""
+"""The first missing ranges: number, side, reason, first and last ID, and the number of all missing IDs."""

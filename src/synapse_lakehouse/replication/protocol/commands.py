@@ -29,7 +29,7 @@ class Rdata:
 class Position:
     """A stream is at ``token``, and has no row between ``previous`` and ``token``.
 
-    ``previous`` is None in the dialect of tokens.
+    ``previous`` is None in the dialect ``tokens``.
     """
 
     stream: str
@@ -69,7 +69,7 @@ class Replicate:
 
 @dataclass(frozen=True, slots=True)
 class UserSync:
-    """A user started or stopped syncing on an instance, with a device if the command names one."""
+    """A user started or stopped syncing on an instance; the command may name the device."""
 
     user_id: str
     is_syncing: bool
@@ -119,7 +119,7 @@ class RemoteServerUp:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Only in Synapse's own tests."""
+    """A command that only Synapse's own tests send."""
 
     data: str
 
@@ -142,10 +142,10 @@ class NewActiveTask:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A command, or a form of a command, that the lakehouse does not know.
+    """A command, or a form of a command, that the lakehouse does not parse.
 
-    Bytes that are not UTF-8 are lone surrogates. ``rest`` may contain secrets, such as the access tokens of
-    ``USER_IP``: it may be counted, but never shown.
+    Bytes that are not UTF-8 become lone surrogates. ``rest`` may contain secrets, such as the access tokens of
+    ``USER_IP``, so it is never shown.
     """
 
     word: str

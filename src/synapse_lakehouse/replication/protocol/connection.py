@@ -24,7 +24,7 @@ CLOSING_SECONDS: Final = 1.0
 
 
 class ConnectionSilentError(LakehouseError):
-    """The other side sent a PING once, and then no command for too long."""
+    """The other side uses PINGs, but sent no command for too long."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no command was received for {seconds:g} s")

@@ -47,7 +47,7 @@ def parse_line(line: bytes, dialect: Dialect) -> Command | None:
         meant = line.split()[0].decode("utf-8", "replace").upper()
         if meant in _PARSERS:
             raise MalformedCommandError(
-                meant, "a command is written in capitals at the start of its line, and one space follows it"
+                meant, "write the command in capitals at the start of the line, with one space after it"
             )
         return c.Unknown(word, rest.decode("utf-8", "surrogateescape"))
     try:
@@ -173,5 +173,5 @@ def _before_json(rest: str, count: int) -> list[str]:
 
 def _token(text: str) -> int:
     if not _TOKEN.fullmatch(text) or abs(token := int(text)) >= 1 << 63:
-        raise GrammarError("a number of 64 bits is missing")
+        raise GrammarError("a 64-bit number is missing")
     return token

@@ -6,7 +6,7 @@ from typing import Final
 from synapse_lakehouse.errors import LakehouseError
 
 BATCH: Final = "batch"
-"""In place of a token: more rows of the same token follow."""
+"""Stands in place of a token while more rows of the same token follow."""
 NOW: Final = "NOW"
 ALL: Final = "ALL"
 NO_DEVICE: Final = "None"
@@ -16,9 +16,9 @@ class Dialect(StrEnum):
     """A version of the protocol with its transport."""
 
     TOKENS = "tokens"
-    """TCP, the first version: a client requests each stream from a token; writers are not distinguished."""
+    """First version over TCP. A client requests each stream from a token, for all writers together."""
     INSTANCES = "instances"
-    """TCP, the current version: positions by stream and writing instance."""
+    """Current version over TCP. Each stream has a position for each instance that writes it."""
     REDIS = "redis"
     """Like INSTANCES, with one command per message on a Redis channel."""
 

@@ -25,7 +25,7 @@ _LONGEST_NAME: Final = 1000
 
 
 def encode_line(command: Command, dialect: Dialect) -> bytes:
-    """Return the command's line, without a line feed; :func:`parse_line` returns the same command.
+    """Return the command as a line, without a line feed. :func:`parse_line` reverses the encoding.
 
     :raises MalformedCommandError: if a field would break the line, or the dialect cannot express the command.
     """
@@ -68,7 +68,7 @@ def _encode_arguments(command: Command, dialect: Dialect) -> str:
             )
             instances = [] if instance is None else [instance]
             if device_id is not None and (instance is None or device_id == NO_DEVICE):
-                raise GrammarError("a device needs an instance, and a name")
+                raise GrammarError("a device needs an instance and a name")
             return _join_words(*instances, user_id, *device, "start" if is_syncing else "end", last_sync_ms)
         case c.FederationAck(token, instance):
             return _join_words(*([] if instance is None else [instance]), token)

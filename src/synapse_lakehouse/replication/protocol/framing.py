@@ -9,7 +9,7 @@ MAX_LINE_BYTES: Final = 1 << 20
 
 
 class LineTooLongError(LakehouseError):
-    """A line is too long: the other side does not use the protocol."""
+    """A line is too long, so the other side probably does not use the protocol."""
 
 
 class LineSplitter:
@@ -21,7 +21,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Lines that ``data`` completes.
+        """Return the lines that ``data`` completes.
 
         :raises LineTooLongError: if a line has more than ``max_bytes`` bytes, complete or not.
         """

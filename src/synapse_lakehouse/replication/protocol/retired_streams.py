@@ -1,4 +1,4 @@
-"""Streams of Synapse's replication, in any release, without a table."""
+"""Replication streams that have no table in any release of Synapse."""
 
 from typing import Final
 

@@ -13,11 +13,11 @@ from synapse_lakehouse.replication.protocol.row_schemas import Json, RowSchema
 from synapse_lakehouse.replication.tap.redact_fields import FieldFilter
 
 MAX_NESTING: Final = 128
-"""Levels of nesting that a row may have. Rust's serde_json, which Synapse uses, stops at this depth. Python's parser
-stops where its stack ends, which depends on the caller."""
+"""Maximum nesting depth of a row. It is the limit of Rust's serde_json, which Synapse uses. The limit of Python's
+parser depends on the stack of the caller."""
 
 MAX_ROW_BYTES: Final = MAX_LINE_BYTES - (1 << 12)
-"""Bytes of a row's JSON, so that its line fits in ``MAX_LINE_BYTES``."""
+"""Maximum bytes of a row's JSON, so that its line fits in ``MAX_LINE_BYTES``."""
 
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -54,9 +54,9 @@ ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def decode_row(schema: RowSchema, data: bytes, filters: Mapping[int, FieldFilter | None]) -> Any:
-    """Decode a row from ``data``: the JSON list of its fields, in which columns of JSON text are strings.
+    """Decode a row from ``data``, the JSON list of its fields. Columns of JSON text are strings in this list.
 
-    :param filters: by the index of each column of JSON text, the function that reduces its value to what the catalogue
+    :param filters: by the index of each column of JSON text, the function that keeps only the parts that the catalogue
         lists.
     :raises UnsendableRowError: if the row does not fit in a line.
     """
@@ -101,7 +101,7 @@ def _replace_lone_surrogates(value: Any) -> Any:
 
 
 def _nesting_levels(value: Any) -> Iterator[int]:
-    """The level of each list and object in ``value``; ``value`` itself has level 1."""
+    """Yield the level of each list and object in ``value``; ``value`` itself has level 1."""
     pending = [(value, 1)]
     while pending:
         container, level = pending.pop()

@@ -1,7 +1,7 @@
 """Schemas of each stream's rows: their fields, and the table and columns that the fields come from.
 
-They follow Synapse's row classes (``synapse.replication.tcp.streams``), which changed with its releases. A field that
-the catalogue does not list is withheld: its value is null.
+They follow Synapse's row classes (``synapse.replication.tcp.streams``), which differ between releases. A field that the
+catalogue does not list is withheld: its value is null.
 """
 
 import re
@@ -37,7 +37,8 @@ class Json:
 
 
 Field = str | Constant | IsNotNull | Json
-"""A column's name, qualified by its table if that is joined by ``event_id``; a value derived from it; or a constant."""
+"""A column's name, a value derived from a column, or a constant. A column of another table, joined by ``event_id``, has
+the table's name as prefix."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ WITHHELD: Final = Constant(None)
 class RowSchema:
     """How a row of ``table`` is sent: as the list of its fields or, with a ``tag``, as ``[tag, fields]``.
 
-    ``is_announced``: Synapse announces every row of the table. If False, Synapse announces rows of another table, and
-    these are served if they still exist.
+    ``is_announced``: Synapse announces every row of the table. If False, it announces other rows, and the server sends
+    the rows that still exist.
     ``is_distinct``: equal rows of one token are sent once.
     """
 
@@ -85,7 +86,7 @@ def _declare(
     is_announced: bool = True,
     is_distinct: bool = False,
 ) -> _SchemaOfRelease:
-    """A function that returns the schema in a release."""
+    """Return a function that returns the schema of a release."""
 
     def schema_in(release: Release | None) -> RowSchema:
         versioned = [field if isinstance(field, Versioned) else Versioned(field) for field in fields]
@@ -199,7 +200,7 @@ def parse_release(text: str) -> Release | None:
 
 
 def row_schemas_of(release: Release | None = None) -> Mapping[str, tuple[RowSchema, ...]]:
-    """Return row schemas by stream in ``release`` of Synapse, by default the newest."""
+    """Return the row schemas of each stream in a release of Synapse, by default the newest."""
     return {
         stream: tuple(schema_in(release) for schema_in in schemas)
         for stream, schemas in _DECLARED.items()

@@ -18,7 +18,7 @@ MEMORY_ONLY_STREAMS: Final = frozenset({"typing", "presence_federation", "federa
 """Streams without a table: Synapse keeps their rows in memory, and their tokens restart with Synapse."""
 
 MAX_UNFINISHED_CHARACTERS: Final = 64 << 20
-"""Characters in rows of unfinished tokens, about half a million rows. More than that is an error of the sender."""
+"""Maximum characters in rows of unfinished tokens, about half a million rows. More is a fault of the sender."""
 
 WENT_BACK: Final = (
     "the database was restored to an earlier state or failed over, so it allocates these tokens again; rows that were "
@@ -74,13 +74,13 @@ def lowest_positions(positions: Mapping[Source, int]) -> dict[str, int]:
 
 
 class EndlessTokenError(LakehouseError):
-    """A token has too many rows without its last one."""
+    """Too many rows of one token arrived without its last row."""
 
 
 class Progress:
     """The position of each source, and the rows of unfinished tokens.
 
-    ``repeated`` counts tokens that were received again and dropped. ``is_connected``: commands arrive at present.
+    ``repeated`` counts tokens that were received again and dropped. ``is_connected``: whether commands arrive now.
     """
 
     def __init__(self, positions: Mapping[Source, int] | None = None) -> None:
@@ -124,7 +124,7 @@ class Progress:
         return Update(command.stream, command.instance, command.token, (*rows, command.row))
 
     def is_first_token(self, command: Rdata) -> bool:
-        """Return whether the row ends the first token of a source after an interruption, without a POSITION before it.
+        """Return whether the row ends a source's first token after an interruption, and no POSITION came before it.
 
         Call it once per row: later tokens of the source are never the first.
         """
@@ -135,9 +135,9 @@ class Progress:
         return True
 
     def missed_in_memory(self, command: Rdata) -> MissedRange | None:
-        """Return the tokens that a memory-only stream lost in an interruption before ``command``; None if none.
+        """Return the tokens that a memory-only stream lost in an interruption before ``command``; None without a loss.
 
-        They cannot be read from the database. Tokens of other streams are requested again, or read.
+        They cannot be read from the database. Tokens of other streams are requested again, or read from the database.
         """
         source = (command.stream, command.instance)
         position = self.positions.get(source)
@@ -160,12 +160,11 @@ class Progress:
     def receive_position(self, command: Position) -> MissedRange | None:
         """Move to the announced position, or return the missed range before it.
 
-        The first position of a source is where the client starts to follow it, unless the source appeared during an
-        interruption.
+        The client follows a new source from its first position, unless the source appeared during an interruption.
         """
         source = (command.stream, command.instance)
         self._received_sources.add(source)
-        # The writer was interrupted in this token, which will be sent again, or read.
+        # The writer was interrupted in this token. The token will be sent again, or read from the database.
         self._unfinished_rows.pop(source, None)
         del self._unfinished_characters[source]
         position = self.start_of(source)
@@ -182,7 +181,7 @@ class Progress:
         return self.positions.get(source, self._positions_before_interruption.get(source[0]))
 
     def mark_caught_up(self) -> None:
-        """The rows of an interruption were read. Writers that appear from now on are received from their first row."""
+        """Record that the rows of an interruption were read. Later writers are received from their first row."""
         self._positions_before_interruption.clear()
         self.is_connected = True
 

@@ -1,4 +1,4 @@
-"""Read the database from an event loop, in a thread. Reads wait until the database can be read."""
+"""Read the database in a thread, for an event loop. Reads wait until the database is available."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -84,7 +84,7 @@ class AsyncReader:
     async def has_gone_back(self, command: Position, progress: Progress) -> bool:
         """Return whether a writer announces a lower position because the database was restored or failed over.
 
-        A lower position alone does not prove that, because tokens may repeat: the database must lack the old position.
+        A lower position alone is no proof, because tokens may repeat. The database must also lack the old position.
         """
         source = (command.stream, command.instance)
         position = progress.positions.get(source, command.token)
@@ -116,10 +116,10 @@ class AsyncReader:
         yield Gap(missed.stream, missed.instance, missed.after, missed.upto, recovered, cause)
 
     async def complete_first_token(self, received: Update, progress: Progress) -> AsyncIterator[Update | Gap]:
-        """Yield the tokens before ``received``, the first token after an interruption, and then itself.
+        """Yield the tokens before ``received``, which is the first token after an interruption, then ``received``.
 
-        Some of its rows may have been announced before the tap listened. If the database has more rows of the token,
-        they replace the received ones.
+        Some rows of ``received`` may have been announced before the tap listened. If the database has more rows of this
+        token, the database's rows replace the received rows.
         """
         source, before = (received.stream, received.instance), received.token - 1
         position = progress.start_of(source)
@@ -147,8 +147,8 @@ class AsyncReader:
     async def _wait_for_replay(self, source: Source, upto: int) -> str:
         """Wait until a standby has replayed the announced token ``upto``.
 
-        On a standby, a writer that writes nothing has no position of its own for the tokens that it announces, so the
-        same position is waited for once. A primary never needs to be waited for.
+        A primary needs no wait. An idle writer announces positions that it does not store, so each position is waited
+        for only once.
 
         :returns: the reason why tokens up to ``upto`` may have no rows.
         """
@@ -164,7 +164,7 @@ class AsyncReader:
         return NO_ROW
 
     async def call(self, priority: Priority, function: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Call ``function`` in the thread when it is this priority's turn; retry while the database cannot be read."""
+        """Call ``function`` in the thread, highest priority first; retry while the database cannot be read."""
         while True:
             await self._take_turn(priority)
             try:

@@ -24,7 +24,7 @@ ReadTransactions = Callable[[Connection], Transactions]
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Content of one PostgreSQL snapshot. ``holders``: transactions with a lock on a sequence, read before it."""
+    """Content of one PostgreSQL snapshot. ``holders``: transactions with a lock on a sequence before it."""
 
     connection: Connection
     positions: Mapping[str, Mapping[str, int]]
@@ -82,7 +82,7 @@ class PositionReader:
         )
 
     def _read_snapshot(self, connection: Connection) -> _Snapshot:
-        # Read before the snapshot, which then shows the rows of each of these transactions that has ended.
+        # Read the lock holders before the snapshot: it then shows the rows of each holder that ended in between.
         holders = self._read_holders(connection)
         connection.rollback()
         positions: dict[str, dict[str, int]] = {}
@@ -94,7 +94,7 @@ class PositionReader:
         return _Snapshot(connection, positions, sequences, self._read_transactions(connection), holders)
 
     def _complete_token(self, snapshot: _Snapshot, stream: Stream, stored: Mapping[str, int]) -> tuple[int, bool]:
-        """The token up to which a stream is complete, and whether it is unbounded."""
+        """Return the token up to which a stream is complete, and whether the stream is unbounded."""
         connection, is_standby = snapshot.connection, snapshot.transactions.is_standby
         last_value, is_used = snapshot.sequences[stream.sequence]
         if not is_standby:
@@ -102,7 +102,7 @@ class PositionReader:
         bound = self._read_bound(stream, stored, last_value, is_used=is_used) if stream.stream_positions else None
         minimum = bound.minimum if bound else None
         if is_standby and minimum is None:
-            # On a standby a sequence may be up to 32 IDs ahead of the allocated ones.
+            # On a standby, a sequence may be up to 32 IDs ahead of the allocated IDs.
             last_value = self._read_last_token(connection, stream)
             snapshot.sequences[stream.sequence] = (last_value, is_used)
         if minimum is not None:
@@ -113,7 +113,7 @@ class PositionReader:
             return FIRST_ID, True
         settled = self._settled.setdefault(stream.name, SettledIds(self._settle_seconds))
         complete = settled.advance(last_value, snapshot.holders.get(stream.sequence), snapshot.transactions)
-        # The first time the writers of all rows are read, later only those of newly complete rows.
+        # The first call reads the writers of all rows, later calls only the writers of newly complete rows.
         has_read_rows = stream.name in self._writers.named_by_rows
         self._read_writers(connection, stream, complete if has_read_rows else last_value)
         return complete, False
@@ -121,7 +121,7 @@ class PositionReader:
     def _forget_if_gone_back(self, stream: str, last_value: int) -> None:
         former = max(tokens.get(stream, FIRST_ID) for tokens in (self._complete, self._unbounded))
         if last_value < former:
-            log.warning("The database was restored or failed over: %s is at %d, was at %d", stream, last_value, former)
+            log.warning("The database was restored or failed over: %s fell to %d from %d", stream, last_value, former)
             for state in (self._complete, self._searched_for_gaps, self._settled, self._unbounded):
                 state.pop(stream, None)
 

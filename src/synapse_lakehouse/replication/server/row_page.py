@@ -78,7 +78,7 @@ def read_page(
 def _read_rows(
     connection: Connection, row_format: RowFormat, stream: str, schema: RowSchema, parameters: Mapping[str, Any]
 ) -> Iterator[tuple[int, bytes | UnsendableRowError]]:
-    """Token and fields of each row; after an error of one row, read token by token."""
+    """Yield token and fields of each row. After an error of one row, read token by token."""
     query = sql.build_row_query(row_format.catalogue, stream, schema, row_format.unreadable)
     try:
         yield from _execute(connection, query, parameters)

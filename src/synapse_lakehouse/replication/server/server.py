@@ -24,7 +24,7 @@ log = get_printable_logger(__name__)
 
 @dataclass(frozen=True)
 class ServerTiming:
-    """Durations in seconds. ``congestion``: until a subscriber that stops reading is disconnected."""
+    """Durations in seconds. ``congestion``: time for which a subscriber may stop reading."""
 
     poll: float = 0.25
     ping: float = PING_SECONDS
@@ -55,7 +55,7 @@ RecordCommand = Callable[[str, Command], None]
 class ReplicationServer:
     """Polls the database and serves its streams to subscribers.
 
-    :ivar positions: up to which token the streams are complete.
+    :ivar positions: the tokens up to which the streams are complete.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ReplicationServer:
         return await self._pages.get(source, after, upto, is_live=is_live)
 
     def pass_on(self, command: Command, sender: Subscriber) -> None:
-        """Send a command of one client to all others. A client whose buffer is full does not receive it later."""
+        """Send a command of one client to all others. A client whose buffer is full never receives it."""
         for subscriber in self._subscribers - {sender}:
             subscriber.offer(command)
 
@@ -150,9 +150,9 @@ class ReplicationServer:
             self._subscribers.discard(subscriber)
 
     async def _make_room(self, newcomer: Subscriber) -> bool:
-        """Whether ``newcomer`` can be served. If needed, the oldest client without a subscription is disconnected.
+        """Return whether ``newcomer`` can be served. If needed, disconnect the oldest client without a subscription.
 
-        Clients may be people that type slowly, so none is disconnected without need.
+        A client may be a person that types slowly, so no client is disconnected without need.
         """
         same_address = [subscriber for subscriber in self._subscribers if subscriber.address == newcomer.address]
         is_address_full = len(same_address) >= self.limits.per_address
@@ -188,17 +188,17 @@ class ReplicationServer:
                 subscriber.wake()
 
     def _find_start(self, source: Source, before: StreamPositions) -> int:
-        """The start of a source that was not in the positions ``before``."""
+        """Return the start of a source that was not in the positions ``before``."""
         stream, _ = source
         if stream in before.without_positions:
-            # Its first row may have been open already when the positions were read.
+            # The transaction of its first row may have been open when the positions were read.
             return before.position_of(source)
         # Other writers may have advanced before the first row of the new one was complete.
         first = self._first_positions if stream in self._first_positions.by_stream else before
         return min(before.start_for_subscriber(source), first.start_for_subscriber(source))
 
     def _has_gone_back(self, before: StreamPositions) -> bool:
-        # A subscriber may be ahead of the complete token: it follows one writer, or requested a later token.
+        # A subscriber may be ahead of the complete token, because it follows one writer or requested a later token.
         return any(self.positions.by_stream[stream] < token for stream, token in before.by_stream.items()) or any(
             self.positions.is_never_allocated((stream, None), token) for stream, token in before.last_allocated.items()
         )

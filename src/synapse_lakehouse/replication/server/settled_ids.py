@@ -1,4 +1,4 @@
-"""The ID up to which a stream without positions is complete: every transaction with a lower ID has ended."""
+"""Compute up to which ID a stream without positions is complete: all transactions with lower IDs have ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 SETTLE_SECONDS: Final = 5.0
 """Age of an ID on a standby before it can be complete.
 
-Synapse stores no positions of some streams. The transaction that writes a row also allocates its ID, and has a lock
-on the sequence until it ends. A standby does not show that lock. There an ID is complete once it is this old and every
-transaction that had a transaction ID by then has ended."""
+Synapse stores no positions of some streams. The transaction that writes a row also allocates its ID, and has a lock on
+the sequence until it ends. A standby does not show that lock. On a standby, an ID is complete when it is this old, and
+all transactions that had a transaction ID at that age have ended."""
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """The oldest open transaction ID, and the next one to allocate; on a standby, as replayed."""
+    """The oldest open transaction ID, and the next transaction ID; on a standby, as far as it has replayed."""
 
     oldest: int
     next_id: int
@@ -27,8 +27,8 @@ class Transactions:
 
 def read_transactions(connection: Connection) -> Transactions:
     """Return the transactions in the PostgreSQL snapshot of ``connection``."""
-    # A snapshot's xmax is one past the last ended transaction, so open ones may be beyond it. age() counts from the
-    # next transaction ID.
+    # A snapshot's xmax is one past the last ended transaction, so open transactions may be beyond it. age() counts from
+    # the next transaction ID.
     row = connection.execute(
         "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint + age(pg_snapshot_xmax(s)::xid),"
         " pg_is_in_recovery() from pg_current_snapshot() s"
@@ -38,9 +38,9 @@ def read_transactions(connection: Connection) -> Transactions:
 
 
 def read_sequence_holders(connection: Connection, sequences: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    """Transactions with a lock on each of ``sequences``.
+    """Return the transactions with a lock on each of ``sequences``.
 
-    ``nextval`` takes that lock until the transaction ends, even if it has no transaction ID.
+    ``nextval`` takes that lock until its transaction ends, even if the transaction has no transaction ID.
     """
     holders: dict[str, set[str]] = {name: set() for name in sequences}
     for name, transaction in connection.execute(
@@ -58,7 +58,7 @@ class _WaitingId:
     """An allocated ID whose transaction may be open.
 
     ``holders``: transactions with a lock on the sequence, read after ``seen_at``; None before that. ``horizon``: on a
-    standby, the next transaction ID once the ID was old enough; None before that.
+    standby, the next transaction ID at the time when the ID was old enough; None before that.
     """
 
     value: int

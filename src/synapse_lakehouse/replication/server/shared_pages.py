@@ -46,9 +46,9 @@ class SharedPages:
         self._entries: dict[tuple[Source, int], _Entry] = {}
 
     async def get(self, source: Source, after: int, upto: int, *, is_live: bool) -> EncodedPage:
-        """The page of ``source`` after the token ``after``. It contains at least one token, and none after a position.
+        """Return the page of ``source`` after the token ``after``: at least one token, and no token after a position.
 
-        :param is_live: the subscriber has all rows before these, so they are read before the rows of backlogs.
+        :param is_live: the subscriber is not behind, so its page is read before the pages of backlogs.
         :raises ReadError: as :meth:`AsyncReader.read_page`.
         """
         self._discard_old()

@@ -19,7 +19,7 @@ Unreadable = Collection[tuple[str, str]]
 def build_parameters(after: int, upto: int, writer: str | None, unnamed: str) -> dict[str, Any]:
     """Return the parameters of this module's queries: tokens in (``after``, ``upto``] of ``writer``, or of all writers.
 
-    :param unnamed: the writer of rows that name none.
+    :param unnamed: the writer of rows that do not name their writer.
     """
     return {"after": after, "upto": upto, "writer": writer, "unnamed": unnamed, "rows": PAGE_ROWS}
 
@@ -28,7 +28,7 @@ def build_row_query(catalogue: Catalogue, stream: str, schema: RowSchema, unread
     """Return the query of the rows.
 
     Columns: token (positive, also if IDs are negative), fields (a JSON list as text). A column of JSON text is a string
-    in that list, because PostgreSQL would fail on all rows if one contained invalid JSON.
+    in that list: if PostgreSQL parsed it, one invalid text would fail the query of all rows.
 
     :param unreadable: columns of the schema's table that are withheld.
     :raises KeyError: if the schema names a column that the catalogue does not list.
@@ -60,7 +60,7 @@ def build_row_query(catalogue: Catalogue, stream: str, schema: RowSchema, unread
 
 
 def build_page_end_query(catalogue: Catalogue, stream: str, schema: RowSchema) -> sql.Composed:
-    """Return the query of the token of row number ``%(rows)s``; no row if there are fewer."""
+    """Return the query of the token of row number ``%(rows)s``. It has no result if there are fewer rows."""
     table = catalogue.table(schema.table)
     token = _token_sql(catalogue, stream, table)
     return sql.SQL("select {token} from {table} where {range} order by {order} limit 1 offset %(rows)s - 1").format(
@@ -108,7 +108,7 @@ def build_writer_query(catalogue: Catalogue, stream: str) -> sql.Composed:
 
 
 def build_last_token_query(catalogue: Catalogue, stream: str) -> sql.Composed:
-    """Query of the highest token with a row, without parameters; NULL, or an impossible token, without rows."""
+    """Return the query of the highest token with a row. Without rows, its result is NULL or an impossible token."""
     # The minimum is negated outside the aggregate, so that PostgreSQL can use the index.
     end = sql.SQL("-min({})" if is_negative(catalogue, stream) else "max({})")
     highest = sql.SQL(", ").join(
@@ -126,7 +126,7 @@ def is_negative(catalogue: Catalogue, stream: str) -> bool:
 
 
 def _column_sql(table: Table, schema: RowSchema, name: str, unreadable: Unreadable) -> sql.Composable:
-    """SQL of one column. A column of JSON text is read without its projection, which would parse it."""
+    """Return the SQL of one column. JSON text is read without its projection, because the projection would parse it."""
     column = table.column(name)
     if any((table.name, source) in unreadable for source in column.source_columns):
         return build_null_column_sql(column)

@@ -1,4 +1,4 @@
-"""The positions of all streams at one moment: up to which token each stream is complete."""
+"""The positions of all streams at one moment: the tokens up to which the streams are complete."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ class StreamPositions:
 
     ``last_allocated``: the highest token that a writer may have, by stream.
     ``without_positions``: streams of which Synapse stores no positions.
-    ``unbounded``: streams that are not known to be complete up to any token, because a writer has no position yet; with
-    the last token that had a row when this was first noticed.
+    ``unbounded``: streams without a safe bound, because a writer has no position yet. The value is the last token that
+    had a row when this was first noticed.
     ``is_standby``: the database may lack rows that were announced, because it has not replayed them yet.
     """
 
@@ -38,7 +38,7 @@ class StreamPositions:
     def start_for_subscriber(self, source: Source) -> int:
         """Return the token after which a subscriber that wants only new rows starts.
 
-        In a stream without positions it may receive the last rows again, because one of them may belong to a
+        In a stream without positions it may receive the last rows again, because one of these rows may belong to a
         transaction that was open. In a stream without a safe bound it starts after the newest row, to skip the history.
         """
         stream, instance = source

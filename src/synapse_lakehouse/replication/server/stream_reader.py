@@ -94,7 +94,7 @@ class DatabaseReader:
             raise
 
     def _read_unreadable_columns(self, connection: Connection) -> frozenset[tuple[str, str]]:
-        """Columns that are only served, not copied, and that the role may not read."""
+        """Return the columns that are only served, not copied, and that the role may not read."""
         served = [
             (table.name, name)
             for table in self._catalogue.tables

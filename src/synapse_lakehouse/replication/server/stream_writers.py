@@ -42,7 +42,7 @@ class StreamWriters:
         return default_writer(self.configured.get(stream) or self.with_position.get(stream, frozenset()))
 
     def may_be_unnamed(self, stream: Stream, writer: str) -> bool:
-        """Return whether any of several writers may have written the rows that are served as those of ``writer``."""
+        """Return whether rows that are served as rows of ``writer`` may come from another writer."""
         is_shared = stream.name in _WITHOUT_WRITER and len(self.all_of(stream)) > 1
         return is_shared and writer == self.unnamed_writer(stream.name)
 

@@ -27,7 +27,7 @@ MAX_CLIENT_LINE_BYTES: Final = 1 << 16
 _SHOWN_CHARACTERS: Final = 60
 
 _HTTP_METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
-"""First words of requests by web pages, whose bodies could contain commands."""
+"""First words of HTTP requests. They are refused, because the body of a web page's request could contain commands."""
 
 
 class _CommandRefusedError(LakehouseError):
@@ -106,7 +106,7 @@ class Subscriber:
         await self._connection.close(self._server.timing.closing)
 
     def offer(self, command: Command) -> None:
-        """Send ``command`` if the send buffer has room. Such a command is never sent again."""
+        """Send ``command`` if the send buffer has room; otherwise drop it."""
         if self._connection.unsent_bytes < self._server.limits.buffer_bytes:
             self._connection.send(command)
 
@@ -183,7 +183,7 @@ class Subscriber:
         source = (stream, None)
         is_ahead = token is not None and token > positions.last_allocated[stream]
         if is_ahead:
-            # The POSITION shows the client that the stream is behind its token, and allocates the token again.
+            # The POSITION shows the client that the stream is behind its token, and will allocate the token again.
             log.warning("%s requests %s after token %s, which was never allocated here", self, stream, token)
         self._caught_up.discard(source)
         start = positions.start_for_subscriber(source) if token is None or is_ahead else token

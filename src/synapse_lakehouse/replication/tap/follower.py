@@ -19,7 +19,7 @@ Item = Update | Gap | Command
 
 @dataclass(frozen=True)
 class ClientTiming:
-    """Seconds between PINGs, of allowed silence, and before a retry: doubled from ``first`` to ``longest``."""
+    """Seconds between PINGs, of allowed silence, and before a retry (doubled from ``first`` to ``longest``)."""
 
     ping: float = PING_SECONDS
     silence: float = SILENCE_SECONDS
@@ -57,7 +57,7 @@ class ConnectionAttempts:
     async def wait(self) -> None:
         """Wait before the next attempt.
 
-        :raises asyncio.CancelledError: if the task was cancelled: an error while closing may have replaced that error.
+        :raises asyncio.CancelledError: if the task was cancelled, even if another error hid the cancellation.
         """
         task = asyncio.current_task()
         if task and task.cancelling():
@@ -69,7 +69,7 @@ class ConnectionAttempts:
 
 
 async def process_command(command: Command, progress: Progress, reader: AsyncReader | None) -> AsyncIterator[Item]:
-    """Yield the items of ``command``. Tokens that it shows to be missed are read from the database.
+    """Yield the items of ``command``. If it shows that tokens were missed, read them from the database.
 
     :raises EndlessTokenError: if a token never ends.
     """

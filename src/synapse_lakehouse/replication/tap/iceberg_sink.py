@@ -1,9 +1,8 @@
 """Write received commands to ``bronze.replication_commands``, a table that is append-only and has no branches.
 
 A commit contains the commands since the previous commit and, in its last row (``TAP``), the position of every source.
-Both are written together, so a tap that resumes from the positions writes each token once. A commit without the last
-row does not show that the tap listens: no position moved and the tap is not connected, for example because the server
-refuses it.
+Both are written together, so a tap that resumes from the positions writes each token once. A commit without this last
+row is no sign of life: the tap is not connected, for example because the server refuses it, and no position moved.
 """
 
 import json
@@ -53,7 +52,7 @@ def _to_json(value: Any) -> str:
 
 
 class MonotonicClock:
-    """Microseconds since the epoch, later at every call, so that rows stay in order when the clock is set back."""
+    """Returns microseconds since the epoch, more at each call: rows stay in order even if the clock is set back."""
 
     def __init__(self, read_time: Callable[[], float] = time.time) -> None:
         self._read_time = read_time
@@ -241,14 +240,14 @@ class IcebergSink:
             time.sleep(_STOPPING_RETRY_SECONDS)
 
     def _find_last_commit(self, table: Table) -> str | None:
-        """The last commit of a tap of this source and dialect, if its Iceberg snapshot is not expired."""
+        """Return the ID of the last commit for this source and dialect, if its Iceberg snapshot is not expired."""
         prefix = f"{self._source} {self._dialect} "
         own = [commit_id for commit_id in _read_commit_ids(table) if commit_id.startswith(prefix)]
         return own[-1] if own else None
 
 
 def _read_commit_ids(table: Table) -> list[str]:
-    """The latest commits of all taps, oldest first."""
+    """Return the IDs of the latest commits of all taps, oldest first."""
     summaries = [snapshot.summary for snapshot in table.snapshots()[-_RECENT_SNAPSHOTS:] if snapshot.summary]
     commit_ids = (summary.additional_properties.get(COMMIT_PROPERTY) for summary in summaries)
     return [commit_id for commit_id in commit_ids if commit_id]

@@ -1,4 +1,4 @@
-"""Redact rows before they are recorded: they retain the fields that the catalogue lists, and hashes of cache keys."""
+"""Redact rows before they are recorded. Only the fields in the catalogue and hashes of cache keys remain."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ class RowRedactor:
         }
 
     def redact(self, stream: str, row: Any) -> Any:
-        """``row`` reduced to its listed fields; None if the stream has no table or the row matches no schema."""
+        """Return the listed fields of ``row``; None if the stream has no table or the row matches no schema."""
         if not isinstance(row, list):
             return None
         if stream == CACHES:
@@ -41,7 +41,7 @@ class RowRedactor:
 
 
 def _redact_invalidation(row: list[Any]) -> list[Any] | None:
-    """Name of the cache, hash of the key (None: the whole cache is invalidated), time.
+    """Return the cache's name, the hash of the key (None: the whole cache is invalidated), and the time.
 
     ``WITHHELD_KEY`` replaces the hash of a key that the role cannot read in the database.
     """
@@ -63,7 +63,7 @@ def _apply_filters(filters: Sequence[FieldFilter | None], fields: list[Any]) -> 
 
 
 def _field_filters(catalogue: Catalogue, schemas: Sequence[RowSchema]) -> tuple[FieldFilter | None, ...]:
-    """The filter of each field, by its index in the row; None: withheld. Schemas may differ in a field."""
+    """Return the filter of each field by its index in the row; None if the field is withheld. Schemas may differ."""
     filters_by_schema = [[field_filter(catalogue, schema, field) for field in schema.fields] for schema in schemas]
     return tuple(next(filter(None, filters), None) for filters in zip(*filters_by_schema, strict=True))
 

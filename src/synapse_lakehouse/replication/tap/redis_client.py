@@ -46,8 +46,8 @@ async def follow_redis(
 ) -> AsyncGenerator[Item, None]:
     """Yield everything that is published for ``server_name``, without end; reconnect after every disconnect.
 
-    After each subscription it first reads rows after ``progress`` from the database; messages wait meanwhile. It
-    subscribes only to the channel with the homeserver's name: the channel for users' addresses contains access tokens.
+    After each subscription, the rows after ``progress`` are read from the database first; messages wait meanwhile. Only
+    the channel with the homeserver's name is used, because the channel of users' addresses contains access tokens.
 
     :param url: of Redis, such as ``redis://127.0.0.1:6379``. It may contain a password, so it is never logged.
     """
@@ -142,7 +142,7 @@ def _parse_message(data: bytes) -> Command | None:
 
 
 async def _catch_up(progress: Progress, reader: AsyncReader) -> AsyncIterator[Item]:
-    """Yield the database's rows after ``progress``; sources that ``progress`` lacks are followed from now on."""
+    """Yield the database's rows after ``progress``. Sources without a position are followed from now on."""
     positions = await reader.read_positions()
     for source in sorted({*progress.positions, *positions.by_instance}, key=str):
         stream, _ = source

@@ -85,7 +85,7 @@ async def write_items(
     on_tick: Callable[[], object] = lambda: None,
     can_read: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Write ``items``, which move ``progress``, until ``stop`` is set; then commit what was received.
+    """Write ``items`` until ``stop`` is set, then commit the rest. Reading ``items`` moves ``progress``.
 
     :param on_tick: called several times per second, except during a commit.
     :param can_read: whether missed rows can be read from the database.

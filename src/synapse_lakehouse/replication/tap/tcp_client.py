@@ -61,11 +61,11 @@ async def follow_server(
 ) -> AsyncGenerator[Item, None]:
     """Yield everything that the server sends, without end; reconnect after every disconnect.
 
-    It resumes from ``progress``, and moves it before it yields an item. A caller that stores the positions together
+    It resumes from ``progress``, and moves ``progress`` before each item. A caller that stores the positions together
     with the items receives each token once, also after a restart.
 
-    :param streams: the streams to request in the dialect of tokens; one without a position is followed from now on.
-    :param reader: the database to read missed tokens from, in the dialect of instances.
+    :param streams: the streams to request in the dialect ``tokens``; new streams are followed from now on.
+    :param reader: the database to read missed tokens from, in the dialect ``instances``.
     :raises WrongServerError: if the server's name is not the one in ``address``.
     """
     attempts = ConnectionAttempts(timing)
