@@ -1,4 +1,4 @@
-{# A boolean of a JSON text; NULL if the key is absent. #}
+{# A boolean value of a JSON text; NULL if the key is absent. #}
 {% macro json_boolean(text, path) -%}
     (get_json_object({{ text }}, '$.{{ path }}') = 'true')
 {%- endmacro %}
@@ -19,7 +19,8 @@
 
 
 {#
-    Whether a value of a client's JSON (a variant) is true in Python: not false, null, zero or empty. NULL without the key.
+    Whether a value of a client's JSON (a variant) is true in Python: it is not false, null, zero or empty. NULL without
+    it.
 #}
 {% macro json_truth(document, path) -%}
     {%- set value = "variant_get(" ~ document ~ ", '$." ~ path ~ "')" -%}

@@ -17,7 +17,7 @@ ends as (
     having count(*) = count(after_events.state_group) and count(distinct after_events.state_group) = 1
 ),
 
--- A state event is in the state after itself, unless it was rejected. Current state was not reset (state_reset).
+-- A state event is in the state after itself, unless it was rejected. Current state is in the state after the latest event.
 owed as (
     select room_id, type, state_key, event_id, state_group, position, true as is_own
     from after_events

@@ -12,19 +12,19 @@
 {#
     A page of a room's history before a point: see _macros.yml.
 
-    A token is the place behind the event that it names, so a page backwards includes this event. The token before an event
-    is smaller by one (synapse.storage.databases.main.stream).
+    A token is the place after the event that it names, so a page backwards includes this event. The token before an
+    event is smaller by one (synapse.storage.databases.main.stream).
 #}
 {% macro page_back(room_id, user_id, token=none, page_length=50) -%}
     {%- set place = modules.re.fullmatch('t([0-9]+)-(-?[0-9]+)', token | string) -%}
     {%- if token is not none and not place -%}
         {{ exceptions.raise_compiler_error(
-            token ~ " is no place in a room. A page begins at a token like t123-4567 (depth and stream_ordering of an event,"
-            ~ " which is the page's first), or, without a token, at the room's end."
+            token ~ " is not a token. A page begins at a token such as t123-4567 (depth and stream_ordering of an event,"
+            ~ " which is the page's first event) or, without a token, at the room's end."
         ) }}
     {%- endif -%}
     {%- if page_length is not integer or page_length < 1 -%}
-        {{ exceptions.raise_compiler_error("A page has at least one event; page_length is " ~ page_length ~ ".") }}
+        {{ exceptions.raise_compiler_error("page_length must be an integer of at least 1, not " ~ page_length ~ ".") }}
     {%- endif -%}
 select
     timeline.event_id,

@@ -1,13 +1,14 @@
 {#
-    Incremental models. The configuration `affected_by` names a model of the materialization `affected_keys`, which contains
-    the keys of all rows that may differ from those of the last release. If these are few, replace_on_branch deletes the
-    affected rows and inserts the rows that the model's SQL selects. The SQL then selects affected rows only: it asks
-    is_partial_build.
+    Incremental models. The configuration `affected_by` names a model of the materialization `affected_keys`, which
+    contains the keys of all rows that may differ from those of the last release. If these are few, replace_on_branch
+    deletes the affected rows and inserts the rows that the model's SQL selects. The SQL calls is_partial_build to
+    select only affected rows.
 #}
 
 {#
-    Whether a model is built in part: the variable `changes_are_known` is true, the last release has the table, built by the
-    same rules, and at most the share `partial_build_share` of its rows is affected. Decided once for each model.
+    Whether only a part of a model is built: the variable `changes_are_known` is true, the last release has the table,
+    built by the same rules, and at most the share `partial_build_share` of its rows is affected. This is decided once
+    for each model.
 #}
 {% macro is_partial_build(affected) -%}
     {%- if not execute or not var('changes_are_known') -%}
@@ -15,7 +16,7 @@
     {%- endif -%}
     {%- set plans = graph.setdefault('partial builds ' ~ invocation_id, {}) -%}
     {%- if model.unique_id not in plans -%}
-        {#- The SQL that full_build_sql renders asks the same question. -#}
+        {#- The SQL that full_build_sql renders calls this macro too. -#}
         {%- do plans.update({model.unique_id: false}) -%}
         {%- set is_same = load_relation(this) is not none and of_snapshot(this, 'main', "summary['built-by']") == rules_fingerprint() -%}
         {%- do plans.update({
@@ -26,7 +27,7 @@
 {%- endmacro %}
 
 
-{# The rows of a relation that have one of some keys, a relation; all rows if `keys` is none. #}
+{# The rows of a relation whose key is in the relation `keys`; all rows if `keys` is none. #}
 {% macro rows_with(relation, keys, key='event_id') -%}
     {%- if keys is none -%}
         {{ relation }}
@@ -50,7 +51,7 @@
 {%- endmacro %}
 
 
-{# Fingerprint of the rules that a table is built by: the model's columns and SQL, and the rules of the models that it reads. #}
+{# Fingerprint of the rules that build a table: the model's columns and SQL, and the rules of the models that it reads. #}
 {% macro rules_fingerprint() -%}
     {%- set rules = graph.setdefault('built by ' ~ invocation_id, {}) -%}
     {%- if model.unique_id not in rules -%}
@@ -64,7 +65,7 @@
 {%- endmacro %}
 
 
-{# IDs of the nodes from which the model is built, in one order; its affected keys only say which rows to build. #}
+{# Sorted IDs of the nodes from which the model is built, without its affected keys, which only select rows. #}
 {% macro input_nodes() -%}
     {%- set ids = [] -%}
     {%- for id in model.depends_on.nodes | sort -%}
@@ -94,8 +95,8 @@
 
 
 {#
-    A table of the keys of affected rows, replaced in each run as one commit on the run's branch. Where the variable
-    `changes_are_known` is false all models are built in full, and the table stays as it is.
+    A table of the keys of affected rows. Each run replaces it in one commit on the run's branch. If the variable
+    `changes_are_known` is false, all models are built in full, and the table is not changed.
 #}
 {% materialization affected_keys, adapter='spark', supported_languages=['sql'] %}
     {%- set target_relation = this.incorporate(type='table') -%}

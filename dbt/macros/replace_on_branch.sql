@@ -1,15 +1,16 @@
 {#
-    Replace a table's whole content in one commit on the run's branch; readers of main see it after publication. The
-    table is created empty from the model's contract. A new column of the contract is added to the table at once (NULL on
-    main until the next release); a removed column or another type is an error.
+    Replace a table's whole content in one commit on the run's branch; readers of main see the new content after
+    publication. The table is created empty from the model's contract. A new column of the contract is added to the
+    table at once (NULL on main until the next release); a removed column or another type is an error.
 
-    Each snapshot records a fingerprint of its inputs: the model's SQL, and the fingerprints of the tables that it reads. A
-    table whose inputs are the same is left unchanged. With `compared_by: rows`, for tables of few rows, the fingerprint is
-    that of the rows, so that models that read the table are only rebuilt when its rows change.
+    Each snapshot records a fingerprint of its inputs: the model's SQL, and the fingerprints of the tables that it
+    reads. A table whose inputs are the same is left unchanged. With `compared_by: rows`, for small tables, the
+    fingerprint is computed from the rows. Then models that read the table are rebuilt only when its rows change.
 
     With `affected_by`, only affected rows are deleted and inserted, if they are few (`partial_build.sql`).
 
-    With `clustered_by`, a column, rows with the same value are stored together, so that a query for one value reads little.
+    With `clustered_by`, a column, rows with the same value are stored together, so that a query for one value reads
+    little.
 #}
 {% materialization replace_on_branch, adapter='spark', supported_languages=['sql'] %}
     {%- if not config.get('contract').enforced or not model.columns -%}
@@ -36,7 +37,7 @@
     {%- set affected = ref(config.get('affected_by')) if config.get('affected_by') else none -%}
     {%- set is_partial = affected is not none and is_partial_build(affected) -%}
     {%- set full_sql = full_build_sql() -%}
-    {#- Models that read this one are built later in this invocation, and a query of Iceberg's metadata takes most of a second. -#}
+    {#- Models that read this model are built later in this invocation. A query of Iceberg's metadata takes most of a second. -#}
     {%- set fingerprints = graph.setdefault('built from ' ~ invocation_id, {}) -%}
     {%- set inputs = [table_columns | join(',')] -%}
     {%- if config.get('compared_by') == 'rows' -%}
@@ -51,9 +52,9 @@
     {%- set fingerprint = local_md5(inputs | join(' ')) -%}
     {%- do fingerprints.update({target_relation | string: fingerprint}) -%}
     {%- set is_unchanged = built_from(target_relation, branch) == fingerprint -%}
-    {#- A commit that creates its branch counts from zero, and the totals of its snapshot are wrong. -#}
+    {#- If a commit creates its branch, the totals of its Iceberg snapshot count from zero and are wrong. -#}
     {%- if is_there and not is_unchanged and branch != '<undefined>' -%}
-        {#- An earlier try of the run may have left a part of its rows: a partial build starts from the last release. -#}
+        {#- An earlier try of the run may have left some of its rows, so a partial build starts from the last release. -#}
         {%- do run_query(
             "alter table " ~ target_relation ~ " create "
             ~ ("or replace branch `" ~ branch ~ "` as of version " ~ of_snapshot(this, 'main', 'snapshot_id')
@@ -89,7 +90,7 @@
 {% endmaterialization %}
 
 
-{# The fingerprint of a table's inputs when the run came to dbt; the ID of its snapshot if that records none. #}
+{# The fingerprint of a table's inputs at the start of dbt; without one, the ID of the table's Iceberg snapshot. #}
 {% macro built_from(relation, branch) -%}
     {%- if relation | string in var('built_from') -%}
         {{- return(var('built_from')[relation | string] or "nothing") -}}
@@ -98,7 +99,7 @@
 {%- endmacro %}
 
 
-{# A column of the metadata of the snapshot that a reader on `branch` reads; none without one. #}
+{# A metadata column of the Iceberg snapshot that a reader on `branch` reads; none without a snapshot. #}
 {% macro of_snapshot(relation, branch, what) -%}
     {%- set found = run_query(
         "select " ~ what ~ " from " ~ relation ~ ".refs join " ~ relation ~ ".snapshots using (snapshot_id)"
@@ -126,8 +127,8 @@
 {#
     Set the table properties that follow from the model's columns and configuration.
 
-    Iceberg's manifests contain minimum and maximum values of columns, except of columns with message content. Row groups of
-    a clustered table are small, because a query reads only those that can contain its value.
+    Iceberg's manifests contain minimum and maximum values of columns, except of columns with message content. Row
+    groups of a clustered table are small, because a query reads only the row groups that can contain its value.
 #}
 {% macro set_properties(relation) -%}
     {%- set known = run_query("show tblproperties " ~ relation).rows -%}

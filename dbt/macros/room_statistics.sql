@@ -32,7 +32,7 @@ recounts as (
 )
 
 -- Synapse continues to count removed pieces of state, and former members as users that left. For a room that was purged
--- before the last changes were counted, it creates a new row that no client sees.
+-- before the last changes were counted, Synapse creates a new row that no client sees.
 select stats.room_id, number.*
 from {{ source('synapse', 'room_stats_current') }} as stats
 left semi join {{ source('synapse', 'rooms') }} as rooms on stats.room_id = rooms.room_id

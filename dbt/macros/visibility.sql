@@ -1,10 +1,10 @@
-{# A history visibility as Synapse understands it: a missing or invalid one is `shared`. #}
+{# A history visibility as Synapse interprets it: a missing or invalid value is `shared`. #}
 {% macro understood_visibility(value) -%}
     case when {{ value }} in ('world_readable', 'invited', 'joined') then {{ value }} else 'shared' end
 {%- endmacro %}
 
 
-{# A membership of a membership event as Synapse understands it: a missing or invalid one is `leave`. #}
+{# A membership of a membership event as Synapse interprets it: a missing or invalid value is `leave`. #}
 {% macro understood_membership(value) -%}
     case when {{ value }} in ('join', 'invite', 'knock', 'ban') then {{ value }} else 'leave' end
 {%- endmacro %}
@@ -40,7 +40,7 @@
 {%- endmacro %}
 
 
-{# Memberships that the rules distinguish, apart from those of a user's own membership events. #}
+{# Memberships that the rules distinguish. The rules for a user's own membership events are separate. #}
 {% macro counted_membership(membership) -%}
     case when {{ membership }} in ('join', 'invite') then {{ membership }} else 'other' end
 {%- endmacro %}
@@ -48,10 +48,11 @@
 
 {#
     The rule that decides whether an event is shown, in the order of
-    synapse.visibility.filter_and_transform_events_for_client. Uses columns of silver.event_visibility_inputs and `as_of`.
+    synapse.visibility.filter_and_transform_events_for_client. Uses columns of silver.event_visibility_inputs and
+    `as_of`.
 
-    membership: the membership that counts. peeking: whether the reader reads without being a member. The others are
-    conditions that are true for few readers.
+    membership: the membership that counts. peeking: whether the reader reads without being a member. The other
+    arguments are conditions that are true for few readers.
 #}
 {% macro rule(membership, peeking, is_own='false', ignores_sender='false', sees_soft_failed='false', sees_spam='false') -%}
         case
@@ -94,9 +95,9 @@
 
 
 {#
-    Number of the bucket of a room's positions. Buckets are short at the room's begin and grow, so that there are few.
-    Events are joined with readers by bucket. Without buckets, each interval of every reader would be compared with
-    every event of the room.
+    Number of the bucket of a room's positions. Buckets are short at the room's start and grow, so that their number
+    stays small. Events are joined with readers by bucket. Without buckets, each interval of every reader would be
+    compared with every event of the room.
 #}
 {% macro stretch_of(position) -%}
     cast(least(floor(sqrt(sqrt(greatest({{ position }}, 0)))), {{ last_stretch() }}) as bigint)
@@ -111,11 +112,11 @@
 {#
     Visibility of events. One row for each event, reader and value of peeking, as gold.event_visibility describes them.
 
-    For most readers only the membership decides, which is evaluated once for each event and membership. For the others,
-    such as the member of a membership event, the rules are evaluated for each reader.
+    For most readers only the membership decides, so the rules are evaluated once for each event and membership. For all
+    other readers, such as the member of a membership event, the rules are evaluated for each reader.
 
-    Readers are joined with events once, not once for each value of peeking. The left join of peeks prevents DuckDB from
-    multiplying events by them first.
+    Readers are joined with events once, not once for each value of peeking. The left join prevents DuckDB from
+    multiplying the events by the values of peeking first.
 
     events: a relation with columns of silver.event_visibility_inputs. readers: a relation with columns of
     gold.visibility_intervals. peeks: values of peeking, one or both of false and true.
