@@ -10,7 +10,7 @@ statistics describe the run's data interval. The copy always contains the presen
 * `open_run`: the interval has not ended; a setting is invalid; the source cannot be reached, has no supported Synapse
   schema, or a privilege is missing; the lake belongs to another homeserver; or another run held the lake lease for too
   long. Nothing was changed.
-* `validate_bronze`, `validate_gold`: a validation failed. There is no retry, as the data would not change. The log
+* `validate_bronze`, `validate_gold`: a validation failed. There is no retry, because the data would not change. The log
   lists the failed checks and their page of the Data Docs.
 * A Spark app: a reported error (no disk space, no connection, a lost lease) fails at once; a crash is retried twice.
 

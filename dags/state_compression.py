@@ -112,7 +112,7 @@ def state_compression() -> None:
         response_timeout=BETWEEN_RUNS,
     )
     applied = task(
-        task_display_name="Apply it to Synapse's database",
+        task_display_name="Apply the plan to Synapse's database",
         task_id="apply",
         retries=2,
         retry_delay=timedelta(minutes=1),

@@ -8,10 +8,10 @@ tap last recorded something, and sends an alert when the tap is silent. `preflig
 when it starts: each sequence must match its positions and rows. The DAG uses no Spark and no lake lease, and publishes
 nothing.
 
-**When it fails.** The log ends with the reason: the database cannot be reached or a privilege is missing, which
-`lakehouse doctor` explains; or the database is too busy to answer within seconds, and the next sample may succeed.
-`preflight` also fails when Synapse would refuse to start or would assign IDs twice. **Do not restart Synapse** before
-you have read the log of `preflight`: it contains the SQL that repairs the sequences.
+**When it fails.** The log ends with the reason: the database cannot be reached, or a privilege is missing
+(`lakehouse doctor` explains both). Or the database is too busy to answer within seconds; then the next sample may
+succeed. `preflight` also fails when Synapse would refuse to start or would assign IDs twice. **Do not restart Synapse**
+before you have read the log of `preflight`: it contains the SQL that repairs the sequences.
 
 **Is a rerun safe?** Yes: it samples the present again. A missed sample cannot be taken later.
 """

@@ -48,7 +48,7 @@ def build_suite(
     """Build expectations of the source's schema, of every copied table and of every stream in the catalogue.
 
     :param drifted: tables that the run could not copy because of schema drift.
-    :param gap_budget: percent; it overrides the budget of each stream that has one.
+    :param gap_budget: percent; it replaces the gap budgets of the streams in the catalogue.
     """
     uncopied = [table for table in catalogue.tables if table.name in drifted]
     measured = catalogue.without_tables({table.name for table in uncopied if table.load is LoadMode.MEASURE})
@@ -103,7 +103,7 @@ def _expect_table(table: Table) -> list[MetricExpectation]:
         ExpectRowsOfSource(
             column=subject,
             severity=FAIL,
-            description="the table has as many rows as the source in the same PostgreSQL snapshot",
+            description="it has as many rows as the source in the same PostgreSQL snapshot",
         ),
         *expect_valid_key(subject, table.primary_key, table.nullable_key, repeats=table.repeats_keys),
     ]

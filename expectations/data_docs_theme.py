@@ -1,7 +1,7 @@
 """Renderers of Data Docs: a page that lists all validations, a page for each validation, a page for each suite.
 
-Great Expectations' own pages load scripts and styles from external servers and are blank without them, count a warning
-as a failure, and take seconds to list fifty runs. These pages are self-contained.
+Great Expectations' own pages need scripts and styles from external servers. They also count a warning as a failure, and
+take seconds to list fifty runs. These pages are self-contained.
 """
 
 import json

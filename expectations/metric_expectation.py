@@ -28,7 +28,7 @@ _METRIC = "column.subject_metrics"
 
 
 def build_metrics_frame(subjects: Mapping[str, Metrics]) -> pd.DataFrame:
-    """Return one column for each subject, one row for each metric; None where a subject has no such metric."""
+    """Return one column for each subject, one row for each metric; None if a subject has no such metric."""
     names = sorted({name for metrics in subjects.values() for name in metrics})
     columns = {subject: [metrics.get(name) for name in names] for subject, metrics in subjects.items()}
     return pd.DataFrame(columns, index=names, dtype=object)

@@ -1,6 +1,6 @@
 """Expectations of a stream, and of its IDs in each backing table.
 
-Metrics of a stream are the columns of ``audit.stream_positions``; those of a backing table are named
+Metrics of a stream are the columns of ``audit.stream_positions``. Metrics of a backing table have names such as
 ``<table>.<column of audit.stream_facts>``.
 """
 
@@ -114,7 +114,7 @@ class ExpectGapsWithinBudget(MetricExpectation):
 
 
 class ExpectIdInOneTable(MetricExpectation):
-    """No ID is in more than one of the stream's tables. Only for streams that write each ID to one table."""
+    """Each ID is in only one of the stream's tables. This applies to streams that write each ID to one table."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         shared = metrics["shared_ids"]
@@ -138,7 +138,7 @@ class ExpectNoPositionRegression(MetricExpectation):
 class ExpectSequenceNotBehind(MetricExpectation):
     """The sequence has assigned every ID that a row or a position contains.
 
-    When Synapse starts, it advances a sequence that is behind rows, but it stops if a sequence is behind a position.
+    When Synapse starts, it advances sequences that are behind rows, but stops if a sequence is behind a position.
     Sequences count up even where the IDs are negative. ID 1 counts as assigned from the start.
     """
 
@@ -151,7 +151,7 @@ class ExpectSequenceNotBehind(MetricExpectation):
 
 
 class ExpectNoVanishedWriter(MetricExpectation):
-    """Every writer that had a position still has one: without it, the stream has no safe bound."""
+    """Every writer that had a position still has a position. Otherwise the stream has no safe bound."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         vanished = ", ".join(sorted(metrics.get("vanished_writers", ())))
@@ -163,7 +163,7 @@ class ExpectNoVanishedWriter(MetricExpectation):
 class ExpectConfiguredWriters(MetricExpectation):
     """The stream's writers come from the configuration, so the safe bound is proven.
 
-    A configured writer that never wrote has no position. Then there is no bound, which is not a fault.
+    If a configured writer has not written yet, it has no position, and the stream has no bound. This is not a fault.
     """
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
@@ -188,7 +188,7 @@ class ExpectConfiguredWriters(MetricExpectation):
 
 
 def _list_faults(metrics: Metrics, fault_class: str, table: str = "") -> str:
-    """The IDs and writers of the first faults of a class, such as ``: 4711..4713 in events (persister1)``."""
+    """Format IDs and writers of the first faults of a class, such as ``: 4711..4713 in events (persister1)``."""
     prefix = f"{fault_class} "
     faults = [fault.removeprefix(prefix) for fault in metrics.get("faults", []) if fault.startswith(prefix)]
     listed = [fault for fault in faults if not table or fault.partition(" in ")[2].partition(" (")[0] == table]

@@ -1,4 +1,4 @@
-"""Validate a run's metrics: bronze before anything is derived from it, gold before it is published."""
+"""Validate a run's metrics: bronze before tables are derived from bronze, gold before it is published."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

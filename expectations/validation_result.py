@@ -1,4 +1,4 @@
-"""The result of validating a run. Light to import: nothing here needs Great Expectations."""
+"""The result of validating a run. This module does not import Great Expectations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """All checks of one stage of a run; ``data_docs`` is the URL of the page that shows them."""
+    """All checks of one stage of a run. ``data_docs`` is the URL of the page with these checks."""
 
     stage: str
     checks: Sequence[CheckResult]

@@ -36,7 +36,7 @@ def maintain_lake(app: SparkApp) -> None:
         published += [compacted] if compacted else []
     expiry = now - timedelta(days=days)
     retained = maintenance.select_retained_releases(published, expiry)
-    app.report_progress(f"retained: the latest release, and those since {expiry:%Y-%m-%d %H:%M}Z")
+    app.report_progress(f"retained: the latest release, and all releases since {expiry:%Y-%m-%d %H:%M}Z")
 
     def maintain(name: str) -> maintenance.MaintenanceResult:
         pinned = {release.tables[name] for release in retained if name in release.tables}

@@ -1,6 +1,6 @@
 """Plan from the latest release how to store room state in fewer rows, and append to ``gold.compression_plan``.
 
-From Synapse's database the app reads only the saved progress of the compression. It changes nothing there.
+From Synapse's database the app reads only the saved progress of the compression. The app changes nothing there.
 """
 
 from datetime import UTC, datetime

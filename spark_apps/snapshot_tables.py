@@ -8,7 +8,7 @@ from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 @retry_after_conflict
 def snapshot_tables(app: SparkApp) -> None:
-    """Copy the tables; nothing on main changes, and a rerun replaces what an earlier attempt left on the branch."""
+    """Copy the tables to the run's branch. Nothing on main changes. A rerun replaces the rows of earlier tries."""
     with snapshot_session(app) as session:
         copy_tables(session)
         record_measured_tables(app, session.catalogue, session.connection)

@@ -17,7 +17,7 @@ _TABLE_HEAD: Final = """
 def describe_plan(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]], *, may_write: bool) -> str:
     """Return Markdown: rows and bytes that the plan saves, bytes that it needs, and a table of at most 50 rooms.
 
-    :param rows: rows of ``gold.compression_plan``, at least one, the most saved rows first.
+    :param rows: rows of ``gold.compression_plan``, largest savings first; at least one row.
     :param skipped: rows of ``gold.compression_plan`` of rooms that cannot be compressed.
     :param may_write: whether SYNAPSE_WRITE_DSN is set.
     """
@@ -27,13 +27,13 @@ def describe_plan(rows: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[s
     parts = [
         f"**{before - after:,} of {before:,} rows ({1 - after / max(before, 1):.0%}) and about {_size(freed)}** of "
         f"`state_groups_state` can be freed in Synapse's database, in {len(rows)} rooms, with the strategy "
-        f"`{rows[0]['strategy']}`. Until VACUUM has run, about {_size(needed)} more are needed. The plan is based on "
-        f"release {rows[0]['release']}; newer state groups are compressed, too. No state changes."
+        f"`{rows[0]['strategy']}`. Until VACUUM has run, about {_size(needed)} of additional disk space are needed. "
+        f"The plan is based on release {rows[0]['release']}; newer state groups are compressed, too. No state changes."
     ]
     if not may_write:
         parts.append(
-            f"**{WRITE_DSN_SETTING} is not set, so the task apply would fail.** "
-            "`lakehouse grants --compress` prints the SQL of its role."
+            f"**{WRITE_DSN_SETTING} is not set, so the task apply would fail.** `lakehouse grants --compress` prints "
+            "the SQL that creates its role."
         )
     parts.append(_TABLE_HEAD.strip() + "".join(f"\n{_line(row)}" for row in rows[:_MAXIMUM_ROOMS]))
     if len(rows) > _MAXIMUM_ROOMS:

@@ -24,7 +24,7 @@ def require_free_space(connection: Connection, plan: RoomPlan, undo_folder: Path
         free = shutil.disk_usage(folder).free
         if bytes_needed > free:
             raise RoomSkippedError(
-                f"it needs about {bytes_needed / _MB:.0f} MB in {folder}, where only {free / _MB:.0f} MB are free"
+                f"it needs about {bytes_needed / _MB:.0f} MB in {folder}; only {free / _MB:.0f} MB are free"
             )
 
 

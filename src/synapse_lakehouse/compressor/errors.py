@@ -13,7 +13,7 @@ class RoomSkippedError(CompressorError):
 
 
 class NotApprovedError(CompressorError):
-    """The plan is not the one that was approved."""
+    """The plan differs from the approved plan."""
 
 
 class CompressorRunningError(CompressorError):
@@ -29,7 +29,7 @@ class VerificationError(CompressorError):
 
 
 def convert_database_error(error: psycopg.Error) -> CompressorError:
-    """Convert an error of PostgreSQL. Only the first line of its message is used, because others may quote rows."""
+    """Convert an error of PostgreSQL. Only the first line of its message is used: other lines may quote rows."""
     first_line = str(error).partition("\n")[0]
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return CompressorError(
@@ -38,8 +38,8 @@ def convert_database_error(error: psycopg.Error) -> CompressorError:
         )
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return CompressorError(
-            f"The database is read-only ({first_line}). SYNAPSE_WRITE_DSN must name the primary, with a "
-            "role that may write: `lakehouse grants --compress` prints its SQL."
+            f"The database is read-only ({first_line}). SYNAPSE_WRITE_DSN must name the primary, with a role that may "
+            "write: `lakehouse grants --compress` prints the SQL of the role."
         )
     if isinstance(error, psycopg.errors.DiskFull):
         return CompressorError(

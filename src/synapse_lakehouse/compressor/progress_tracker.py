@@ -15,7 +15,7 @@ from synapse_lakehouse.postgres.connection import Connection
 
 
 class ProgressTracker:
-    """Saves how many changes of a room are written: for ``levels``, the last chunk that is complete."""
+    """Saves how many changes of a room are written; for ``levels``, also the last complete chunk."""
 
     def __init__(
         self, room: StoredRoom, strategy: Strategy, chunks: Sequence[ChunkResult], changes: RowChanges

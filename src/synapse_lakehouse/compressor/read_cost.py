@@ -37,8 +37,7 @@ select (select count(*) from chain), (select count(*) from (
 
 @dataclass(frozen=True)
 class ReadCost:
-    """``groups``: IDs of the groups that were read; ``chain``: mean length of their chains; ``milliseconds``: median
-    time to read a state."""
+    """``groups``: IDs of the read groups. ``chain``: mean length of their chains. ``milliseconds``: median time."""
 
     groups: tuple[int, ...]
     chain: float

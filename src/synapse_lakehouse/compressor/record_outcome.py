@@ -51,7 +51,7 @@ def compress_and_record(
 ) -> OutcomeRow:  # fmt: skip
     """Compress a room and return its row. The row is also passed to ``record``, even before an exception.
 
-    The row has the columns of ``audit.compression_runs`` without those of the run. A skipped room has no numbers.
+    The row has the columns of ``audit.compression_runs`` except the columns of the run. A skipped room has no numbers.
 
     :raises CompressorError, SourceError, ReadError, OSError, psycopg.Error, KeyboardInterrupt: when no other room
         should be compressed; written groups are correct and stay, or were restored.

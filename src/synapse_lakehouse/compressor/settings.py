@@ -31,7 +31,7 @@ class CompressorSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    enabled: bool = Field(False, description="whether the DAG state_compression does anything")
+    enabled: bool = Field(False, description="whether the DAG state_compression compresses state")
     chunk_size: int = Field(500, ge=1, le=_MAXIMUM, description="for levels: state groups that are compressed at once")
     number_of_rooms: int = Field(
         5, ge=1, le=_MAXIMUM, description="rooms per run: those with the most uncompressed state"

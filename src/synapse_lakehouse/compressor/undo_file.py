@@ -54,7 +54,7 @@ class UndoFile:
         return StateTables(groups, self.edges, self.rows)
 
     def restorable_groups(self, now: StateTables) -> Int64Array:
-        """Return the groups that still exist, and whose former predecessors still exist."""
+        """Return the groups that still exist together with their former predecessors."""
         existing = now.groups["id"].to_numpy()
         prevs = self.edges["prev_state_group"].to_numpy()
         without_predecessor = self.edges["state_group"].to_numpy()[~np.isin(prevs, existing)]
@@ -98,8 +98,8 @@ def write(
 ) -> Path:
     """Write the groups ``ids`` to a new undo file, durably, and return its path.
 
-    It has one row for each row of a group, with the predecessor of the group; a group without rows has one row whose
-    type is null.
+    The file has one row for each row of a group, with the predecessor of the group. A group without rows has one row
+    with the type null.
 
     :raises CompressorError: when the file cannot be written.
     """

@@ -118,7 +118,7 @@ def close_run() -> None:
             if error.errno != errno.ENOSPC:
                 raise
             raise AirflowFailException(
-                "The disk is full, so the lake lease could not be released. It expires "
+                "The disk is full, so the lake lease could not be released. The lease expires "
                 f"{settings.lakehouse_lease_seconds} s after its last renewal. Free disk space before the next run."
             ) from None
 

@@ -45,11 +45,11 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
 
 def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
-    """Report faults of sequences. At its start, Synapse would repair some of them, and would stop because of others.
+    """Report faults of sequences. When Synapse starts, it repairs some of these faults, and stops because of the other
+    faults.
 
     :param ti: the task instance, from Airflow; alerts link to its log.
-    :raises AlreadyReportedError: when sequences do not match the tables. The message contains SQL, which no
-        task runs.
+    :raises AlreadyReportedError: when sequences do not match the tables. The message contains SQL, which no task runs.
     :raises AirflowFailException: when no connection to the source can be opened.
     :raises ReadError: when the source is too busy, or a stream cannot be read; a retry may succeed.
     """

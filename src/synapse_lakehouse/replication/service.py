@@ -48,7 +48,7 @@ def serve(
 ) -> None:
     """Serve the streams of the source until SIGINT or SIGTERM.
 
-    :param release: the release of Synapse whose row formats are served; by default the newest.
+    :param release: the release of Synapse that defines the row formats; by default the newest.
     :raises ReplicationServiceError: if the port cannot be opened.
     :raises SourceError: if the database cannot be read.
     """
@@ -71,7 +71,7 @@ def serve(
         if error.errno not in address_errors and not isinstance(error, socket.gaierror):
             raise
         raise ReplicationServiceError(
-            f"Port {port} on {host} cannot be opened ({error.strerror}). Choose another with --port or --host."
+            f"Port {port} on {host} cannot be opened ({error.strerror}). Choose another --port or --host."
         ) from None
 
 
@@ -79,7 +79,7 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, report: Call
     """Receive commands from Redis, or from a server over TCP, and write them to the lake until SIGINT or SIGTERM.
 
     :raises ReplicationServiceError: if LAKEHOUSE_REDIS_URL is missing or invalid.
-    :raises SourceError: if the database, from which missed rows are read, cannot be read at the start.
+    :raises SourceError: if the database, the source of missed rows, cannot be read at the start.
     :raises WrongServerError: if the server belongs to another homeserver.
     """
     from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink
@@ -131,7 +131,7 @@ def _log_folder(settings: Settings) -> Path:
 
 
 def _stop_event() -> asyncio.Event:
-    """An event that SIGINT or SIGTERM sets."""
+    """Return an event that SIGINT or SIGTERM sets."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

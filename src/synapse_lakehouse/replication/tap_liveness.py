@@ -1,4 +1,4 @@
-"""The time when the replication tap last showed that it listens. Light to import."""
+"""The time when the replication tap last showed that it listens. Imports no large package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHOUT_POSITIONS: Final = "lakehouse.replication.cut_off"
 
 
 def read_last_commit_time(catalog: Catalog) -> datetime | None:
-    """Return when a connected tap last committed, else when any tap first committed; None without a commit."""
+    """Return the last commit time of a connected tap; without one, the first commit time of any tap; else None."""
     from pyiceberg.expressions import EqualTo
 
     from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows

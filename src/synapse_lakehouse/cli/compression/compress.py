@@ -179,7 +179,7 @@ def verify(
 def undo(
     files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Undo files, in any order.")],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Restore; without this option the command only shows what it would do.")
+        bool, typer.Option("--yes", help="Restore the state groups; default: only show which rooms would be restored.")
     ] = False,
     repair: Annotated[
         bool,
@@ -191,7 +191,7 @@ def undo(
 ) -> None:
     """Restore rooms of SYNAPSE_WRITE_DSN from undo files. Groups whose state has changed since are skipped.
 
-    Each room is recorded in the lake, if there is one.
+    Each room is recorded in the lake, if there is a lake.
     """
     from synapse_lakehouse.cli.compression import compress_actions
 

@@ -173,7 +173,7 @@ def verify(
     settings: Settings, options: CompressorSettings, rooms: Sequence[str], paths: Sequence[Path],
     format: output.OutputFormat, *, any_strategy: bool,
 ) -> bool:  # fmt: skip
-    """Verify the rooms, write their faults, and return whether there are none."""
+    """Verify the rooms, write their faults, and return whether all rooms are correct."""
     undo = [undo_file.read(path) for path in paths]
     max_chain = options.max_chain if any_strategy or options.strategy is Strategy.BEST else None
     rows = []

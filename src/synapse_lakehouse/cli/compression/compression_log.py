@@ -72,7 +72,7 @@ class _Log:
         self._append()
 
     def missing(self) -> str:
-        """Try once more to append; return an error message if rows are still missing, else an empty text."""
+        """Try once more to append; return an error message if rows are still missing, otherwise an empty text."""
         if self._pending:
             self._append()
         if not self._pending:

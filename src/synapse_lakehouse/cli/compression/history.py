@@ -101,8 +101,8 @@ def _draw_runs(runs: Sequence[tuple[Any, ...]]) -> None:
     freed, freed_bytes = sum(run[2] for run in runs), sum(run[3] for run in runs)
     console.print(
         Text(
-            f"{freed:,} rows and about {_mb(freed_bytes)} MB in all. After VACUUM, PostgreSQL reuses the space for new "
-            "rows. VACUUM FULL or pg_repack returns the space to the disk, as the next run will show."
+            f"{freed:,} rows and about {_mb(freed_bytes)} MB were freed in total. After VACUUM, PostgreSQL reuses the "
+            "space for new rows. VACUUM FULL or pg_repack returns the space to the disk, as the next run will show."
         )
     )
     console.print()

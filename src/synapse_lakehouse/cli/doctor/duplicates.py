@@ -16,7 +16,7 @@ _SLOW = "Raise LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS, or use a replica. Then run t
 
 
 def examine(connection: Connection, declared: Catalogue) -> Findings:
-    """Read every table with a unique key, one per transaction."""
+    """Read every table with a unique key, each in its own transaction."""
     tables, checked = duplicates.list_tables_with_unique_key(declared), 0
     with output.progress_bar() as bar:
         task = bar.add_task("Reading all keys", total=len(tables))

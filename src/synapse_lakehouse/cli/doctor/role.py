@@ -168,7 +168,7 @@ def _ownership(role: str, owned: Sequence[str], script: str) -> Findings:
 
 
 def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: AllowedPrivileges, script: str) -> Findings:
-    """One finding for each privilege, kind of object and grantee."""
+    """Yield one finding for each privilege, kind of object and grantee."""
     needed_privileges = {privilege for privilege, *_ in allowed}
     excess_by_kind: dict[tuple[str, str, bool], list[_Excess]] = {}
     for kind, name, columns, is_whole, privilege, is_public in granted:
@@ -203,7 +203,7 @@ def _definers(role: str, routines: Sequence[str]) -> Findings:
 
 
 def _public_rights(role: str, connection: Connection, script: str) -> Findings:
-    """One finding for the default privileges of PUBLIC that hardening revokes."""
+    """Yield one finding for the default privileges of PUBLIC that hardening revokes."""
     row = connection.execute(
         ("select " + ", ".join(right.is_allowed_sql for right in PUBLIC_RIGHTS)).encode()
     ).fetchone()

@@ -66,7 +66,7 @@ def examine(role: str, connection: Connection) -> Findings:
             f"{alter} REVOKE {right} FROM {'PUBLIC' if is_public else role};" for alter, right, is_public in defaults
         )
         yield DoctorFinding(
-            FindingLevel.WARN, "role", message, f"As the role that the statements name, or a superuser, run: {revokes}"
+            FindingLevel.WARN, "role", message, f"Run as the role in the statements, or as a superuser: {revokes}"
         )
 
 

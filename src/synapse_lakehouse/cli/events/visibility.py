@@ -38,7 +38,7 @@ def who_can_see(
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Show which users of this server may see an event, as members and as peeking users, and the rule that decides."""
+    """Show which users of this server may see an event, as a member or a peeking user, and the rule that decides."""
     with lake_session.open_lake() as (settings, connection):
         selected = duckdb_reader.get_release(connection, settings, release)
         _bind_view(connection, settings, selected, user, as_of)

@@ -19,7 +19,7 @@ def connect(
     release: lake_session.ReleaseOption = None,
     hold: Annotated[bool, typer.Option("--hold", help="Keep the embedded catalog running until Ctrl-C.")] = False,
 ) -> None:
-    """Print a configuration with which Spark, DuckDB, PyIceberg or Trino reads a release.
+    """Print a configuration for Spark, DuckDB, PyIceberg or Trino, to read a release.
 
     Passwords are not printed: the tool reads them from environment variables.
     """

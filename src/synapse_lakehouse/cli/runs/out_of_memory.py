@@ -1,4 +1,4 @@
-"""Explain a run whose process was killed, most likely as memory ran out."""
+"""Explain why a process of a run was killed: most likely, memory ran out."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def required_bytes(settings: Settings) -> int:
 
 
 def explain_kill(failures: dict[str, str], kills: int, memory: Memory, settings: Settings) -> str | None:
-    """Return the reason and the remedy if a process of a failed run was killed, else None.
+    """Return the reason and the remedy if a process of a failed run was killed; otherwise None.
 
     :param failures: reasons by task.
     :param kills: processes that the kernel killed for memory since the run began.

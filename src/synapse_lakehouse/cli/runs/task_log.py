@@ -78,7 +78,7 @@ class TaskLogParser:
 def extract_failure_reason(message: str) -> str:
     """Return the relevant part of a task's error message.
 
-    From spark-submit's output: the error that the app reported, else its exception, else its last lines.
+    From spark-submit's output, this is the error that the app reported; without one, its exception or its last lines.
     """
     command, output, lines = message.partition(_OUTPUT)
     if _EXIT_CODE.search(command):

@@ -1,4 +1,4 @@
-"""Shorten chains that are too long, as Synapse does: store a group as a full state, without a predecessor."""
+"""Shorten long chains in the same way as Synapse: store a group as a full state, without a predecessor."""
 
 from dataclasses import replace
 

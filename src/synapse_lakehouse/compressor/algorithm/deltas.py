@@ -1,8 +1,8 @@
 """Deltas between state groups, computed from a small cache of dense states.
 
-Compiled functions share these arrays, created by ``empty_slots``: ``states`` (a row for each slot: an event for each
-key, or ``NONE``), ``slot_groups`` (the group in each slot), ``used`` (when each slot was last used), ``group_slots``
-(the slot of each group, or ``NONE``) and ``path`` (buffer for a chain).
+``empty_slots`` creates the arrays that the compiled functions share. For each slot: ``states`` (an event for each key,
+or ``NONE``), ``slot_groups`` (the group in the slot), and ``used`` (time of the last use). Also ``group_slots`` (the
+slot of each group, or ``NONE``) and ``path`` (buffer for a chain).
 """
 
 import numpy as np

@@ -57,7 +57,7 @@ class GroupStore:
         """Return the next ``limit`` groups of ``room``, with their chains and the chains of ``heads``; None at the end.
 
         A chain may lead to other rooms, or to groups without a room. From the second chunk on (``after`` is set), such
-        groups are also compressed if their IDs are in the chunk's range, as by Synapse's compressor.
+        groups are also compressed if their IDs are in the chunk's range. Synapse's compressor does the same.
         """
         members = self._after(room, after)[:limit]
         if not len(members):

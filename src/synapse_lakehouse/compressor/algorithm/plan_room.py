@@ -45,7 +45,7 @@ class RoomPlan:
 
 @dataclass(frozen=True)
 class PlannedGroups:
-    """State groups of some rooms, as they are stored and as they are planned."""
+    """State groups of some rooms: the stored groups and the planned groups."""
 
     stored: GroupStore
     names: CodeTexts
@@ -54,7 +54,7 @@ class PlannedGroups:
     steps: tuple[ChunkResult, ...]
     """Only for ``levels``: the result of each chunk."""
     deduplicated: BoolArray
-    """Groups whose duplicate rows are to be deleted."""
+    """Groups with duplicate rows, which will be deleted."""
 
     @property
     def changed(self) -> BoolArray:
@@ -93,8 +93,8 @@ def estimate_rooms(
 ) -> list[RoomPlan]:
     """Plan each room in the tables; the plans are sorted by room ID.
 
-    :param contents: ``state_groups``, ``state_group_edges`` and ``state_groups_state`` of rooms whose chains lead to no
-        other room. Rooms that are linked by chains are planned together.
+    :param contents: ``state_groups``, ``state_group_edges`` and ``state_groups_state`` of rooms. Their chains must not
+        lead to other rooms. Rooms that are linked by chains are planned together.
     :param saved: saved progress by room ID; only ``levels`` has any.
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """

@@ -68,7 +68,7 @@ def index_groups(
 ) -> tuple[StateGroups, StateGroups, BoolArray]:
     """Index the tables: return the groups, the same groups with only their duplicate rows, and which groups exist.
 
-    Groups are in ``state_groups`` or in the edges; those only in the edges do not exist any more. Rows of other groups
+    Groups are in ``state_groups`` or in the edges; groups only in the edges do not exist any more. Rows of other groups
     are ignored. ``state_groups_state`` has no unique key: the first of equal rows counts, the others are duplicates.
 
     :raises InvalidStateGroupsError: when a group has two predecessors, a predecessor that is not older (this includes

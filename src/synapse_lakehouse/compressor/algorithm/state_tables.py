@@ -67,7 +67,7 @@ class CodeTexts:
     key_state_keys: Int32Array
 
     def rows(self, groups: StateGroups, indices: Int64Array | None = None) -> pa.Table:
-        """Return rows of ``groups``, or of those at the ``indices``: state_group, type, state_key, event_id."""
+        """Return rows of ``groups``, or only of the groups at ``indices``: state_group, type, state_key, event_id."""
         chosen = np.arange(len(groups)) if indices is None else indices
         counts = groups.rows[chosen]
         ends = np.cumsum(counts)

@@ -10,11 +10,11 @@ _CONNECTIONS: Final = 4
 
 
 def create_role_sql(role: str, reader: str = "lakehouse") -> str:
-    """Return SQL that creates ``role`` (a plain lower-case name) or updates its privileges to those needed today.
+    """Return SQL that creates ``role`` (a plain lower-case name) or updates its privileges to the present needs.
 
-    It works in the current database and schema, in one transaction, and can be run again. It must be run by a role
-    that owns Synapse's tables and may create roles. The role ``reader``, if it exists, may then read the progress
-    tables.
+    The SQL works in the current database and schema, in one transaction, and can be run again. The role that runs it
+    must own Synapse's tables and be allowed to create roles. The role ``reader``, if it exists, may then read the
+    progress tables.
     """
     return "\n".join(
         [

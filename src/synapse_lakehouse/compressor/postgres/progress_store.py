@@ -136,7 +136,7 @@ def save_levels(connection: Connection[Any], room_id: str, saved: SavedProgress,
 
 
 def delete_progress(connection: Connection[Any], room_id: str) -> None:
-    """Delete the progress of a room in the open transaction, as if it had never been compressed."""
+    """Delete the progress of a room in the open transaction, as if the room had never been compressed."""
     for table in WRITTEN_TABLES:
         query = sql.SQL("DELETE FROM {} WHERE room_id = %s").format(sql.Identifier(table))
         connection.execute(query, [room_id])

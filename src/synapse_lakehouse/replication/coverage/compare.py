@@ -45,7 +45,7 @@ class Window:
     """The tokens of a source that a run compares: those after ``after`` and up to ``upto``.
 
     ``bound``: the stream's safe bound; None without one. ``listened_from``: the token after which the tap began to
-    listen. ``read_from``: earlier runs read the commands received up to this time; None if there was no earlier run.
+    listen. ``read_from``: earlier runs read all commands up to this time; None without an earlier run.
     ``read_until``: time of the tap's last commit.
     """
 

@@ -5,7 +5,7 @@ IDs are absolute values, also in streams with negative IDs. Tables:
 - ``commands``: rows of ``bronze.replication_commands``.
 - ``windows``: fields of :class:`compare.Window`, and ``removal_reason``: why rows of the stream may be deleted.
 - ``ids``: stream, writer and ID of the stored rows, once per table; ``is_announced``: Synapse announces every row.
-- ``evidenced``: ranges of missing IDs that had a row, as evidence shows: stream, first_id, last_id, reason.
+- ``evidenced``: ranges of missing IDs with evidence of a row: stream, first_id, last_id, reason.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """The commands of Synapse's replication protocol, the same in every dialect.
 
 A stream's position is the token of the last row that was sent. ``instance`` is the Synapse process that wrote the row,
-and None in the dialect without instances. On the wire tokens count upwards, also those of backfill.
+and None in the dialect without instances. Tokens on the wire count upwards, also in the stream of backfill.
 """
 
 from dataclasses import dataclass, field

@@ -30,7 +30,7 @@ def read_subject(catalogue: Catalogue, stream: str, row: str) -> dict[str, Any] 
 
 
 def _fields_by_column(schema: RowSchema, row: Any) -> dict[str, Any] | None:
-    """The fields of ``row`` by column; None if the row does not match ``schema``."""
+    """Return the fields of ``row`` by column; None if the row does not match ``schema``."""
     match row:
         case [str(tag), list(values)] if schema.tag == tag:
             pass

@@ -61,7 +61,7 @@ WITHHELD: Final = Constant(None)
 
 @dataclass(frozen=True)
 class RowSchema:
-    """How a row of ``table`` is sent: as the list of its fields or, with a ``tag``, as ``[tag, fields]``.
+    """The schema of a row of ``table``: it is sent as the list of its fields or, with a ``tag``, as ``[tag, fields]``.
 
     ``is_announced``: Synapse announces every row of the table. If False, it announces other rows, and the server sends
     the rows that still exist.

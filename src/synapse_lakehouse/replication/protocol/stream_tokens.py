@@ -54,7 +54,7 @@ class MissedRange:
 class Gap:
     """Tokens after ``after`` and up to ``upto`` that were not received.
 
-    ``recovered`` of them were read from the database; ``cause`` explains why the others may be missing.
+    ``recovered``: number of tokens that were read from the database. ``cause``: why the other tokens may be missing.
     """
 
     stream: str
@@ -147,7 +147,7 @@ class Progress:
         return None if command.token == position + 1 else MissedRange(*source, position, command.token - 1)
 
     def accept(self, update: Update) -> Update | None:
-        """Move the position to ``update`` and return it; None if it is a repetition."""
+        """Move the position to ``update`` and return ``update``; None if it is a repetition."""
         source = (update.stream, update.instance)
         position = self.positions.get(source)
         may_repeat = update.stream in REPEATABLE_STREAMS | MEMORY_ONLY_STREAMS

@@ -142,7 +142,7 @@ class PositionReader:
     def _end_without_gap(
         self, connection: Connection, stream: Stream, stored: Mapping[str, int], last_value: int, minimum: int
     ) -> int:
-        """The last token after ``minimum`` up to which every token has a row."""
+        """Return the last token before the first gap after ``minimum``."""
         complete = max(minimum, self._complete.get(stream.name, FIRST_ID))
         # Search rows beyond the bound only after a change.
         state = (dict(stored), last_value, complete)
@@ -165,7 +165,7 @@ class PositionReader:
             writers.update(row[0] for row in connection.execute(query, self._parameters(stream.name, after, upto)))
 
     def _read_holders(self, connection: Connection) -> Mapping[str, frozenset[str]]:
-        """Like :func:`read_sequence_holders`, for streams without positions that have IDs to settle."""
+        """Like :func:`read_sequence_holders`, for streams without positions whose last IDs may be incomplete."""
         waiting = {name for name, settled in self._settled.items() if settled.is_waiting}
         sequences = sorted({self._catalogue.stream(name).sequence for name in waiting})
         return read_sequence_holders(connection, sequences) if sequences else {}

@@ -165,7 +165,7 @@ class ReplicationServer:
         idle = min(idle_clients, key=attrgetter("number"))
         log.warning("%s has not subscribed to a stream and is disconnected in favour of %s", idle, newcomer)
         self._subscribers.discard(idle)
-        await idle.stop("too many connections, and this one has not subscribed to a stream")
+        await idle.stop("too many connections, and this client has not subscribed to a stream")
         return True
 
     async def _poll(self) -> None:
@@ -182,7 +182,7 @@ class ReplicationServer:
         if self._has_gone_back(before):
             self._first_positions = self.positions
             self._pages.clear()
-            await self._stop_all("the database was restored or failed over: request tokens that it allocated")
+            await self._stop_all("the database was restored or failed over: subscribe again without old tokens")
         elif self.positions != before:
             for subscriber in self._subscribers:
                 subscriber.wake()

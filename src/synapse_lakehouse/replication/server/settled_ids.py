@@ -1,4 +1,4 @@
-"""Compute up to which ID a stream without positions is complete: all transactions with lower IDs have ended."""
+"""Compute the last complete ID of a stream without positions: all transactions with lower IDs have ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class SettledIds:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are IDs that may not be complete."""
+        """Whether some IDs may not be complete."""
         return bool(self._waiting)
 
     def advance(self, last_value: int, holders: frozenset[str] | None, transactions: Transactions) -> int:

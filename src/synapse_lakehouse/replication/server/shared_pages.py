@@ -13,7 +13,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Source, Update
 from synapse_lakehouse.replication.server.async_reader import AsyncReader, Priority
 
 SHARED_SECONDS: Final = 2.0
-"""Time for which a page is shared; it is short, because rows may be replaced or deleted."""
+"""Duration in seconds of sharing a page. It is short, because rows may be replaced or deleted."""
 
 SHARED_BYTES: Final = 64 << 20
 
@@ -22,7 +22,7 @@ SHARED_BYTES: Final = 64 << 20
 class EncodedPage:
     """Encoded rows after a token.
 
-    ``last``: the last token with a row, None without rows. ``upto``: the token up to which the page reaches.
+    ``last``: the last token with a row, None without rows. ``upto``: the last token of the page's range.
     """
 
     lines: bytes

@@ -12,7 +12,7 @@ class StreamPositions:
     """Tokens up to which streams are complete: ``by_stream`` for all writers together, ``by_instance`` for each writer.
 
     ``last_allocated``: the highest token that a writer may have, by stream.
-    ``without_positions``: streams of which Synapse stores no positions.
+    ``without_positions``: streams for which Synapse stores no positions.
     ``unbounded``: streams without a safe bound, because a writer has no position yet. The value is the last token that
     had a row when this was first noticed.
     ``is_standby``: the database may lack rows that were announced, because it has not replayed them yet.

@@ -52,7 +52,7 @@ class DatabaseReader:
         self._connection: Connection | None = None
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if it is open."""
         self._connection = None
         with suppress(psycopg.Error):
             self._exit_stack.close()

@@ -47,11 +47,11 @@ class StreamWriters:
         return is_shared and writer == self.unnamed_writer(stream.name)
 
     def warn_of_assumed(self) -> None:
-        """Log, once, the streams whose writers are not configured."""
+        """Log once which streams have no configured writers."""
         if self._assumed:
             log.warning(
-                "The writers of %s are not configured; the writers with a position are assumed. Rows of a worker that"
-                " never wrote such a stream may be skipped. Set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS.",
+                "The writers of %s are not configured, so only writers with a position are known. Rows of other "
+                "workers may be skipped. Set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS.",
                 ", ".join(self._assumed),
             )
             self._assumed = []

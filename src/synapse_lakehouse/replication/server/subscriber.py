@@ -206,7 +206,7 @@ class Subscriber:
                 pass
 
     async def _send_next_pages(self) -> bool:
-        """Send a page of each source that has one; return whether a page was sent."""
+        """Send a page of each source with new rows; return whether a page was sent."""
         has_sent = False
         for source, after in list(self._positions.items()):
             end = self._server.positions.position_of(source)

@@ -2,7 +2,7 @@
 
 A commit contains the commands since the previous commit and, in its last row (``TAP``), the position of every source.
 Both are written together, so a tap that resumes from the positions writes each token once. A commit without this last
-row is no sign of life: the tap is not connected, for example because the server refuses it, and no position moved.
+row shows no life: no position moved and the tap is not connected, for example because the server refuses it.
 """
 
 import json
@@ -59,7 +59,7 @@ class MonotonicClock:
         self._last = 0
 
     def __call__(self) -> int:
-        """The next time."""
+        """Return the next time."""
         self._last = max(int(self._read_time() * 1_000_000), self._last + 1)
         return self._last
 
@@ -184,7 +184,7 @@ class IcebergSink:
     def append(self, batch: Batch) -> None:
         """Commit ``batch`` exactly once; retry until the commit succeeds.
 
-        :raises TapRunningError: if another tap committed since this one read the positions.
+        :raises TapRunningError: if another tap committed since this tap read the positions.
         :raises SinkWriteError: if the tap was stopped and the commit fails.
         """
         rows, commit_id = batch.to_arrow(), f"{self._source} {self._dialect} {uuid.uuid4().hex}"

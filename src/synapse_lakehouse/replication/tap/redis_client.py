@@ -49,7 +49,7 @@ async def follow_redis(
     After each subscription, the rows after ``progress`` are read from the database first; messages wait meanwhile. Only
     the channel with the homeserver's name is used, because the channel of users' addresses contains access tokens.
 
-    :param url: of Redis, such as ``redis://127.0.0.1:6379``. It may contain a password, so it is never logged.
+    :param url: of Redis, such as ``redis://127.0.0.1:6379``. The URL may contain a password, so it is never logged.
     """
     attempts = ConnectionAttempts(timing)
     while True:
@@ -127,7 +127,7 @@ async def _end_silent_connection(subscription: PubSub, wait: _Wait, timing: Clie
 
 
 def _parse_message(data: bytes) -> Command | None:
-    """The command of a message; None for a blank message.
+    """Return the command of a message; None for a blank message.
 
     :raises MalformedCommandError: if the message had a token, which then has to be read from the database.
     """

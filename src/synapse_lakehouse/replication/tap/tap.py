@@ -65,7 +65,7 @@ class _Committer:
         return is_old or is_quiet or len(batch) >= policy.rows
 
     async def commit(self) -> None:
-        """Commit the batch while a new one is filled."""
+        """Commit the batch while a new batch is filled."""
         full_batch, self.batch = self.batch, self._new_batch()
         if self._progress.is_connected or self._progress.positions != self._committed_positions:
             full_batch.add_positions(self._progress.positions)

@@ -66,7 +66,7 @@ async def follow_server(
 
     :param streams: the streams to request in the dialect ``tokens``; new streams are followed from now on.
     :param reader: the database to read missed tokens from, in the dialect ``instances``.
-    :raises WrongServerError: if the server's name is not the one in ``address``.
+    :raises WrongServerError: if the server's name differs from the name in ``address``.
     """
     attempts = ConnectionAttempts(timing)
     while True:
@@ -135,7 +135,7 @@ def _check_server_name(server_name: str, address: ServerAddress) -> None:
     if server_name != address.server_name:
         raise WrongServerError(
             f"The server at {address.host}:{address.port} belongs to {server_name}, not to {address.server_name}. "
-            "Correct its address or SYNAPSE_SERVER_NAME."
+            "Correct the server's address or SYNAPSE_SERVER_NAME."
         )
 
 
