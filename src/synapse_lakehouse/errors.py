@@ -3,13 +3,13 @@
 from typing import ClassVar, Final
 
 REPORT_PREFIX: Final = "error: "
-"""Starts the line with which a Spark app reports a :class:`LakehouseError` that a retry cannot correct."""
+"""Prefix of the line by which a Spark app reports a :class:`LakehouseError` that a retry cannot correct."""
 
 
 class LakehouseError(Exception):
     """An expected error. Its message is for operators: the problem, its consequence and its remedy.
 
-    Commands and Spark apps print the message without a stack trace; every other exception is a bug.
+    Commands and Spark apps print the message without a stack trace. Every other exception is a bug.
     """
 
     is_transient: ClassVar[bool] = False

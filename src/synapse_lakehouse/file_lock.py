@@ -1,4 +1,4 @@
-"""Locks between processes of this machine, on files (flock). A process that ends releases its locks."""
+"""Lock files (flock) between processes of this machine. A process that ends releases its locks."""
 
 import fcntl
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def exclusive_lock(file: Path) -> Iterator[None]:
-    """Hold the lock of ``file``, which is created if it is missing; wait for the process that holds it."""
+    """Hold the lock of ``file`` in the context. Wait while another process holds it. A missing file is created."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)
@@ -17,7 +17,7 @@ def exclusive_lock(file: Path) -> Iterator[None]:
 
 @contextmanager
 def try_lock(file: Path) -> Iterator[bool]:
-    """Hold the lock of ``file`` unless another process holds it; yield whether this process holds it."""
+    """Hold the lock of ``file`` in the context unless another process holds it; yield whether it is held."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as opened:
         try:

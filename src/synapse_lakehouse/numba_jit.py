@@ -30,8 +30,8 @@ _VERSION = hashlib.sha256(_SOURCES).hexdigest()[:16]
 def find_cache_folder() -> Path | None:
     """Return the folder for machine code: beside the sources, or else in LAKEHOUSE_HOME; None if neither is writable.
 
-    Numba recompiles a function when its own file changes, but not when a function that it calls changes. So each
-    version of the sources has its own folder.
+    Each version of the sources has its own folder, because Numba does not recompile a function when only a function
+    that it calls changes.
     """
     home = os.environ.get("LAKEHOUSE_HOME")
     for parent in [_PACKAGE / "__pycache__", *([Path(home).expanduser()] if home else [])]:
@@ -48,5 +48,5 @@ numba.config.CACHE_DIR = str(_CACHE or "")  # type: ignore[attr-defined]
 
 
 def cached_njit(function: Callable[P, T]) -> Callable[P, T]:
-    """Compile ``function`` to machine code, cached on disk if possible. It runs without the GIL."""
+    """Compile ``function`` to machine code, which is cached on disk if possible. The code runs without the GIL."""
     return cast(Callable[P, T], numba.njit(cache=_CACHE is not None, nogil=True)(function))

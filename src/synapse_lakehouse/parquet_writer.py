@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
 ROW_GROUP_BYTES = 4 << 20
-# Level 1 writes twice as fast as level 3 for about 2% more bytes.
+# Writing with level 1 is twice as fast as with level 3, and the files are about 2% larger.
 COMPRESSION_LEVEL = 1
 
 
@@ -25,10 +25,11 @@ class ParquetFile:
 def write_parquet(
     groups: Iterable[pa.Table], schema: pa.Schema, io: FileIO, folder: str, unique_columns: Collection[str] = ()
 ) -> ParquetFile | None:
-    """Write each of ``groups`` as a row group of one new file in ``folder``; return None without groups.
+    """Write each of ``groups`` as a row group of one new file in ``folder``; return the file, or None without groups.
 
-    :param schema: has Iceberg's field IDs in the metadata of its fields; all groups have its columns, in its order.
-    :param unique_columns: columns written without a dictionary.
+    :param schema: schema with Iceberg's field IDs in the metadata of its fields. All groups have its columns in its
+        order.
+    :param unique_columns: columns that are written without a dictionary.
     :raises OSError: when the warehouse cannot be written.
     """
     remaining = iter(groups)

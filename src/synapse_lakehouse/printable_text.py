@@ -1,9 +1,9 @@
 r"""Escape invisible characters, and characters that change the display of other text, in text for people.
 
-Other servers choose room IDs, user IDs, event types and state keys, and Synapse stores them unchanged. A terminal
-executes control sequences in them, a right-to-left mark reorders the rest of a line, a line break forges a log line,
-and chat programs act on mentions and links. Every sink applies one of these functions. The escapes are those of Python
-(``\x1b``, ``\u202e``, ``\U000e0041``), and of JSON inside JSON.
+Other servers choose room IDs, user IDs, event types and state keys, and Synapse stores them unchanged. They may contain
+harmful characters: a terminal executes control sequences, a right-to-left mark reorders the rest of a line, a line
+break forges a log line, and chat programs act on mentions and links. All output uses one of these functions. The
+escapes are those of Python (``\x1b``, ``\u202e``, ``\U000e0041``). Inside JSON, they are those of JSON.
 """
 
 import json
@@ -15,11 +15,12 @@ from typing import Any, Final
 from unicodedata import category
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""Unicode categories: control, format, unassigned, private use, surrogate, line and paragraph separator."""
+"""Unicode categories that are escaped: control, format, unassigned, private use, surrogate, line and paragraph
+separator."""
 _BLANK: Final = frozenset(
     map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0))
 ) | frozenset(chr(code) for codes in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in codes)
-"""Letters and marks without a glyph. The two variation selectors of emoji (U+FE0E and U+FE0F) are allowed."""
+"""Letters and marks without a glyph, which are escaped. The variation selectors of emoji (U+FE0E, U+FE0F) are not."""
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _ACTIVE: Final = str.maketrans({character: f"\\x{ord(character):02x}" for character in "@<>[]*`~|"})
 """Characters with which chat programs begin a mention, a link or markup."""
@@ -29,11 +30,11 @@ _NEW_CELL: Final = re.compile(rf";(?=[\" ]*[{re.escape(''.join(_FORMULA))}])")
 _HARMLESS: Final = re.compile(
     r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?|@[A-Za-z0-9._=/+-]*:[A-Za-z0-9.-]+(:\d{1,5})?|@[A-Za-z0-9._=/+-]*:\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
 )
-"""A number, or a user ID with the characters of new user IDs; spreadsheets do not evaluate these."""
+"""Text that spreadsheets do not evaluate: a number, or a user ID with the characters of new user IDs."""
 
 
 def is_visible(character: str) -> bool:
-    """Return whether ``character`` is visible, or a space, and does not change the display of its line."""
+    """Return whether ``character`` is visible or a space, and does not change the display of its line."""
     return category(character) not in _HIDDEN and character not in _BLANK
 
 
@@ -43,14 +44,14 @@ def to_printable(text: str) -> str:
 
 
 def to_printable_lines(text: str) -> str:
-    """Return ``text`` like :func:`to_printable`, but with its line breaks: only for lines of the product's own."""
+    """Return ``text`` like :func:`to_printable`, but with line breaks, which must be the product's own."""
     return "\n".join(map(to_printable, text.split("\n")))
 
 
 def to_printable_message(text: str) -> str:
     """Return ``text`` like :func:`to_printable_lines`, with each line except the first indented.
 
-    A line break in a quotation then begins no line that looks like another message.
+    So no line after a quoted line break looks like another message.
     """
     return to_printable_lines(text).replace("\n", "\n  ")
 
@@ -61,7 +62,7 @@ def to_printable_json(document: str) -> str:
 
 
 def to_chat_text(text: str) -> str:
-    """Return ``text`` like :func:`to_printable_lines`, without mentions, links and markup for any chat program."""
+    """Return ``text`` like :func:`to_printable_lines`, also without mentions, links and markup of chat programs."""
     return to_printable_lines(text).translate(_ACTIVE).replace("://", r":\x2f/")
 
 
@@ -71,14 +72,14 @@ def to_markdown_code(text: str) -> str:
 
 
 def to_spreadsheet_cell(text: str) -> str:
-    """Return ``text`` like :func:`to_printable`, with an apostrophe before text that a spreadsheet would evaluate."""
+    """Return ``text`` like :func:`to_printable`, with an apostrophe in front if a spreadsheet would evaluate it."""
     written = _NEW_CELL.sub(r"\\x3b", to_printable(text))
     is_formula = written.lstrip(" ").startswith(_FORMULA) and not _HARMLESS.fullmatch(written)
     return f"'{written}" if is_formula else written
 
 
 class PrintableArguments(logging.Filter):
-    """Escapes the arguments of log records with :func:`to_printable`; the formats are the product's own."""
+    """Escapes the arguments of log records with :func:`to_printable`. The product's own formats need no escapes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the arguments of ``record``."""
@@ -97,12 +98,12 @@ class PrintableFormatter(logging.Formatter):
         return to_printable(super().formatMessage(record))
 
     def formatException(self, exc_info: Any) -> str:
-        """Return the stack trace, indented so that no line of it looks like another record."""
+        """Return the stack trace, indented so that none of its lines looks like another record."""
         return "\n".join(f"    {line}" for line in to_printable_lines(super().formatException(exc_info)).split("\n"))
 
 
 def get_printable_logger(name: str) -> logging.Logger:
-    """Return the logger ``name``, with escaped arguments for every handler."""
+    """Return the logger ``name``, which escapes arguments for all handlers."""
     logger = logging.getLogger(name)
     logger.addFilter(PrintableArguments("printable"))
     return logger

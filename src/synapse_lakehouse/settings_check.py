@@ -16,12 +16,12 @@ from synapse_lakehouse.streams.positions import configured_writers
 
 
 class ConfigurationError(LakehouseError):
-    """SYNAPSE_CONFIG cannot be read, or describes a homeserver that is not supported."""
+    """SYNAPSE_CONFIG cannot be read, or its homeserver is not supported."""
 
 
 @dataclass(frozen=True)
 class ConfigurationProblem:
-    """An invalid part of the configuration. ``stops_runs``: whether it prevents runs from being opened."""
+    """An invalid part of the configuration. ``stops_runs``: whether no run can start."""
 
     subject: str
     message: str
@@ -47,13 +47,13 @@ _RUN_CHECKS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
     "retention": lambda _, settings: retention.read_retention(settings),
     "Java options": lambda _, settings: runtime.check_driver_options(settings),
 }
-"""Parsers of the settings that a run reads, by subject."""
+"""Functions that parse the settings of a run, by subject."""
 
 
 def find_configuration_problems(declared: Catalogue, settings: Settings) -> Iterator[ConfigurationProblem]:
-    """Yield the problems of the configuration, each message once. Those of the compressor do not stop other runs.
+    """Yield the problems of the configuration. Problems of the compressor do not stop other runs.
 
-    A file that cannot be read is one problem, however many subjects need it.
+    Each message occurs once, for example that of an unreadable file that several subjects need.
     """
     reported = set[str]()
     for subject, read in _RUN_CHECKS.items():

@@ -1,4 +1,4 @@
-"""The frame of every Spark app: run arguments, local services, lake lease, error messages."""
+"""Run a Spark app: parse its arguments, start local services, take the lake lease, report errors."""
 
 import logging
 import sys
@@ -32,7 +32,7 @@ class SparkApp:
     run: Run
     settings: Settings
     writes_branches: bool = True
-    """Whether the app writes to run branches; an app that works on main needs no lease."""
+    """Whether the app writes to run branches. Other apps need no lease."""
     _starting: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @cached_property
@@ -42,7 +42,7 @@ class SparkApp:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The Spark session on the run's branch. A thread that uses it during its start waits."""
+        """The Spark session on the run's branch. Threads wait until it has started."""
         with self._starting:
             return create_spark_session(self.name, self.settings, self.run.branch if self.writes_branches else None)
 
@@ -53,12 +53,12 @@ class SparkApp:
 
     @property
     def lease(self) -> Lease:
-        """The lake lease for this run; the app holds it while it works."""
+        """The lake lease for this run. The app holds the lease while it works."""
         return Lease(self.catalog, self.run.run_id, self.run.branch, self.settings.lakehouse_lease_seconds)
 
     def report_progress(self, line: str) -> None:
         """Print a progress line for the run's log."""
-        # One write, as several threads print.
+        # The line is one write, because several threads print.
         print(f"progress: {to_printable(line)}\n", end="", flush=True)
 
 
@@ -69,10 +69,10 @@ def run_spark_app(
     writes_branches: bool = True,
     always_needs_spark: bool = True,
 ) -> None:
-    """Run ``work`` for the run on the command line under the lake lease; exit with 1 and a message on failure.
+    """Run ``work`` with the run of the command line and the lake lease. After a failure, exit with 1 and a message.
 
-    :param writes_branches: whether ``work`` writes to run branches; an app that does not needs no lease.
-    :param always_needs_spark: whether Spark starts at once, or on first use by ``work``.
+    :param writes_branches: whether ``work`` writes to run branches. If not, it needs no lease.
+    :param always_needs_spark: whether Spark starts at once. If not, it starts when ``work`` first uses it.
     """
     log_to_stderr(logging.WARNING, "%(asctime)s %(name)s %(levelname)s %(message)s")
     run = parse_run_arguments(description)
@@ -82,7 +82,7 @@ def run_spark_app(
         with connect_services() as settings, ThreadPoolExecutor(1) as pool:
             app = SparkApp(work.__name__, run, settings, writes_branches)
             if always_needs_spark:
-                # Spark takes seconds to start. Meanwhile the app acquires the lease and loads its libraries.
+                # Spark takes seconds to start. Meanwhile the app takes the lease and loads its libraries.
                 pool.submit(lambda: app.spark)
             with app.lease.heartbeat() if writes_branches else nullcontext():
                 work(app)
@@ -94,11 +94,11 @@ def run_spark_app(
             raise
         sys.exit(REPORT_PREFIX + to_printable_message(str(error)))
     except Exception as error:
-        # Spark, a worker, the warehouse, or the catalog's PostgreSQL may raise it.
+        # Spark, a worker, the warehouse, or the catalog's PostgreSQL may raise this error.
         if "No space left on device" not in str(error):
             raise
         sys.exit(
-            f"{REPORT_PREFIX}The disk is full: the warehouse or Spark's scratch space is full. Nothing was "
-            "published, and readers see the previous release. Free disk space (`lakehouse doctor` shows how much is "
-            "free), then run again."
+            f"{REPORT_PREFIX}The disk of the warehouse, or of Spark's scratch space, is full. Nothing was published, "
+            "and readers see the previous release. Free disk space (`lakehouse doctor` shows how much is free), then "
+            "run again."
         )

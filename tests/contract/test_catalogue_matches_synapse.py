@@ -121,7 +121,7 @@ def test_a_drifted_table_is_reported_with_all_differences(connection: Connection
     found = find_drifted_tables(load_catalogue(), connection)
     assert found.keys() == {"room_depth", "users"}
     assert "creation_ts" in found["users"]
-    assert "users.approved is of type text" in found["users"]
+    assert "users.approved has the type text" in found["users"]
 
 
 def test_every_position_belongs_to_a_stream(connection: Connection) -> None:

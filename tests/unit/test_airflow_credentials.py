@@ -56,14 +56,14 @@ def test_an_exposed_password_file_is_closed(tmp_path: Path) -> None:
 def test_a_damaged_password_file_is_named(tmp_path: Path, content: bytes) -> None:
     credentials.ensure_credentials(tmp_path)
     credentials.get_passwords_file(tmp_path).write_bytes(content)
-    with pytest.raises(credentials.CredentialsError, match=r"passwords\.json.*Delete it"):
+    with pytest.raises(credentials.CredentialsError, match=r"passwords\.json.*Delete the file"):
         credentials.ensure_credentials(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]"])
 def test_a_damaged_key_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "keys.json").write_bytes(content)
-    with pytest.raises(credentials.CredentialsError, match=r"keys\.json.*Delete it"):
+    with pytest.raises(credentials.CredentialsError, match=r"keys\.json.*Delete the file"):
         credentials.ensure_credentials(tmp_path)
 
 

@@ -160,7 +160,7 @@ def test_unknown_names_are_key_errors() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        (changed(streams={"reciepts": "stream_id"}), "names unknown streams: reciepts"),
+        (changed(streams={"reciepts": "stream_id"}), "unknown streams: reciepts"),
         (changed(primary_key=["user_id", "room_id"], nullable_key=[]), "not among its columns: room_id"),
         (changed(streams={"receipts": "id"}), "not among its columns: id"),
         (changed(writer_column="writer"), "not among its columns: writer"),
@@ -171,7 +171,7 @@ def test_unknown_names_are_key_errors() -> None:
         (changed(load="upsert"), "load"),
         (changed(load="append", follows="events"), "streams or follows"),
         (changed(load="merge", streams={}), "needs a stream"),
-        (changed(repeats_keys=True), "a key that Synapse enforces cannot repeat"),
+        (changed(repeats_keys=True), "repeats_keys and key_enforced"),
         (changed(primary_keys=["user_id"]), "primary_keys"),
         (changed(contiguity="pruned"), "contiguity_why"),
         (changed(contiguity="shrinking", contiguity_why="It shrinks."), "contiguity"),

@@ -17,7 +17,7 @@ def test_keepalives_are_set_unless_the_operator_sets_them() -> None:
     "dsn", ["postgresql://u:se@cret@db/synapse", "postgresql://u:se/cret@db/synapse", "postgresql://u@db:port/synapse"]
 )
 def test_misparsed_password_is_refused_and_not_shown(dsn: str) -> None:
-    with pytest.raises(SourceError, match="%2F and %40") as refused:
+    with pytest.raises(SourceError, match="%2F") as refused:
         add_session_settings(dsn, {})
     assert "cret" not in str(refused.value)
 

@@ -61,7 +61,7 @@ def test_a_configuration_file_that_is_not_there_is_named(tmp_path: Path) -> None
 def test_a_value_that_is_no_section_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text("stream_writers: worker1\n")
-    with pytest.raises(StreamWritersError, match="should be a section"):
+    with pytest.raises(StreamWritersError, match=r"^stream_writers in SYNAPSE_CONFIG"):
         read_configured_writers(CATALOGUE, "", config)
 
 

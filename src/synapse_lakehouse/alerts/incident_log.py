@@ -15,14 +15,14 @@ INCIDENTS_TABLE: Final = "audit.incidents"
 
 @dataclass(frozen=True)
 class IncidentLog:
-    """``events``: the oldest first. ``deliveries``: pairs of an event's ID and the sink that accepted its message."""
+    """All incident events, the oldest first, and ``deliveries``: an event's ID and a sink that accepted its message."""
 
     events: tuple[IncidentEvent, ...]
     deliveries: frozenset[tuple[str, str]]
 
 
 def read_incident_log(catalog: Catalog) -> IncidentLog:
-    """Return the whole log: incidents are few."""
+    """Return the whole log, because incidents are few."""
     rows = catalog.load_table(INCIDENTS_TABLE).scan().to_arrow().sort_by("at").to_pylist()
     return IncidentLog(
         tuple(_to_event(row) for row in rows if not row["sink"]),
@@ -43,7 +43,7 @@ def append_deliveries(catalog: Catalog, events: Collection[IncidentEvent], sink:
 
 
 def register_sink(catalog: Catalog, past: Collection[IncidentEvent], sink: str) -> set[str]:
-    """Record a new ``sink`` and count ``past`` as delivered, so that it gets no old messages; return the past IDs."""
+    """Record a new ``sink``, with ``past`` as delivered, so that it gets no old messages; return the past IDs."""
     store.append_audit_rows(
         catalog, INCIDENTS_TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_delivery_rows(past, sink)]
     )

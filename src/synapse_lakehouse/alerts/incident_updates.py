@@ -22,11 +22,11 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
 
 NO_SINK: Final = "nobody"
-"""Name under which deliveries are recorded without a configured sink, so that a later sink gets no old messages."""
+"""Sink name of deliveries while no sink is configured. With it, a later sink gets no old messages."""
 
 _OWN_SCOPE_TIME: Final = timedelta(minutes=3)
-"""During this time, only reports of a message's own scope deliver it. Later, any report does. So two simultaneous
-reports do not deliver a message twice."""
+"""During this time, only reports of a message's own scope deliver the message, so that two simultaneous reports do not
+deliver it twice. Later, any report delivers it."""
 
 
 def update_incidents(
@@ -34,16 +34,16 @@ def update_incidents(
 ) -> None:
     """Record incidents that begin and end in ``scope``, and send messages.
 
-    A problem that several scopes report is one incident: the first report sends its begin, the last one its end. A
-    message that a sink did not accept is sent again with the next report of its scope, and after minutes with any
-    report. Only one process of a LAKEHOUSE_HOME at a time sends such messages.
+    A problem that several scopes report is one incident. The first report sends its begin, and the last report sends
+    its end. If a sink does not accept a message, the next report of the same scope sends it again. After some minutes,
+    any report does. Only one process of a LAKEHOUSE_HOME at a time sends messages again.
 
     :param findings: all present problems of the scope.
     :param page: URL with details.
     """
     with file_lock.try_lock(settings.lakehouse_home / "alerts.lock") as is_first:
         if not catalog.table_exists(incident_log.INCIDENTS_TABLE):
-            # The first run of a lake may fail before it creates a table.
+            # The table is missing if the first run of the lake failed before it created tables.
             tables.ensure_audit_tables(catalog)
         log = incident_log.read_incident_log(catalog)
         now = datetime.now(UTC)
@@ -58,7 +58,7 @@ def update_incidents(
 def _deliver(
     settings: Settings, catalog: Catalog, log: IncidentLog, due: Collection[str], silent: Collection[str]
 ) -> None:
-    """Send each sink the events in ``due`` that it has not received, except those in ``silent``."""
+    """Send each sink the events in ``due`` that the sink has not received, except the events in ``silent``."""
     names: dict[str, AlertSink | None] = {sink.name: sink for sink in load_sinks(settings)} or {NO_SINK: None}
     delivered_anywhere = {event_id for event_id, _ in log.deliveries}
     for name, sink in names.items():

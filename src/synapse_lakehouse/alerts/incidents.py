@@ -1,4 +1,4 @@
-"""Incidents: compare the findings of a report with the open incidents; begin and end incidents. Pure."""
+"""Compare the findings of a report with the open incidents; begin and end incidents. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class IncidentKind(StrEnum):
-    """Kinds of incidents. The value names the runbook, ``docs/runbooks/<value>.md``."""
+    """Kinds of incidents. The value is the name of the runbook: ``docs/runbooks/<value>.md``."""
 
     LOST_IDS = "lost-ids"
     LATE_IDS = "late-ids"
@@ -45,8 +45,8 @@ WARNING_KINDS: Final = frozenset(
 class AlertFinding:
     """A problem that exists at present.
 
-    ``subject``: the object concerned, such as ``stream events``. ``description``: with numbers and
-    without message content. ``consequence``: the effect while the problem lasts, or "".
+    ``subject``: the object concerned, such as ``stream events``. ``description``: the problem, with numbers but without
+    message content. ``consequence``: the effect of the problem, or "".
     """
 
     kind: IncidentKind
@@ -59,7 +59,8 @@ class AlertFinding:
 class IncidentEvent:
     """The beginning or the end of an incident: a row of ``audit.incidents``.
 
-    ``scope``: the DAG or task that reports it, and ends it by a report without it. ``page``: URL with details, or "".
+    ``scope``: the DAG or task that reports the incident. Its first report without the incident ends the incident.
+    ``page``: URL with details, or "".
     """
 
     id: str
@@ -83,14 +84,14 @@ def list_open_incidents(events: Iterable[IncidentEvent], scope: str) -> list[Inc
 
 
 def is_open_in_another_scope(events: Iterable[IncidentEvent], event: IncidentEvent) -> bool:
-    """Return whether the same kind and subject is open in another scope, which then sends the message about its end."""
+    """Return whether the same kind and subject is open in another scope. Then that scope reports the end."""
     same = (other for other in events if (other.kind, other.subject) == (event.kind, event.subject))
     last = {other.scope: other.begins for other in same if other.scope != event.scope}
     return any(last.values())
 
 
 def merge_findings(findings: Iterable[AlertFinding]) -> list[AlertFinding]:
-    """Merge the findings of each kind and subject into one finding with all descriptions, in their order."""
+    """Merge the findings with the same kind and subject into one finding that has all descriptions in their order."""
     groups: dict[tuple[IncidentKind, str], list[AlertFinding]] = {}
     for finding in findings:
         groups.setdefault((finding.kind, finding.subject), []).append(finding)
@@ -104,7 +105,7 @@ def compute_incident_events(
 ) -> list[IncidentEvent]:
     """Return the begin and end events at the time ``at``.
 
-    :param findings: all problems of ``scope``.
+    :param findings: all present problems of ``scope``.
     """
     merged = {(finding.kind, finding.subject): finding for finding in merge_findings(findings)}
     known = {(incident.kind, incident.subject) for incident in open_incidents}

@@ -1,6 +1,6 @@
 """Messages about incidents. Pure.
 
-Text from a database is escaped, so that no sink shows it as a mention, a link or markup.
+Text from a database is escaped, so that sinks do not show parts of it as mentions, links or markup.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class AlertMessage:
 
 
 def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> list[AlertMessage]:
-    """Return one message for each event, or one for all if there are more than :data:`MAX_SINGLE_MESSAGES`.
+    """Return one message for each event, or one message for all if there are more than :data:`MAX_SINGLE_MESSAGES`.
 
     :param runbooks: URL or folder of the runbooks, without a trailing slash.
     """

@@ -1,4 +1,4 @@
-"""Rules: findings about the streams of the running Synapse, the replication tap and overdue releases. Pure."""
+"""Derive findings about the streams of the running Synapse, the replication tap and overdue releases. Pure."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ def check_streams(
 ) -> list[AlertFinding]:
     """Return findings about observed streams: vanished writers and regressions.
 
-    A writer without a position is a finding only if the configuration names it.
+    A vanished writer is a finding only if the configuration names it.
 
     :param configured: writers by stream, where they are known.
     """
@@ -22,10 +22,10 @@ def check_streams(
         subject = f"stream {stream.name}"
         writers = configured.get(observation.stream, ())
         if vanished := [writer for writer in observation.vanished_writers if writer in writers]:
-            description = f"{', '.join(vanished)} had a position and now has none, so the stream has no safe bound"
+            description = f"the position of {', '.join(vanished)} vanished, so the stream has no safe bound"
             findings.append(AlertFinding(IncidentKind.WRITER_VANISHED, subject, description))
         if fault := find_regression(stream, observation):
-            description = f"{fault.message} Review this SQL, stop all of Synapse, then run it: {fault.repair}"
+            description = f"{fault.message} Stop all processes of Synapse, then review and run this SQL: {fault.repair}"
             findings.append(AlertFinding(IncidentKind.POSITION_WENT_BACK, subject, description))
     return findings
 
@@ -45,7 +45,7 @@ def check_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[
 def check_releases(latest: datetime | None, made: datetime, overdue: timedelta, now: datetime) -> list[AlertFinding]:
     """Return a finding if the latest release is older than ``overdue``.
 
-    :param latest: time of the latest release; None before the first release, when the age of the lake counts.
+    :param latest: time of the latest release; None before the first release. Then the age of the lake counts.
     :param made: time at which the lake was created.
     """
     since = now - (latest or made)

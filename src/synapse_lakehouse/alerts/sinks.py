@@ -14,12 +14,12 @@ from synapse_lakehouse.printable_text import get_printable_logger
 log = get_printable_logger(__name__)
 
 MAX_SECONDS: Final = 60.0
-"""Seconds that one report spends on one sink."""
+"""Maximum seconds that one report spends on one sink."""
 
 
 @dataclass(frozen=True)
 class AlertSink:
-    """A sink. ``name`` replaces the address in logs and tables, because an address contains a password or token."""
+    """A sink. ``name`` replaces the address in logs and tables, because the address contains a password or token."""
 
     name: str
     address: str = field(repr=False)
@@ -27,7 +27,7 @@ class AlertSink:
     def send(self, message: AlertMessage, seconds: float) -> bool:
         """Send ``message``; return whether the sink accepted it. Failures are logged and never raised.
 
-        :param seconds: time to wait: a sink may block its senders, or send an endless answer.
+        :param seconds: maximum time to wait, because a sink may block its senders, or send an endless answer.
         """
         accepted: list[bool] = []
         sending = Thread(target=lambda: accepted.append(self._send(message)), daemon=True)
@@ -35,7 +35,7 @@ class AlertSink:
         sending.join(seconds)
         if sending.is_alive():
             log.warning(
-                "alert sink %s did not confirm the message within %.0f s: the next report tries again",
+                "alert sink %s did not confirm the message within %.0f s, so the next report sends it again",
                 self.name,
                 seconds,
             )
@@ -62,10 +62,14 @@ class AlertSink:
                 notify_type=apprise.NotifyType.SUCCESS if message.is_resolution else urgency,
             )
         except Exception as error:  # noqa: BLE001 - a fault of a sink must not fail the run
-            log.warning("alert sink %s failed with %s: the next report tries again", self.name, type(error).__name__)
+            log.warning(
+                "alert sink %s failed with %s, so the next report sends the message again",
+                self.name,
+                type(error).__name__,
+            )
             return False
         if not accepted:
-            log.warning("alert sink %s did not accept the message: the next report tries again", self.name)
+            log.warning("alert sink %s did not accept the message, so the next report sends it again", self.name)
         return bool(accepted)
 
 

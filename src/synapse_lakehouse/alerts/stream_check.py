@@ -1,4 +1,4 @@
-"""Check the lake and observe the streams of the running Synapse; record the observations and return findings."""
+"""Check the lake, observe the streams of the running Synapse, record the observations, and return findings."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,10 +24,10 @@ from synapse_lakehouse.streams.watch.observation import StreamObservation, find_
 def check_lake(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[datetime | None, list[AlertFinding]]:
-    """Return the time at which the replication tap last listened (None without a tap), and findings about the lake."""
+    """Return findings about the lake, and the time at which the replication tap last listened (None without a tap)."""
     now = datetime.now(UTC)
     latest = max((release.published_at for release in releases), default=None)
-    # The last update of an empty table is its creation.
+    # For an empty table, the time of the last update is the time of its creation.
     made = datetime.fromtimestamp(
         catalog.load_table(audit_releases.RELEASES_TABLE).metadata.last_updated_ms / 1000, UTC
     )
@@ -39,10 +39,10 @@ def check_lake(
 def observe_streams(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[list[StreamObservation], list[AlertFinding]]:
-    """Observe every stream, and append the observations to ``audit.stream_watch``. Return observations and findings.
+    """Observe every stream, append the observations to ``audit.stream_watch``, and return observations and findings.
 
-    :raises SourceError: when the source cannot be connected to.
-    :raises ReadError: when it is too busy to be observed.
+    :raises SourceError: when no connection to the source can be made.
+    :raises ReadError: when the source is too busy to be observed.
     :raises StreamWritersError: when the configured writers are invalid.
     """
     declared = catalogue.load_catalogue()
@@ -70,7 +70,7 @@ def observe_streams(
 def _read_released_progress(
     catalog: Catalog, latest: Release, since: Mapping[str, datetime]
 ) -> dict[str, StreamProgress]:
-    """Progress of the streams in a release that was published after their last observation (``since``), if any."""
+    """The progress in the ``latest`` release, by stream, if it is newer than the last observation (``since``)."""
     if since and min(since.values()) >= latest.published_at:
         return {}
     return {

@@ -1,6 +1,6 @@
-"""Releases: the published Iceberg snapshots. A run appends its row of ``audit.releases`` last, which publishes it.
+"""Releases: the published Iceberg snapshots. A run publishes its release by appending a row to ``audit.releases``.
 
-This module imports nothing heavy, because the command line uses it.
+This module imports no library that is slow to import, because the command line uses it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,23 @@ FORMAT_PROPERTIES: Final = {"synapse-lakehouse.format": "3"}
 
 
 def has_current_format(properties: Mapping[str, str]) -> bool:
-    """Return whether this version of the project wrote a lake, by the properties of its table ``audit.releases``."""
+    """Return whether a lake has the present format, according to the ``properties`` of its table ``audit.releases``."""
     return FORMAT_PROPERTIES.items() <= properties.items()
 
 
 class ReleaseError(LakehouseError):
-    """A run may not be published; readers continue to see the previous release."""
+    """A run may not be published. Readers continue to see the previous release."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A row of ``audit.releases``, its columns in their order.
+    """A row of ``audit.releases``, with the columns in their order.
 
-    ``tables`` maps names (``gold.events``) to Iceberg snapshot IDs, ``positions`` streams to safe bounds, ``views``
-    names to SQL. ``partial``: tables of the source that could not be copied and have their previous content.
-    ``accepted_at``: time at which this content was first published. A compaction publishes the same content again and
-    keeps this time. Lakes of earlier versions lack it.
+    * ``tables``: Iceberg snapshot ID by table name (``gold.events``).
+    * ``positions``: safe bound by stream.
+    * ``views``: SQL by view name.
+    * ``partial``: tables of the source that could not be copied and have their previous content.
+    * ``accepted_at``: time at which this content was first published; a compaction keeps it. Earlier versions lack it.
     """
 
     number: int
@@ -54,26 +55,26 @@ class Release:
 
     @property
     def audited_until(self) -> datetime:
-        """Audit rows of the run with a later time belong to another try: the run was cleared and started again."""
+        """End of the run's audit rows. Later rows belong to another try: the run was cleared and restarted."""
         return self.accepted_at or self.published_at
 
     def is_compaction_of(self, former: "Release | None") -> bool:
-        """Return whether this release has the content of ``former``, the previous release, in other files.
+        """Return whether this release has the same content as ``former``, the previous release, in other files.
 
-        Releases of earlier versions record only the run.
+        Releases of earlier versions record only the run, so their runs are compared.
         """
         return former is not None and former.run_id == self.run_id and self.accepted_at in (None, former.audited_until)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Release":
-        """Return the release in a row, a mapping of columns. Lakes of earlier versions lack some columns."""
+        """Return the release in a row (values by column). Lakes of earlier versions lack some columns."""
         values = {"number" if name == "release" else name: value for name, value in row.items()}
         maps = {name: dict(values[name]) for name in ("tables", "positions", "views")}
         return cls(**values | maps | {"partial": tuple(values.get("partial") or ())})
 
 
 def describe_server_mismatch(latest: Release | None, server_name: str) -> str | None:
-    """Return the message if the ``latest`` release is of another homeserver than ``server_name``, else None.
+    """Return a message if the ``latest`` release belongs to another homeserver than ``server_name``, else None.
 
     Stream IDs of two homeservers must not be compared.
     """
@@ -81,8 +82,9 @@ def describe_server_mismatch(latest: Release | None, server_name: str) -> str | 
         return None
     return (
         f"This lake contains releases of {latest.server_name}, but the homeserver to copy is {server_name} "
-        "(SYNAPSE_SERVER_NAME; by default that of the shipped sample). Each homeserver needs its own lake. Set other "
-        "values for LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE, or remove both to use the embedded catalog."
+        "(SYNAPSE_SERVER_NAME; by default the homeserver of the shipped sample). Each homeserver needs its own lake. "
+        "Set other values for LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE, or remove both settings to use the "
+        "embedded catalog."
     )
 
 
@@ -109,10 +111,10 @@ def select_interval_releases(published: Sequence[Release], run: Run) -> list[tup
 
 
 def compute_accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
-    """Return the safe bounds of a new release by stream, as its run measured them.
+    """Return the safe bounds of a new release by stream, from those that its run ``measured``.
 
-    Without a measured bound, for example if a writer is missing, the bound of the ``latest`` release stays, because
-    closed IDs stay closed.
+    If a stream has no measured bound, for example because a writer is missing, it keeps its bound of the ``latest``
+    release, because closed IDs stay closed.
     """
     return {
         **(latest.positions if latest else {}),

@@ -25,7 +25,8 @@ _NESTED: Final = re.compile(r"(map|array|struct)<(.*)>")
 class AuditTable:
     """The declaration of an audit table.
 
-    ``key``: columns that identify a row within a run; ``written_at``: column with the time at which it was written.
+    ``key``: columns that identify a row within a run. ``written_at``: column with the time at which the row was
+    written.
     """
 
     schema: pa.Schema
@@ -34,14 +35,14 @@ class AuditTable:
 
     @property
     def timestamps(self) -> list[str]:
-        """All timestamp columns, ``written_at`` first, then from the last one to the first one."""
+        """All timestamp columns. ``written_at`` is the first, and the others follow in reverse order."""
         names = [str(field.name) for field in reversed(self.schema) if pa.types.is_timestamp(field.type)]
         return [self.written_at, *(name for name in names if name != self.written_at)]
 
 
 @cache
 def load_audit_tables() -> dict[str, AuditTable]:
-    """Return each audit table by its name with the schema, such as ``audit.ledger``."""
+    """Return the audit tables by their full names, such as ``audit.ledger``."""
     sources = yaml.load(find_sources_file("audit/_audit__sources.yml").read_bytes(), yaml.CSafeLoader)["sources"]
     return {
         f"{source['schema']}.{table['name']}": AuditTable(
@@ -55,7 +56,7 @@ def load_audit_tables() -> dict[str, AuditTable]:
 
 
 def _parse_type(declared: str) -> pa.DataType:
-    """The Arrow type of a Spark type; the inner types of a nested one are simple, or a struct of simple ones."""
+    """The Arrow type of a Spark type. A nested type may only contain simple types, or structs of simple types."""
     nested = _NESTED.fullmatch(declared)
     if nested is None:
         return _ARROW_TYPES[declared]

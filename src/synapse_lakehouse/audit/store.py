@@ -25,34 +25,34 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 def append_audit_rows(catalog: Catalog, table: str, rows: list[dict[str, Any]], run: Run | None = None) -> None:
-    """Append ``rows`` to ``table``, with the columns of ``run`` if it is given; absent columns are NULL."""
+    """Append ``rows`` to ``table``. If ``run`` is given, its columns are added to each row. Absent columns are NULL."""
     run_columns = get_run_columns(run) if run else {}
     complete = pa.Table.from_pylist([run_columns | row for row in rows], schema=AUDIT_SCHEMAS[table])
     write_append.append_rows(catalog.load_table(table), complete)
 
 
 def get_run_columns(run: Run) -> dict[str, Any]:
-    """Return the columns that identify the run of a row."""
+    """Return the columns by which a row identifies its run."""
     return {"run_id": run.run_id, "interval_start": run.start, "interval_end": run.end}
 
 
 def read_run_rows(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     """Return rows of ``table`` that the run's last try wrote, that is, since its last row of ``audit.snapshots``.
 
-    A task that was retried wrote its rows again: of rows with the same key the last one is returned.
+    If a task was retried, it wrote its rows again. Of rows with the same key, only the last row is returned.
     """
     return _last_by_key(table, _rows_of_last_try(catalog, table, run_id))
 
 
 def read_release_rows(catalog: Catalog, table: str, release: Release) -> list[dict[str, Any]]:
-    """Like :func:`read_run_rows`, of the try that was published as ``release``: a cleared run writes further rows."""
+    """Return rows of ``table`` that the try of ``release`` wrote. A run that was cleared has rows of several tries."""
     return _last_by_key(table, _rows_of_last_try(catalog, table, release.run_id, release.audited_until))
 
 
 def read_release_ledger(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
     """Return rows of ``audit.ledger`` for the tables of ``release``.
 
-    They are matched by Iceberg snapshot ID; compaction appends a new row with its own.
+    They are matched by Iceberg snapshot ID. A compaction appends a row with the ID of its own Iceberg snapshot.
     """
     ledger, snapshots = "audit.ledger", release.tables
     rows = _rows_by_time(catalog, ledger, release.run_id)
@@ -62,12 +62,12 @@ def read_release_ledger(catalog: Catalog, release: Release) -> list[dict[str, An
 
 
 def is_copy_complete(catalog: Catalog, run: Run) -> bool:
-    """Return whether the copy of the run's last try ended: then its ledger is written."""
+    """Return whether the copy of the run's last try is complete, that is, whether its ledger is written."""
     return catalog.table_exists("audit.ledger") and bool(_rows_of_last_try(catalog, "audit.ledger", run.run_id))
 
 
 def read_run_checks(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
-    """Return rows of ``audit.checks`` of the run's last try, for each stage from its last validation."""
+    """Return the run's rows of ``audit.checks`` that the last validation of each stage wrote."""
     rows = _rows_of_last_try(catalog, "audit.checks", run_id)
     last_validation = {row["stage"]: row["checked_at"] for row in rows}
     return [row for row in rows if row["checked_at"] == last_validation[row["stage"]]]
@@ -84,7 +84,7 @@ def read_latest_release(catalog: Catalog) -> Release | None:
 
 
 def iterate_newest_releases(catalog: Catalog) -> Iterator[Release]:
-    """Yield all releases, the latest first. The others are read only when the second one is requested."""
+    """Yield all releases, the latest first. Reading only the latest release is cheap: the others are read on demand."""
     if newest := read_latest_release(catalog):
         yield newest
         yield from (release for release in reversed(read_releases(catalog)) if release.number < newest.number)
@@ -97,7 +97,7 @@ def read_releases(catalog: Catalog) -> list[Release]:
 
 
 def _rows_of_last_try(catalog: Catalog, table: str, run_id: str, until: datetime | None = None) -> list[dict[str, Any]]:
-    """Rows of the run's last try that began before ``until``, the oldest first."""
+    """Rows of the run's last try that began before ``until``. The oldest row is first."""
     tries = _written_until(until, "audit.snapshots", _rows_by_time(catalog, "audit.snapshots", run_id))
     if table == "audit.snapshots":
         return tries[-1:]

@@ -1,4 +1,4 @@
-"""All streams and tables together, checked for consistency."""
+"""The catalogue: all streams and tables, checked for consistency."""
 
 from collections.abc import Collection
 from typing import Any
@@ -11,12 +11,12 @@ from synapse_lakehouse.catalogue.tables import LoadMode, Table
 
 
 def effective_contiguity(stream: Stream, table: Table) -> Contiguity:
-    """Return the contiguity of ``table``'s rows, which back ``stream``: the table's own, or else the stream's."""
+    """Return the contiguity of the rows of ``table`` in ``stream``: the table's own, or else the stream's."""
     return table.contiguity or stream.contiguity
 
 
 class Catalogue(Declaration):
-    """All streams and tables, and the range of Synapse's schema versions for which they were checked."""
+    """All streams and tables, and the range of Synapse's schema versions that support them."""
 
     oldest_schema_version: int
     newest_schema_version: int
@@ -37,7 +37,7 @@ class Catalogue(Declaration):
         declared = {stream.name for stream in self.streams}
         for table in self.tables:
             if missing := set(table.streams) - declared:
-                raise ValueError(f"table {table.name} names unknown streams: {', '.join(sorted(missing))}")
+                raise ValueError(f"table {table.name} refers to unknown streams: {', '.join(sorted(missing))}")
         if unbacked := declared - {name for table in self.tables for name in table.streams}:
             raise ValueError(f"streams without a table: {', '.join(sorted(unbacked))}")
         for table in self.tables:
@@ -56,7 +56,9 @@ class Catalogue(Declaration):
         if table.rises_per and not is_upsert:
             raise ValueError(f"table {table.name}: only upsert tables may declare rises_per")
         if is_upsert and table.streams[stream.name] in (table.rises_per or table.primary_key):
-            raise ValueError(f"table {table.name}: the column of the stream's IDs is in the key: declare rises_per")
+            raise ValueError(
+                f"table {table.name}: declare rises_per, because the column of the stream's IDs is in the key"
+            )
 
     def table(self, name: str) -> Table:
         """Return the table called ``name``.
@@ -113,7 +115,7 @@ class Catalogue(Declaration):
         )
 
     def uncatalogued_id_columns(self) -> dict[str, set[str]]:
-        """Return ID columns by table, of tables that are not in bronze; only the furthest ID of each is read."""
+        """Return, by table, ID columns of tables that are not in bronze. Only the furthest ID of each is read."""
         catalogued = {table.name for table in self.tables}
         columns: dict[str, set[str]] = {}
         for sequence in self.checked_at_start:

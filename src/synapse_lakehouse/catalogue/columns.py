@@ -1,4 +1,4 @@
-"""Columns of the catalogue, and the projections that cut their values before they leave Synapse's database."""
+"""Columns of the catalogue, and the projections that reduce their values before they leave Synapse's database."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -16,7 +16,7 @@ POSTGRES_TYPES = {
 
 
 class JsonKeysProjection(Declaration):
-    """Reduce a JSON text column to an object with the listed top-level keys (absent keys stay absent)."""
+    """Reduce JSON text to an object with only the listed top-level keys. Absent keys stay absent."""
 
     kind: Literal["json_keys"]
     source: Identifier
@@ -24,7 +24,7 @@ class JsonKeysProjection(Declaration):
 
 
 class JsonKeysForTypeProjection(Declaration):
-    """As :class:`JsonKeysProjection` in rows whose ``type_column`` equals ``type``; NULL in all other rows."""
+    """As :class:`JsonKeysProjection` in rows whose ``type_column`` equals ``type``. In all other rows, NULL."""
 
     kind: Literal["json_keys_of_type"]
     source: Identifier
@@ -43,7 +43,7 @@ class DayProjection(Declaration):
 
 
 class ListForTypeProjection(Declaration):
-    """Keep a list in rows whose ``type_column`` is one of ``types``; in all other rows, a list of as many NULLs."""
+    """Keep a list in rows whose ``type_column`` is in ``types``. In all other rows its elements become NULL."""
 
     kind: Literal["list_of_type"]
     source: Identifier
@@ -59,10 +59,10 @@ Projection = Annotated[
 class Column(Declaration):
     """A column that may be read from Synapse's database.
 
-    * ``source_type``: PostgreSQL's name of the type, where it is not the usual one for ``data_type``.
-    * ``holds_content``: the column contains user content, so no copy of it may remain in metadata.
+    * ``source_type``: PostgreSQL's name of the type, if it is not the usual type for ``data_type``.
+    * ``holds_content``: the column contains user content, so no copy of its values may remain in metadata.
     * ``changes``: Synapse may update the column in an existing row of a table whose rows are otherwise immutable.
-    * ``only_served``: the column is read for replication clients and never copied; a run needs no right to read it.
+    * ``only_served``: the column is read for replication clients, never copied. A run needs no right to read it.
     * ``has_secrets``: the source column also contains values that give access to accounts. ``lakehouse grants`` grants
       it only on request.
     """
@@ -79,7 +79,7 @@ class Column(Declaration):
 
     @property
     def source_columns(self) -> tuple[str, ...]:
-        """Names of the columns of Synapse's table from which the value is computed."""
+        """Names of the columns in Synapse's table from which the value is computed."""
         if self.projection is None:
             return (self.name,)
         if isinstance(self.projection, JsonKeysForTypeProjection | ListForTypeProjection):

@@ -1,4 +1,4 @@
-"""Base class of everything that the catalogue declares."""
+"""Base class of all declarations in the catalogue."""
 
 from typing import Annotated
 
@@ -8,6 +8,6 @@ Identifier = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
 
 
 class Declaration(BaseModel):
-    """An immutable declaration; an unknown key is an error."""
+    """An immutable declaration. An unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -28,7 +28,7 @@ def load_state_tables() -> tuple[Table, ...]:
 
 
 def find_sources_file(name: str = "bronze/_synapse__sources.yml") -> Path:
-    """Return the path of a sources file of dbt's models: in the checkout, or in the installed package."""
+    """Return the path of a sources file of dbt's models, in the checkout or in the installed package."""
     packaged = Path(str(files("synapse_lakehouse"))) / Path(name).name
     return packaged if packaged.exists() else Path(__file__).parents[3] / "dbt/models" / name
 

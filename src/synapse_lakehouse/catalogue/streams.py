@@ -10,13 +10,14 @@ from synapse_lakehouse.catalogue.declaration import Declaration, Identifier
 
 
 class Contiguity(StrEnum):
-    """The life of a stream's rows below the safe bound. It decides the meaning of an ID without a row."""
+    """The permitted changes of a stream's rows below the safe bound. They decide whether an ID without a row is a
+    fault.
+    """
 
     APPEND_ONLY = "append_only"
-    """Rows stay unless their event or room is purged. A missing ID never gets a row; an ID that lost its row is a
-    fault."""
+    """Rows stay unless their event or room is purged. No missing ID gets a row. A lost row is a fault."""
     UPSERT = "upsert"
-    """A row moves to a higher ID when its key is written again. IDs only increase per key; missing IDs are normal."""
+    """A row moves to a higher ID when its key is written again. A key's ID only increases. Missing IDs are normal."""
     PRUNED = "pruned"
     """Rows are deleted from the lowest ID upwards."""
     TRANSIENT = "transient"
@@ -28,14 +29,15 @@ class Contiguity(StrEnum):
 class Stream(Declaration):
     """One of Synapse's streams (``synapse.replication.tcp.streams``).
 
-    * ``stream_positions``: its name in the table ``stream_positions``; None: Synapse stores no position.
-    * ``writers``: its key in ``stream_writers`` of homeserver.yaml, ``master`` (hard coded) or ``any``.
+    * ``stream_positions``: the stream's name in the table ``stream_positions``; None if Synapse stores no position.
+    * ``writers``: the stream's key in ``stream_writers`` of homeserver.yaml, or ``master`` (fixed in Synapse) or
+      ``any``.
     * ``sign``: sign of the IDs in tables.
-    * ``unique_ids``: each backing table without ``repeats_ids`` has one row per ID, so repeated IDs are duplicates.
+    * ``unique_ids``: each table of the stream without ``repeats_ids`` has one row per ID; a second row is a duplicate.
     * ``immutable_below_bound``: no new ID may appear at or below an accepted safe bound.
-    * ``gap_budget``: percentage of newly closed IDs that may lack a row without an alert; None where Synapse skips IDs
-      at will.
-    * ``why``: one sentence that justifies the checks.
+    * ``gap_budget``: percentage of newly closed IDs that may lack a row without an alert; None if Synapse skips many
+      IDs.
+    * ``why``: the reason for the checks, in one sentence.
     """
 
     name: Identifier
@@ -60,15 +62,15 @@ class Stream(Declaration):
 
     @property
     def direction(self) -> int:
-        """1, or -1 where IDs in tables count downwards. An ID times this is its distance from zero."""
+        """1, or -1 if IDs in tables count downwards. An ID multiplied by this number is its distance from zero."""
         return -1 if self.sign == "negative" else 1
 
 
 class StartupSequence(Declaration):
-    """A sequence that Synapse checks when it starts, beyond the checks that follow from the streams.
+    """A sequence that Synapse checks when it starts, in addition to the sequences of streams.
 
-    * ``stream_positions``: the name of its positions in the table of that name.
-    * ``ids``: by table, the column that receives the sequence's IDs.
+    * ``stream_positions``: the stream name of its positions in the table ``stream_positions``.
+    * ``ids``: by table, the column with the sequence's IDs.
     """
 
     name: Identifier
@@ -77,7 +79,7 @@ class StartupSequence(Declaration):
 
     @property
     def sequence(self) -> str:
-        """The name of the sequence, as :attr:`Stream.sequence`."""
+        """The name of the sequence, like :attr:`Stream.sequence`."""
         return self.name
 
     @property

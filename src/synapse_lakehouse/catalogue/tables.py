@@ -1,4 +1,4 @@
-"""Tables of Synapse's database, as bronze contains them."""
+"""Declarations of the tables of Synapse's database that bronze contains."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -11,16 +11,16 @@ from synapse_lakehouse.catalogue.streams import Contiguity
 
 
 class LoadMode(StrEnum):
-    """The kind of rows in a table. Every copied table is read incrementally, by changed rows (ADR 0009)."""
+    """How the rows of a table change. From every copied table only changed rows are read (ADR 0009)."""
 
     APPEND = "append"
-    """Immutable rows with a stream ID, their own or that of the table that they follow."""
+    """Rows are immutable and have a stream ID, in this table or in the table that it follows."""
     MERGE = "merge"
     """Rows move to a higher stream ID when they change."""
     REPLACE = "replace"
     """No stream ID shows which rows changed."""
     MEASURE = "measure"
-    """The rows are counted in the snapshot and never copied."""
+    """Rows are counted in the PostgreSQL snapshot and never copied."""
 
 
 class Table(Declaration):
@@ -29,10 +29,10 @@ class Table(Declaration):
     * ``primary_key``: columns that identify a row; ``key_enforced``: Synapse has a unique index on them.
     * ``nullable_key``: columns of the key that may be NULL.
     * ``repeats_keys``: equal rows may legitimately occur more than once.
-    * ``streams``: by stream, the column of this table with its IDs; ``repeats_ids``: several rows may share an ID.
-    * ``follows``: a table with a stream ID to whose rows these rows belong, by ``event_id``.
-    * ``contiguity``: differs from the stream's where it is set; ``contiguity_why`` is one sentence that justifies it.
-    * ``rises_per``: in an ``upsert`` table, the columns per which IDs only rise, where they are not the primary key.
+    * ``streams``: by stream, the column with the stream's IDs; ``repeats_ids``: several rows may share an ID.
+    * ``follows``: a table with a stream ID. Rows of both tables with the same ``event_id`` belong together.
+    * ``contiguity``: the contiguity of this table if it differs from the stream's; ``contiguity_why``: the reason.
+    * ``rises_per``: key of an ``upsert`` table whose IDs only increase per key, if it is not the primary key.
     """
 
     name: Identifier
@@ -76,7 +76,7 @@ class Table(Declaration):
         if unknown := set(self.nullable_key) - set(self.primary_key):
             yield f"nullable_key is not in its primary_key: {', '.join(sorted(unknown))}"
         if self.key_enforced and self.repeats_keys:
-            yield "a key that Synapse enforces cannot repeat"
+            yield "repeats_keys and key_enforced exclude each other"
 
     def _load_problems(self) -> Iterator[str]:
         if self.load is LoadMode.APPEND and bool(self.streams) is bool(self.follows):

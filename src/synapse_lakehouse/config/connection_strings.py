@@ -5,17 +5,17 @@ from typing import Any
 
 
 def list_ports(parameters: Mapping[str, Any]) -> list[str]:
-    """Return the port of each server; "" where none is given."""
+    """Return the port of each server; "" for a server without a port."""
     return str(parameters.get("port") or "").split(",")
 
 
 def is_misparsed(parameters: Mapping[str, Any]) -> bool:
-    """Return whether libpq parsed a part of user, password or database as another parameter, which messages would show.
+    """Return whether libpq misparsed user, password or database, so that messages could show a part of the password.
 
-    libpq ends the server at the first / of a URI, and the password at the first @.
+    For libpq, the first / of a URI ends the server, and the first @ ends the password.
 
     :param parameters: libpq's parameters by name.
     """
-    # A host may begin with @: an abstract socket.
+    # The name of an abstract socket begins with @, and is allowed as host.
     host, database = (str(parameters.get(name) or "") for name in ("host", "dbname"))
     return "@" in host[1:] or "@" in database or not all(port.isdecimal() for port in list_ports(parameters) if port)

@@ -1,4 +1,4 @@
-"""The file ``.env`` in the current folder."""
+"""Read the file ``.env`` in the current folder."""
 
 from pathlib import Path
 from typing import Final
@@ -10,11 +10,11 @@ from synapse_lakehouse.errors import LakehouseError
 ENV_FILE: Final = Path(".env")
 
 ENCODING: Final = "utf-8-sig"
-"""Editors on Windows begin a file with a byte order mark."""
+"""The encoding allows a byte order mark, with which editors on Windows begin a file."""
 
 
 class EnvFileError(LakehouseError):
-    """The file ``.env`` cannot be read; the message gives the reason."""
+    """The file ``.env`` cannot be read. The message contains the reason."""
 
 
 def read_env_file() -> dict[str, str | None]:

@@ -10,7 +10,7 @@ import yaml
 from synapse_lakehouse.errors import LakehouseError
 
 DAY_MILLISECONDS: Final = 86_400_000
-"""Milliseconds."""
+"""Milliseconds of a day."""
 
 _UNITS: Final = {
     "": 1,
@@ -24,17 +24,17 @@ _UNITS: Final = {
 
 
 def read_section(config: Path | None, name: str, error: type[LakehouseError]) -> Mapping[str, Any]:
-    """Return the top-level section ``name`` of the file that SYNAPSE_CONFIG names; empty if there is none.
+    """Return the top-level section ``name`` of the file in SYNAPSE_CONFIG; empty if the file has no such section.
 
-    :param error: the class of the error that is raised when the file cannot be read or the value is no section. Its
-        message quotes nothing of the file, which contains secrets.
+    :param error: class of the error that is raised when the file cannot be read or the value is no section. Its message
+        contains no text of the file, because the file contains secrets.
     """
     if config is None:
         return {}
     if config.is_dir():
         raise error(
-            f"SYNAPSE_CONFIG={config} cannot be read: it is a folder. Set it to the file with stream_writers and "
-            "retention; merge several files into one."
+            f"SYNAPSE_CONFIG={config} cannot be read, because it is a folder. Set it to the file with stream_writers "
+            "and retention. If these are in several files, merge the files."
         )
     try:
         content: Any = yaml.safe_load(config.read_text(encoding="utf-8"))
@@ -43,33 +43,33 @@ def read_section(config: Path | None, name: str, error: type[LakehouseError]) ->
     except (ValueError, RecursionError, yaml.YAMLError) as problem:
         raise error(f"SYNAPSE_CONFIG={config} cannot be read as YAML: {_explain(problem)}.") from None
     if not isinstance(content, Mapping):
-        raise error(f"SYNAPSE_CONFIG={config} has no settings: a homeserver.yaml is a mapping of names to values.")
+        raise error(f"SYNAPSE_CONFIG={config} has no settings. A homeserver.yaml must be a mapping of names to values.")
     section = content.get(name)
     if not isinstance(section, Mapping | None):
-        raise error(f"{name} in SYNAPSE_CONFIG should be a section.")
+        raise error(f"{name} in SYNAPSE_CONFIG must be a section.")
     return section or {}
 
 
 def require_one_database(config: Path | None, error: type[LakehouseError]) -> None:
-    """Refuse a homeserver with state and events in different databases (``synapse.config.database``).
+    """Raise ``error`` for a homeserver with state and events in different databases (``synapse.config.database``).
 
-    :param error: the class of the error, as in :func:`read_section`.
+    :param error: class of the error, as in :func:`read_section`.
     """
     databases = read_section(config, "databases", error)
     for name, database in databases.items():
         stores = database.get("data_stores") if isinstance(database, Mapping) else None
         if isinstance(stores, list) and len({"main", "state"} & set(map(str, stores))) == 1:
             raise error(
-                f"databases.{name} in SYNAPSE_CONFIG has data_stores: {', '.join(map(str, stores))}. A homeserver with "
-                "state and events in different databases is not supported yet: visibility needs both in one PostgreSQL "
-                "snapshot."
+                f"databases.{name} in SYNAPSE_CONFIG has the data_stores {', '.join(map(str, stores))}. A homeserver "
+                "with state and events in different databases is not supported yet: visibility needs both in one "
+                "PostgreSQL snapshot."
             )
 
 
 def _explain(problem: ValueError | RecursionError | yaml.YAMLError) -> str:
     if isinstance(problem, yaml.MarkedYAMLError) and problem.problem and problem.problem_mark:
         mark = problem.problem_mark
-        # The text after the first quotation mark may be content of the file.
+        # The text after the first quotation mark may be content of the file, so it is removed.
         description = re.sub(r"['\"].*", "…", problem.problem, flags=re.DOTALL)
         return f"line {mark.line + 1}, column {mark.column + 1}: {description}"
     if isinstance(problem, UnicodeDecodeError):
@@ -82,9 +82,9 @@ def _explain(problem: ValueError | RecursionError | yaml.YAMLError) -> str:
 
 
 def parse_duration(duration: object) -> int:
-    """Return a duration of Synapse's configuration in milliseconds: a number, or one with a unit such as ``90s``.
+    """Parse a duration of Synapse's configuration (a number, or a text such as ``90s``); return milliseconds.
 
-    :raises ValueError: for anything else.
+    :raises ValueError: for any other value.
     """
     match = re.fullmatch(r"([0-9]+)([smhdwy]?)", str(duration).strip())
     if isinstance(duration, bool) or not match:

@@ -1,8 +1,8 @@
-"""libpq's environment variables, which apply to the operator's databases and not to the embedded PostgreSQL.
+"""Apply libpq's environment variables to the operator's databases, but not to the embedded PostgreSQL.
 
-libpq reads them for every connection. So they are added to the URIs of the operator's databases, and removed from the
-environment before anything connects to the embedded server.
-https://www.postgresql.org/docs/current/libpq-envars.html
+libpq reads the variables for every connection (https://www.postgresql.org/docs/current/libpq-envars.html). Therefore
+they are added to the URIs of the operator's databases, and removed from the environment before a process connects to
+the embedded server.
 """
 
 import configparser
@@ -48,17 +48,17 @@ PARAMETER_BY_VARIABLE: Final = {
     "PGTARGETSESSIONATTRS": "target_session_attrs",
     "PGUSER": "user",
 }
-"""Connection parameters, by the variable that libpq uses where a URI lacks the parameter."""
+"""Connection parameters by variable. libpq uses a variable if a URI lacks the parameter."""
 
 CATALOG_PARAMETERS: Final = frozenset({
     "channel_binding", "connect_timeout", "dbname", "gssencmode", "host", "krbsrvname", "passfile", "password", "port",
     "sslcert", "sslkey", "sslmode", "sslnegotiation", "sslrootcert", "target_session_attrs", "user",
 })  # fmt: skip
-"""libpq parameters that Spark's JDBC driver for the catalog supports, too; without ``options``, which may change the
-search path."""
+"""libpq parameters that the catalog's JDBC driver also supports. ``options`` is left out: it may change the search
+path."""
 
 _IGNORED: Final = ("PGOPTIONS", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIRESSL")
-"""Variables without effect: the lakehouse sets its session settings itself, with ``options`` of the URI."""
+"""Variables that have no effect, because the lakehouse sets its session settings with ``options`` of the URI."""
 
 _removed: dict[str, str] = {}
 
@@ -66,7 +66,7 @@ _removed: dict[str, str] = {}
 def remove_from_environment() -> None:
     """Remove the variables from the environment of this process and its children. :func:`apply_to_uri` still adds them.
 
-    The files that PGSERVICEFILE and PGSYSCONFDIR name are read only where a URI names a service.
+    PGSERVICEFILE and PGSYSCONFDIR stay, because libpq reads their files only if a URI contains a service.
     """
     for name in (*PARAMETER_BY_VARIABLE, *_IGNORED):
         if name in os.environ:
@@ -97,8 +97,8 @@ def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
     for name, value in values.items():
         if name in parameters or name in service_parameters or not (only is None or name in only):
             continue
-        # A ? may be part of a password, so each candidate is parsed. An older libpq ignores variables that it does not
-        # know.
+        # A ? may be part of a password, so each candidate is parsed. An older libpq ignores variables that are new to
+        # it.
         for candidate in _append_parameter(uri, name, value):
             if parse(candidate) == parameters | {name: value}:
                 uri, parameters = candidate, parameters | {name: value}

@@ -11,10 +11,10 @@ MIN_HEAP_BYTES: Final = 512 << 20
 MAX_HEAP_BYTES: Final = 1 << 40
 
 MAX_SECONDS: Final = 2_000_000
-"""23 days: PostgreSQL stores the milliseconds of its timeouts in 31 bits."""
+"""23 days. The limit exists because PostgreSQL stores timeouts as milliseconds in 31 bits."""
 
 MAX_DAYS: Final = 36_500
-"""A century, so that every computed date stays between year 1 and year 9999."""
+"""A century. With this limit, every computed date is between year 1 and year 9999."""
 
 
 def is_heap_size(memory: str) -> bool:
@@ -23,5 +23,5 @@ def is_heap_size(memory: str) -> bool:
 
 
 def parse_heap_size(memory: str) -> int:
-    """Return the bytes of a heap size in the format of Java's ``-Xmx``, in megabytes or gigabytes, such as 2g."""
+    """Return a heap size in bytes. ``memory`` is a number of megabytes or gigabytes as in Java's ``-Xmx``: 2g."""
     return int(memory[:-1]) << {"m": 20, "g": 30}[memory[-1].lower()]

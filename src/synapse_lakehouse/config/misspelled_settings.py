@@ -6,11 +6,11 @@ from difflib import get_close_matches
 from synapse_lakehouse.config.settings import Settings
 
 _MIN_SIMILARITY = 0.85
-"""Similarity of a misspelled name. It keeps Synapse's own ``SYNAPSE_CONFIG_PATH`` apart from ``SYNAPSE_CONFIG``."""
+"""Minimum similarity of a misspelled name. It excludes Synapse's own ``SYNAPSE_CONFIG_PATH``."""
 
 
 def find_misspelled_names(names: Iterable[str]) -> dict[str, str | None]:
-    """Return names of the environment that look like settings but are not, each with the most similar setting."""
+    """Return names in the environment that look like misspelled settings, each with the most similar setting."""
     known = [name.upper() for name in Settings.model_fields]
     misspelled: dict[str, str | None] = {}
     for name in sorted({name.upper() for name in names} - set(known)):

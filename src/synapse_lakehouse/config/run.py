@@ -31,25 +31,25 @@ class Run:
 
     @property
     def branch(self) -> str:
-        """Iceberg branch of this run on every table: interval, and a hash that distinguishes runs."""
+        """Iceberg branch of this run on every table. Its name has the interval, and a hash that distinguishes runs."""
         digest = hashlib.sha256(self.run_id.encode()).hexdigest()[:8]
         return f"{BRANCH_PREFIX}{_format_time(self.start)}_{digest}"
 
     @property
     def tag(self) -> str:
-        """Iceberg tag of the interval after publication."""
+        """Iceberg tag that marks the published state of the interval."""
         return f"interval_{_format_time(self.start)}_{_format_time(self.end)}"
 
     def require_complete(self, now: datetime | None = None) -> None:
-        """Raise :class:`IncompleteIntervalError` if the interval is not over yet, so that its data is incomplete."""
+        """Raise :class:`IncompleteIntervalError` if the interval has not ended, because its data is incomplete."""
         if self.end > (now or datetime.now(UTC)):
             raise IncompleteIntervalError(
                 f"The interval {self.start:%Y-%m-%dT%H:%MZ} to {self.end:%Y-%m-%dT%H:%MZ} is not over yet, so its "
-                "data is incomplete. Run it when it is over, or choose an earlier date."
+                "data is incomplete. Run again after its end, or choose an earlier date."
             )
 
     def to_arguments(self) -> list[str]:
-        """Return command line arguments that :func:`parse_run_arguments` parses into the same run."""
+        """Return the run as command line arguments for :func:`parse_run_arguments`."""
         return ["--run-id", self.run_id, "--start", self.start.isoformat(), "--end", self.end.isoformat()]
 
 

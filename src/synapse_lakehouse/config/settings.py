@@ -22,11 +22,11 @@ _URI_SETTINGS: Final = {
     "synapse_write_dsn": None,
     "lakehouse_catalog_uri": libpq_variables.CATALOG_PARAMETERS,
 }
-"""Settings that libpq's variables complete, and the parameters that they may add; None: all."""
+"""Settings whose URIs libpq's variables complete, with the parameters that they may add. None means all parameters."""
 
 
 class Settings(BaseSettings):
-    """Settings by their names in the environment, in upper case; an empty value counts as unset."""
+    """The settings. Their names in the environment are in upper case. An empty value counts as unset."""
 
     model_config = SettingsConfigDict(
         env_file=env_file.ENV_FILE,
@@ -157,7 +157,7 @@ class Settings(BaseSettings):
     lakehouse_redis_url: str | None = Field(
         None, repr=False, description="Synapse's Redis, like redis://:password@host:6379, for `lakehouse replicate tap`"
     )
-    # If unset, the section state_compressor of SYNAPSE_CONFIG applies, then its defaults.
+    # If one of these is unset, the section state_compressor of SYNAPSE_CONFIG applies, or else the default.
     lakehouse_compressor_enabled: str | None = Field(
         None,
         description="true: the state compressor runs on its schedule; unset: the value of enabled in SYNAPSE_CONFIG",
@@ -209,7 +209,8 @@ class Settings(BaseSettings):
         "2g", description="heap of each Spark driver; DuckDB may use as much memory in addition"
     )
     lakehouse_driver_java_options: str = Field(
-        # Without the second compiler a JVM reserves only 48 MB for compiled code, too little for building all models.
+        # Without the second compiler, a JVM reserves only 48 MB for compiled code, which is too little for building all
+        # models.
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         description="JVM options of Spark drivers; the default starts quickly, -XX:+UseParallelGC suits large servers",
     )
@@ -233,7 +234,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_java_options(cls, options: str) -> str:
         if "-Xmx" in options or "-XX:MaxHeapSize" in options:
-            raise ValueError("should not set the heap: set LAKEHOUSE_DRIVER_MEMORY instead, for example to 2g")
+            raise ValueError("must not set the heap; set LAKEHOUSE_DRIVER_MEMORY instead, for example to 2g")
         return options
 
     @field_validator("lakehouse_home")
@@ -245,9 +246,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_hosts(cls, hosts: str) -> str:
         if invalid := [host for host in hosts.split() if not _HOST.fullmatch(host)]:
-            raise ValueError(
-                f"{invalid[0]!r} is not the name of a host, such as airflow.example.org: leave out http and port"
-            )
+            raise ValueError(f"{invalid[0]!r} is not a host name such as airflow.example.org; leave out http and port")
         return hosts
 
     @field_validator("lakehouse_catalog_properties", mode="before")
@@ -262,7 +261,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _apply_libpq_variables(self) -> "Settings":
-        """Add the parameters of libpq's variables to URIs, except to that of the embedded PostgreSQL."""
+        """Add the parameters of libpq's variables to all URIs except the URI of the embedded PostgreSQL."""
         for name, only in _URI_SETTINGS.items():
             uri = getattr(self, name)
             if uri and not uri.startswith(("http://", "https://")) and not self._is_embedded(uri):

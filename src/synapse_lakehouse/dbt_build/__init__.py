@@ -1,1 +1,1 @@
-"""How dbt builds silver and gold: the project, and the incremental models."""
+"""Build silver and gold with dbt: the project, and the incremental models."""

@@ -1,8 +1,8 @@
-"""Views of the rows that changed since the last release, for incremental dbt models.
+"""Create views of the rows that changed since the last release, for incremental dbt models.
 
-They are like Iceberg's changelog views, which cannot read tables with delete files: all columns of the table, and
-``_change_type``, INSERT for a row of the run's branch, DELETE for a row of main. Spark's tasks read the files in which
-the two snapshots differ, and no others.
+The views replace Iceberg's changelog views, which cannot read tables with delete files. They have all columns of the
+table, and ``_change_type``: INSERT for a row of the run's branch, DELETE for a row of main. Spark reads only the files
+in which the two Iceberg snapshots differ.
 """
 
 import uuid
@@ -21,7 +21,7 @@ from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 
 LEAST_EVENTS: Final = 100_000
-"""With fewer events a full build takes about as long as a partial one."""
+"""With fewer events, a full build takes about as long as a partial build."""
 
 _SOURCE: Final = "changes"
 """The dbt source that declares the views."""
@@ -30,10 +30,10 @@ _SOURCE: Final = "changes"
 def register_changes(
     spark: SparkSession, catalog: Catalog, branch: str, project: Manifest, least_events: int = LEAST_EVENTS
 ) -> bool:
-    """Register the views that dbt's source ``changes`` declares; False, and none, if models have to be built in full.
+    """Register the views of dbt's source ``changes``; return False without views if models have to be built in full.
 
-    They have to if the last release lacks one of the tables, or has fewer than ``least_events`` events, or if nothing
-    changed: then no model is built, or only because its rules changed.
+    A full build is necessary if the last release lacks one of the tables, or has fewer than ``least_events`` events. If
+    nothing changed, there are no views either, because then a model is built only if its rules changed.
     """
     sources = [source for source in project.sources.values() if source.source_name == _SOURCE]
     views = {source.name: source.config.meta for source in sources}
@@ -65,14 +65,14 @@ def _snapshot_id(table: Table | None, branch: str) -> int | None:
 
 
 def _read(spark: SparkSession, name: str, snapshot_id: int | None) -> DataFrame:
-    """The rows of a snapshot; none for a table that has none yet."""
+    """The rows of an Iceberg snapshot; no rows if ``snapshot_id`` is None."""
     if snapshot_id is None:
         return spark.table(name).limit(0)
     return spark.read.option("versionAsOf", snapshot_id).table(name)
 
 
 def _read_changes(spark: SparkSession, name: str, before: int | None, after: int | None) -> DataFrame:
-    """Rows that only one of two snapshots has, the second a descendant of the first."""
+    """Rows that only one of two Iceberg snapshots has. Snapshot ``after`` is a descendant of ``before``."""
     none = _read(spark, name, after).limit(0)
     inserted = deleted = none
     if before != after:
@@ -82,7 +82,7 @@ def _read_changes(spark: SparkSession, name: str, before: int | None, after: int
             inserted = _read_tasks(spark, table, added).select(none.columns)
         if removed := [old[path] for path in old.keys() - new.keys()]:
             deleted = _read_tasks(spark, table, removed).select(none.columns)
-        # Files of which more rows are deleted now.
+        # In these files, further rows were deleted.
         if common := [path for path in old.keys() & new.keys() if _delete_files(old[path]) != _delete_files(new[path])]:
             position = ["_file", "_pos"]
             rows = _read_tasks(spark, table, (old[path] for path in common)).select(*none.columns, *position)
@@ -95,7 +95,7 @@ def _read_changes(spark: SparkSession, name: str, before: int | None, after: int
 
 
 def _scan_tasks(table: Any, snapshot_id: int | None) -> Mapping[str, Any]:
-    """Iceberg's tasks that read a snapshot, by the path of their data file."""
+    """Iceberg's scan tasks for an Iceberg snapshot, by the path of their data file."""
     if snapshot_id is None:
         return {}
     tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
@@ -107,12 +107,12 @@ def _delete_files(task: Any) -> set[str]:
 
 
 def _read_tasks(spark: SparkSession, table: Any, tasks: Iterable[Any]) -> DataFrame:
-    """The rows that scan tasks read, as Iceberg's own compaction reads them."""
+    """The rows of scan tasks. They are read in the same way as by Iceberg's own compaction."""
     name, staged = uuid.uuid4().hex, spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
     for task in tasks:
         staged.add(task)
     get_iceberg_class(spark, "spark.ScanTaskSetManager").get().stageTasks(table, name, staged)
-    # Its static method `get` shares its name with a method of the instance, which py4j cannot tell apart.
+    # The class has a static method and an instance method with the name `get`, which py4j cannot distinguish.
     java = spark._jvm.java.lang  # type: ignore[union-attr]
     loader = java.Thread.currentThread().getContextClassLoader()
     cache = java.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)

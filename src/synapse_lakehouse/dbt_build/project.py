@@ -28,7 +28,7 @@ from synapse_lakehouse.streams.gaps import gap_udfs
 
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
 _RUNTIME_VARIABLES: Final = frozenset({"as_of", "built_from", "changes_are_known"})
-"""Variables that do not affect the project's graph."""
+"""Variables of dbt that do not affect the project's graph."""
 
 
 class DbtBuildError(LakehouseError):
@@ -41,7 +41,7 @@ def build_project(app: SparkApp) -> None:
     :raises DbtBuildError: when a model or a test failed."""
     home = app.settings.lakehouse_home / "dbt"
     (home / "target" / "run_results.json").unlink(missing_ok=True)
-    # dbt copies variables with this prefix into its artifacts, so that they show the run.
+    # dbt copies variables with this prefix into its artifacts, so that the artifacts identify the run.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
 
     def progress(event: EventMsg) -> None:
@@ -72,7 +72,7 @@ def run_dbt(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMs
     """Run a dbt command that builds models."""
     variables = get_dbt_variables(app)
     with ThreadPoolExecutor(1) as pool:
-        # Spark starts meanwhile.
+        # Spark starts in another thread during the parse.
         parsing = pool.submit(parse_project, app, variables)
         prepare_session(app.spark)
         project = parsing.result()
@@ -83,7 +83,7 @@ def run_dbt(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMs
 
 
 def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | None:
-    """Return the parsed project; None if dbt cannot parse it, in which case the build reports the error.
+    """Return the parsed project; None if dbt cannot parse it. Then the build reports the error.
 
     Variables of the run are omitted, so that dbt reuses its partial parse of the previous run.
     """
@@ -93,12 +93,12 @@ def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | Non
 
 
 def get_dbt_arguments(app: SparkApp, variables: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of every dbt command: folders of the project and its artifacts, and variables."""
+    """Return the arguments that all dbt commands need: variables, and the folders of the project and its artifacts."""
     return [*_folders(app.settings.lakehouse_home / "dbt"), "--vars", json.dumps(variables)]
 
 
 def build_view_rows(result: dbtRunnerResult) -> list[dict[str, Any]]:
-    """Return the rows of ``audit.views``: the views that publishing creates."""
+    """Return the rows of ``audit.views``: the views that are created when the run is published."""
     results = result.result.results if isinstance(result.result, RunExecutionResult) else []
     models = [entry.node for entry in results if isinstance(entry.node, ModelNode)]
     return [
@@ -109,7 +109,7 @@ def build_view_rows(result: dbtRunnerResult) -> list[dict[str, Any]]:
 
 
 def count_integrity_findings(app: SparkApp) -> list[dict[str, Any]]:
-    """Return the rows of ``audit.integrity``: one for each check, also without findings."""
+    """Return the rows of ``audit.integrity``: one row for each check, even if it has no findings."""
     counted = app.spark.sql(
         "select check_name, count(*) as findings, count_if(severity <> 'info') as serious"
         " from gold.state_integrity group by check_name"
@@ -133,7 +133,7 @@ def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
         "server_name": app.settings.synapse_server_name,
         "built_from": dict(zip(names, made, strict=True)),
         "rules_of_events": event_udfs.RULES_FINGERPRINT,
-        # Hexadecimal, because a room ID may contain any character.
+        # Room IDs are written in hexadecimal, because they may contain any character.
         "acknowledged_rooms": [room.encode().hex() for room in app.settings.lakehouse_acknowledged_rooms.split()],
         "feed_length": app.settings.lakehouse_feed_length,
         "recent_rooms_per_user": app.settings.lakehouse_recent_rooms,
@@ -154,7 +154,7 @@ def describe_failure(result: dbtRunnerResult) -> str:
     ]
     return "\n".join(
         [
-            "Models or data tests of dbt failed, so nothing is published and readers see the previous release.",
+            "dbt models or data tests failed, so nothing is published, and readers see the previous release.",
             *failed,
             "The built tables stay on the run's branch. For details, see dbt's log above and "
             "LAKEHOUSE_HOME/dbt/logs/dbt.log.",
@@ -172,10 +172,10 @@ def prepare_session(spark: SparkSession) -> None:
     """Prepare a session for dbt and the models."""
     event_udfs.register(spark)
     gap_udfs.register(spark)
-    # Spark would derive constraints for all aliases of a column, which takes minutes and all memory for the visibility
-    # models.
+    # Otherwise Spark derives constraints for all aliases of a column, which takes minutes and all memory in the
+    # visibility models.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
-    # dbt requests the session for every statement, and reports errors itself.
+    # These lines are noise: dbt requests the session for every statement, and reports errors itself.
     log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     log4j.core.config.Configurator.setLevel("org.apache.spark.sql.classic.SparkSession", log4j.Level.ERROR)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")

@@ -1,8 +1,8 @@
 """Verify that an event's stored JSON is the JSON that its sender's server hashed and signed. Pure.
 
-Two hashes prove it. From room version 3 on, the event ID is the hash of the event's redacted form, which never changes.
-``hashes.sha256`` is the hash of the whole event; it no longer matches after a redaction. Both are defined by Matrix's
-server-server API.
+Two hashes of Matrix's server-server API show it. From room version 3 on, the event ID is the hash of the event's
+redacted form, which never changes. ``hashes.sha256`` is the hash of the whole event, so it no longer matches after a
+redaction.
 """
 
 import base64
@@ -16,7 +16,7 @@ from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES, redact
 
 HASH_VERDICTS: Final = {
     "intact": "Both hashes match: the event is as it was sent.",
-    "pruned": "The event ID matches, and the event is in its redacted form: its content was removed.",
+    "pruned": "The event ID matches, and the event was redacted: its content was removed.",
     "altered": "The event does not match its ID or its hash, and it is not in its redacted form.",
     "not_hashed": "The hashes could not be computed.",
     "no_json": "No JSON is stored.",
@@ -24,24 +24,24 @@ HASH_VERDICTS: Final = {
 
 HASH_REASONS: Final = {
     "event_id": "The hash of the redacted form is not the event ID.",
-    "content": "The content's hash is not hashes.sha256, and the content is not the redacted one.",
+    "content": "The content's hash is not hashes.sha256, and the event was not redacted.",
     "room_id": "The room ID is not the hash of the room's creation event.",
-    "not_an_event": "It is not a JSON object with a type and a content.",
+    "not_an_event": "The event is not a JSON object with a type and a content.",
     "unknown_version": "The room version is unknown.",
-    "not_canonical": "It contains a value without a canonical form, such as an unpaired surrogate or NaN.",
+    "not_canonical": "The event contains a value without a canonical form, such as an unpaired surrogate or NaN.",
     "no_content_hash": "The event has no hashes.sha256.",
 }
 """Reasons of the verdicts ``altered`` (the first four reasons) and ``not_hashed`` (all other reasons)."""
 
-# Keys that servers add to an event later, which are not hashed.
+# Keys that servers add to an event later. They are not hashed.
 _NOT_CONTENT: Final = frozenset({"age_ts", "unsigned", "signatures", "hashes", "outlier", "destinations"})
 _NOT_REFERENCE: Final = frozenset({"age_ts", "unsigned", "signatures"})
-# If a room's version is not stored, the format of its events determines it, where the rules are the same.
+# Rules by event format, for rooms whose version is not stored.
 _RULES_OF_FORMAT: Final = {None: 1, 1: 1, 2: 3, 4: 12, 5: 13}
 
 
 class HashVerdict(NamedTuple):
-    """A key of :data:`HASH_VERDICTS` and, where it is ``altered`` or ``not_hashed``, one of :data:`HASH_REASONS`."""
+    """A key of :data:`HASH_VERDICTS`; for ``altered`` and ``not_hashed`` also a key of :data:`HASH_REASONS`."""
 
     verdict: str
     reason: str | None = None
@@ -56,9 +56,9 @@ def verify_event(
 ) -> HashVerdict:
     """Verify a stored event. In room versions 1 and 2 the event ID is not a hash, so only the content hash is verified.
 
-    :param event: the stored JSON, parsed; None if it is not an object.
+    :param event: the parsed JSON; None if the JSON is not an object.
     :param room_id: the room in which the event is stored.
-    :param format_version: of ``event_json``; used if the database does not contain the room version.
+    :param format_version: column of ``event_json``. It is used if the database does not contain the room version.
     """
     rules = ROOM_VERSION_RULES.get(room_version) if room_version else _RULES_OF_FORMAT.get(format_version)
     if rules is None:
@@ -72,7 +72,7 @@ def verify_event(
 
 
 def matches_event_id(event: Mapping[str, Any], event_id: str, rules: int) -> bool:
-    """Return whether ``event_id`` is the hash of the event's redacted form, in a room with ``rules`` from 3 on."""
+    """Return whether ``event_id`` is the hash of the event's redacted form. ``rules`` are 3 or later."""
     return compute_event_id(redact(event, rules), rules) == event_id
 
 
@@ -90,13 +90,13 @@ def _compare(event: Mapping[str, Any], event_id: str, room_id: str | None, rules
 
 
 def _is_pruned(event: Mapping[str, Any], rules: int) -> bool:
-    """Whether a redaction would not change the hashed part of the event."""
+    """Whether the hashed part of the event is already in its redacted form."""
     pruned = redact(event, rules)
     return pruned["content"] == event["content"] and event.keys() - _NOT_CONTENT == pruned.keys() - _NOT_CONTENT
 
 
 def compute_event_id(pruned: Mapping[str, Any], rules: int) -> str:
-    """Return the event ID as the hash of the redacted form, for room versions from 3 on."""
+    """Return the event ID, which is the hash of the redacted form ``pruned``. ``rules`` are 3 or later."""
     digest = hashlib.sha256(_encode_canonically(pruned, _NOT_REFERENCE)).digest()
     encoded = base64.b64encode(digest) if rules == 3 else base64.urlsafe_b64encode(digest)
     return "$" + encoded.decode().rstrip("=")

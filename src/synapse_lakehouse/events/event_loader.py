@@ -1,8 +1,8 @@
 """Load an event from a row of ``event_json`` as Synapse 1.163 does, or return the reason why Synapse cannot. Pure.
 
-The order of the checks is that of ``EventsWorkerStore._fetch_event_rows`` and ``_get_events_from_db``, of
-``make_event_from_dict``, and of Synapse's event class. Synapse treats an event that it cannot load as unknown, or
-answers the request with an error: in both cases clients do not see the event.
+The checks have the same order as in ``EventsWorkerStore._fetch_event_rows`` and ``_get_events_from_db``, in
+``make_event_from_dict``, and in Synapse's event class. If Synapse cannot load an event, it treats the event as unknown,
+or answers the request with an error. In both cases clients do not see the event.
 """
 
 import json
@@ -16,17 +16,17 @@ from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES
 
 UNLOADABLE_REASONS: Final = {
     "not_json": "The JSON cannot be parsed, or is not an object.",
-    "unusable_ids": "The room ID or the sender is not a text, or contains a NUL: PostgreSQL refuses Synapse's query.",
-    "not_finite": "It contains NaN or Infinity.",
+    "unusable_ids": "Room ID or sender is not a text, or contains a NUL, so PostgreSQL refuses Synapse's query.",
+    "not_finite": "The event contains NaN or Infinity.",
     "metadata_missing": "There is no internal metadata.",
     "metadata_not_json": "The internal metadata cannot be parsed.",
     "metadata_not_an_object": "The internal metadata is JSON, but not an object.",
-    "room_unknown": "The database does not contain its room version, and it is not a membership event.",
-    "room_version_unknown": "Synapse does not support its room version.",
-    "other_format": "Its format is not that of its room version.",
-    "not_canonical": "It contains an unpaired surrogate or a number that is too large for a float.",
+    "room_unknown": "The database does not contain the room version, and the event is not a membership event.",
+    "room_version_unknown": "Synapse does not support the room version.",
+    "other_format": "The event's format is not the format of its room version.",
+    "not_canonical": "The event contains an unpaired surrogate, or a number that is too large for a float.",
     "nested_too_deep": "Arrays and objects are nested 128 levels deep or deeper.",
-    "other_event_id": "It is the JSON of another event: its ID, or the hash that is its ID, differs.",
+    "other_event_id": "The JSON belongs to another event: its event ID, or the hash that is its event ID, differs.",
 } | {
     f"invalid_{name}": f"`{name}` is missing, has the wrong type, or is not allowed."
     for name in validate_event.CHECKED_FIELDS
@@ -44,12 +44,12 @@ RAISING_REASONS: Final = frozenset(
         "other_event_id",
     }
 )
-"""Reasons for which Synapse answers a request with an error. For the others it treats the event as unknown."""
+"""Reasons for which Synapse answers a request with an error. For all other reasons it treats the event as unknown."""
 
 FORMAT_OF_ROOM_VERSION: Final = {
     version: 1 + sum(rules >= first for first in (3, 4, 12, 13)) for version, rules in ROOM_VERSION_RULES.items()
 }
-"""Room version → ``format_version`` of its events. Each of these rules introduced a new format."""
+"""``format_version`` of events by room version. The rules 3, 4, 12 and 13 introduced new formats."""
 
 ROOM_PROPERTY_KEYS: Final = {
     "m.room.canonical_alias": "alias",
@@ -61,12 +61,12 @@ ROOM_PROPERTY_KEYS: Final = {
     "m.room.name": "name",
     "m.room.tombstone": "replacement_room",
 }
-"""Type of a state event with an empty state key → key of its content that is a property of the room."""
+"""Content key that is a property of the room, by type of the state event (with an empty state key)."""
 
 UNREADABLE_METADATA: Final = '"unreadable"'
-"""The copy's replacement for internal metadata that is not JSON."""
+"""Value in bronze that replaces internal metadata that is not JSON."""
 
-# Only rooms of old invites have no stored version.
+# Room versions by event format. Only rooms of old invites have no stored version.
 _VERSION_OF_FORMAT: Final = {1: "1", 2: "3"}
 _VERSION_OF_OTHER_FORMATS: Final = "5"
 _FIRST_WITH_REDACTS_IN_CONTENT: Final = 11
@@ -75,11 +75,11 @@ _FIRST_WITH_REDACTS_IN_CONTENT: Final = 11
 class LoadedEvent(NamedTuple):
     """An event as Synapse loads it from a row of ``event_json``.
 
-    ``unloadable``: None, or one of :data:`UNLOADABLE_REASONS`. Then only the flags of the internal metadata (if it is
-    readable), ``hash_verdict`` and ``hash_reason`` are set (see :class:`HashVerdict`). A value that should be text and
-    is not is returned as JSON. ``prev_*`` repeat the statements of the event's own ``unsigned`` about the event that it
-    replaces. ``room_property`` is the room's name, type and so on (see :data:`ROOM_PROPERTY_KEYS`), as
-    ``StatsStore.update_room_state`` accepts it.
+    ``unloadable`` is None or one of :data:`UNLOADABLE_REASONS`. An unloadable event has only ``hash_verdict`` and
+    ``hash_reason`` (see :class:`HashVerdict`), and the flags of readable internal metadata. If a value should be text
+    but is not, its JSON is returned. ``prev_*`` are from the event's own ``unsigned``, and describe the event that it
+    replaces. ``room_property`` is the room's name, type or other property (see :data:`ROOM_PROPERTY_KEYS`), if
+    ``StatsStore.update_room_state`` accepts the value.
     """
 
     unloadable: str | None
@@ -128,7 +128,7 @@ def load_event(
     :param event_id: the row's event ID.
     :param room_id: the row's room ID.
     :param text: the column ``json``.
-    :param room_version: the version in ``rooms``; None or empty if there is none.
+    :param room_version: the version in ``rooms``; None or empty if no version is stored.
     """
     event, flaw = synapse_json.parse_event(text or "")
     if text is None:
@@ -163,7 +163,7 @@ def load_event(
 
 
 def _require_usable_ids(event: Mapping[str, Any]) -> None:
-    """Synapse queries redactions by the event's room and sender before any other check."""
+    """Raise if PostgreSQL would refuse room or sender: before all other checks, Synapse queries redactions by both."""
     for name in ("room_id", "sender"):
         value = event.get(name)
         if value is not None and (type(value) is not str or "\0" in value or not _has_utf8(value)):
@@ -175,7 +175,7 @@ def _has_utf8(value: str) -> bool:
 
 
 def _read_flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]:
-    """The reason why the metadata is unusable (None: it is usable), and its flags. Other types are ignored."""
+    """The reason why the metadata is unusable (or None), and its flags. A flag that is no boolean counts as false."""
     if internal_metadata is None:
         return "metadata_missing", _NO_FLAGS
     if internal_metadata == UNREADABLE_METADATA:
@@ -214,7 +214,7 @@ def _find_room_version(event: Mapping[str, Any], format_version: int | None, roo
 def _has_its_id(event: dict[str, Any], event_id: str, rules: int, hash_verdict: HashVerdict | None) -> bool:
     """Whether the event has this ID.
 
-    :param hash_verdict: the verdict by the same ``rules``; None if there is none.
+    :param hash_verdict: the verdict by the same ``rules``; None if the hashes were not verified.
     """
     if "event_id" in event:
         return bool(event["event_id"] == event_id)

@@ -17,7 +17,7 @@ RULES_FINGERPRINT: Final = hashlib.sha256(
         for module in (event_loader, validate_event, synapse_json, event_hashes, redaction)
     )
 ).hexdigest()[:12]
-"""Version of the rules: dbt rebuilds rows that were loaded by other rules."""
+"""Version of the rules. If it changes, dbt rebuilds the rows that were loaded by other rules."""
 
 _FLAGS: Final = frozenset(name for name, kind in LoadedEvent.__annotations__.items() if kind is bool)
 _TYPE: Final = pa.struct([(name, pa.bool_() if name in _FLAGS else pa.string()) for name in LoadedEvent._fields])

@@ -1,7 +1,7 @@
-"""The redaction algorithm of every Matrix room version: the keys of an event that remain. Pure.
+"""The redaction algorithm of each Matrix room version: which keys of an event remain. Pure.
 
-The specification's room versions define it. Signatures and reference hashes cover the redacted form, so the algorithm
-also decides whether an event matches its ID.
+Matrix's specification defines it for each room version. Signatures and reference hashes are computed from the redacted
+form, so the algorithm also decides whether an event matches its ID.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ ROOM_VERSION_RULES: Final = {str(number): number for number in range(1, 13)} | {
     "org.matrix.hydra.11": 12,
     "org.matrix.msc4242.12": 13,
 }
-"""Room version → number of its redaction and hash rules: the first stable version with these rules, or 13 (not stable
-yet) if state events form a graph of their own (MSC4242). Contains the versions that Synapse 1.163 supports, by default
-or through ``experimental_features``."""
+"""Number of the redaction and hash rules, by room version. It is the first stable version with these rules, or 13 for
+versions in which state events form a separate graph (MSC4242, not stable yet). These are the room versions that Synapse
+1.163 supports, by default or through ``experimental_features``."""
 
 _ENVELOPE: Final = {"event_id", "type", "room_id", "sender", "state_key", "origin_server_ts", "content"}
 _GRAPH: Final = {"hashes", "signatures", "depth", "prev_events"}
@@ -25,7 +25,7 @@ _UNTIL_10: Final = {"prev_state", "origin", "membership"}
 _UNTIL_12: Final = {"auth_events"}
 _FROM_13: Final = {"prev_state_events"}
 
-# By event type: the content keys that remain, with the first and the last version in which they do.
+# By event type: the content keys that remain, each with the first and the last version in which it remains.
 _ALL, _FIRST, _LAST = "*", 1, max(ROOM_VERSION_RULES.values())
 _CONTENT: Final = {
     "m.room.member": (

@@ -1,4 +1,4 @@
-"""Parse JSON as Synapse does with Python's ``json``, and find values that it refuses or cannot encode again. Pure."""
+"""Parse JSON like Synapse (with Python's ``json``), and find values that Synapse refuses or cannot encode. Pure."""
 
 import json
 import math
@@ -13,7 +13,7 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the object (None for other JSON), and ``not_finite`` or ``not_canonical`` if a number is unusable."""
+    """Return the object (None for other JSON), and the reason if a number is unusable: not_finite or not_canonical."""
     flaw = None
     try:
         try:
@@ -23,7 +23,7 @@ def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
             flaw = "not_finite" if _has_constant(text) else "not_canonical"
     except json.JSONDecodeError:
         return None, None
-    # An integer of more than 4,300 digits, or thousands of levels.
+    # The text has an integer of more than 4,300 digits, or thousands of levels.
     except (ValueError, RecursionError):
         return None, "not_canonical"
     return (event, flaw) if isinstance(event, dict) else (None, None)
@@ -43,7 +43,7 @@ def parse_metadata(text: str) -> Any:
 def has_unpaired_surrogate(event: Mapping[str, Any], text: str) -> bool:
     """Return whether a string contains an unpaired surrogate, which has no UTF-8 encoding.
 
-    :param text: the text of ``event``.
+    :param text: the JSON text of ``event``.
     """
     if not _SURROGATE.search(text):
         return False
@@ -52,13 +52,13 @@ def has_unpaired_surrogate(event: Mapping[str, Any], text: str) -> bool:
     except UnicodeEncodeError:
         return True
     except RecursionError:
-        # It could be parsed, but is nested too deep to be encoded.
+        # The event could be parsed, but is nested too deep to be encoded.
         return False
     return False
 
 
 def is_nested_too_deep(event: Mapping[str, Any], text: str) -> bool:
-    """Return whether arrays and objects are nested 128 or more levels deep, which Synapse's event class refuses."""
+    """Return whether ``event`` is nested 128 or more levels deep. Synapse's event class refuses such events."""
     if text.count("{") + text.count("[") <= _MOST_LEVELS:
         return False
     level: list[Any] = [event]

@@ -1,6 +1,6 @@
 """Validate an event's fields as the event class of Synapse 1.163 does (``rust/src/events/formats``). Pure.
 
-The class reads JSON with ``serde``, which represents a float, or an integer of more than 64 bits, as an object with one
+The class reads JSON with ``serde``. It represents a float, or an integer of more than 64 bits, as an object with one
 key.
 """
 
@@ -24,16 +24,16 @@ CHECKED_FIELDS: Final = (
     "type",
     "unsigned",
 )
-"""The fields that the class does not accept with every value."""
+"""The fields of which the class does not accept every value."""
 
 _NUMBER: Final = "$serde_json::private::Number"
 _LEAST_I64, _MOST_I64, _MOST_U64 = -(2**63), 2**63 - 1, 2**64 - 1
-# Of redaction.RULES, the first ones with another format of events.
+# The first rules (see redaction.ROOM_VERSION_RULES) with a new format of events.
 _FIRST_WITH_HASHED_IDS, _FIRST_WITH_HASHED_ROOM_IDS, _FIRST_WITH_STATE_GRAPH = 3, 12, 13
 
 
 def find_invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
-    """Return the first field that is missing, has the wrong type, or is not allowed, in rooms with these ``rules``."""
+    """Return the first field that is missing, has the wrong type, or is not allowed by ``rules``; else None."""
     for name in ("type", "sender"):
         if type(event.get(name)) is not str:
             return name
@@ -75,7 +75,7 @@ def _find_invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str |
 
 
 def convert_numbers_to_objects(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a valid event that are numbers instead of objects, as the class represents them."""
+    """Return the fields of a valid event that are numbers but should be objects, as the class represents them."""
     return {name: {_NUMBER: json.dumps(event[name])} for name in ("content", "hashes") if type(event[name]) is not dict}
 
 
@@ -92,7 +92,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _are_references(value: Any) -> bool:
-    """Whether the value is a list of pairs of an event ID and hashes, as in the first room versions."""
+    """Whether the value is a list of pairs (event ID, hashes), as in the first room versions."""
     return type(value) is list and all(_is_reference(pair) for pair in value)
 
 

@@ -1,1 +1,1 @@
-"""Java, the jars of Spark apps, and their class archive."""
+"""Find Java, the jars of Spark apps, and their class archive."""

@@ -1,7 +1,7 @@
-"""An archive of the classes that Spark apps load; with it, their JVMs start in half the time.
+"""Create an archive of the classes that Spark apps load, so that their JVMs start in half the time.
 
-Java's class data sharing maps classes from a file instead of loading and verifying them one by one. An archive
-fits one Java and one set of jars; with others, a JVM starts without it.
+Java's class data sharing maps classes from a file instead of loading and verifying each class. An archive fits only one
+Java and one set of jars. With another Java or other jars, a JVM starts without the archive.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ _EXERCISE: Final = PROJECT_FOLDER / "spark_apps" / "record_classes.py"
 
 
 def get_java_options(settings: Settings, jars: Sequence[Path]) -> str:
-    """Return the options of a Spark driver's JVM: those of the operator, and the archive if it exists."""
+    """Return the options of a Spark driver's JVM: the operator's options, and the archive if it exists."""
     archive = _archive_path(jars)
     shared = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
     return " ".join([settings.lakehouse_driver_java_options, *shared]).strip()
 
 
 def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
-    """Create the archive for this Java and these jars, if absent; takes 30 s. Some Javas cannot create one."""
+    """Create the archive for this Java and these jars if it is absent, in 30 s. Not every Java can create archives."""
     archive = _archive_path(jars)
     if archive.exists():
         return
@@ -36,9 +36,9 @@ def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
 
 
 def get_class_path(jars: Sequence[Path]) -> str:
-    """Return ``jars`` as a class path with resolved paths: the archive fits exactly one class path.
+    """Return ``jars`` as a class path with resolved paths, because the archive fits exactly one class path.
 
-    Only classes on the JVM's own class path can come from the archive.
+    Java loads only classes on the JVM's own class path from the archive.
     """
     return ":".join(str(jar.resolve()) for jar in jars)
 

@@ -1,4 +1,4 @@
-"""Jars for Spark: Spark resolves their Maven coordinates once; later runs use the verified files."""
+"""Install the jars for Spark. Spark resolves their Maven coordinates once, and later runs use the verified files."""
 
 import hashlib
 import re
@@ -18,14 +18,14 @@ REQUIRED_PACKAGES: Final = (
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     "org.postgresql:postgresql:42.7.8",
 )
-"""Coordinates that every Spark app needs; ``jars.lock`` lists them with their dependencies."""
+"""Coordinates that every Spark app needs. ``jars.lock`` lists them with their dependencies."""
 
 LOCK_FILE_HEADER: Final = (
     "# SHA-256 and Maven coordinates of every jar that Spark gets beside its own. `make lock-jars` renews this file.\n"
 )
 
 RUN_WHEN_RESOLVED: Final = "org.apache.hadoop.util.VersionInfo"
-"""The class that spark-submit runs to resolve jars. It is in Spark's own jars, so no class of an unchecked jar runs."""
+"""The class that spark-submit runs after it resolved jars. It is one of Spark's own, so no unchecked class runs."""
 
 _COORDINATES: Final = r"[^:@,\s]+:[^:@,\s]+:[^:@,\s]+"
 _PACKAGE: Final = re.compile(rf"({_COORDINATES})@sha256:([0-9a-f]{{64}})")
@@ -37,29 +37,30 @@ class JarError(LakehouseError):
 
 
 def read_lock_file() -> dict[str, str]:
-    """Return the coordinates in ``jars.lock``, each with the SHA-256 of its jar."""
+    """Return the SHA-256 of each jar in ``jars.lock``, by coordinates."""
     lines = (files("synapse_lakehouse") / "java" / "jars.lock").read_text(encoding="utf-8").splitlines()
     pairs = (line.split() for line in lines if not line.startswith("#"))
     return {coordinates: digest for digest, coordinates in pairs}
 
 
 def parse_packages(setting: str) -> dict[str, str]:
-    """Return the coordinates in LAKEHOUSE_SPARK_PACKAGES, each with its SHA-256.
+    """Return the SHA-256 of each jar in LAKEHOUSE_SPARK_PACKAGES, by coordinates.
 
-    :raises JarError: for an entry with another format.
+    :raises JarError: when an entry has another format.
     """
     entries = [entry.strip() for entry in setting.split(",") if entry.strip()]
     for entry in entries:
         if not _PACKAGE.fullmatch(entry):
             raise JarError(
                 f"LAKEHOUSE_SPARK_PACKAGES has {entry!r}, which is not of the form group:artifact:version@sha256:… "
-                "with the 64 hexadecimal digits that `sha256sum` prints of the jar. Separate several by commas."
+                "with the 64 hexadecimal digits that `sha256sum` prints for the jar. Separate several entries by "
+                "commas."
             )
     return dict(match.groups() for match in map(_PACKAGE.fullmatch, entries) if match)  # type: ignore[misc]
 
 
 def install_jars(settings: Settings) -> list[Path]:
-    """Return the paths of all jars for Spark; download missing ones first.
+    """Return the paths of all jars for Spark. Missing jars are downloaded first.
 
     :raises JarError: when LAKEHOUSE_SPARK_PACKAGES is invalid, Maven's repository cannot be reached, or a jar is not
         accepted.
@@ -71,9 +72,9 @@ def install_jars(settings: Settings) -> list[Path]:
 
 
 def install_accepted_jars(folder: Path, wanted: Sequence[str], accepted: Mapping[str, str]) -> list[Path]:
-    """Return the paths of the jars ``accepted``, in their own folder in ``folder``; download missing ones first.
+    """Return the paths of the jars ``accepted``, in their own folder in ``folder``. Missing jars are downloaded first.
 
-    :param wanted: coordinates to resolve; ``accepted`` contains them and their dependencies.
+    :param wanted: coordinates to resolve. ``accepted`` contains them and their dependencies.
     :param accepted: coordinates and SHA-256 of each jar.
     :raises JarError: when Maven's repository cannot be reached, a jar has another SHA-256, or Spark resolves a jar that
         is not accepted.
@@ -94,14 +95,14 @@ def install_accepted_jars(folder: Path, wanted: Sequence[str], accepted: Mapping
         path = _jar_path(folder, coordinates)
         if (actual := _compute_digest(path)) != digest:
             raise JarError(
-                f"{coordinates} has the SHA-256 {actual}, expected {digest}: the file is damaged, or it is not the "
+                f"{coordinates} has the SHA-256 {actual} instead of {digest}. The file is damaged, or it is not the "
                 f"accepted file. Delete {path} and try again."
             )
     return sorted(_jar_path(folder, coordinates) for coordinates in accepted)
 
 
 def resolve_packages(folder: Path, wanted: Sequence[str]) -> str:
-    """Let Spark resolve ``wanted`` into ``folder``/jars, unchecked; return the resolver's output."""
+    """Let Spark resolve ``wanted`` into ``folder``/jars without a check; return the resolver's output."""
     spark_submit = Path(sys.executable).with_name("spark-submit")
     done = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(wanted), "--conf",
@@ -112,7 +113,7 @@ def resolve_packages(folder: Path, wanted: Sequence[str]) -> str:
 
 
 def list_resolved_jars(folder: Path) -> dict[str, str]:
-    """Return coordinates and SHA-256 of the jars that :func:`resolve_packages` put into ``folder``."""
+    """Return the SHA-256 of each jar that :func:`resolve_packages` put into ``folder``, by coordinates."""
     return {_parse_coordinates(path): _compute_digest(path) for path in sorted((folder / "jars").glob("*.jar"))}
 
 
@@ -121,8 +122,8 @@ def _refuse_unaccepted(folder: Path, accepted: Iterable[str]) -> None:
     if others := [path for path in sorted((folder / "jars").glob("*.jar")) if path not in accepted_paths]:
         entries = ", ".join(f"{_parse_coordinates(path)}@sha256:{_compute_digest(path)}" for path in others)
         raise JarError(
-            f"The packages need jars that are not accepted: {entries}. If you trust them, add them to "
-            f"LAKEHOUSE_SPARK_PACKAGES; otherwise remove the package that needs them, and delete {folder}."
+            f"The packages need jars that are not accepted: {entries}. If you trust these jars, add them to "
+            f"LAKEHOUSE_SPARK_PACKAGES. Otherwise remove the package that needs them, and delete {folder}."
         )
 
 

@@ -1,4 +1,4 @@
-"""The Java and the Spark that child processes use: JAVA_HOME, else PATH, else the JRE of the ``jre`` extra."""
+"""Choose the Java for child processes: from JAVA_HOME, else from PATH, else the JRE of the extra ``jre``."""
 
 import os
 import re
@@ -18,7 +18,7 @@ OLDEST_JAVA = 17
 
 
 class JavaError(LakehouseError):
-    """There is no usable Java."""
+    """No usable Java was found."""
 
 
 def build_java_environment(inherited: dict[str, str] | None = None) -> dict[str, str]:
@@ -26,7 +26,7 @@ def build_java_environment(inherited: dict[str, str] | None = None) -> dict[str,
 
     JAVA_HOME is a Java that Spark accepts, SPARK_HOME the locked pyspark, PYSPARK_PYTHON this interpreter.
 
-    :raises JavaError: when no Java is found; the message names packages to install.
+    :raises JavaError: when no Java is found. The message names packages to install.
     """
     variables = dict(os.environ if inherited is None else inherited)
     return variables | {
@@ -45,15 +45,14 @@ def find_java_home(variables: dict[str, str]) -> Path:
             return candidate
         tried.append(f"{candidate} ({'no java' if version is None else f'version {version}'})")
     raise JavaError(
-        f"Spark needs Java {OLDEST_JAVA} or later and found none (searched: "
-        f"{', '.join(tried) or 'JAVA_HOME, PATH'}). "
-        "Install Java, for example with `apt-get install openjdk-17-jre-headless`, or use the Java from PyPI with "
-        "`uv sync --extra jre`."
+        f"Spark needs Java {OLDEST_JAVA} or later, but no such Java was found (searched: "
+        f"{', '.join(tried) or 'JAVA_HOME, PATH'}). Install Java, for example with `apt-get install "
+        "openjdk-17-jre-headless`, or use the Java from PyPI with `uv sync --extra jre`."
     )
 
 
 def check_driver_options(settings: Settings) -> None:
-    """Start Java once with the heap and options of Spark's drivers, before any task does.
+    """Start Java once with the heap and options of Spark's drivers, so that wrong options fail before the first task.
 
     :raises JavaError: when Java does not start; the message ends with Java's output.
     """
@@ -71,8 +70,8 @@ def check_driver_options(settings: Settings) -> None:
         output, has_started = str(error), False
     if not has_started:
         raise JavaError(
-            f"Java does not start with LAKEHOUSE_DRIVER_MEMORY={memory} and LAKEHOUSE_DRIVER_JAVA_OPTIONS={options}, "
-            f"the options of Spark's drivers. Correct them. Java reports:\n{output.strip()}"
+            f"Java does not start with LAKEHOUSE_DRIVER_MEMORY={memory} and LAKEHOUSE_DRIVER_JAVA_OPTIONS={options}. "
+            f"Correct these settings. Java reports:\n{output.strip()}"
         )
 
 
@@ -97,9 +96,7 @@ def _read_version(java: Path) -> int | None:
 
 
 def create_java_wrapper(package: Path, own: Path) -> Path:
-    """Return a wrapper of the wheel's JRE without the option for the incubating vector module, which the JRE lacks.
-
-    Spark's launcher passes this option.
+    """Return a wrapper of the wheel's JRE. It drops an option of Spark's launcher for a module that this JRE lacks.
 
     :param own: folder for the wrapper if the environment is not writable.
     """
@@ -119,6 +116,7 @@ def create_java_wrapper(package: Path, own: Path) -> Path:
             wrapped.chmod(0o755)
             return place
     raise JavaError(
-        f"The Java from PyPI needs a script in {own}, which cannot be written to. Set LAKEHOUSE_HOME to a folder that "
-        "this user may write to, or install Java, for example with `apt-get install openjdk-17-jre-headless`."
+        f"The Java from PyPI needs a script in {own}, but this folder cannot be written to. Set LAKEHOUSE_HOME to a "
+        "folder that this user may write to, or install Java, for example with `apt-get install "
+        "openjdk-17-jre-headless`."
     )

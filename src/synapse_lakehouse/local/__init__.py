@@ -1,1 +1,1 @@
-"""Local services for settings that are not set: PostgreSQL from a wheel, Airflow, the sample."""
+"""Local services that replace missing settings: PostgreSQL from a wheel, Airflow, the sample."""

@@ -1,4 +1,4 @@
-"""Start child processes in sessions of their own, and stop whole sessions."""
+"""Start each child process in its own session, and stop all processes of a session."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from types import FrameType
 from typing import IO
 
 GRACE_SECONDS = 15.0
-# SIGINT too: a shell starts background jobs with it ignored.
+# SIGINT is included, because a shell starts background jobs that ignore SIGINT.
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -34,7 +34,7 @@ def start_process(
 
 
 def stop_sessions(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: float = GRACE_SECONDS) -> None:
-    """Stop every process of the leaders' sessions, one process group after the other; after ``grace_seconds``, kill it.
+    """Stop every process of the leaders' sessions, one group after the other. After ``grace_seconds``, kill the rest.
 
     A termination signal during the wait kills the remaining processes at once.
     """
@@ -63,7 +63,7 @@ def list_session_members(sessions: set[int]) -> list[int]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt also for SIGTERM and a closed terminal; ignore further signals until it is handled."""
+    """Raise KeyboardInterrupt for SIGTERM and a closed terminal, too. Ignore further signals until it is handled."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if not isinstance(sys.exception(), KeyboardInterrupt):
@@ -85,7 +85,7 @@ def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> Itera
 
 def _read_session(process: Path) -> int | None:
     try:
-        # Bytes: a program's name in it may be cut within a character.
+        # The file is read as bytes, because the kernel may cut a program's name within a character.
         state, _, _, session = (process / "stat").read_bytes().rpartition(b")")[2].split()[:4]
     except OSError:
         return None

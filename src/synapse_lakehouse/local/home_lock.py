@@ -1,7 +1,8 @@
-"""Lock of a LAKEHOUSE_HOME: one scheduler or one `airflow dags test` uses it at a time.
+"""Lock a LAKEHOUSE_HOME, because only one scheduler or one `airflow dags test` may use it at a time.
 
-A scheduler executes every run in its database, so it would execute a test run a second time. Two test runs may use
-different lakes with separate leases: each would read files that dbt and Great Expectations wrote for the other run.
+A scheduler executes every run in its database, so it would execute a test run a second time. The lake lease does not
+separate two test runs with different lakes: each run would read files that dbt and Great Expectations wrote for the
+other.
 """
 
 import fcntl
@@ -20,12 +21,12 @@ from synapse_lakehouse.local.airflow.environment import LocalAirflowError, get_a
 
 _PAUSE_SECONDS: Final = 0.1
 _SURELY_WRITTEN: Final = 10
-"""Pauses after which a scheduler with the lock has written its address."""
+"""Number of pauses after which a scheduler with the lock has certainly written its address."""
 
 
 @dataclass(frozen=True)
 class RunningScheduler:
-    """The scheduler with the lock. ``others``: names of settings with other values; its runs use its own values."""
+    """The scheduler with the lock. ``others``: names of settings whose values differ from the scheduler's."""
 
     address: str
     others: tuple[str, ...]
@@ -33,7 +34,7 @@ class RunningScheduler:
 
 @contextmanager
 def claim_for_scheduler(settings: Settings, address: str, report: Callable[[str], None]) -> Iterator[None]:
-    """Lock the home for the scheduler of the Airflow at ``address``; wait for test runs to end.
+    """Wait for test runs to end, and lock the home for the scheduler of the Airflow at ``address``.
 
     :raises LocalAirflowError: when another scheduler has the lock.
     """
@@ -43,7 +44,7 @@ def claim_for_scheduler(settings: Settings, address: str, report: Callable[[str]
         except BlockingIOError:
             if other := _read_claim(claims):
                 raise LocalAirflowError(
-                    f"Airflow is running at {other['address']} already, on the same {settings.lakehouse_home}. Use "
+                    f"Airflow is already running at {other['address']}, on the same {settings.lakehouse_home}. Use "
                     "that Airflow, or set LAKEHOUSE_HOME to another folder."
                 ) from None
             report("waiting for `lakehouse run` to end")
@@ -60,7 +61,7 @@ def claim_for_scheduler(settings: Settings, address: str, report: Callable[[str]
 
 @contextmanager
 def claim_for_test_run(settings: Settings, report: Callable[[str], None]) -> Iterator[RunningScheduler | None]:
-    """Lock the home for `airflow dags test`, after other test runs; yield the scheduler if one has the lock."""
+    """Wait for other test runs, and lock the home for `airflow dags test`; yield the scheduler if one has the lock."""
     with _open_claims(settings) as claims:
         yield _find_scheduler(claims, settings, report)
 
@@ -78,14 +79,14 @@ def _find_scheduler(claims: IO[str], settings: Settings, report: Callable[[str],
                 report("waiting for another `lakehouse run` to end")
             time.sleep(_PAUSE_SECONDS)
         else:
-            # A killed scheduler wrote the address.
+            # The file may contain the address of a scheduler that was killed.
             claims.truncate(0)
             break
     return None
 
 
 def _read_claim(claims: IO[str]) -> dict[str, Any] | None:
-    """The scheduler's address and settings; None if it has not written them."""
+    """The scheduler's address and settings; None if the scheduler has not written them."""
     claims.seek(0)
     try:
         address_and_settings: dict[str, Any] = json.load(claims)
@@ -95,7 +96,7 @@ def _read_claim(claims: IO[str]) -> dict[str, Any] | None:
 
 
 def _hash_settings(settings: Settings, salt: str) -> Mapping[str, str]:
-    """Salted hashes of the settings by name; they show only which values are equal."""
+    """Salted hashes of the settings by name. They show only whether values are equal."""
     return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.to_environment().items()}
 
 

@@ -1,4 +1,4 @@
-"""Servers on this machine: HTTP requests to them without a proxy, and the users that listen on a port."""
+"""Send HTTP requests to servers on this machine without a proxy, and find the users that listen on a port."""
 
 import os
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 from urllib.request import ProxyHandler, build_opener
 
 _LISTEN: Final = "0A"
-"""State TCP_LISTEN in /proc/net/tcp."""
+"""The state TCP_LISTEN in /proc/net/tcp."""
 
 open_url: Final = build_opener(ProxyHandler({})).open
-"""Like :func:`urllib.request.urlopen`, without a proxy."""
+"""Like :func:`urllib.request.urlopen`, but without a proxy."""
 
 
 class ListeningSocket(NamedTuple):
-    """A listening TCP socket; ``address`` as the kernel writes it, in hexadecimal digits."""
+    """A listening TCP socket. ``address`` is in the kernel's notation, in hexadecimal digits."""
 
     address: str
     port: int
@@ -33,8 +33,8 @@ def list_listening_sockets() -> Iterator[ListeningSocket]:
 
 
 def is_own_listener(port: int) -> bool:
-    """Return whether this user, and no other, listens on TCP ``port``, on any address.
+    """Return whether only this user listens on TCP ``port``, on any address.
 
-    Any user of the machine can take a port that is free for a moment.
+    Another user of the machine can take the port in a moment when it is free.
     """
     return {found.user_id for found in list_listening_sockets() if found.port == port} == {os.geteuid()}

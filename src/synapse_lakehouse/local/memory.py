@@ -1,4 +1,4 @@
-"""Memory limits of this machine's processes, and the kernel's out-of-memory kills."""
+"""Read the memory limits of this machine's processes, and the kernel's number of out-of-memory kills."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ PROC: Final = Path("/proc")
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory limit in force and the free memory, in bytes; ``source`` names the origin of the limit."""
+    """The effective memory limit and the free memory, in bytes. ``source``: the machine, or the file with the limit."""
 
     limit: int
     free: int
@@ -19,7 +19,7 @@ class Memory:
 
 
 def read_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory:
-    """Return the smallest limit of the machine and of this process's control groups, of version 1 or 2."""
+    """Return the smallest of the limits of the machine and of this process's control groups (version 1 or 2)."""
     machine = {line.split(":")[0]: int(line.split()[1]) << 10 for line in _read_lines(proc / "meminfo")}
     least = Memory(machine["MemTotal"], machine["MemAvailable"], "the machine's memory")
     for folder in _list_cgroup_folders(proc, cgroups):
@@ -53,7 +53,7 @@ def _list_cgroup_folders(proc: Path, cgroups: Path) -> Iterator[Path]:
         if controllers and "memory" not in controllers.split(","):
             continue
         root = cgroups / "memory" if controllers else cgroups
-        # In a container the path may be that of the host, of which only the root is visible.
+        # In a container the path may be the host's path, but only its root is visible.
         own = root / path.lstrip("/")
         for folder in (own, *own.parents):
             if folder.is_dir():

@@ -1,6 +1,7 @@
-"""Remove proxy and TLS variables that would stop Airflow, although other programs ignore them.
+"""Remove proxy and TLS variables with values that would stop Airflow.
 
-Airflow sends requests to itself through httpx, which reads the variables even for requests to this machine.
+Airflow sends requests to itself through httpx, which fails on invalid values even for requests to this machine. Other
+programs ignore such values.
 """
 
 import re
@@ -17,7 +18,7 @@ _NAME: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:\d{1,5})?
 
 
 def remove_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return ``variables`` without the unusable ones; requests to this machine bypass all proxies."""
+    """Return ``variables`` without unusable variables. Requests to this machine bypass all proxies."""
     excluded = find_unusable_variables(variables)
     usable = {name: value for name, value in variables.items() if name not in excluded}
     if any(value and (_is_proxy(name) or name.lower() == "no_proxy") for name, value in usable.items()):
@@ -59,7 +60,7 @@ def _check_proxy(value: str) -> str:
 
 
 def _parse_bypassed_hosts(value: str) -> list[str]:
-    """Return the entries of ``no_proxy`` in the format that all programs understand; omit other entries."""
+    """Return the entries of ``no_proxy`` that all programs understand. Other entries are omitted."""
     entries = [entry for entry in re.split(r"[,\s]+", value) if entry]
     return [entry for entry in map(_format_entry, entries) if entry]
 

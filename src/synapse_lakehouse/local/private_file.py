@@ -1,4 +1,4 @@
-"""Files that only this user can read."""
+"""Write files that only this user can read."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_private_file(file: Path, text: str) -> None:
-    """Write ``file`` atomically with mode 600: no other user can read it, and no reader sees a part of it."""
+    """Write ``file`` atomically with mode 600: other users cannot read it, and no reader sees an incomplete file."""
     descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(text)

@@ -1,4 +1,4 @@
-"""Complete the settings: start the embedded PostgreSQL for the catalog, Airflow's metadata and the sample as needed."""
+"""Complete the settings: if necessary, start the embedded PostgreSQL for catalog, Airflow's metadata and sample."""
 
 import os
 import re
@@ -17,29 +17,29 @@ from synapse_lakehouse.local.postgres import embedded_postgres, roles, sample
 CATALOG_DATABASE = "iceberg"
 AIRFLOW_DATABASE = "airflow"
 _LATEST: Final = "lake"
-"""File that names the lake of the latest run."""
+"""File with the name of the lake of the latest run."""
 _NAME_LENGTH: Final = 50
 """PostgreSQL truncates the name of a database to 63 bytes."""
 
 
 class LocalServicesError(LakehouseError):
-    """A service of this machine cannot replace a missing setting; the message says what to do."""
+    """A service of this machine cannot replace a missing setting. The message names the remedy."""
 
 
 @contextmanager
 def connect_services(
     settings: Settings | None = None, *, source: bool = True, latest: bool = False
 ) -> Iterator[Settings]:
-    """Yield settings with a catalog and a source; their servers run while the context lasts.
+    """Yield settings with a catalog and a source. Their servers run until the context ends.
 
-    Each homeserver has its own embedded catalog and warehouse: in the lake of another one, its IDs would look lost or
-    late.
+    Each homeserver has its own embedded catalog and warehouse, because its IDs would look lost or late in the lake of
+    another homeserver.
 
-    :param source: whether Synapse's database is needed; without it the sample is not restored.
-    :param latest: without a configured homeserver, use the lake of the latest run, or else that of the sample.
+    :param source: whether Synapse's database is needed. If not, the sample is not restored.
+    :param latest: whether to use the lake of the latest run, or else the sample's lake, if no homeserver is configured.
     :raises EmbeddedPostgresError: when the embedded server does not start.
-    :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is set without
-        SYNAPSE_DSN and differs from the sample's.
+    :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is set without SYNAPSE_DSN
+        and differs from the sample's.
     """
     given = settings or Settings()
     libpq_variables.remove_from_environment()
@@ -67,7 +67,7 @@ def connect_services(
 
 
 def remember_lake(given: Settings) -> None:
-    """Record the lake of ``given`` as the default for commands without a configured homeserver."""
+    """Record the lake of ``given`` as the default for commands that run without a configured homeserver."""
     if not given.lakehouse_catalog_uri:
         (given.lakehouse_home / _LATEST).write_text(_lake_suffix(given), encoding="utf-8")
 
@@ -77,11 +77,13 @@ def _read_latest_lake(given: Settings) -> str:
     try:
         return place.read_text(encoding="utf-8") if place.exists() else ""
     except ValueError:
-        raise LocalServicesError(f"{place} is damaged: it is not UTF-8. Delete it, and run `make run` again.") from None
+        raise LocalServicesError(
+            f"{place} is damaged, because it is not UTF-8. Delete the file, and run `make run` again."
+        ) from None
 
 
 def _lake_suffix(given: Settings) -> str:
-    """Suffix of the names of a homeserver's catalog and warehouse; empty for the sample's."""
+    """Suffix for the names of a homeserver's catalog and warehouse; empty for the sample."""
     name = given.synapse_server_name
     if not name or (given.uses_sample and name == sample.read_server_name()):
         return ""
@@ -89,9 +91,9 @@ def _lake_suffix(given: Settings) -> str:
 
 
 def _choose_warehouse(given: Settings, lake: str, catalog: str) -> str:
-    """Return the folder of the lake: a sub-folder of the configured warehouse, if one is configured.
+    """Return the folder of the lake: a sub-folder of the configured warehouse, if a warehouse is configured.
 
-    Lakes of earlier versions use the configured folder itself, and continue to."""
+    Lakes of earlier versions continue to use the configured folder itself."""
     if not given.lakehouse_warehouse:
         return given.warehouse + lake
     root = given.lakehouse_warehouse.rstrip("/")
@@ -125,8 +127,8 @@ def create_home(settings: Settings) -> None:
 def _refuse_name_without_dsn(given: Settings) -> None:
     if given.synapse_server_name not in (None, sample.read_server_name()):
         raise LocalServicesError(
-            f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN is not set. So the "
-            "shipped sample would be published as this homeserver. Set both, or set neither to use the sample."
+            f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN is not set. The shipped sample "
+            "would be published as the data of this homeserver. Set both settings, or remove both to use the sample."
         )
 
 
@@ -137,7 +139,8 @@ def run_embedded_server(settings: Settings) -> Iterator[embedded_postgres.Embedd
     :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created.
     """
     create_home(settings)
-    # No transaction writes to the sample, so that runs would wait for the WAL flush (postgres/snapshot/wal_flush.py).
+    # Without this option, runs would wait for the WAL flush, because no other transaction writes to the sample
+    # (postgres/snapshot/wal_flush.py).
     with embedded_postgres.run_server(
         settings.lakehouse_home / "postgres", options=["wal_writer_delay=10ms"]
     ) as server:

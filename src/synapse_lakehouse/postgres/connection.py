@@ -19,26 +19,26 @@ _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 DISABLE_TRANSACTION_TIMEOUT: Final = (
     "select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'"
 )
-"""Every session runs this statement; an Arrow connection runs it in each transaction.
+"""Statement that disables ``transaction_timeout``, because a copy is one transaction of hours on a large database.
 
-The timeout exists since PostgreSQL 17, and an older server refuses a connection that sets it. A copy is one transaction
-that takes hours on a large database. ``statement_timeout`` and ``idle_in_transaction_session_timeout`` limit it."""
+The timeout exists since PostgreSQL 17. A server of an older version refuses a connection that sets it as an option.
+``statement_timeout`` and ``idle_in_transaction_session_timeout`` limit the copy instead."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 def build_session_settings(settings: Settings) -> dict[str, str]:
-    """Return PostgreSQL's settings for every session on Synapse's database, by name; all exist since version 14."""
+    """Return the settings for every session on Synapse's database, by name. PostgreSQL 14 has all of them."""
     return {
         "default_transaction_read_only": "on",
         "default_transaction_isolation": "repeatable read",
         "statement_timeout": f"{settings.lakehouse_statement_timeout_seconds}s",
         "lock_timeout": "10s",
-        # A reader that dies without closing its connection must not block Synapse's vacuum for long.
+        # If a reader dies without closing its connection, it must not block Synapse's vacuum for long.
         "idle_in_transaction_session_timeout": "15min",
         # An idle session between two transactions blocks nothing and is used again later.
         "idle_session_timeout": "0",
-        # A statement of a stopped run must not continue: its rows have no receiver.
+        # PostgreSQL ends a statement soon after its run was stopped.
         "client_connection_check_interval": "2s",
         # One server process per connection, as LAKEHOUSE_SOURCE_CONNECTIONS promises.
         "max_parallel_workers_per_gather": "0",
@@ -73,13 +73,13 @@ def add_session_settings(dsn: str, session: Mapping[str, str], setting: str = "S
         parameters = conninfo_to_dict(dsn)
         if "://" in dsn and is_misparsed(parameters):
             raise SourceError(
-                f"{setting} has a / or @ in its user, password or database. Write them as %2F and %40, or make "
-                "the port a number. The format is postgresql://user:password@host:5432/synapse"
+                f"{setting} has a / or @ in its user, password or database, or a port that is not a number. Write / "
+                "as %2F and @ as %40. The format is postgresql://user:password@host:5432/synapse"
             )
         return make_conninfo(
             dsn,
             application_name=APPLICATION_NAME,
-            # ADBC passes the server's bytes on, and Parquet text must be UTF-8.
+            # ADBC does not convert text, and text in Parquet must be UTF-8.
             client_encoding="UTF8",
             connect_timeout=10,
             options=" ".join(map(str, filter(None, [parameters.get("options"), *options]))),
@@ -99,7 +99,7 @@ def open_connection(dsn: str, session: Mapping[str, str], setting: str) -> tuple
     """Return the connection string of ``dsn`` with the session settings, and a connection in autocommit mode.
 
     :param setting: name of the setting that contains ``dsn``, for messages.
-    :raises SourceError: when it is not a connection string, or no connection can be made.
+    :raises SourceError: when ``dsn`` is not a connection string, or no connection can be made.
     """
     conninfo = add_session_settings(dsn, session, setting)
     return conninfo, _connect(conninfo, setting, autocommit=True)
@@ -107,7 +107,7 @@ def open_connection(dsn: str, session: Mapping[str, str], setting: str) -> tuple
 
 @contextmanager
 def connect(settings: Settings) -> Iterator[Connection]:
-    """Connect to Synapse's database, in one read-only, repeatable-read transaction.
+    """Yield a connection to Synapse's database in one read-only, repeatable-read transaction.
 
     :raises SourceError: when the connection cannot be made.
     """

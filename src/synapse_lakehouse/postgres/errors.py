@@ -1,4 +1,4 @@
-"""Errors of reading Synapse's database; each message names the remedy."""
+"""Errors of reading Synapse's database. Each message names the remedy."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ _UNKNOWN_NAME: Final = re.compile('(database|role) ".*" does not exist')
 
 
 class SourceError(LakehouseError):
-    """Synapse's database cannot be read in its present state; neither the lake nor the database was changed."""
+    """Synapse's database cannot be read in its present state. Neither the lake nor the database was changed."""
 
 
 class ReadError(LakehouseError):
@@ -33,7 +33,7 @@ class ReadError(LakehouseError):
 
 
 def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str = "SYNAPSE_DSN") -> SourceError:
-    """Return the error for a failed connection. It names host and database, never the password.
+    """Return the error for a failed connection. Its message names host and database, never the password.
 
     :param setting: name of the setting that contains ``conninfo``.
     """
@@ -58,8 +58,8 @@ def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str
         advice = "The server has no free connection. Raise max_connections, or run at a quieter time."
     elif "unsupported startup parameter" in message:
         advice = (
-            "The address is that of a connection pooler such as PgBouncer, and a consistent copy needs its own "
-            f"sessions. Set the address of PostgreSQL itself in {setting}."
+            f"{setting} has the address of a connection pooler such as PgBouncer, but a consistent copy needs direct "
+            "sessions. Set it to the address of PostgreSQL itself."
         )
     elif "certificate" in message or "SSL" in message:
         advice = f"The TLS connection failed. Check sslmode and sslrootcert in {setting}, and the server's certificate."
@@ -69,21 +69,22 @@ def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str
 
 
 class RecoveryConflictError(SourceError):
-    """A standby cancelled the copy: its primary removed row versions that the snapshot still needed."""
+    """A standby cancelled the copy, because its primary removed row versions that the snapshot still needed."""
 
     def __init__(self) -> None:
         super().__init__(
             "The standby cancelled the copy (conflict with recovery): its primary removed row versions that the "
-            "copy's snapshot still needed, and the standby did not wait. On the standby set hot_standby_feedback = on, "
-            "or set max_standby_streaming_delay to more than the duration of a copy; or run when the primary is quiet."
+            "copy's snapshot still needed, and the standby did not wait. On the standby set hot_standby_feedback = "
+            "on, or set max_standby_streaming_delay to more than the duration of a copy. Or run when the primary is "
+            "quiet."
         )
 
 
 def is_recovery_conflict(error: BaseException) -> bool:
     """Return whether a standby cancelled a statement, or ended a session, to continue its recovery.
 
-    Errors of Spark's workers reach the driver as text. PostgreSQL's message may be in any language, so the SQLSTATE
-    counts too: a read-only transaction has no other cause for a serialization failure
+    Errors of Spark's workers reach the driver as text, and PostgreSQL's message may be in any language. Therefore the
+    SQLSTATE of a serialization failure counts as well: a read-only transaction has no other cause for that failure
     (https://www.postgresql.org/docs/current/errcodes-appendix.html).
     """
     return _CONFLICT in str(error) or getattr(error, "sqlstate", None) == _SERIALIZATION_FAILURE

@@ -1,4 +1,4 @@
-"""Current positions of Synapse's streams, read in one short transaction of a few milliseconds."""
+"""Read the current positions of Synapse's streams in one transaction of a few milliseconds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError
 
 _MAX_SECONDS: Final = 10
-"""Statement timeout: a database that needs longer is too busy for monitoring."""
+"""Statement timeout in seconds. A database that needs longer is too busy for monitoring."""
 
 _MAX_IDS: Final = 10_000
-"""Maximum number of IDs that are read beyond the closed end of a stream, and by which one sample extends a bound."""
+"""Maximum number of IDs that one sample reads beyond the closed end of a stream. They may extend the safe bound."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class LiveStreamPosition:
     """The current position of a stream.
 
     * ``positions``: stream ID by writer, from the table ``stream_positions``.
-    * ``last_allocated_id``: last value of its sequence, 0 if unused; sequences count up even for negative IDs.
+    * ``last_allocated_id``: last value of the stream's sequence, 0 if it is unused. It counts up, even for negative
+      IDs.
     * ``ids_beyond_end``: IDs of the first rows beyond the closed end of the stream.
     """
 
@@ -35,15 +36,15 @@ class LiveStreamPosition:
 
 
 ComputeClosedEnd = Callable[[Stream, Mapping[str, int], int], int | None]
-"""Returns the ID up to which a stream is closed, from its positions and last sequence value; None if unknown."""
+"""Function that returns the closed end of a stream, from its positions and last sequence value; None if unknown."""
 
 
 def read_live_positions(
     settings: Settings, catalogue: Catalogue, compute_closed_end: ComputeClosedEnd
 ) -> dict[str, LiveStreamPosition]:
-    """Return the position of every stream by its name, from one PostgreSQL snapshot.
+    """Return the positions of all streams, by stream name. All are from one PostgreSQL snapshot.
 
-    :param compute_closed_end: returns the ID up to which a stream is closed; rows beyond this ID are read.
+    :param compute_closed_end: returns the ID up to which a stream is closed. Only rows beyond this ID are read.
     :raises SourceError: when no connection can be made.
     :raises ReadError: when a statement fails, or takes too long.
     """
@@ -75,7 +76,7 @@ def _read_all(
 
 
 def set_short_timeout(connection: Connection) -> None:
-    """Set a statement timeout for this transaction, so that its statements do not burden a busy database."""
+    """Set a short statement timeout for this transaction, to spare a busy database."""
     connection.execute(sql.SQL("set local statement_timeout = {}").format(sql.Literal(f"{_MAX_SECONDS}s")))
 
 

@@ -1,1 +1,1 @@
-"""The state of a room at any event: state groups numbered so that each piece of state holds for ranges of numbers."""
+"""Resolve the state of rooms. State groups are numbered, so that a piece of state applies to ranges of numbers."""

@@ -1,7 +1,7 @@
 """Number the trees of state groups in pre-order, so that a group and its descendants cover one range of numbers.
 
 ``state_group_edges`` contains the predecessor of each group that is stored as a delta, so the groups form trees. In
-pre-order, a group and its descendants have consecutive numbers: a row of ``state_groups_state`` holds for the range of
+pre-order, a group and its descendants have consecutive numbers. A row of ``state_groups_state`` applies to the range of
 its group, except where a descendant overwrites it.
 """
 
@@ -15,34 +15,36 @@ import pyarrow.compute as pc
 from synapse_lakehouse.numba_jit import Int32Array, Int64Array, cached_njit
 
 NO_PREDECESSOR = -1
-"""Stands for a missing predecessor or room."""
+"""Number that represents a missing predecessor or room."""
 
 
 class StateGroupFault(StrEnum):
     """A fault in a room's state groups."""
 
     CYCLE = "cycle"
-    """Groups whose predecessors form a cycle: neither they nor their descendants have a state."""
+    """The predecessors of the groups form a cycle, so the groups and their descendants have no state."""
     MISSING_PREDECESSOR = "missing_predecessor"
     """The predecessor no longer exists, so the group's state is incomplete."""
     OTHER_ROOM = "other_room"
     """The predecessor belongs to another room."""
     SEVERAL_PREDECESSORS = "several_predecessors"
-    """A group has several predecessors; only the highest one is used here. Synapse merges the states of all of them,
-    and on PostgreSQL the highest group wins: if the others have additional pieces of state, the results differ."""
+    """A group has several predecessors. Only the highest predecessor is used.
+
+    Synapse merges the states of all predecessors, and on PostgreSQL the highest group wins. If the other predecessors
+    have additional pieces of state, the results differ."""
     NEWER_PREDECESSOR = "newer_predecessor"
-    """The predecessor is newer than the group. Synapse then lets the predecessor overwrite the group."""
+    """The predecessor is newer than the group. Then Synapse lets the predecessor's state overwrite the group's."""
 
 
 @dataclass(frozen=True)
 class NumberedGroups:
     """The numbered groups and their faults.
 
-    ``nodes``: room_id, state_group, root, position, last_position (of the group's last descendant), is_group (false:
-    only its rows or edges are left). Positions begin at 0 in each room, are unique in it, and follow the order of the
-    roots' IDs. A tree that spans several rooms is numbered in each of them.
+    ``nodes``: room_id, state_group, root, position, last_position (of the group's last descendant), is_group (false if
+    only rows or edges of the group are stored). Positions are unique in a room, begin at 0, and follow the order of the
+    roots' IDs. A tree that spans several rooms is numbered in each room.
 
-    ``faults``: room_id, state_group, fault; one row for each faulty group.
+    ``faults``: room_id, state_group, fault. Each faulty group has one row.
     """
 
     nodes: pa.Table
@@ -53,7 +55,7 @@ def number_groups(groups: pa.Table, edges: pa.Table) -> NumberedGroups:
     """Number the state groups of all rooms.
 
     :param groups: id, room_id.
-    :param edges: state_group, prev_state_group; these groups need not be in ``groups``.
+    :param edges: state_group, prev_state_group. They may contain groups that ``groups`` lacks.
     """
     names = pc.unique(groups["room_id"]).sort()
     group_ids, first = np.unique(_int64(groups["id"]), return_index=True)
@@ -113,14 +115,14 @@ def _int64(column: pa.ChunkedArray) -> Int64Array:
 
 
 def _trees(room: Int32Array, root: Int64Array) -> tuple[Int32Array, Int64Array]:
-    """Room and root of each pair of a room and a tree with groups of it, ordered by room and root."""
+    """Room and root of each pair of a room and a tree with groups of that room, ordered by room and root."""
     has = (room != NO_PREDECESSOR) & (root != NO_PREDECESSOR)
     pairs = np.unique(room[has].astype(np.int64) * len(root) + root[has])
     return (pairs // max(len(root), 1)).astype(np.int32), pairs % max(len(root), 1)
 
 
 def _starts(tree_room: Int32Array, tree_size: Int64Array) -> Int64Array:
-    """The first position of each tree: 0 for a room's first tree, otherwise after the previous tree."""
+    """The first position of each tree: 0 for a room's first tree, otherwise the position after the previous tree."""
     ends = np.cumsum(tree_size)
     begins = ends - tree_size
     is_first = np.append(True, tree_room[1:] != tree_room[:-1]) if len(tree_room) else np.zeros(0, bool)
@@ -133,7 +135,7 @@ def _starts(tree_room: Int32Array, tree_size: Int64Array) -> Int64Array:
 def _order_from_roots(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The nodes, each after its predecessor and otherwise in ascending order, and the root of each node.
 
-    The root is -1 for nodes in a cycle and for their descendants, which are not in the order.
+    Nodes in a cycle, and their descendants, are not in the order. Their root is -1.
     """
     n = len(prev)
     root = np.full(n, -2, np.int64)
@@ -147,7 +149,8 @@ def _order_from_roots(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
             path[depth] = node
             depth += 1
             node = prev[node]
-        # A node of this path (-3) closes a cycle. Other visited nodes have a root. Otherwise the path ends in a root.
+        # If the path ends in one of its own nodes (-3), it is a cycle. Another visited node has a root. Otherwise, the
+        # end of the path is a root.
         top = path[depth - 1] if node == -1 and depth else (-1 if node == -1 or root[node] == -3 else root[node])
         for step in range(depth - 1, -1, -1):
             root[path[step]] = top
@@ -171,7 +174,7 @@ def _sizes(prev: Int64Array, order: Int64Array) -> Int64Array:
 def _preorder(
     prev: Int64Array, order: Int64Array, root: Int64Array, size: Int64Array, tree_root: Int64Array, start: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """For each node of each tree of each room: the node, the tree's index in ``tree_root``, and the position."""
+    """For each node in each room: the node, the index of its tree in ``tree_root``, and the position."""
     n = len(prev)
     within = np.zeros(n, np.int64)
     free = np.ones(n, np.int64)

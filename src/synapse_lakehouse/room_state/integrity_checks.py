@@ -1,4 +1,4 @@
-"""The checks of ``gold.state_integrity``, which search Synapse's database for faults. Pure."""
+"""The checks of ``gold.state_integrity``, which find faults in Synapse's database. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class IntegrityCheck:
-    """A check. ``title``: its findings, in the plural; ``means``: their consequence; ``advice``: the remedy."""
+    """A check. ``title``: its findings, in the plural. ``means``: their consequence. ``advice``: the remedy."""
 
     name: str
     title: str
@@ -20,8 +20,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_reset",
         "pieces of current state that differ from the last change",
-        "current_state_events differs from the last row of current_state_delta_stream: the room's members, its name "
-        "or other state may have been reset although no user changed them.",
+        "current_state_events differs from the last row of current_state_delta_stream. The room's members, name or "
+        "other state may have been reset although no user changed them.",
         "Compare the two events in a client or with `lakehouse state-at`. Sending the state event again repairs it.",
     ),
     IntegrityCheck(
@@ -33,37 +33,37 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "event_without_json",
         "events without their JSON",
-        "Synapse lists the event and cannot load it: clients do not see it, and joins may fail.",
+        "Synapse lists the event but cannot load it. Clients do not see the event, and joins may fail.",
         "Restore the rows of event_json from a backup, or from the last release that has them.",
     ),
     IntegrityCheck(
         "event_lost",
         "lost events whose JSON is still stored",
-        "Synapse deletes an event with its JSON. This row of events was lost in another way, so clients do not see "
-        "the event. Its stream ID is unknown, or only its bounds are known.",
+        "The event was not deleted by Synapse, because Synapse deletes an event together with its JSON. Clients do "
+        "not see the event. Its stream ID is unknown, or only bounds of the ID are known.",
         "Restore the rows of events from a backup, or from the last release that has them. If they cannot be "
         "restored, add the room to LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
     ),
     IntegrityCheck(
         "json_without_event",
         "rows of event_json without an event",
-        "The content of the event is still stored although nothing refers to it, and nothing shows that the event was "
-        "more than an outlier.",
-        "If the event was purged, delete the row of event_json; if not, the row of events was lost: restore "
-        "it from a backup.",
+        "The content of the event is still stored although nothing refers to it. The event may have been only an "
+        "outlier.",
+        "If the event was purged, delete the row of event_json. Otherwise the row of events was lost: restore it from "
+        "a backup.",
     ),
     IntegrityCheck(
         "event_altered",
         "events whose JSON was changed after they were signed",
-        "The stored JSON was changed after it was signed, and not by a redaction. Other servers reject the event. If "
-        "the event ID differs too, requests that load the event fail.",
+        "The stored JSON was changed after it was signed, but not by a redaction. Other servers reject the event. If "
+        "the event ID differs, too, requests that load the event fail.",
         "gold.event_hashes contains the hash that differs. Restore the row of event_json from a backup, or from the "
         "last release in which the event was intact.",
     ),
     IntegrityCheck(
         "event_unloadable",
         "events that Synapse cannot load",
-        "Synapse does not accept the stored JSON or internal metadata: clients do not see the event, some requests "
+        "Synapse does not accept the stored JSON or internal metadata. Clients do not see the event, some requests "
         "fail, and a membership or piece of state that the event sets has no effect.",
         "gold.events.unloadable contains the reason. Restore the row of event_json from a backup, or from the last "
         "release in which the event could be loaded.",
@@ -96,8 +96,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "stray_state_rows",
         "leftover rows of deleted state groups",
-        "Nothing refers to these rows of state_groups_state or state_group_edges: they only take space, unless their "
-        "row of state_groups was lost.",
+        "Nothing refers to these rows of state_groups_state or state_group_edges. They only use disk space, unless "
+        "their row of state_groups was lost.",
         "If no event refers to the group (see state_group_missing), delete the rows.",
     ),
     IntegrityCheck(
@@ -121,8 +121,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_several_predecessors",
         "state groups with several predecessors",
-        "Only one of them is correct; Synapse merges all of them.",
-        "Delete the wrong edges: the last release before the finding contains the correct one.",
+        "Only one predecessor is correct, but Synapse merges the state of all predecessors.",
+        "Delete the wrong rows of state_group_edges. The last release before the finding contains the correct row.",
     ),
     IntegrityCheck(
         "state_group_newer_predecessor",
@@ -140,36 +140,36 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_unreferenced",
         "state groups that no event needs",
-        "They only take space. Every healthy database contains some.",
+        "They only use disk space. Every healthy database contains some of them.",
         "Synapse deletes them in the background, soon after `lakehouse compress apply --hand-over-unreferenced`.",
     ),
     IntegrityCheck(
         "room_statistics",
         "wrong numbers in room_stats_current",
-        "room_stats_current differs from the current state: room lists and the admin API show wrong numbers.",
+        "room_stats_current differs from the current state, so room lists and the admin API show wrong numbers.",
         "The job populate_stats_process_rooms of Synapse's admin API (background_updates/start_job) counts all rooms "
         "again.",
     ),
     IntegrityCheck(
         "unreadable_value",
         "values that should be JSON objects",
-        "The copy does not contain such a value. Requests that read a value that is not JSON fail, such as a sync with "
-        "the receipts of the room.",
-        "The finding's subject contains the column and the key. Restore the row from a backup, or delete it: "
-        "clients send receipts again.",
+        "The copy does not contain such a value. Some requests fail if they read a value that is not JSON, for "
+        "example a sync with the receipts of the room.",
+        "The finding's subject contains the column and the key. Restore the row from a backup, or delete it. Clients "
+        "send their receipts again.",
     ),
     IntegrityCheck(
         "forward_extremities",
         "rooms with many forward extremities",
-        "Every new event refers to them, so sending to the room is slow. One event can refer to at most 20.",
+        "Every new event refers to forward extremities, at most 20 of them, so sending to the room is slow.",
         "Send a few messages to the room as a local user, or use the admin API (rooms/…/forward_extremities) to "
         "delete them.",
     ),
     IntegrityCheck(
         "retention_overdue",
         "rooms with messages that retention should have purged",
-        "Clients do not see these messages any more, but they are still stored.",
-        "Look for errors of the purge jobs in Synapse's log; check retention.purge_jobs.",
+        "Clients no longer see these messages, but the database still contains them.",
+        "Search Synapse's log for errors of the purge jobs, and check retention.purge_jobs.",
     ),
 )
 """All checks, in the order of their output."""

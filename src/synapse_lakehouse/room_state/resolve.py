@@ -24,7 +24,7 @@ from synapse_lakehouse.room_state.reuse_resolved import ReusableState
 
 SOURCE_TABLES: Final = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state"]
 MINIMUM_ROWS_FOR_REUSE: Final = 1_000_000
-"""Below this many rows of ``state_groups_state`` a full resolve is faster than the reuse of intervals."""
+"""Minimum number of rows of ``state_groups_state`` for a reuse. With fewer rows, resolving everything is faster."""
 
 _BATCH_ROWS: Final = 65_536
 
@@ -71,7 +71,7 @@ def resolve_rooms(
     branch: str,
     minimum_rows_for_reuse: int = MINIMUM_ROWS_FOR_REUSE,
 ) -> group_tree.NumberedGroups:
-    """Rebuild the three tables from bronze on ``branch``, which must be the session's, and return the numbered groups.
+    """Rebuild the three tables from bronze on ``branch`` (the session's branch), and return the numbered groups.
 
     Intervals of unchanged trees are reused if ``state_groups_state`` has at least ``minimum_rows_for_reuse`` rows.
 
@@ -115,7 +115,7 @@ def _fingerprint(catalog: Catalog, branch: str) -> str:
 
 
 def _resolve_intervals(spark: SparkSession, nodes: pa.Table) -> DataFrame:
-    """Intervals of all groups, from the rows that they are stored with."""
+    """Intervals of all groups, computed from their rows in ``state_groups_state``."""
     rows = spark.table(_STATE_ROWS).select("state_group", "type", "state_key", "event_id")
     ranges = spark.createDataFrame(nodes).select("state_group", "room_id", "position", "last_position")
     ranged = rows.join(ranges, "state_group").select(
@@ -155,7 +155,7 @@ def _find_reusable_state(
 
 
 def _merge_intervals(lake: DuckDBPyConnection, reusable: ReusableState) -> Iterator[pa.RecordBatch]:
-    """The previous intervals of unchanged rooms; elsewhere the reusable part, merged with intervals of new groups.
+    """The previous intervals of unchanged rooms. In other rooms, they are merged with intervals of new groups.
 
     DuckDB does not read the text columns of other groups.
     """

@@ -21,9 +21,9 @@ class RetentionError(LakehouseError):
 class Retention:
     """The homeserver's message retention (``synapse.config.retention``). Durations are in ms.
 
-    ``max_lifetime``: of messages in rooms without a retention policy; None: unlimited. ``least_lifetime`` (the server's
-    ``allowed_lifetime_min``) and ``purge_interval`` (the longest interval of its ``purge_jobs``) determine which
-    messages are purged, not which are shown.
+    ``max_lifetime`` applies to messages in rooms without a retention policy; None means unlimited. ``least_lifetime``
+    (the server's ``allowed_lifetime_min``) and ``purge_interval`` (the longest interval of its ``purge_jobs``)
+    determine when messages are purged. They have no effect on which messages are shown.
     """
 
     enabled: bool
@@ -38,15 +38,15 @@ class Retention:
             "retention_max_lifetime": None if self.max_lifetime is None else min(self.max_lifetime, _MAXIMUM_LIFETIME),
             "as_of": int(as_of.timestamp() * 1000),
             "retention_least_lifetime": self.least_lifetime,
-            # A purge job starts one interval after the previous one, and takes some time.
+            # The next purge job starts after one interval, and takes some time.
             "retention_purge_delay": self.purge_interval + DAY_MILLISECONDS,
         }
 
 
 def read_retention(settings: Settings) -> Retention:
-    """Read the section ``retention`` of SYNAPSE_CONFIG; LAKEHOUSE_RETENTION_* override its values.
+    """Read the section ``retention`` of SYNAPSE_CONFIG. The settings LAKEHOUSE_RETENTION_* override its values.
 
-    :raises RetentionError: if the file cannot be read, or on an invalid value.
+    :raises RetentionError: if the file cannot be read, or a value is invalid.
     """
     config = read_section(settings.synapse_config, "retention", RetentionError)
     policy = config.get("default_policy") or {}

@@ -13,9 +13,10 @@ from synapse_lakehouse.numba_jit import BoolArray, Int64Array
 class ReusableState:
     """The reusable part of the previous positions.
 
-    ``runs``: room_id, first_position, last_position (previous values) and shift (to add to them). They cover the
-    unchanged trees; adjacent trees with one shift are one run. ``new_nodes``: the nodes of all other trees, with the
-    columns of :class:`group_tree.NumberedGroups`. ``unchanged_rooms``: room_id of the rooms without a change.
+    * ``runs``: ranges of positions of unchanged trees, with room_id, first_position and last_position (previous
+      values), and shift (new minus previous position). Adjacent trees with the same shift are one range.
+    * ``new_nodes``: the nodes of all other trees, with the columns of :class:`group_tree.NumberedGroups`.
+    * ``unchanged_rooms``: room_id of the rooms without a change.
     """
 
     runs: pa.Table
@@ -26,8 +27,8 @@ class ReusableState:
 def find_reusable_state(before: pa.Table, nodes: pa.Table, changed: pa.Array) -> ReusableState:
     """Compare the previous numbering with the new one.
 
-    A tree is unchanged if it has the same groups in the same order and none of their rows changed. Then its intervals
-    are the same, at positions that are all shifted by one number.
+    A tree is unchanged if it has the same groups in the same order and no row of the groups changed. Then its intervals
+    are the same, and all of its positions are shifted by the same number.
 
     :param before: the previous rows of ``silver.state_positions``.
     :param nodes: the new nodes of :class:`group_tree.NumberedGroups`.
@@ -51,7 +52,7 @@ def find_reusable_state(before: pa.Table, nodes: pa.Table, changed: pa.Array) ->
     unchanged = np.logical_and.reduceat(same, begins)
     unchanged &= np.minimum.reduceat(shift, begins) == np.maximum.reduceat(shift, begins)
     is_unchanged = np.repeat(unchanged, np.diff(np.append(begins, len(room))))
-    # Trees are adjacent, in the order of their roots; trees with one shift were adjacent before, too.
+    # Trees are adjacent, in the order of their roots. Trees with the same shift were adjacent before, too.
     starts = begins[unchanged]
     follows = np.zeros(len(starts), bool)
     follows[1:] = (room[starts[1:]] == room[starts[:-1]]) & (shift[starts[1:]] == shift[starts[:-1]])
@@ -76,7 +77,7 @@ def _runs(joined: pa.Table, starts: Int64Array, position: Int64Array, last: Int6
 
 
 def _unchanged_rooms(before: pa.Table, nodes: pa.Table, runs: pa.Table) -> pa.Array:
-    """Rooms with one run that covers all of their previous and all of their new positions."""
+    """Rooms with a single run, which covers all of their previous and all of their new positions."""
     ends = [table.group_by("room_id").aggregate([("last_position", "max")]) for table in (before, nodes)]
     complete = runs.filter((pc.field("first_position") == 0) & (pc.field("shift") == 0))
     for end in ends:

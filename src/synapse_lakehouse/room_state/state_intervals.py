@@ -1,4 +1,4 @@
-"""Flatten the rows of state groups into intervals of positions at which each piece of state applies."""
+"""Convert the rows of state groups into intervals. A piece of state applies to the positions of its interval."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,13 +12,13 @@ INTERVAL_KEY = ("room_id", "type", "state_key")
 
 
 def flatten_intervals(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Split rows with nested ranges into intervals that do not overlap: the row with the innermost range applies.
+    """Split rows with nested ranges into intervals that do not overlap. The row with the innermost range applies.
 
     Adjacent intervals with the same key and event are merged. There are at most twice as many intervals as rows.
 
-    :param batches: the columns of ``silver.state_intervals``, in which ``first_position`` and ``last_position`` are the
-        range of the row's group; ordered by key, ``first_position`` and ``event_id``. Of several rows of one group the
-        last one wins.
+    :param batches: rows with the columns of ``silver.state_intervals``. Their ``first_position`` and ``last_position``
+        are the range of the row's group. They are ordered by key, ``first_position`` and ``event_id``. The last row of
+        a group wins.
     """
     pending: list[pa.RecordBatch] = []
     for batch in batches:
@@ -35,7 +35,7 @@ def flatten_intervals(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def _new_keys(batch: pa.RecordBatch | pa.Table) -> np.ndarray:
-    """Whether each row has another key than its predecessor; true for the first row."""
+    """Whether each row has another key than the row before it. The value is true for the first row."""
     begins = np.zeros(batch.num_rows, bool)
     begins[:1] = True
     for name in INTERVAL_KEY:
@@ -74,7 +74,7 @@ def _innermost(
     open_ = np.empty(n, np.int64)
     count, depth, at, since = 0, 0, 0, 0
     for row in range(n + 1):
-        # Close the ranges that end before this row begins; at the end of a key, close all.
+        # Close the ranges that end before this row begins. At the end of a key, close all ranges.
         while depth and (row == n or key[open_[depth - 1]] != key[row] or last[open_[depth - 1]] < first[row]):
             top = open_[depth - 1]
             depth -= 1
@@ -105,7 +105,7 @@ def _emit(
     begin: int,
     end: int,
 ) -> int:
-    """Add an interval, or extend the previous one if it has the same key (which began at ``since``) and event."""
+    """Add an interval, or extend the previous interval if it has the same event and key (which began at ``since``)."""
     if count > since and ends[count - 1] + 1 == begin and event[source[count - 1]] == event[row]:
         ends[count - 1] = end
         return count

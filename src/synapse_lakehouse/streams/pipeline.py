@@ -1,7 +1,7 @@
 """Measure the streams on a run's branch: positions, safe bounds and gaps, in one immutable report.
 
-The steps: measure keys → count stream IDs → measure positions → find gaps → compare with replication. Gaps are appended
-to ``audit.stream_gaps`` in batches as they are found, because there may be more than fit in memory.
+The steps are: measure keys, count stream IDs, measure positions, find gaps, compare with replication. Gaps are appended
+to ``audit.stream_gaps`` in batches during the search, because all gaps together may not fit in memory.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,19 +51,19 @@ class ReplicationComparison(Protocol):
     """A run's comparison of received replication commands with bronze."""
 
     def announced(self) -> Rows:
-        """Announced rows that are not stored, with the columns ``ANNOUNCED_COLUMNS``."""
+        """Return announced rows that are not stored, with the columns ``ANNOUNCED_COLUMNS``."""
 
     def rows(self) -> Rows:
-        """Rows of ``audit.replication_coverage``; they depend on the run's gaps, which must be recorded before."""
+        """Return rows of ``audit.replication_coverage``. The run's gaps must be recorded before."""
 
 
 CompareReplication = Callable[[Mapping[str, int]], ReplicationComparison | None]
-"""Compares up to the safe bound of each stream (a distance); returns None without a tap, or without new commands."""
+"""Function of the safe bounds by stream (distances). Returns None if there is no tap, or no new command."""
 
 
 @dataclass(frozen=True)
 class StreamReport:
-    """Rows of the audit tables that measure one run's streams; each field is named as its table."""
+    """Rows of the audit tables that measure one run's streams. Each field has the name of its table."""
 
     table_facts: Rows
     stream_facts: Rows
@@ -79,7 +79,7 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class _AuditRows:
-    """Rows of the audit tables by name: this run's rows so far, and the previous release's rows."""
+    """Rows of the audit tables: those that this run has written so far, and those of the previous release."""
 
     run: Mapping[str, list[dict[str, Any]]]
     previous: Mapping[str, list[dict[str, Any]]]
@@ -103,7 +103,7 @@ class _AuditRows:
 
     @property
     def unchanged_facts(self) -> dict[str, Row]:
-        """Previous rows of ``audit.table_facts`` of tables whose Iceberg snapshot is the same."""
+        """The previous release's rows of ``audit.table_facts`` for tables whose Iceberg snapshot is the same."""
         facts, snapshots = self.previous["table_facts"], self.snapshots
         return {row["table_name"]: row for row in facts if row["snapshot_id"] == snapshots.get(row["table_name"], -1)}
 
@@ -127,7 +127,7 @@ class _AuditRows:
 
 
 def measure(context: MeasureContext, compare_replication: CompareReplication = lambda _: None) -> StreamReport:
-    """Measure the streams on the run's branch, append their gaps, and return all other rows."""
+    """Measure the streams on the run's branch, append their gaps, and return the rows of all other audit tables."""
     declared = catalogue.load_catalogue()
     published = store.read_releases(context.catalog)
     previous = published[-1] if published else None

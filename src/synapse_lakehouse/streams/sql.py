@@ -27,10 +27,10 @@ from merged group by stream, table_name, writer, is_total
 """
 """Counts the rows and the distinct IDs of each table of a stream, and the rows of each writer.
 
-IDs are dense, so the IDs of a block of 64 are one bitmap, which takes a 64th of the memory.
+IDs are dense, so each block of 64 IDs is one bitmap, which needs little memory.
 
 Reads ``counted_ids``: stream, table_name, writer, id with its sign, is_received. Returns a row for each stream and
-table (is_total), and one for each of their writers, in which ``ids`` has no meaning.
+table (is_total), and a row for each of their writers. The rows of writers have no valid ``ids``.
 """
 
 GAPLESS_RUNS: Final = """
@@ -43,7 +43,7 @@ where distance = n group by stream
 """
 """The number of IDs that follow a stream's minimum without a gap, as in :func:`safe_bound.extend_without_gap`.
 
-Reads ``beyond``: stream and distance from the minimum, above zero. Returns stream and run; no row if there is none.
+Reads ``beyond``: stream and distance from the minimum, above zero. Returns stream and run; no row without such IDs.
 """
 
 MISSING_RANGES: Final = """
@@ -64,10 +64,10 @@ followed as (
 )
 select stream, id + 1 as first_id, following - 1 as last_id from followed where following > id + 1
 """
-"""Ranges of IDs that are missing in a window. No worker holds more than a block of a million IDs.
+"""Finds ranges of IDs that are missing in a window. A worker's memory contains at most one block of a million IDs.
 
-Reads ``ids`` (stream, id) and ``windows`` (stream, after, until): one window a stream, with the IDs above ``after`` and
-up to ``until``. Returns stream, first_id, last_id.
+Reads ``ids`` (stream, id) and ``windows`` (stream, after, until). Each stream has one window with the IDs above
+``after`` and up to ``until``. Returns stream, first_id, last_id.
 """
 
 EVIDENCE_RANGES: Final = """
@@ -181,8 +181,9 @@ left join events on gone.event_id = events.event_id
 left join returned_events on gone.event_id = returned_events.event_id
 left join closed on gone.user_id = closed.name
 """
-"""Explains ``gone``: rows of append-only tables that are no longer stored. The depth of rows that were only announced
-is unknown, so any purge of the room may have deleted them. ``is_recent``: the row was announced after the previous
-release was read, so the purge must be as recent. ``returned_events``, ``was_emptied``: rows of ``un_partial_stated_*``
-are deleted with those of their event or room (``on delete cascade``). If these are stored again, no event has the
-former ID."""
+"""Explains ``gone``: rows of append-only tables that are no longer stored.
+
+The depth of rows that were only announced is unknown, so any purge of the room may have deleted them. ``is_recent``:
+the row was announced after the previous release read the source, so the purge must be later, too. ``returned_events``,
+``was_emptied``: Synapse deletes rows of ``un_partial_stated_*`` with their event or room (``on delete cascade``). If
+the event or room is stored again, no event has the former ID."""

@@ -1,6 +1,6 @@
-"""Count the IDs of each stream in each of its bronze tables: all IDs, late IDs, and rows of the run's data interval.
+"""Count each stream's IDs in each of its bronze tables: all IDs, late IDs, and rows of the data interval.
 
-One query counts all tables, because a homeserver has many tables and most are small.
+One query counts all tables, because most of a homeserver's many tables are small.
 """
 
 from collections import Counter
@@ -34,11 +34,12 @@ Pair = tuple[Stream, Table]
 
 @dataclass(frozen=True)
 class StreamFactCounter:
-    """Inputs of one run's counts.
+    """The counts of one run.
 
-    ``writers``: the likely writers of each stream. ``earlier``: releases of the same data interval, each after its
-    predecessor: a row without ``received_ts`` belongs to the interval if this run or one of these releases was the
-    first to contain it. ``previous_facts``: the previous release's rows of ``audit.stream_facts``, by stream and table.
+    * ``writers``: the likely writers of each stream.
+    * ``earlier``: releases of the same data interval, each as a pair with its previous release. If this run or one of
+      these releases is the first with a row without ``received_ts``, the row belongs to the interval.
+    * ``previous_facts``: the previous release's rows of ``audit.stream_facts``, by stream and table.
     """
 
     tables: StreamTables
@@ -48,7 +49,7 @@ class StreamFactCounter:
     previous_facts: Mapping[tuple[str, str], Mapping[str, Any]]
 
     def count(self) -> list[dict[str, Any]]:
-        """Return rows of ``audit.stream_facts`` for bronze's tables; unchanged tables are mostly not counted again."""
+        """Return rows of ``audit.stream_facts`` for bronze's tables. Most unchanged tables are not counted again."""
         facts = [(*pair, self._unchanged_fact(*pair)) for pair in self.tables.catalogue.stream_table_pairs()]
         uncounted = [(stream, table) for stream, table, fact in facts if fact is None]
         counts, new_counts = self._count_ids(uncounted), self._count_new_ids(uncounted)
@@ -63,7 +64,7 @@ class StreamFactCounter:
         return not (self.tables.previous or self.earlier)
 
     def _unchanged_fact(self, stream: Stream, table: Table) -> dict[str, Any] | None:
-        """The previous release's fact of an unchanged table; None if this data interval may count other rows."""
+        """The previous release's fact of an unchanged table; None if this data interval requires a new count."""
         fact = self.previous_facts.get((stream.name, table.name))
         previous = self.tables.previous
         if fact is None or previous is None or table.name in self.tables.changed_tables():
@@ -91,8 +92,7 @@ class StreamFactCounter:
         return counts
 
     def _ids_sql(self, stream: Stream, table: Table) -> str:
-        """Columns: stream, table_name, id, writer (empty if the row has none), is_received (in the data interval; NULL:
-        unknown)."""
+        """SELECT of stream, table_name, id, writer ("" without one), is_received (in the interval; NULL if unknown)."""
         start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
         in_interval = f"{_RECEIVED} >= {start} and {_RECEIVED} < {end}"
         is_received = in_interval if _has_received_ts(table) else "cast(null as boolean)"
@@ -101,7 +101,7 @@ class StreamFactCounter:
         return select_sql(table, columns, is_of_stream_sql(stream, table))
 
     def _count_new_ids(self, pairs: Sequence[Pair]) -> dict[tuple[str, str], Any]:
-        """By stream and table with any: ``late_ids``, and ``first_seen``, the interval's rows without a time."""
+        """Rows by stream and table: ``late_ids``, and ``first_seen`` (number of the interval's rows without a time)."""
         if not pairs or self._is_first_run:
             return {}
         releases = [release for pair in self.earlier for release in pair] + [self.tables.previous]
@@ -127,7 +127,7 @@ class StreamFactCounter:
         return {(row.stream, row.table_name): row for row in counts.collect()}
 
     def _new_ids_sql(self, stream: Stream, table: Table, may_be_new: str) -> str:
-        """Columns: stream, table_name, id, is_below, is_timeless."""
+        """SELECT of stream, table_name, id, is_below and is_timeless."""
         bound = self._closed_bound(stream, table)
         is_below = "false" if bound is None else f"{distance_sql(stream, table)} <= {stream.direction * bound}"
         is_timeless = f"{_RECEIVED} is null" if _has_received_ts(table) else "true"
@@ -137,9 +137,9 @@ class StreamFactCounter:
     def _mark_contained(
         self, ids: DataFrame, may_be_new: Mapping[tuple[str, str], str], release: Release | None, mark: str
     ) -> DataFrame:
-        """``ids`` with a boolean column ``mark``: whether ``release`` contains the ID in the same table of the stream.
+        """Return ``ids`` with the boolean column ``mark``: whether the same table in ``release`` contains the ID.
 
-        It is false where the table's snapshot in the release has expired.
+        The column is false for a table whose Iceberg snapshot in the release has expired.
 
         :param may_be_new: the SQL condition of ``ids``, by stream and table.
         """
@@ -200,7 +200,7 @@ class StreamFactCounter:
         }
 
     def _closed_bound(self, stream: Stream, table: Table) -> int | None:
-        """The bound at or below which no new ID may appear; None if the previous release does not contain the table."""
+        """The bound at or below which no new ID may appear; None if the previous release lacks the table."""
         previous = self.tables.previous
         is_contained = previous is not None and f"bronze.{table.name}" in previous.tables
         return self.tables.previous_bound(stream) if is_contained else None

@@ -27,7 +27,7 @@ _MAXIMUM_CHANGED_IDS: Final = 500_000
 
 @dataclass(frozen=True)
 class StreamTables:
-    """The bronze tables of a run. ``previous``: the previous release; ``snapshots``: Iceberg snapshots by table."""
+    """The bronze tables of a run. ``previous``: the previous release. ``snapshots``: Iceberg snapshot ID by table."""
 
     spark: SparkSession
     catalogue: Catalogue
@@ -39,16 +39,16 @@ class StreamTables:
     )
 
     def query(self, selects: Sequence[str]) -> DataFrame:
-        """Return the union of all ``selects``: Spark plans one statement many times faster than one frame for each.
+        """Return the union of all ``selects``. Spark plans one statement many times faster than a union of frames.
 
-        Most tables are small, and Spark reads each in tasks of its own, each of which carries the plan of all tables.
-        Coalescing lets a task read several tables. ``defaultParallelism`` may be too low on a cluster that is starting.
+        Without coalescing, each table would need its own tasks although most tables are small, and each task contains
+        the plan of all tables. ``defaultParallelism`` may be too low on a cluster that is starting.
         """
         rows = self.spark.sql(" union all ".join(selects))
         return rows.coalesce(max(_TASKS_PER_CORE * self.spark.sparkContext.defaultParallelism, _MINIMUM_TASKS))
 
     def current(self, name: str, *columns: str) -> DataFrame:
-        """Columns of a bronze table on the run's branch; no rows if the catalogue does not contain the table."""
+        """Return columns of a bronze table on the run's branch; no rows if the catalogue lacks the table."""
         if name in {table.name for table in self.catalogue.copied_tables()}:
             return self.spark.table(f"bronze.{name}").select(*columns)
         return self.spark.createDataFrame([], ", ".join(f"{column} string" for column in columns))
@@ -59,7 +59,7 @@ class StreamTables:
         return None if snapshot is None else self.spark.read.option("versionAsOf", snapshot).table(f"bronze.{name}")
 
     def snapshot_in(self, release: Release | None, name: str) -> int | None:
-        """Return the Iceberg snapshot ID of a table in ``release``; None if there is none, or it has expired."""
+        """Return the Iceberg snapshot ID of a table in ``release``; None if the release lacks it, or it has expired."""
         snapshot = release.tables.get(f"bronze.{name}") if release else None
         exists = (
             snapshot is not None and load_iceberg_table(self.spark, f"bronze.{name}").snapshot(snapshot) is not None
@@ -67,10 +67,10 @@ class StreamTables:
         return snapshot if exists else None
 
     def is_changed_sql(self, stream: Stream, table: Table, releases: Sequence[Release | None]) -> str:
-        """SQL condition: the row's ID has rows that were added, deleted or changed since one of ``releases``.
+        """Return the SQL condition that rows with this ID may have been added, deleted or changed since ``releases``.
 
-        It avoids comparing the whole of a large table that changed little. The condition may be true for other rows
-        too: it is always true for a small table, and for one whose changes cannot be determined.
+        The condition avoids the comparison of all rows of a large table. It is always true for small tables, and for
+        tables whose changes cannot be determined.
         """
         column = table.streams[stream.name]
         previous = {release.tables.get(f"bronze.{table.name}") if release else None for release in releases}
@@ -85,7 +85,7 @@ class StreamTables:
             return "false"
         view, ends = f"changed_ids_of_{stream.name}_in_{table.name}", pc.min_max(ids).as_py()
         self.spark.createDataFrame(pa.table({"id": ids})).createOrReplaceTempView(view)
-        # The range prunes data files.
+        # The range lets Iceberg skip data files.
         return f"{column} between {ends['min']} and {ends['max']} and {column} in (select id from {view})"  # noqa: S608
 
     def _find_changed_ids(self, name: str, column: str, previous: Collection[int | None]) -> pa.Array | None:
@@ -109,7 +109,7 @@ class StreamTables:
         return distinct if len(distinct) <= _MAXIMUM_CHANGED_IDS else None
 
     def changed_pairs(self) -> list[tuple[Stream, Table, DataFrame]]:
-        """Return each changed table: its stream, the table, and its rows in the previous release."""
+        """Return each changed table, with its stream and its rows in the previous release."""
         changed = self.changed_tables()
         return [
             (stream, table, previous)
@@ -149,22 +149,22 @@ def distance_sql(stream: Stream, table: Table) -> str:
 
 
 def is_beyond_sql(stream: Stream, table: Table, end: int) -> str:
-    """Return the SQL condition: the row's ID is further from zero than ``end``. It prunes data files."""
+    """Return the SQL condition that the row's ID is further from zero than ``end``. Iceberg can skip files by it."""
     column = table.streams[stream.name]
     return f"{column} > {end}" if stream.direction > 0 else f"{column} < {-end}"
 
 
 def is_of_stream_sql(stream: Stream, table: Table) -> str:
-    """Return the SQL condition: the row belongs to ``stream``. A row without an ID belongs to the positive stream."""
+    """Return the SQL condition that the row belongs to ``stream``. Rows without an ID belong to the positive stream."""
     column = table.streams[stream.name]
     return f"{column} < 0" if stream.sign == "negative" else f"({column} is null or {column} >= 0)"
 
 
 def belongs_to_stream_sql(stream: Stream, table: Table) -> str:
-    """Return the SQL condition: the row belongs to ``stream`` and has an ID."""
+    """Return the SQL condition that the row belongs to ``stream`` and has an ID."""
     return f"{table.streams[stream.name]} is not null and {is_of_stream_sql(stream, table)}"
 
 
 def union_all(frames: Sequence[DataFrame]) -> DataFrame:
-    """Return all rows of ``frames``, of which there is at least one."""
+    """Return all rows of ``frames``, a list that is not empty."""
     return reduce(DataFrame.unionAll, frames)

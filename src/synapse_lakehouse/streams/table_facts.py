@@ -1,6 +1,6 @@
 """Measure the keys of every bronze table: rows of ``audit.table_facts``.
 
-One query measures all tables, because a homeserver has many tables and most are small.
+One query measures all tables, because most of a homeserver's many tables are small.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, select_sql
 def measure_table_facts(tables: StreamTables, unchanged_facts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of ``audit.table_facts``.
 
-    :param unchanged_facts: earlier facts of tables whose Iceberg snapshot is the same; these tables are not measured.
+    :param unchanged_facts: facts of tables whose Iceberg snapshot is the same. They are not measured again.
     """
     measured = [table for table in tables.catalogue.copied_tables() if table.name not in unchanged_facts]
     counts = _count_keys(tables, measured, f.xxhash64("key"))
-    # With fewer hashes than keys, some keys are repeated or share their hash: compare the keys themselves.
+    # If a table has fewer hashes than keys, some keys are repeated or share a hash. Then the keys are compared.
     ambiguous = [
         table for table in measured if (row := counts.get(table.name)) and row.rows > row.null_keys + row["keys"]
     ]
@@ -46,7 +46,7 @@ def measure_table_facts(tables: StreamTables, unchanged_facts: Mapping[str, Mapp
 
 
 def _count_keys(tables: StreamTables, counted: Sequence[Table], compared: Column) -> dict[str, Row]:
-    """By table: rows, null_keys, and keys, the number of other keys that differ in ``compared``."""
+    """Row counts by table: rows, null_keys, and keys (the number of distinct values of ``compared`` in other rows)."""
     if not counted:
         return {}
     keys = tables.query([_keys_sql(table) for table in counted]).groupBy("table_name")
@@ -60,7 +60,7 @@ def _count_keys(tables: StreamTables, counted: Sequence[Table], compared: Column
 
 
 def _keys_sql(table: Table) -> str:
-    """Columns: table_name, has_null (in columns that must not be NULL), key."""
+    """SELECT of table_name, has_null (whether a column that must not be NULL is NULL) and key."""
     required = [f"{name} is null" for name in table.primary_key if name not in table.nullable_key]
     key = ", ".join(f"cast({name} as string)" for name in table.primary_key)
     has_null = " or ".join(required) or "false"

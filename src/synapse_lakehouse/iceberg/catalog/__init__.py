@@ -1,1 +1,1 @@
-"""The Iceberg catalog and the object store: addresses, properties, passwords and keys."""
+"""Access to the Iceberg catalog and the object store: addresses, properties, passwords and keys."""

@@ -1,4 +1,4 @@
-"""The Iceberg catalog of the lake: its properties for Spark, and its PyIceberg object."""
+"""Open the Iceberg catalog of the lake with PyIceberg, and return its properties for Spark."""
 
 import os
 import re
@@ -16,48 +16,48 @@ if TYPE_CHECKING:
 CATALOG_NAME: Final = "lake"
 SCHEMAS: Final = ("bronze", "audit", "silver", "gold")
 COMMANDS_TABLE: Final = "bronze.replication_commands"
-"""Replication commands that the tap received."""
+"""Table of the replication commands that the tap received."""
 COMPRESSION_PLAN_TABLE: Final = "gold.compression_plan"
-"""Plans of the state compressor."""
+"""Table of the state compressor's plans."""
 COMPRESSION_RUNS_TABLE: Final = "audit.compression_runs"
-"""Outcomes of the state compressor, by the DAG or by hand."""
+"""Table of the state compressor's runs, by the DAG or by hand."""
 
-# Broad on purpose: a hidden property can still be shown later, but a shown secret stays known.
+# The pattern hides too much rather than too little, because a secret that was shown once cannot be hidden again.
 SECRETS: Final = (
     r"passw|passphrase|secret|token|credential|key|authorization|cookie|signature|connection-string|\bsas\b"
 )
-"""Regular expression for names of properties that may contain secrets; case is ignored."""
+"""Regular expression for names of properties that may contain secrets. It ignores case."""
 LOGIN: Final = r"(?<=://)[^/\s]*@"
 """Regular expression of user and password in a URI."""
 
 PRIVATE_FILE_OPTIONS: Final = {"spark.hadoop.fs.permissions.umask-mode": "077"}
 """Spark configuration that restricts the permissions of files to their owner.
 
-Hadoop sets permissions itself, whatever the umask of the process. Spark-submit needs the option as well: the first use
-of a file system decides for the whole process."""
+Hadoop ignores the umask of the process. Spark-submit needs the option as well, because the first use of a file system
+decides for the whole process."""
 
 
 def is_unbranched(name: str) -> bool:
-    """Return whether a table is append-only and has no branches, so that it belongs to no release."""
+    """Return whether a table has no branches. Such a table is append-only, and belongs to no release."""
     return name.startswith("audit.") or name in (COMMANDS_TABLE, COMPRESSION_PLAN_TABLE)
 
 
 def get_spark_properties(settings: Settings) -> dict[str, str]:
-    """Spark configuration of the catalog ``lake``. It contains no secret, because Spark sends it to executors.
+    """Return the Spark configuration of the catalog ``lake``, without secrets, because Spark sends it to executors.
 
-    :func:`export_secrets` and ``pgpass`` pass the secrets to the driver alone.
+    :func:`export_secrets` and ``pgpass`` pass the secrets only to the driver.
 
     :raises CatalogError: when Spark cannot use the catalog's URI.
     """
     properties = object_store.remove_s3_keys(_properties(settings))
     if uses_rest_catalog(settings):
-        # Iceberg's REST catalog takes such a value from the environment of the driver.
+        # For such a value, Iceberg's REST catalog reads the driver's environment.
         properties |= {name: f"env:{_variable(name)}" for name in _rest_secrets(settings)}
     return _named(properties)
 
 
 def get_spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
-    """Return the Spark configuration of the catalog with all secrets, for a Spark outside this project.
+    """Return the Spark configuration of the catalog with all secrets, for Spark sessions outside this project.
 
     :raises CatalogError: when Spark cannot use the catalog's URI.
     """
@@ -68,7 +68,7 @@ def get_spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
 
 
 def export_secrets(settings: Settings) -> None:
-    """Put the keys of S3 and the secrets of a REST catalog into the environment of the driver that this process starts.
+    """Set the S3 keys and the secrets of a REST catalog in the environment of the driver that this process starts.
 
     :raises CatalogError: when the URI of a REST catalog is not valid.
     """
@@ -87,7 +87,7 @@ def remove_secrets(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _properties(settings: Settings) -> dict[str, str]:
-    """Iceberg's properties of the catalog in Java, without the password of PostgreSQL."""
+    """Properties of the catalog for Iceberg's Java library, without the password of PostgreSQL."""
     properties = {"warehouse": settings.warehouse} | object_store.get_catalog_properties(settings)
     if uses_rest_catalog(settings):
         return properties | {"type": "rest", "uri": parse_rest_uri(settings)}
@@ -106,7 +106,7 @@ def _rest_secrets(settings: Settings) -> dict[str, str]:
 
 
 def _variable(name: str) -> str:
-    """Environment variable of the driver with the secret property ``name`` of a REST catalog."""
+    """Name of the driver's environment variable for the secret property ``name`` of a REST catalog."""
     return "ICEBERG_" + re.sub(r"\W", "_", name).upper()
 
 
@@ -118,9 +118,9 @@ def _named(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def get_redaction_pattern() -> str:
-    """Return a regular expression for configuration names and values that Spark redacts in logs, events and pages.
+    """Return a regular expression for configuration names and values that Spark redacts in logs, events and its UI.
 
-    It extends Spark's default by passwords in URIs and by secrets of REST catalogs.
+    It covers Spark's default, passwords in URIs, and secrets of REST catalogs.
     """
     of_catalog = rf"spark\.sql\.catalog\.{CATALOG_NAME}\..*(?:{SECRETS})"
     return f"(?i)secret|password|token|access[.]?key|credential|{of_catalog}|{LOGIN}"
@@ -131,7 +131,7 @@ def open_catalog(settings: Settings) -> "Catalog":
 
     :raises CatalogError: when LAKEHOUSE_CATALOG_URI is not valid.
     """
-    from pyiceberg.catalog import load_catalog  # slow: this import takes most of a second
+    from pyiceberg.catalog import load_catalog  # This import takes most of a second.
 
     properties = {"warehouse": settings.warehouse} | object_store.get_catalog_properties(settings)
     if uses_rest_catalog(settings):
@@ -141,7 +141,7 @@ def open_catalog(settings: Settings) -> "Catalog":
 
 
 def uses_rest_catalog(settings: Settings) -> bool:
-    """Return whether the catalog is a REST catalog; otherwise it is in PostgreSQL.
+    """Return whether the catalog is a REST catalog. If not, it is in PostgreSQL.
 
     :raises CatalogError: when LAKEHOUSE_CATALOG_URI has another scheme.
     """
@@ -164,7 +164,7 @@ def get_postgres_parameters(settings: Settings) -> dict[str, str]:
 def parse_rest_uri(settings: Settings) -> str:
     """Return the URI of the REST catalog; it may contain a user and a password.
 
-    :raises CatalogError: when it is not valid.
+    :raises CatalogError: when the URI is not valid.
     """
     uri = str(settings.lakehouse_catalog_uri)
     try:

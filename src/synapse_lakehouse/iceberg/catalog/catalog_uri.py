@@ -44,7 +44,7 @@ class CatalogError(LakehouseError):
 def parse_libpq_uri(uri: str) -> dict[str, str]:
     """Return the libpq parameters in ``uri`` by name, including the password.
 
-    :raises CatalogError: when libpq cannot parse it, or would parse it differently than intended.
+    :raises CatalogError: when libpq cannot parse ``uri``, or would parse it differently than intended.
     """
     try:
         parameters: dict[str, str] = psycopg2.extensions.parse_dsn(uri)
@@ -55,8 +55,8 @@ def parse_libpq_uri(uri: str) -> dict[str, str]:
         ) from None
     if is_misparsed(parameters):
         raise CatalogError(
-            "LAKEHOUSE_CATALOG_URI has a / or @ in its user, password or database. Write them as %2F and %40, or give "
-            f"a number as port. {_EXAMPLE}."
+            "LAKEHOUSE_CATALOG_URI has a / or @ in its user, password or database, or a port that is not a number. "
+            f"Write / as %2F and @ as %40. {_EXAMPLE}."
         )
     return parameters
 
@@ -69,13 +69,13 @@ def to_jdbc_url(parameters: Mapping[str, str]) -> str:
     hosts = parameters.get("host", "").split(",")
     if any(not host or host.startswith(("/", "@")) for host in hosts):
         raise CatalogError(
-            "LAKEHOUSE_CATALOG_URI has no host, or a socket's folder as host. Spark connects through TCP: set a "
-            f"host name. {_EXAMPLE}."
+            "LAKEHOUSE_CATALOG_URI has no host, or the folder of a socket as host. Spark connects through TCP, so set "
+            f"a host name. {_EXAMPLE}."
         )
     if unknown := sorted(parameters.keys() - _JDBC.keys() - _CONVERTED):
         raise CatalogError(
-            f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, which PostgreSQL's JDBC driver does not support. "
-            f"Remove it. The supported parameters are {', '.join(sorted(_JDBC))}."
+            f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, but PostgreSQL's JDBC driver does not support this "
+            f"parameter. Remove the parameter. The supported parameters are {', '.join(sorted(_JDBC))}."
         )
     servers = (
         f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(list_ports(parameters)), strict=False)
@@ -87,7 +87,7 @@ def to_jdbc_url(parameters: Mapping[str, str]) -> str:
 
 
 def to_sqlalchemy_url(parameters: Mapping[str, str]) -> str:
-    """Return the URL for SQLAlchemy and psycopg2 with the libpq ``parameters``, including the password if any."""
+    """Return the URL for SQLAlchemy and psycopg2 with the libpq ``parameters``, including a password."""
     login = ":".join(quote(parameters[name], safe="") for name in ("user", "password") if name in parameters)
     options = {name: value for name, value in parameters.items() if name not in {"user", "password", "dbname"}}
     return f"postgresql+psycopg2://{login}@/{quote(_database(parameters), safe='')}{_query(options)}"

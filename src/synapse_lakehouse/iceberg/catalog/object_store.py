@@ -1,8 +1,8 @@
-"""A warehouse in an S3 object store: options for Spark, PyIceberg and DuckDB from one setting.
+"""Options of an S3 warehouse for Spark, PyIceberg and DuckDB, from one setting.
 
-``LAKEHOUSE_CATALOG_PROPERTIES`` has Iceberg's names (``s3.endpoint``, ``s3.access-key-id``, ``s3.secret-access-key``,
-``s3.session-token``, ``s3.region`` or ``client.region``, ``s3.path-style-access``). Other keys
-and regions come from the environment variables of AWS.
+``LAKEHOUSE_CATALOG_PROPERTIES`` uses Iceberg's names (``s3.endpoint``, ``s3.access-key-id``, ``s3.secret-access-key``,
+``s3.session-token``, ``s3.region`` or ``client.region``, ``s3.path-style-access``). If keys or region are absent there,
+the environment variables of AWS apply.
 """
 
 import os
@@ -14,7 +14,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.aws_keys import AWS_KEYS
 
 _REGIONS: Final = ("client.region", "s3.region")
-"""Names of the region in Iceberg's libraries for Java and for Python."""
+"""Names of the region property in Iceberg's libraries for Java and for Python."""
 _FROM_ENVIRONMENT: Final = {name: names.aws for name, names in AWS_KEYS.items()} | {"s3.region": "AWS_REGION"}
 _DUCKDB: Final = {
     "s3.access-key-id": "key_id",
@@ -30,7 +30,7 @@ def uses_s3(settings: Settings) -> bool:
 
 
 def get_catalog_properties(settings: Settings) -> dict[str, str]:
-    """Return the Iceberg catalog's properties from the setting, and those that a warehouse on S3 needs in addition."""
+    """Return the Iceberg catalog's properties from the setting, with the additional properties of a warehouse on S3."""
     given = settings.lakehouse_catalog_properties
     if not uses_s3(settings):
         return given
@@ -45,9 +45,9 @@ def remove_s3_keys(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def get_duckdb_secret_options(settings: Settings, *, with_keys: bool) -> dict[str, str]:
-    """Return the options of the DuckDB secret for the warehouse; the secret is not valid for other buckets.
+    """Return the options of the DuckDB secret for the warehouse. The secret is valid only for the warehouse's bucket.
 
-    :param with_keys: whether the options contain the keys. Without them, DuckDB finds keys as the AWS tools do.
+    :param with_keys: whether the options contain the keys. If not, DuckDB finds keys as the AWS tools do.
     """
     given = get_catalog_properties(settings)
     names = _DUCKDB if with_keys else {"s3.region": "region"}

@@ -1,7 +1,7 @@
-"""The catalog's password for the driver's JVM, in a file in libpq's format, which PostgreSQL's JDBC driver reads.
+"""Write the catalog's password to a file in libpq's format, which PostgreSQL's JDBC driver reads.
 
-Spark sends its configuration to executors, so it does not contain the password. The file is in the memory of this
-process: only its user can read it, and it ends with the process.
+Spark sends its configuration to executors, so the configuration must not contain the password. The file exists only in
+the memory of this process. Only the process's user can read the file, and it vanishes with the process.
 """
 
 import os
@@ -16,12 +16,12 @@ _files: list[int] = []
 
 
 def write_pgpass_file(parameters: Mapping[str, str]) -> str | None:
-    """Return the path of a file with the password of ``parameters`` (libpq's, by name); None without a password."""
+    """Return the path of a file with the password in the libpq ``parameters``; None without a password."""
     if "password" not in parameters:
         return parameters.get("passfile")
     user = parameters.get("user", "")
     database = parameters.get("dbname") or user
-    # The driver asks once for all hosts of an address.
+    # The driver looks up one password for all hosts of an address.
     _lines[database, user] = ":".join(["*", "*", *map(_escaped, (database, user, parameters["password"]))])
     if not _files:
         _files.append(os.memfd_create("pgpass"))

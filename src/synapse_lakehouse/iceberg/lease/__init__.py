@@ -1,1 +1,1 @@
-"""The lease on the lake: one process at a time moves the main branches."""
+"""The lease on the lake: only one run at a time may move the main branches."""

@@ -1,8 +1,8 @@
-"""The lake lease: a run holds it while it has a branch, because one run at a time may move main of the branched tables.
+"""The lake lease, which a run needs while it has a branch: only one run at a time may move ``main`` branches.
 
-The lease is a log, ``audit.leases``. A run takes or renews the lease with an append that succeeds only if no other row
-was appended since it read the log. So of two contenders exactly one succeeds, on any Iceberg catalog. The summary of
-the Iceberg snapshot repeats the row, so that reading the lease opens no data file.
+The lease is a log, ``audit.leases``. To take or renew the lease, a run appends a row. The append succeeds only if no
+other row was appended since the run read the log. So if two runs try at once, exactly one succeeds, on any Iceberg
+catalog. The summary of the Iceberg snapshot repeats the row, so that reading the lease opens no data file.
 """
 
 import threading
@@ -32,7 +32,7 @@ _POLL_SECONDS = 2.0
 
 
 class LeaseError(LakehouseError):
-    """Another run holds the lease, or this run lost it; the message names the holder and the expiry."""
+    """Another run holds the lease, or this run lost it. The message names the holder and the expiry."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Lease:
     def acquire(self, wait_seconds: float = 0) -> tuple[str, ...]:
         """Take the lease, waiting up to ``wait_seconds`` for another holder. Idempotent.
 
-        :returns: branches of holders that crashed or did not finish, the latest last; the holder's own may be among
-            them. The caller resumes or drops them and then calls :meth:`settle`. If it crashes before, the next holder
-            gets the same branches.
-        :raises LeaseError: when another holder still has it at the end of the wait.
+        :returns: branches of runs that crashed or did not finish, the latest last. This run's own branch may be
+            included. The caller resumes or drops the branches and then calls :meth:`settle`. If the caller crashes
+            before, the next holder gets the same branches.
+        :raises LeaseError: when another run still has the lease at the end of the wait.
         """
         deadline = time.monotonic() + wait_seconds
         is_logged = False
@@ -69,8 +69,8 @@ class Lease:
             if time.monotonic() >= deadline:
                 raise LeaseError(
                     f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, and may renew the "
-                    "lease. This run cannot change the tables meanwhile, and changed nothing. Wait until that run ends "
-                    "or, if it crashed, until the lease expires. Then run again."
+                    "lease. Meanwhile this run cannot change the tables. It has changed nothing. Wait until that run "
+                    "ends or, if it crashed, until the lease expires. Then run again."
                 )
             if not is_logged:
                 log.warning("waiting for run %s, which holds the lake lease", last.holder)
@@ -80,23 +80,23 @@ class Lease:
     def renew(self) -> None:
         """Extend the lease.
 
-        :raises LeaseError: when the lease had expired, and another run took it and dropped the branch of this run.
+        :raises LeaseError: when the lease expired, and another run took it and dropped the branch of this run.
         """
         self._extend(settled=False)
 
     def settle(self) -> None:
-        """Record that the branches of :meth:`acquire` were resumed or dropped.
+        """Record that the branches that :meth:`acquire` returned were resumed or dropped.
 
         :raises LeaseError: as :meth:`renew`.
         """
         self._extend(settled=True)
 
     def release(self, *, is_undone: bool = False) -> None:
-        """Release the lease; without effect for another holder.
+        """Release the lease, if this run has it.
 
-        :param is_undone: whether the next holder gets the branch, as if this holder had crashed.
+        :param is_undone: whether the next holder shall get the branch, as if this run had crashed.
         """
-        # A lake without any run has no log.
+        # A lake without runs has no lease log.
         while (table := load_table_or_none(self.catalog, LEASES_TABLE)) is not None:
             last = _read(table)
             left = dict.fromkeys((*last.crashed, self.branch)) if is_undone else last.crashed
@@ -105,9 +105,9 @@ class Lease:
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
-        """Renew an acquired lease in the background while the context lasts.
+        """Renew an acquired lease in the background until the context ends.
 
-        :raises LeaseError: at the start, or at the end if another run took the lease meanwhile.
+        :raises LeaseError: at the start or at the end, if another run took the lease.
         """
         self.renew()
         done, lost = threading.Event(), list[Exception]()
@@ -138,13 +138,13 @@ class Lease:
             last = _read(table)
             if not last.holder:
                 raise LeaseError(
-                    f"Run {self.holder} no longer holds the lake lease: the run was closed, or its lease expired. This "
-                    "task changed nothing. Clear the whole run, from open_run on."
+                    f"Run {self.holder} no longer holds the lake lease, because the run was closed or its lease "
+                    "expired. This task changed nothing. Clear all tasks of the run, from open_run on."
                 )
             if last.holder != self.holder:
                 raise LeaseError(
-                    f"{self.holder} did not renew its lake lease for {self.seconds} s, so {last.holder} took it and "
-                    "dropped the branch. Nothing was published. Run it again."
+                    f"Run {self.holder} did not renew its lake lease for {self.seconds} s, so {last.holder} took the "
+                    "lease and dropped the branch. Nothing was published. Start the run again."
                 )
             if self._write(table, "renew", () if settled else last.crashed):
                 return
@@ -162,13 +162,13 @@ class Lease:
 
 
 def get_current_holder(catalog: Catalog) -> LeaseHolder | None:
-    """Return the present lease, which may have expired; None if no run holds it."""
+    """Return the present lease, which may have expired; None if no run holds the lease."""
     last = _read(catalog.load_table(LEASES_TABLE))
     return last if last.holder else None
 
 
 def trim_lease_log(catalog: Catalog, before: datetime) -> None:
-    """Delete rows of the log that are older than ``before``; the present lease stays."""
+    """Delete rows of the log that are older than ``before``, but not the present lease."""
     old = LessThan(term="at", value=before.isoformat())
     while True:
         table = catalog.load_table(LEASES_TABLE)

@@ -1,4 +1,4 @@
-"""The holder of the lake lease, from the summary of the newest snapshot of ``audit.leases``. Imports nothing heavy."""
+"""Read the holder of the lake lease from the summary of the newest snapshot of ``audit.leases``. Fast to import."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 class LeaseHolder:
     """The holder of the lease, its branch, and the time at which the lease expires unless it is renewed.
 
-    ``crashed``: branches of crashed holders that still exist, the latest last.
+    ``crashed``: branches that crashed holders left, the latest last.
     """
 
     holder: str
@@ -23,7 +23,7 @@ class LeaseHolder:
         return now < self.until
 
     def summary(self) -> dict[str, str]:
-        """Return the properties that record it in a snapshot's summary."""
+        """Return the lease as properties for the summary of an Iceberg snapshot."""
         return {
             "lease.holder": self.holder,
             "lease.branch": self.branch,
@@ -37,7 +37,7 @@ NOBODY: Final = LeaseHolder("", "", datetime.min.replace(tzinfo=UTC))
 
 
 def parse_last_lease(summary: Mapping[str, str | None]) -> LeaseHolder:
-    """Return the lease in a snapshot's summary; its holder is empty after a release of the lease."""
+    """Return the lease in an Iceberg snapshot's summary. Its holder is empty if the lease was released."""
     if not summary.get("lease.until"):
         return NOBODY
     return LeaseHolder(
@@ -49,6 +49,6 @@ def parse_last_lease(summary: Mapping[str, str | None]) -> LeaseHolder:
 
 
 def parse_current_lease(summary: Mapping[str, str | None]) -> LeaseHolder | None:
-    """Return the lease in a snapshot's summary; None after a release of the lease."""
+    """Return the lease in an Iceberg snapshot's summary; None if the lease was released."""
     last = parse_last_lease(summary)
     return last if last.holder else None

@@ -1,6 +1,6 @@
 """Compact a table: apply its position deletes and merge its small files. The rows stay the same.
 
-The compaction writes to a branch and compares the rows before and after, before readers see the result.
+The compaction writes to a branch. It compares the rows before and after, and only then readers see the result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,15 +15,15 @@ from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_j
 from synapse_lakehouse.iceberg.write import input_fingerprint
 
 MAX_SMALL_FILES: Final = 4
-"""A table may have this many files well below Iceberg's target size; more are merged."""
+"""Maximum number of files well below Iceberg's target size. If a table has more, they are merged."""
 
 _OPTIONS: Final = {
-    # A file is rewritten for a single deleted row, because the bytes of the row stay in the file until then.
+    # Even a single deleted row causes the rewrite of a file, because the bytes of the row stay in the file until then.
     "delete-file-threshold": "1",
     "min-input-files": str(MAX_SMALL_FILES + 1),
 }
 _MAX_APPENDED_FILES: Final = 50
-# Iceberg's defaults: the target size, and the share of it below which a file is small.
+# Iceberg's default target size, and the fraction of it below which a file is small.
 _SMALL_BYTES: Final = int((512 << 20) * 0.75)
 
 
@@ -50,7 +50,7 @@ def count_files(spark: SparkSession, name: str, snapshot_id: int) -> FileCounts:
 
 
 def compact_table(spark: SparkSession, name: str, snapshot_id: int, branch: str) -> int:
-    """Compact ``name`` as of ``snapshot_id`` on a new branch; returns the ID of the new snapshot.
+    """Compact ``name`` as of ``snapshot_id`` on a new branch; return the ID of the new snapshot.
 
     An existing ``branch`` is replaced. After a failure, the branch is dropped.
 
@@ -83,9 +83,9 @@ def _rewrite_files(spark: SparkSession, table: Any, name: str, snapshot_id: int,
     file_rows = _rows_of_files(spark, table, compacted)
     if before != after or file_rows != after[0]:
         raise ReleaseError(
-            f"A compaction would have changed {name}: {before[0]:,} rows before, {after[0]:,} rows after, "
-            f"{file_rows:,} rows according to its files. It was discarded: readers see the previous files. Please "
-            "report this."
+            f"A compaction of {name} was discarded, because it would have changed rows: {before[0]:,} rows before, "
+            f"{after[0]:,} rows after, {file_rows:,} rows according to the files. Readers see the previous files. "
+            "Please report this."
         )
     return compacted
 
@@ -105,7 +105,7 @@ def _rewrite_action(spark: SparkSession, table: Any) -> Any:
 def _drop_idle_deletes(spark: SparkSession, table: Any, branch: str, properties: Mapping[str, str]) -> None:
     """Remove position delete files whose data files no longer exist.
 
-    Iceberg leaves those that are as young as the data and refer to several files, because it compares only their age.
+    Iceberg itself does not remove all of them, because it compares only the age of delete files and data files.
     """
     table.refresh()
     snapshot_id = table.snapshot(branch).snapshotId()
@@ -134,13 +134,13 @@ def _deletes(spark: SparkSession, table: Any, snapshot_id: int) -> Iterator[Any]
 
 
 def _rows_of_files(spark: SparkSession, table: Any, snapshot_id: int) -> int:
-    """Rows according to the metadata of the files; totals of a snapshot may have started at zero with its branch."""
+    """Number of rows according to the files' metadata. A snapshot's own totals may count only its branch."""
     rows = sum(int(task.file().recordCount()) for task in _tasks(table, snapshot_id))
     return rows - sum(int(delete.recordCount()) for delete in _deletes(spark, table, snapshot_id))
 
 
 def _content(spark: SparkSession, name: str, snapshot_id: int) -> tuple[int, int]:
-    """Number of rows, and a hash of them that is independent of their order."""
+    """Number of rows, and a hash of the rows that does not depend on their order."""
     rows = spark.read.option("versionAsOf", snapshot_id).table(name)
     hashed = f.xxhash64(*(f.col(column) for column in rows.columns)).cast("decimal(20,0)")
     row = rows.agg(f.count(f.lit(1)), f.sum(hashed)).first()

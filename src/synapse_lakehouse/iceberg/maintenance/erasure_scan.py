@@ -1,7 +1,7 @@
-"""Find content of a user and of purged events in all files of the lake, including those that no table refers to.
+"""Find content of a user and of purged events in all files of the lake, including files that no table refers to.
 
-The scan reads every Parquet file below the warehouse. The bytes of a deleted row remain until its file is rewritten,
-and a file remains until no snapshot needs it and maintenance deletes it.
+The scan reads every Parquet file below the warehouse. The bytes of a deleted row remain until its file is rewritten.
+The old file remains until no Iceberg snapshot needs it and maintenance deletes it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,11 +22,11 @@ from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.iceberg.read.sql_text import quote_literal, quote_table_name
 
 CONTENT_COLUMNS: Final = ("json", "aggregation_key")
-"""Columns with message content, in any table: an event's JSON, and the text of a reaction."""
+"""Columns with message content in all tables: an event's JSON, and the text of a reaction."""
 
 
 class ContentState(StrEnum):
-    """Whether content of a file is still in the release, was replaced, or belongs to a purged event."""
+    """Whether content in a file is still in the release, was replaced, or belongs to a purged event."""
 
     IN_SOURCE = "message content"
     LEFT_BEHIND = "content without its event"
@@ -36,7 +36,7 @@ class ContentState(StrEnum):
 
 @dataclass(frozen=True)
 class FoundContent:
-    """Content in a table's files: number of events, and the files."""
+    """Content that the scan found in a table's files: the number of events, and the files."""
 
     table: str
     state: ContentState
@@ -46,7 +46,7 @@ class FoundContent:
 
 @dataclass(frozen=True)
 class UserMentions:
-    """Rows that mention a user: those of the released table, and deleted or earlier rows in its files."""
+    """Numbers of rows that mention a user: in the release, and elsewhere (deleted or earlier rows in files)."""
 
     table: str
     rows: int
@@ -70,7 +70,7 @@ class ErasureScan:
         return int(self._all(sql)[0][0]) > 0
 
     def prepare(self) -> None:
-        """Collect the events of the release and those that the user sent. Call it once before :meth:`content`."""
+        """Collect the events of the release, and the events of the user. Call this once before :meth:`content`."""
         duckdb_reader.create_views(self.connection, self.settings, self.release, ["bronze.event_json"])
         self.connection.execute(
             "create or replace temp table released_events as select event_id from bronze.event_json"
@@ -79,7 +79,8 @@ class ErasureScan:
         if events := self.files.get("bronze.events"):
             self._add_sent(events, "sender = {user}")
         for table, files in self.files.items():
-            # No file may contain its row of bronze.events: the source lost it, or maintenance deleted that file first.
+            # The row of bronze.events may be in no file, because the source lost it, or maintenance deleted its file
+            # first.
             if {"event_id", "json"} <= set(self._columns(table)):
                 self._add_sent(files, _IS_BY)
 
@@ -99,7 +100,7 @@ class ErasureScan:
         return UserMentions(table, released, in_files - released)
 
     def content(self, table: str) -> Iterator[FoundContent]:
-        """Yield content of the erased user's messages, and content of events that the release lacks."""
+        """Yield content of the erased user's messages, and content of events that are not in the release."""
         columns = self._columns(table)
         for column in CONTENT_COLUMNS:
             if column in columns and "event_id" in columns:
@@ -129,7 +130,7 @@ class ErasureScan:
             yield FoundContent(table, ContentState(state), events, tuple(sorted(files)))
 
     def _create_view(self, table: str) -> bool:
-        """Create a view of ``table`` at the release, or of its present rows if it is unbranched."""
+        """Create a view of ``table`` at the release, or of its present rows if it is unbranched; False if absent."""
         if table not in self.release.tables and not is_unbranched(table):
             return False
         duckdb_reader.create_views(self.connection, self.settings, self.release, [table])
@@ -156,7 +157,7 @@ _ENVELOPE: Final = (
     *("auth_events", "content", "depth", "event_id", "hashes", "membership", "origin", "origin_server_ts"),
     *("prev_events", "prev_state", "redacts", "room_id", "sender", "signatures", "state_key", "type", "unsigned"),
 )
-"""Keys of an event that a redaction keeps in some room version, and ``unsigned``."""
+"""Keys of an event that a redaction retains in some room version, and ``unsigned``."""
 
 _ENVELOPE_OF_UNSIGNED: Final = ("age", "age_ts", "prev_sender", "replaces_state", "transaction_id")
 _IS_ID: Final = r"'\$\S{1,254}'"
@@ -197,7 +198,7 @@ _IS_MESSAGE: Final = {
 def describe_references(
     connection: DuckDBPyConnection, settings: Settings, published: Collection[Release], content: FoundContent
 ) -> list[str]:
-    """Return sentences that say why the files of ``content`` are still in the warehouse.
+    """Return the reasons why the files of ``content`` are still in the warehouse, each with the remedy.
 
     :param published: all releases, the latest first.
     """

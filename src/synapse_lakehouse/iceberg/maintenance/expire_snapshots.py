@@ -1,4 +1,4 @@
-"""Expire Iceberg snapshots with their files, and remove the branches and tags that point to them."""
+"""Expire Iceberg snapshots, delete their files, and remove the branches and tags that point to them."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -12,9 +12,9 @@ _ATTEMPTS: Final = 5
 
 
 def expire_branched(table: Any, pinned: Collection[int], old: datetime) -> tuple[int, int]:
-    """Expire snapshots of a branched table; returns the numbers of removed snapshots and refs (branches and tags).
+    """Expire snapshots of a branched table; return the numbers of removed snapshots and refs (branches and tags).
 
-    Retained are the snapshots ``pinned``, the head of main, and refs whose snapshot was written after ``old``.
+    The snapshots ``pinned``, the head of main, and refs whose snapshot was written after ``old`` are retained.
     """
     head = table.currentSnapshot()
     retained = {*pinned} if head is None else {*pinned, int(head.snapshotId())}
@@ -39,14 +39,14 @@ def expire_branched(table: Any, pinned: Collection[int], old: datetime) -> tuple
 
 
 def expire_unbranched(table: Any, before: datetime) -> int:
-    """Expire snapshots that are older than ``before``, except the last one; returns their number."""
+    """Expire snapshots that are older than ``before``, except the last snapshot; return their number."""
     for _ in range(_ATTEMPTS):
         table.refresh()
         count = _count_snapshots(table)
         try:
             table.expireSnapshots().expireOlderThan(int(before.timestamp() * 1000)).retainLast(1).commit()
         except Py4JJavaError as error:
-            # Another process appended in the meantime, and Iceberg does not retry commits to the lease log.
+            # Another process appended meanwhile, and Iceberg does not retry commits to the lease log.
             if "CommitFailedException" not in str(error):
                 raise
         else:

@@ -1,7 +1,7 @@
 """Maintain the files of the lake's tables: expire snapshots that only old releases need, delete orphan files.
 
-The caller holds the lake lease, so no other process writes to branched tables. Audit tables are written without the
-lease; their maintenance allows concurrent appends.
+The caller holds the lake lease, so no other process writes to branched tables. Processes append to audit tables without
+the lease, so the maintenance of audit tables allows concurrent appends.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ from synapse_lakehouse.iceberg.maintenance.orphan_files import TableFile, delete
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 
 UNFINISHED: Final = timedelta(hours=6)
-"""Minimum age of deleted orphan files: younger files may belong to a commit that is not finished."""
+"""Minimum age of deleted orphan files. Younger files may belong to an unfinished commit."""
 
 LEASE_LOG: Final = timedelta(days=30)
 """Retention of the lease log."""
@@ -38,7 +38,7 @@ def select_retained_releases(published: Sequence[Release], since: datetime) -> l
 
 @dataclass(frozen=True)
 class MaintenanceResult:
-    """Numbers of removed snapshots, refs (tags and branches), orphan files, files including orphan files, and bytes."""
+    """Numbers of removed snapshots, refs (tags and branches), orphan files, all files, and bytes."""
 
     snapshots: int = 0
     refs: int = 0
@@ -55,7 +55,7 @@ def maintain_branched_table(
 ) -> MaintenanceResult:
     """Expire old snapshots of a branched table, then delete its orphan files.
 
-    Retained are the snapshots ``pinned``, the head of main, and branches and tags that were written since ``old``.
+    The snapshots ``pinned``, the head of main, and branches and tags that were written since ``old`` are retained.
     """
     table = load_iceberg_table(spark, name)
     before = list_files(table)
@@ -66,7 +66,7 @@ def maintain_branched_table(
 
 def maintain_unbranched_table(spark: SparkSession, name: str) -> MaintenanceResult:
     """Merge small files of an unbranched table, expire all but its last snapshot, and delete orphan files."""
-    # The newest snapshot of the lease log records the lease, so it must not be replaced.
+    # The lease log is not compacted, because its newest snapshot records the lease.
     if name != lease.LEASES_TABLE:
         compaction.merge_small_files(spark, name)
     table, limit = load_iceberg_table(spark, name), datetime.now(UTC) - UNFINISHED
@@ -76,11 +76,8 @@ def maintain_unbranched_table(spark: SparkSession, name: str) -> MaintenanceResu
 
 
 def delete_old_commands(spark: SparkSession, before: datetime) -> None:
-    """Delete replication commands that are older than ``before``, except the last positions of each tap.
-
-    A tap resumes from these positions.
-    """
-    # Spark caches tables for half a minute, in which taps continue to write.
+    """Delete replication commands that are older than ``before``, but not the positions from which a tap resumes."""
+    # Spark caches a table for half a minute, but taps continue to write to it.
     spark.catalog.refreshTable(COMMANDS_TABLE)
     old = f"received_at < timestamp '{before.astimezone(UTC):%Y-%m-%d %H:%M:%S}'"
     taps = spark.table(COMMANDS_TABLE).where("command = 'TAP'").groupBy("source", "dialect")

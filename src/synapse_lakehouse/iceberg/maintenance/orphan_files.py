@@ -1,4 +1,4 @@
-"""List the files of a table, and delete its orphan files: those that neither a snapshot nor the metadata refers to."""
+"""List the files of a table, and delete its orphan files, to which neither a snapshot nor the metadata refers."""
 
 import re
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_j
 
 
 class SharedWarehouseError(LakehouseError):
-    """The folder of a table contains files of another table; no file was deleted."""
+    """The folder of a table contains files of another table. No file was deleted."""
 
     def __init__(self, metadata: str) -> None:
         super().__init__(
             f"{metadata} belongs to another table than this lake's table in the same folder, so no orphan file was "
-            "deleted there. Two lakes may share a warehouse: then an orphan file of one lake may be data of the other. "
-            "Give each lake its own LAKEHOUSE_WAREHOUSE. If there is no other lake, for example because a table was "
-            "dropped and created again, delete that file and clear the task."
+            "deleted in that folder. If two lakes share a warehouse, an orphan file of one lake may be data of the "
+            "other. Give each lake its own LAKEHOUSE_WAREHOUSE. If there is no other lake, for example because a "
+            "table was dropped and created again, delete the named file and clear the task."
         )
 
 
@@ -42,11 +42,11 @@ def list_files(table: Any) -> dict[str, TableFile]:
 
 
 def delete_orphan_files(spark: SparkSession, table: Any, before: datetime) -> int:
-    """Delete orphan files that are older than ``before``; returns their number.
+    """Delete orphan files that are older than ``before``; return their number.
 
-    Nothing is deleted if a referenced file is not listed: then the listed names are not reliable.
+    If a referenced file is missing in the list of files, nothing is deleted, because the list is not reliable.
 
-    :raises SharedWarehouseError: when there is metadata of another table, to which the files may belong.
+    :raises SharedWarehouseError: when the folder has metadata of another table. The files may belong to that table.
     """
     listed, limit = list_files(table), int(before.timestamp() * 1000)
     old = {path for path, file in listed.items() if file.written_ms < limit}
@@ -68,7 +68,7 @@ def _is_of_another_table(spark: SparkSession, table: Any, location: str) -> bool
     try:
         metadata = get_iceberg_class(spark, "TableMetadataParser").read(table.io(), location)
     except Py4JJavaError:
-        # The file is incomplete, or was deleted in the meantime.
+        # The file is incomplete, or was deleted meanwhile.
         return False
     return str(metadata.uuid()) != str(table.uuid())
 
@@ -92,5 +92,5 @@ def _referenced_locations(spark: SparkSession, table: Any) -> Iterator[str]:
 
 
 def _to_path(location: str) -> str:
-    """A location without its scheme: Java writes file:/a where Python writes file:///a."""
+    """A location without its scheme, because Java writes file:/a and Python file:///a."""
     return re.sub(r"^[a-z0-9+.-]+:/*", "/", location, flags=re.IGNORECASE).rstrip("/")

@@ -23,13 +23,13 @@ def compact_and_publish(
     require_lease: Callable[[], None],
     report_progress: Callable[[str], None],
 ) -> tuple[Release | None, list[Exception]]:
-    """Compact the tables that need it and publish them; returns the new release, or None, and the failures.
+    """Compact the tables that need it, and publish them; return the new release (or None) and the failures.
 
-    The release has the rows of ``latest`` in other files, and its run, interval and positions. A table is skipped if
-    its main is not at the release's snapshot, because a run crashed while it published; the next run publishes it. A
-    table that cannot be compacted, because a file is damaged or its rows would change, stays as it is.
+    The new release has the rows of ``latest`` in other files, and its run, interval and positions. If a run crashed
+    while it published, ``main`` of a table may not be at the release's snapshot. Such a table is skipped, and the next
+    run publishes it. A table stays as it is if its compaction fails, because a file is damaged or rows would change.
 
-    :param require_lease: raises if another run has taken the lake lease; that run may have published.
+    :param require_lease: function that raises if another run has taken the lake lease. That run may have published.
     """
     compacted: dict[str, int] = {}
     failures: list[Exception] = []
@@ -48,7 +48,7 @@ def compact_and_publish(
     if not compacted:
         return None, failures
     require_lease()
-    # First, because the next copy builds on the snapshot in the ledger if main is at it; otherwise it copies all rows.
+    # The ledger is written first. If main were at a snapshot that the ledger lacks, the next run would copy all rows.
     _correct_ledger(catalog, latest, compacted)
     for name in compacted:
         fast_forward_main(spark, name, branch, latest.tag)

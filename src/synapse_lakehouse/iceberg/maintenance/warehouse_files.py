@@ -1,4 +1,4 @@
-"""The Parquet files below the warehouse, including those that no table refers to."""
+"""List the Parquet files below the warehouse, including files that no table refers to."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class UnreadableFiles:
 
 
 def list_parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[str, list[Path]]:
-    """Return every Parquet file below the warehouse, by the table (``bronze.events``) in whose folder it is.
+    """Return all Parquet files below the warehouse by table (``bronze.events``), that is, by the table's folder.
 
-    Files in a folder without a table in the catalog are listed under the name of the folder.
+    If the catalog has no table for a folder, the key is the name of the folder.
 
     :raises LakeReadError: when the warehouse is not a folder.
     """
@@ -46,9 +46,9 @@ def list_parquet_files(connection: DuckDBPyConnection, settings: Settings) -> di
 def split_readable_files(
     connection: DuckDBPyConnection, files: Mapping[str, Collection[Path]]
 ) -> tuple[dict[str, list[Path]], list[UnreadableFiles]]:
-    """Split ``files`` by table into readable files and files without a footer, which a writer adds last.
+    """Split ``files`` (by table) into readable files, and files without a footer, which a writer adds last.
 
-    A file that was deleted in the meantime is in neither result.
+    A file that was deleted meanwhile is in neither result.
     """
     readable: dict[str, list[Path]] = {}
     unreadable = []

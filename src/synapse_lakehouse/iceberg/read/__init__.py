@@ -1,1 +1,1 @@
-"""Reading Iceberg tables without a JVM: DuckDB, snapshot differences, newest rows."""
+"""Read Iceberg tables without a JVM: DuckDB, snapshot differences, newest rows."""

@@ -1,6 +1,6 @@
 """List the tables and views of the catalog with their metadata files.
 
-PyIceberg is slow to import, so it is used only for a REST catalog. The import of psycopg2 takes a tenth of the time of
+PyIceberg is slow to import, so it is used only for a REST catalog. Importing psycopg2 takes a tenth of the time of
 psycopg.
 """
 
@@ -17,7 +17,7 @@ from synapse_lakehouse.iceberg.read.errors import LakeReadError
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """A table or view of the catalog; ``location``: its metadata file."""
+    """A table or view of the catalog. ``location`` is its metadata file."""
 
     location: str
     is_view: bool

@@ -1,6 +1,6 @@
-"""DuckDB connections that read the lake's tables and views, at a release or on a branch, without a JVM.
+"""Open DuckDB connections that read the lake's tables and views, at a release or on a branch, without a JVM.
 
-Imports of PyIceberg, pandas or pyarrow take seconds, so this module avoids them unless the catalog is a REST catalog.
+PyIceberg, pandas and pyarrow take seconds to import, so this module avoids them unless the catalog is a REST catalog.
 SQL is composed of quoted names and literals, because the first bound parameter makes DuckDB import pandas.
 """
 
@@ -33,7 +33,7 @@ SPARK_FUNCTION_MACROS: Final = ("create or replace macro unix_millis(moment) as 
 
 
 def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
-    """Return an in-memory DuckDB in UTC that can read Iceberg tables in the warehouse, and no other files.
+    """Return an in-memory DuckDB in UTC. It can read Iceberg tables in the warehouse, and no other files.
 
     :param memory_limit: in the notation of Spark or DuckDB (``4g``); by default most of the machine's memory.
     :raises LakeReadError: when the warehouse is neither a folder nor on S3.
@@ -66,9 +66,9 @@ def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckD
 
 
 def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPyConnection:
-    """Return a DuckDB with as much memory as Spark's driver; it spills other rows to disk.
+    """Return a DuckDB with views of tables. It uses as much memory as Spark's driver, and spills other rows to disk.
 
-    :param names: tables of which it has views, on ``branch`` or else on main.
+    :param names: names of the tables. A table without ``branch`` is read on main.
     :raises LakeReadError: when the lake cannot be read.
     """
     with ExitStack() as stack:
@@ -79,7 +79,7 @@ def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDB
 
 
 def create_secret_sql(settings: Settings, *, with_keys: bool = True) -> str:
-    """Return SQL of a secret with :func:`~synapse_lakehouse.iceberg.catalog.object_store.get_duckdb_secret_options`."""
+    """Return the SQL that creates a secret for the warehouse on S3 (see ``object_store.get_duckdb_secret_options``)."""
     options = object_store.get_duckdb_secret_options(settings, with_keys=with_keys)
     assignments = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
     return f"create secret warehouse (type s3, {assignments})"
@@ -92,9 +92,9 @@ def find_extension_file(extension: str) -> Path:
 
 
 def require_current_format(connection: DuckDBPyConnection, settings: Settings) -> None:
-    """Check that this version of the project wrote the lake.
+    """Check that the lake has the present format.
 
-    :raises EarlierFormatError: when an earlier version did.
+    :raises EarlierFormatError: when an earlier version of the project wrote the lake.
     :raises LakeReadError: when the catalog cannot be reached.
     """
     entry = list_catalog_entries(settings).get(RELEASES_TABLE)
@@ -116,9 +116,9 @@ def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Re
 
 
 def get_release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
-    """Return the release with this number; by default the latest.
+    """Return the release with this number; by default the latest release.
 
-    :raises LakeReadError: when it does not exist.
+    :raises LakeReadError: when the release does not exist.
     """
     releases = list_releases(connection, settings)
     if not releases:
@@ -140,12 +140,13 @@ def create_views(
     *,
     branch: str | None = None,
 ) -> None:
-    """Create views of the tables and views ``names`` (such as ``gold.events``); names that the lake lacks are skipped.
+    """Create views of the tables and views ``names`` (such as ``gold.events``). Names that the lake lacks are skipped.
 
-    At a release, tables are read at its snapshots and views as it recorded them; unbranched tables as they are now.
-    Without a release, tables are read on ``branch`` or else on main, and views as the catalog has them.
+    With ``release``, tables are read at the release's Iceberg snapshots, and views have the SQL that it recorded.
+    Without it, tables are read on ``branch`` or else on main, and views have the SQL of the catalog. Unbranched tables
+    are always read as they are now.
 
-    :raises LakeReadError: when a table cannot be read, as when its snapshot has been expired.
+    :raises LakeReadError: when a table cannot be read, for example because its snapshot has been expired.
     """
     for name, sql in iterate_view_definitions(connection, settings, release, names, branch=branch):
         try:
@@ -154,7 +155,7 @@ def create_views(
             at = f" at release {release.number}" if release else ""
             raise LakeReadError(
                 f"{name} cannot be read{at}: {str(error).splitlines()[0]}. If its snapshot has been expired, read a "
-                "later release (`lakehouse releases`); if its files are missing, run `lakehouse doctor`."
+                "later release (see `lakehouse releases`). If its files are missing, run `lakehouse doctor`."
             ) from error
 
 
@@ -166,7 +167,7 @@ def iterate_view_definitions(
     *,
     branch: str | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield the views of :func:`create_views`: each name and its SELECT, after the views that this SELECT reads."""
+    """Yield name and SELECT of each view of :func:`create_views`. The views that a SELECT reads come before it."""
     entries = list_catalog_entries(settings)
     seen = set[str]()
 
@@ -194,7 +195,7 @@ def _definition(
     branch: str | None,
     name: str,
 ) -> str | None:
-    """SELECT that reads ``name``, or None if there is no such table."""
+    """The SELECT that reads ``name``; None if there is no such table."""
     if _is_view(name, entries, release):
         return release.views[name] if release else _view_sql(read_metadata(connection, entries[name].location))
     if name not in entries:
@@ -209,9 +210,9 @@ def _definition(
 
 
 def set_release_variables(connection: DuckDBPyConnection, release: Release) -> None:
-    """Set the variables ``release`` (its number), ``run`` (its run ID) and ``audited_until`` (a time).
+    """Set DuckDB's variables ``release`` (number), ``run`` (run ID) and ``audited_until`` (time) for ``release``.
 
-    Audit rows of the run that are later than ``audited_until`` belong to another try, which may be unpublished.
+    Later audit rows of the run than ``audited_until`` belong to another try, which may be unpublished.
     """
     connection.execute(
         f"set variable release = {int(release.number)}; set variable run = {quote_literal(release.run_id)};"
@@ -224,8 +225,8 @@ def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, An
     row = connection.execute(f"select content from read_blob({quote_literal(location)})").fetchone()  # noqa: S608
     if row is None:
         raise LakeReadError(
-            f"The metadata file {location} does not exist: the catalog describes another warehouse. "
-            "Correct LAKEHOUSE_WAREHOUSE or LAKEHOUSE_CATALOG_URI."
+            f"The metadata file {location} does not exist, so the catalog describes another warehouse. Correct "
+            "LAKEHOUSE_WAREHOUSE or LAKEHOUSE_CATALOG_URI."
         )
     content = bytes(row[0])
     parsed: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)

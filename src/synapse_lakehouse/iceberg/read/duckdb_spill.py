@@ -1,7 +1,7 @@
-"""A folder for each DuckDB connection, to which DuckDB spills rows that do not fit in memory.
+"""Create a spill folder for each DuckDB connection, to which DuckDB writes rows that do not fit in memory.
 
-DuckDB uses the same file names in every process, so connections that shared a folder would overwrite each other's rows
-and crash. The folders are under LAKEHOUSE_HOME, because the system's folder for temporary files may be small.
+DuckDB uses the same file names in every process. If two connections shared a folder, they would overwrite each other's
+rows and crash. The folders are below LAKEHOUSE_HOME, because the system's folder for temporary files may be small.
 """
 
 import shutil
@@ -17,12 +17,12 @@ _ABANDONED_SECONDS: Final = 24 * 3600
 
 
 def create_spill_folder(settings: Settings) -> Path:
-    """The path of a new spill folder, which DuckDB creates when it needs it. Abandoned folders are deleted after a day.
+    """Return the path of a new spill folder, which DuckDB creates if needed; delete folders abandoned for a day.
 
     Only this user can read the folder, because rows contain messages.
     """
     parent = settings.lakehouse_home / "duckdb"
-    # Users with read access only query as well; most queries never spill.
+    # A user without write access can query as well, because most queries never spill.
     with suppress(OSError):
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in parent.iterdir():

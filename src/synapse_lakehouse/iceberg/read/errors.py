@@ -4,7 +4,7 @@ from synapse_lakehouse.errors import LakehouseError
 
 
 class LakeReadError(LakehouseError):
-    """The lake cannot be read; the message contains the reason and the remedy."""
+    """The lake cannot be read. The message contains the reason and the remedy."""
 
 
 class EarlierFormatError(LakeReadError):

@@ -1,4 +1,4 @@
-"""The newest rows of an append-only table, without reading all of it."""
+"""Read the newest rows of an append-only table without reading the whole table."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ _SPANS: Final = (timedelta(hours=1), timedelta(days=2))
 def read_newest_rows(
     table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> pa.Table:
-    """Return the rows of the shortest span of :func:`iterate_recent_spans` that has rows; else an empty table."""
+    """Return the rows of the first span of :func:`iterate_recent_spans` with rows; an empty table if there are none."""
     rows = pa.table({})
     for rows in iterate_recent_spans(table, moment, wanted, columns):
         if rows.num_rows:
@@ -30,9 +30,9 @@ def iterate_recent_spans(
 ) -> Iterator[pa.Table]:
     """Yield rows of the last hour, then of the last two days, then all rows, sorted by the time column ``moment``.
 
-    Each append writes a file with bounds of its times, so that a short span reads few files.
+    Each append writes a file with bounds of its times, so that few files are read for a short span.
 
-    :param wanted: condition for rows; by default all rows.
+    :param wanted: condition for rows; by default all rows are returned.
     """
     now = datetime.now(UTC)
     spans: list[BooleanExpression] = [
@@ -44,9 +44,9 @@ def iterate_recent_spans(
 
 
 def read_rows_since_run(table: Table, run_id: str, moment: str, columns: Sequence[str]) -> pa.Table:
-    """Return the rows whose ``moment`` is not before that of a run's first row.
+    """Return the rows since a run's first row, according to the time column ``moment``.
 
-    Other rows of their files may be included. One scan plan finds the files by the bounds of their values.
+    Earlier rows of the same files may be included. The bounds of the files' values show which files are needed.
     """
     files = [
         (file, get_column_bounds(table, file, "run_id"), get_column_bounds(table, file, moment))
@@ -66,9 +66,10 @@ def read_planned_files(table: Table, files: Sequence[FileScanTask], columns: Seq
 
 
 def get_column_bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:
-    """Return the lower and upper bound of a column in a file, times in microseconds; None if the file has no bounds.
+    """Return the lower and upper bound of a column in a file (times in microseconds); None if the file has no bounds.
 
-    Bounds may be truncated, so the lower one may be less than the least value, and the upper one greater.
+    Iceberg may truncate bounds, so the lower bound may be below the least value, and the upper bound above the
+    greatest.
     """
     field = table.schema().find_field(column)
     bounds = (file.file.lower_bounds, file.file.upper_bounds)

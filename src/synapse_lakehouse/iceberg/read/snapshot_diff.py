@@ -1,4 +1,4 @@
-"""Find the rows that changed between two snapshots of a table, by comparing their files, without Spark."""
+"""Find the rows that changed between two Iceberg snapshots, by comparing their files, without Spark."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -12,17 +12,18 @@ from pyiceberg.table.snapshots import Operation
 from synapse_lakehouse.iceberg.write.places import deleted_positions
 
 _MAX_ROWS: Final = 2_000_000
-"""Maximum number of changed rows: with more, a full rebuild of the dependent tables is faster."""
+"""Maximum number of changed rows. With more rows, a full rebuild of the dependent tables is faster."""
 
 
 def find_changed_keys(
     table: Table, before: int, after: int, columns: Sequence[str], *, came: bool = True
 ) -> pa.Table | None:
-    """Return ``columns`` of added, changed (old and new values) and deleted rows; unchanged rows may be included.
+    """Return ``columns`` of added, changed (old and new values) and deleted rows.
 
-    Rows may repeat. None if too many rows changed, or if a snapshot in between has been expired.
+    Unchanged rows may be included, and rows may repeat. The result is None if too many rows changed, or if a snapshot
+    in between has been expired.
 
-    :param came: whether added files are read. Without them, new rows and new values are missing.
+    :param came: whether added files are read. If not, new rows and new values are missing.
     """
     schema = table.schema().as_arrow()
     keys = [pa.schema([schema.field(name) for name in columns]).empty_table()]
@@ -38,7 +39,7 @@ def find_changed_keys(
 
 
 def _steps(table: Table, before: int, after: int) -> Iterator[tuple[int, int]]:
-    """Pairs of snapshots, newest first, that lead from ``before`` to ``after`` and skip compactions."""
+    """Pairs of snapshots that lead from ``before`` to ``after`` without compactions, the newest pair first."""
     last, snapshot = after, table.snapshot_by_id(after)
     while snapshot and snapshot.snapshot_id != before:
         parent = snapshot.parent_snapshot_id

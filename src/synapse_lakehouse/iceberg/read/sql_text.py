@@ -1,4 +1,4 @@
-"""SQL text for DuckDB: quoted names and literals, scans of Iceberg tables, and the table names in a query."""
+"""Write SQL for DuckDB: quoted names and literals, scans of Iceberg tables. Find the table names in a query."""
 
 import re
 from typing import Final
@@ -7,12 +7,12 @@ _TABLE: Final = re.compile(r'(?=\b(\w+)["`]?\s*\.\s*["`]?(\w+))')
 
 
 def find_table_names(sql: str) -> set[str]:
-    """Possible names of tables with their schema in ``sql``, in lower case: pairs of words joined by a dot."""
+    """Return possible table names in ``sql``: all pairs of words that are joined by a dot, in lower case."""
     return {f"{schema}.{table}".lower() for schema, table in _TABLE.findall(sql)}
 
 
 def iceberg_scan_sql(location: str, snapshot: int | None = None) -> str:
-    """Return the table function that reads the Iceberg table with the metadata at ``location``; default: main."""
+    """Return the table function that reads the Iceberg table with the metadata at ``location``, by default main."""
     at = "" if snapshot is None else f", snapshot_from_id => {int(snapshot)}"
     return f"iceberg_scan({quote_literal(location)}{at})"
 
@@ -23,5 +23,5 @@ def quote_literal(text: str) -> str:
 
 
 def quote_table_name(name: str) -> str:
-    """``schema.table`` with both parts quoted as identifiers of SQL."""
+    """Return ``schema.table`` with both parts quoted as SQL identifiers."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))

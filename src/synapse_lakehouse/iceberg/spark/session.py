@@ -1,4 +1,4 @@
-"""Spark sessions on the lake."""
+"""Create Spark sessions on the lake."""
 
 import os
 import sys
@@ -22,18 +22,18 @@ _FIXED: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.daemon.module": worker_daemon.__name__,
-    # Few partitions: most tables of a homeserver are small, and adaptive execution splits large partitions.
+    # Few partitions suffice, because most tables are small and adaptive execution splits large partitions.
     "spark.sql.shuffle.partitions": "8",
-    # Larger rows of this process become an RDD: Spark's optimiser would scan a local relation repeatedly.
+    # Larger data of this process become an RDD, because Spark's optimiser would scan a local relation repeatedly.
     "spark.sql.execution.arrow.localRelationThreshold": "4MB",
 }
 
 
 def create_spark_session(name: str, settings: Settings, branch: str | None = None) -> SparkSession:
-    """Return the Spark session of this process; with ``branch`` it reads and writes that branch of branched tables.
+    """Return the Spark session of this process. With ``branch``, it reads and writes that branch of branched tables.
 
-    Inside spark-submit, the master and the jars are those of the submitter. Otherwise Spark runs on all cores of this
-    machine. A running session switches to the branch.
+    Inside spark-submit, the submitter sets master and jars. Otherwise Spark runs on all cores of this machine. If a
+    session is running, it switches to the branch.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     is_submitted = "SPARK_ENV_LOADED" in os.environ
@@ -54,7 +54,7 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
             "spark.driver.extraClassPath": class_archive.get_class_path(jar_files),
             "spark.driver.defaultJavaOptions": class_archive.get_java_options(settings, jar_files),
         }
-        # PySpark starts the JVM with this configuration as arguments, which every user of the machine can read.
+        # PySpark passes this configuration to the JVM as arguments, which every user of the machine can read.
         public = [(key, value) for key, value in options.items() if key != spark_network.SECRET_PROPERTY]
         SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(public))
     builder = SparkSession.builder.config(map={**options})
@@ -73,7 +73,7 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
 
 def load_iceberg_table(spark: SparkSession, name: str) -> Any:
     """Return the Iceberg (Java) table, for operations that Spark SQL does not have. May be called from any thread."""
-    # Iceberg reads the catalog's configuration from the session of the thread, and a new thread has none.
+    # Iceberg reads the catalog's configuration from the thread's session, and a new thread has no session.
     getattr(spark._jvm, "org.apache.spark.sql.SparkSession").setActiveSession(spark._jsparkSession)
     return get_iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(
         spark._jsparkSession, f"{catalog.CATALOG_NAME}.{name}"
@@ -83,13 +83,13 @@ def load_iceberg_table(spark: SparkSession, name: str) -> Any:
 def get_iceberg_class(spark: SparkSession, name: str) -> Any:
     """Return the Iceberg (Java) class with this name below ``org.apache.iceberg``.
 
-    The full name is looked up at once. Otherwise py4j would search all jars for a class with the name of each package.
+    The full name is looked up in one step. Otherwise py4j would search all jars for a class for each part of the name.
     """
     return getattr(spark._jvm, f"org.apache.iceberg.{name}")
 
 
 def iterate_java(iterable: Any) -> Iterator[Any]:
-    """Yield the elements of a Java ``Iterable``, such as the files of a plan."""
+    """Yield the elements of a Java ``Iterable``, such as the files of a scan plan."""
     elements = iterable.iterator()
     while elements.hasNext():
         yield elements.next()

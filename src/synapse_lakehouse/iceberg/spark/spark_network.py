@@ -1,4 +1,4 @@
-"""Configuration of the network between Spark's processes: authenticated, and on one machine only through 127.0.0.1.
+"""Configure the network between Spark's processes: authenticated and, on one machine, only through 127.0.0.1.
 
 https://spark.apache.org/docs/latest/security.html
 """
@@ -16,8 +16,8 @@ _AUTHENTICATED: Final = {
     "spark.network.crypto.enabled": "true",
     # Otherwise a client may choose the older, weaker handshake.
     "spark.network.crypto.saslFallback": "false",
-    # Java and Python accept the first connection to a port, so another user could connect and make the job fail.
-    # Other users cannot open a socket file.
+    # On a TCP port, Java and Python accept the first connection, so another user could connect and make the job fail. A
+    # socket file is safe, because other users cannot open it.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 SECRET_PROPERTY: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property
@@ -46,14 +46,14 @@ def get_network_properties(master: str, settings: Settings) -> dict[str, str]:
 
 
 def _secret(settings: Settings) -> str:
-    """``spark.authenticate.secret`` of the Spark properties in LAKEHOUSE_SPARK_SECRET_FILE."""
+    """The value of ``spark.authenticate.secret`` in the file LAKEHOUSE_SPARK_SECRET_FILE."""
     file = settings.lakehouse_spark_secret_file
     if file is None:
         raise SparkSecretError(
-            "Spark's master is a cluster, and LAKEHOUSE_SPARK_SECRET_FILE is not set: without a secret every program "
-            "that reaches a port of Spark could read and change the lake. Write a secret with "
-            "`(umask 077; docker/spark-secret.sh > spark.secret)`, start masters and workers with `--properties-file` "
-            "and this file, and set LAKEHOUSE_SPARK_SECRET_FILE to its path."
+            "Spark's master is a cluster, but LAKEHOUSE_SPARK_SECRET_FILE is not set. Without a secret, every program "
+            "that reaches a port of Spark could read and change the lake. Write a secret with `(umask 077; "
+            "docker/spark-secret.sh > spark.secret)`, start masters and workers with `--properties-file` and this "
+            "file, and set LAKEHOUSE_SPARK_SECRET_FILE to its path."
         )
     try:
         mode, content = file.stat().st_mode, file.read_text(encoding="utf-8")
@@ -61,17 +61,17 @@ def _secret(settings: Settings) -> str:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise SparkSecretError(
             f"LAKEHOUSE_SPARK_SECRET_FILE={file} cannot be read ({reason}). It contains the secret of the Spark "
-            "cluster; this user must be able to read it."
+            "cluster. Give this user the right to read it."
         ) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise SparkSecretError(
-            f"LAKEHOUSE_SPARK_SECRET_FILE={file} is open to other users (mode {stat.S_IMODE(mode):o}). They may "
-            f"have read the secret: write a new one into a file that only its owner can read (`chmod 600 {file}`)."
+            f"LAKEHOUSE_SPARK_SECRET_FILE={file} is open to other users (mode {stat.S_IMODE(mode):o}). They may have "
+            f"read the secret. Write a new secret to a file that only its owner can read (`chmod 600 {file}`)."
         )
     properties = dict(line.split(maxsplit=1) for line in content.splitlines() if len(line.split(maxsplit=1)) == 2)
     if secret := properties.get(SECRET_PROPERTY, "").strip():
         return secret
     raise SparkSecretError(
-        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{SECRET_PROPERTY} …`. It must be the properties file with "
-        "which the masters and workers of the cluster were started; `docker/spark-secret.sh` writes one."
+        f"LAKEHOUSE_SPARK_SECRET_FILE={file} has no line `{SECRET_PROPERTY} …`. Set it to the properties file with "
+        "which the masters and workers of the cluster were started. `docker/spark-secret.sh` writes such a file."
     )

@@ -1,7 +1,7 @@
-"""Spark's Python daemon, which forks the Python workers: it loads modules once, for all workers.
+"""Spark's Python daemon, which loads modules once and then forks the Python workers.
 
-Spark starts it as ``python -m`` with this module's name in place of its own daemon (``spark.python.daemon.module``),
-one for each environment of workers. Workers for which no module is preloaded start two seconds sooner.
+Spark starts this module as ``python -m`` in place of its own daemon (``spark.python.daemon.module``), once for each
+environment of workers. Without a module to preload, workers start two seconds sooner.
 """
 
 import gc
@@ -10,16 +10,16 @@ import os
 from typing import Final
 
 PRELOAD_VARIABLE: Final = "SYNAPSE_LAKEHOUSE_WORKER_MODULE"
-"""Environment variable that names the module whose functions the workers run."""
+"""Environment variable with the name of the module whose functions the workers run."""
 
 _RETAINED_BYTES: Final = str(8 << 20)
 
 
 def build_worker_environment(module: str) -> dict[str, str]:
-    """Environment of workers that run functions of ``module`` and allocate buffers of several megabytes.
+    """Return the environment of workers that run functions of ``module`` and allocate large buffers.
 
-    Arrow's own memory pool takes twice the memory. If malloc returned each buffer to the system at once, a worker would
-    spend a fifth of its time on allocations.
+    The workers use malloc, because Arrow's own memory pool takes twice the memory. If malloc returned each buffer to
+    the system at once, a worker would spend a fifth of its time on allocations.
     """
     return {
         PRELOAD_VARIABLE: module,
@@ -41,6 +41,6 @@ if __name__ == "__main__":
 
         importlib.import_module(module)
 
-    # Pages with objects that the garbage collector never visits stay shared among the workers.
+    # The garbage collector skips frozen objects, so the memory pages with them stay shared among the workers.
     gc.freeze()
     manager()  # type: ignore[no-untyped-call]

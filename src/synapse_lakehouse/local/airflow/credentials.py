@@ -1,4 +1,4 @@
-"""Airflow's keys and the login of its UI and API: generated at the first use, in files that only this user can read."""
+"""Generate Airflow's keys and the login of its UI and API at the first use, in files that only this user can read."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ _FERNET: Final = "AIRFLOW__CORE__FERNET_KEY"
 
 
 class CredentialsError(LakehouseError):
-    """A credentials file is damaged; the message names it."""
+    """A credentials file is damaged. The message names the file."""
 
 
 def get_passwords_file(airflow_home: Path) -> Path:
@@ -31,13 +31,13 @@ def read_admin_password(airflow_home: Path) -> str:
     content = _read_json(file)
     if not isinstance(content.get(ADMIN_USER), str):
         raise CredentialsError(
-            f"{file} has no password of {ADMIN_USER}. Delete it: the next start generates a new password."
+            f"{file} has no password of {ADMIN_USER}. Delete the file. The next start generates a new password."
         )
     return str(content[ADMIN_USER])
 
 
 def ensure_credentials(airflow_home: Path) -> dict[str, str]:
-    """Return Airflow's settings for its keys and its login; create both files if absent.
+    """Return Airflow's settings for its keys and its login. Create both files if they are absent.
 
     :raises CredentialsError: when a file is damaged.
     """
@@ -45,7 +45,7 @@ def ensure_credentials(airflow_home: Path) -> dict[str, str]:
     passwords, keys = get_passwords_file(airflow_home), airflow_home / "keys.json"
     content = _read_json(keys) if keys.exists() else {}
     if not passwords.exists() or not content:
-        # With a new password, the signing keys change too, which ends earlier sessions. Connections stay readable.
+        # A new password also changes the signing keys, which ends earlier sessions. Stored connections stay readable.
         content = {
             _FERNET: content.get(_FERNET, base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()),
             "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
@@ -71,5 +71,5 @@ def _read_json(file: Path) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise CredentialsError(f"{file} is damaged: it is not a JSON object. Delete it, and start again.")
+        raise CredentialsError(f"{file} is damaged, because it is not a JSON object. Delete the file, and start again.")
     return content

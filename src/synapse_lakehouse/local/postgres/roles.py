@@ -1,4 +1,4 @@
-"""Roles of the embedded PostgreSQL: each owns or reads one database, and has no other rights."""
+"""Create the roles of the embedded PostgreSQL. Each role owns or reads one database, and has no other rights."""
 
 import secrets
 
@@ -26,12 +26,12 @@ union all
 select format('alter routine %%s owner to %%s', oid::regprocedure, name) from pg_proc, new_owner
 where proowner <> role and pronamespace in (select schema from own)
 """
-"""Statements that change the owner of objects that a superuser created in an earlier version's database. Sequences of
-columns follow their table."""
+"""Statements that change the owner of objects that the superuser of an earlier version created. A column's sequence
+gets the owner of its table."""
 
 
 def ensure_owner(server: EmbeddedServer, database: str) -> str:
-    """Return the libpq URI of ``database`` for the role of the same name, which owns it; create both if absent."""
+    """Return the libpq URI of ``database`` for its owner, a role of the same name. Create both if they are absent."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         owned = connection.execute(_OWNS, [database]).fetchone()
     if owned is None:
@@ -48,7 +48,7 @@ def ensure_owner(server: EmbeddedServer, database: str) -> str:
 
 
 def ensure_reader(server: EmbeddedServer, database: str) -> str:
-    """Return the libpq URI of an existing ``database`` for the role of the same name, which may read its tables."""
+    """Return the libpq URI of an existing ``database`` for a role of the same name, which may only read its tables."""
     password = _ensure_password(server, database)
     with psycopg.connect(server.dsn(database)) as connection:
         (may_read,) = connection.execute(
@@ -76,13 +76,13 @@ def _create_role(connection: psycopg.Connection[tuple[object, ...]], role: str, 
 
 
 def _restrict_connections(connection: psycopg.Connection[tuple[object, ...]], database: str) -> None:
-    """Let no other role connect to ``database``, and none to the server's own databases."""
+    """Revoke the right of all other roles to connect to ``database`` and to the server's own databases."""
     for name in (database, "postgres", "template1"):
         connection.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)))
 
 
 def _ensure_password(server: EmbeddedServer, role: str) -> str:
-    """Return the role's password; its file is written before the role is created."""
+    """Return the role's password. The password file is written before the role is created."""
     file = server.password_file(role)
     if not file.exists():
         write_private_file(file, secrets.token_urlsafe(24))

@@ -1,4 +1,4 @@
-"""The shipped sample: a dump of the database of a small real Synapse, restored if no other database is configured."""
+"""Restore the shipped sample, a dump of the database of a small real Synapse, if no other database is configured."""
 
 import gzip
 import hashlib
@@ -20,13 +20,13 @@ def read_server_name() -> str:
 
 
 def restore_sample(server: EmbeddedServer, database: str = SAMPLE_DATABASE) -> str:
-    """Return the libpq URI of ``database`` with the sample; restore it if absent or from another dump.
+    """Return the libpq URI of ``database`` with the sample. Restore the dump if the database is absent or outdated.
 
     :raises EmbeddedPostgresError: when the dump is missing or does not restore.
     """
     if not SAMPLE_DUMP.exists():
         raise EmbeddedPostgresError(
-            f"The sample {SAMPLE_DUMP} is missing: check it out again, or rebuild it with `make sample`."
+            f"The sample {SAMPLE_DUMP} is missing. Check it out again, or rebuild it with `make sample`."
         )
     packed = SAMPLE_DUMP.read_bytes()
     version = hashlib.sha256(packed).hexdigest()

@@ -9,23 +9,22 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import build_session_settings
 
 SYSTEM_COLUMNS: Final = ("ctid", "xmin")
-"""Columns that are read of every copied table: ctid for page ranges, xmin for changed rows. A grant of columns does not
-include them."""
+"""System columns that a copy reads: ctid for page ranges, xmin for changed rows. Each needs its own grant."""
 
 SPARE_CONNECTIONS: Final = 4
-"""Connections besides those of a copy: ``open_run``, ``doctor``, and sessions of a killed run."""
+"""Connections that the role may open in addition to a copy: ``open_run``, ``doctor``, sessions of a killed run."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """SELECT on ``columns`` of a table, or on a sequence, which has no columns."""
+    """The right to SELECT from ``columns`` of a table, or from a sequence. A sequence has no ``columns``."""
 
     kind: Literal["table", "sequence"]
     name: str
     columns: tuple[str, ...] = ()
 
     def to_sql(self, role: str) -> str:
-        """Return the GRANT statement; ``role`` is quoted by the caller where necessary."""
+        """Return the GRANT statement. The caller quotes ``role`` if necessary."""
         if self.kind == "sequence":
             return f"GRANT SELECT ON SEQUENCE {self.name} TO {role};"
         return f"GRANT SELECT ({', '.join(self.columns)}) ON {self.name} TO {role};"
@@ -39,7 +38,7 @@ def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
 def list_serving_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
     """Yield the grants of :func:`list_required_grants`, and those that ``lakehouse replicate serve`` needs.
 
-    :param has_secrets: include columns of which some rows, which the lakehouse does not read, contain secrets.
+    :param has_secrets: whether to include columns with secrets. The lakehouse does not read the rows with the secrets.
     """
     return _list_grants(catalogue, lambda column: has_secrets or not column.has_secrets)
 
@@ -58,12 +57,13 @@ def _list_grants(catalogue: Catalogue, is_read: Callable[[Column], bool]) -> Ite
 def build_grants_sql(
     catalogue: Catalogue, settings: Settings, role: str, extra: Iterable[str] = (), *, has_secrets: bool = False
 ) -> str:
-    """Return SQL that creates ``role`` (a plain lower-case name), or sets its grants to those that ``catalogue`` needs.
+    """Return SQL that creates ``role`` if it is absent, and sets its rights to those that ``catalogue`` needs.
 
-    It applies to the current database and schema, in one transaction, and may run again after every upgrade. The role
-    that runs it must own Synapse's tables and have CREATEROLE.
+    The SQL changes the current database and schema in one transaction. Run it again after every upgrade, as the owner
+    of Synapse's tables with CREATEROLE.
 
-    :param extra: further tables to grant as a whole, if they exist.
+    :param role: a plain lower-case name.
+    :param extra: further tables. The role may read all columns of those that exist.
     :param has_secrets: as in :func:`list_serving_grants`.
     """
     limit = settings.lakehouse_source_connections + SPARE_CONNECTIONS
@@ -87,9 +87,9 @@ def build_grants_sql(
 
 
 def build_role_sql(role: str, connections: int, session: Mapping[str, str]) -> list[str]:
-    """Return statements that create ``role``, or revoke all its rights, in the current database and schema.
+    """Return statements that create ``role`` if it is absent, and revoke its rights in the current schema.
 
-    :param session: PostgreSQL's settings for its sessions.
+    :param session: PostgreSQL settings for every session of the role.
     """
     return [
         "DO $$ BEGIN",

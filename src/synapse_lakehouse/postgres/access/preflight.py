@@ -26,16 +26,15 @@ _FOREIGN_USER_SQL: Final = {
         " (select from local_current_membership where substr(user_id, strpos(user_id, ':') + 1) = %s) limit 1"
     ),
 }
-"""By table of local users, a query for one user if none of them belongs to the given server."""
+"""By table of local users: a query that returns one user if no user in the table belongs to the given server."""
 
 
 def check_source_database(
     connection: Connection, catalogue: Catalogue, server_name: str, *, may_be_partial: bool = False
 ) -> int:
-    """Refuse a database that cannot be copied completely.
+    """Check that the database can be copied completely, and return its SCHEMA_VERSION.
 
-    :param may_be_partial: accept tables that drifted from the catalogue, so that the others can be copied.
-    :returns: SCHEMA_VERSION of the database.
+    :param may_be_partial: whether to ignore tables that differ from the catalogue, so that the others can be copied.
     :raises SourceError: with all problems, one per line.
     """
     version = read_schema_version(connection)
@@ -46,7 +45,7 @@ def check_source_database(
             + (
                 "Upgrade Synapse."
                 if version < catalogue.oldest_schema_version
-                else "Upgrade the lakehouse before Synapse next time."
+                else "Upgrade the lakehouse. Next time, upgrade it before Synapse."
             )
         )
     catalogue = exclude_drifted_tables(catalogue, connection, may_be_partial=may_be_partial)
@@ -59,9 +58,9 @@ def check_source_database(
 
 
 def read_schema_version(connection: Connection) -> int:
-    """Return Synapse's SCHEMA_VERSION of the database.
+    """Return the SCHEMA_VERSION that Synapse stored in the database.
 
-    :raises SourceError: when it is not the single database of a Synapse homeserver, or the version cannot be read.
+    :raises SourceError: when the database is not the only one of a homeserver, or the version cannot be read.
     """
     rows = connection.execute(
         "select name, to_regclass(name) is not null, current_database() from unnest(%s::text[]) as name",
@@ -94,42 +93,42 @@ def find_missing_grants(connection: Connection, catalogue: Catalogue) -> list[st
 def check_server_name(connection: Connection, catalogue: Catalogue, server_name: str) -> list[str]:
     """Return a message if no local user of the database belongs to ``server_name``.
 
-    One user of the server suffices: Synapse checks one account when it starts
-    (``synapse.storage.databases.main.check_database_before_upgrade``), so it tolerates an account of another server.
+    A single user of the server suffices. Synapse also checks only one account when it starts
+    (``synapse.storage.databases.main.check_database_before_upgrade``), so accounts of other servers may exist.
     """
     for name in (table.name for table in catalogue.tables if table.name in _FOREIGN_USER_SQL):
         row = connection.execute(_FOREIGN_USER_SQL[name], [server_name]).fetchone()
         if row:
             server = row[0].partition(":")[2]
             return [
-                f"Users in this database's {name} belong to {server}, but SYNAPSE_SERVER_NAME is {server_name}. Local "
-                "users would count as remote. Correct SYNAPSE_SERVER_NAME, or the database in SYNAPSE_DSN."
+                f"Users in the table {name} belong to {server}, but SYNAPSE_SERVER_NAME is {server_name}. Local users "
+                "would count as remote. Correct SYNAPSE_SERVER_NAME, or the database in SYNAPSE_DSN."
             ]
     return []
 
 
 def _explain_wrong_database(exists: Mapping[str, bool], name: str) -> str | None:
-    """Return why a database is not the single database of a Synapse homeserver; None if it is.
+    """Return a message if the database ``name`` is not the only database of a Synapse homeserver, else None.
 
     Synapse creates ``schema_version`` in each of its databases (``synapse.storage.prepare_database``).
     """
     without_state = [table for table in _STATE_TABLES if not exists[table]]
     if not exists["schema_version"] or (not exists["events"] and without_state):
         return (
-            f"The database {name} is not that of a Synapse homeserver: this role sees no tables schema_version, events "
-            "and state_groups_state there. Correct the database name in SYNAPSE_DSN, or the role's rights "
-            "and search_path: `lakehouse grants` prints the SQL."
+            f"The database {name} is not the database of a Synapse homeserver, because this role sees no tables "
+            "schema_version, events and state_groups_state in it. Correct the database name in SYNAPSE_DSN, or the "
+            "role's rights and search_path. `lakehouse grants` prints the SQL for the rights."
         )
     if not exists["events"]:
         return (
             f"The database {name} contains only the state of a Synapse homeserver, no events. {_SPLIT_DATABASES} Only "
-            "`lakehouse compress` works on a database with state only: set SYNAPSE_WRITE_DSN to it."
+            "`lakehouse compress` works on such a database: set SYNAPSE_WRITE_DSN to its address."
         )
     if without_state:
         return (
-            f"The database {name} belongs to a Synapse homeserver with its state in another database: it has no "
-            f"{', '.join(without_state)}. {_SPLIT_DATABASES} If the homeserver has one database, these tables were "
-            "dropped or not restored."
+            f"The database {name} has no {', '.join(without_state)}, because the homeserver's state is in another "
+            f"database. {_SPLIT_DATABASES} If the homeserver has one database, these tables were dropped or not "
+            "restored."
         )
     return None
 
@@ -149,7 +148,10 @@ def _explain_missing_grants(connection: Connection, grants: Iterable[Grant]) -> 
 
 
 def _find_unreadable_columns(connection: Connection, grant: Grant) -> str | None:
-    """Return the columns that the role may not read, in parentheses; empty for a sequence; None if it may read all."""
+    """Return the columns that the role may not read, as text in parentheses; None if it may read everything.
+
+    For a sequence that the role may not read, the text is empty.
+    """
     if grant.kind == "sequence":
         row = connection.execute("select has_sequence_privilege(%s, 'SELECT')", [grant.name]).fetchone()
         return None if row and row[0] else ""

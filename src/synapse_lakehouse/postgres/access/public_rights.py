@@ -4,7 +4,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Final
 
-# Compressors own tables that are not Synapse's; their owner may be the role that is hardened.
+# The tables of state compressors are left out, because their owner may be the role that loses the right.
 _TEMPORARY: Final = r"""
 DO $$ DECLARE synapse name; BEGIN
   IF to_regclass('events') IS NULL THEN RAISE EXCEPTION 'There is no Synapse in this search_path'; END IF;
@@ -65,29 +65,29 @@ PUBLIC_RIGHTS: Final = (
     _function_right(
         "create large objects",
         ("lo_creat", "lo_create", "lo_from_bytea"),
-        "other roles that store large objects in this database, and a restore of such a dump by a role that is no "
-        "superuser. Synapse has none. Undo: GRANT EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), "
-        "lo_from_bytea(oid, bytea) TO PUBLIC;",
+        "other roles that store large objects in this database, and a restore of their dumps by a role that is not a "
+        "superuser. Synapse stores no large objects. Undo: GRANT EXECUTE ON FUNCTION lo_creat(integer), "
+        "lo_create(oid), lo_from_bytea(oid, bytea) TO PUBLIC;",
     ),
     _function_right(
         "write messages to the WAL",
         ("pg_logical_emit_message",),
-        "tools of logical replication that write such messages by a role that is no superuser, such as heartbeats of "
-        "change data capture. Synapse writes none. Undo: GRANT EXECUTE ON FUNCTION pg_logical_emit_message(…) TO "
-        "PUBLIC; for each form that \\df lists.",
+        "tools of logical replication that write such messages with a role that is not a superuser, such as "
+        "heartbeats of change data capture. Synapse writes none. Undo: GRANT EXECUTE ON FUNCTION "
+        "pg_logical_emit_message(…) TO PUBLIC; for each form that \\df lists.",
     ),
 )
 """The rights that can be revoked without an effect on other databases.
 
-PostgreSQL cannot revoke others, such as NOTIFY, advisory locks, or changing the timeouts of one's own session."""
+PostgreSQL has no way to revoke NOTIFY, advisory locks, or the right of a session to change its timeouts."""
 
 
 def build_hardening_sql(role: str) -> str:
-    """Return SQL that revokes :data:`PUBLIC_RIGHTS` from every role but Synapse's own, in the current database.
+    """Return SQL that revokes :data:`PUBLIC_RIGHTS` in the current database from all roles except Synapse's role.
 
-    Each statement is independent of the others. Only a superuser, which owns PostgreSQL's functions, can run them.
+    Each statement is independent of the others. Only a superuser can run them, because it owns PostgreSQL's functions.
 
-    :param role: a plain lower-case name; rights that were granted to it by name are revoked, too.
+    :param role: a plain lower-case name. Rights that were granted directly to this role are revoked, too.
     """
     parts = [
         f"-- Further limits of the role {role}, in this database only. Each statement is independent: review what it\n"

@@ -1,4 +1,4 @@
-"""Tables with row-level security, which shows a role only some rows or none."""
+"""Find tables with active row-level security, which may hide rows from the role."""
 
 from collections.abc import Collection
 
@@ -8,9 +8,9 @@ from synapse_lakehouse.postgres.connection import Connection
 def find_hidden_rows(connection: Connection, tables: Collection[str]) -> list[str]:
     """Return one message that names the ``tables`` with active row-level security; empty if there are none.
 
-    Sessions of the lakehouse have ``row_security = off``: a query of such a table fails instead of omitting rows,
-    whatever the policies are (https://www.postgresql.org/docs/current/ddl-rowsecurity.html). It does not apply to
-    superusers, to roles with BYPASSRLS, nor to a table's owner unless it is forced.
+    Sessions of the lakehouse have ``row_security = off``, so a query of such a table fails instead of omitting rows
+    (https://www.postgresql.org/docs/current/ddl-rowsecurity.html). Row-level security is never active for superusers
+    and roles with BYPASSRLS. It is active for a table's owner only if the table has FORCE ROW LEVEL SECURITY.
     """
     row = connection.execute(
         "select quote_ident(current_user), array(select name from unnest(%s::text[]) as name"
@@ -23,8 +23,8 @@ def find_hidden_rows(connection: Connection, tables: Collection[str]) -> list[st
         return []
     disable = " ".join(f"ALTER TABLE {name} DISABLE ROW LEVEL SECURITY;" for name in names)
     return [
-        f"Row-level security hides rows of {', '.join(names)} from the role {role}, so that a copy could lack them. As "
-        f"a superuser run: ALTER ROLE {role} BYPASSRLS; or as the owner of the tables, as Synapse uses no row-level "
-        f"security: {disable} A policy for the role does not suffice: PostgreSQL does not report whether the policy "
-        "hides rows."
+        f"Row-level security hides rows of {', '.join(names)} from the role {role}, so a copy could lack them. As a "
+        f"superuser run: ALTER ROLE {role} BYPASSRLS; Or disable it as the owner of the tables, because Synapse does "
+        f"not use it: {disable} A policy for the role does not suffice, because PostgreSQL does not report whether a "
+        "policy hides rows."
     ]

@@ -1,7 +1,7 @@
 """Differences between a Synapse database and the catalogue, found in PostgreSQL's system catalogs.
 
-Every role may read these. Tables and columns that the catalogue does not list are never read.
-``excluded_columns.txt`` lists those that are left out on purpose, one table per line. A column that neither lists is
+Every role may read the system catalogs. The lakehouse never reads tables and columns that the catalogue does not list.
+``excluded_columns.txt`` lists the columns that are left out on purpose, one table per line. A column in neither list is
 new, and an operator should review it.
 """
 
@@ -20,7 +20,7 @@ DriftKind = Literal[
 ]
 
 OLDEST_SYNAPSE: Final = "1.159.0"
-"""The first release whose schema has everything that the catalogue lists; it introduced profile updates."""
+"""The first Synapse release with all tables and columns of the catalogue. It introduced profile updates."""
 
 COLUMN_TYPES_SQL = """
 select listed.name, to_regclass(listed.name) is not null, attribute.attname,
@@ -81,7 +81,7 @@ group by 1 order by 1
 
 @dataclass(frozen=True)
 class SchemaDrift:
-    """A difference. ``table``: also the name of a missing sequence. ``message``: for the operator."""
+    """A difference. ``table``: name of the table, or of a missing sequence. ``message``: text for the operator."""
 
     table: str
     column: str | None
@@ -148,7 +148,7 @@ def exclude_drifted_tables(
 
 
 def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
-    """Return the layout of each table: its OID, and the numbers of the columns that are read."""
+    """Return the layout of each table by its name: its OID, and the attribute numbers of the columns that are read."""
     reads = sorted(
         {(table.name, name) for table in catalogue.tables for column in table.columns for name in column.source_columns}
     )
@@ -158,7 +158,7 @@ def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tupl
 
 
 def find_unknown_objects(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
-    """Return tables (``threads``) and columns (``events.depth``) that this version of the lakehouse does not know."""
+    """Return tables (``threads``) and columns (``events.depth``) that are new to this version of the lakehouse."""
     listed = read_excluded_columns()
     for table in catalogue.tables:
         listed.setdefault(table.name, set()).update(name for column in table.columns for name in column.source_columns)
@@ -172,7 +172,7 @@ def find_unknown_objects(catalogue: Catalogue, connection: psycopg.Connection[tu
 
 
 def read_excluded_columns() -> dict[str, set[str]]:
-    """Return the columns by table that Synapse has and the catalogue leaves out on purpose."""
+    """Return, by table, the columns of Synapse that the catalogue leaves out on purpose."""
     lines = (files("synapse_lakehouse") / "postgres" / "excluded_columns.txt").read_text(encoding="utf-8").splitlines()
     return {table: set(columns.split()) for table, _, columns in (line.partition(":") for line in lines)}
 
@@ -191,7 +191,7 @@ def _compare_columns(table: Table, types: dict[str, str]) -> Iterator[SchemaDrif
 
 
 def _is_key_unique(table: Table, indexes: list[_UniqueIndex]) -> bool:
-    """Return whether unique indexes cover the key, and partial ones the rows with NULL in it."""
+    """Return whether unique indexes cover the key. Partial indexes may cover the rows with NULL in the key."""
     key, nullable = frozenset(table.primary_key), frozenset(table.nullable_key)
     without_nulls = any(index.columns <= key and index.only_where is None for index in indexes)
     with_nulls = all(
@@ -207,34 +207,34 @@ def _drift(kind: DriftKind, table: str, column: str | None = None, **details: st
 
 _MESSAGES: Final[Mapping[DriftKind, str]] = {
     "missing_table": (
-        "This database has no table {table}, so it cannot be copied. "
-        f"Synapse {OLDEST_SYNAPSE} and later have it: upgrade Synapse and start it once so that it finishes its "
-        "upgrade, or correct the search_path; if Synapse is newer than this lakehouse, upgrade the lakehouse."
+        "This database has no table {table}, so the table cannot be copied. "
+        f"Synapse {OLDEST_SYNAPSE} and later have it. Upgrade Synapse and start it once to finish its upgrade, or "
+        "correct the search_path. If Synapse is newer than this lakehouse, upgrade the lakehouse."
     ),
     "not_a_plain_table": (
-        "{table} is {actual}, which is not supported: the lakehouse reads a table by the pages and row versions of a "
-        "single file. Change it back to a plain table, as Synapse creates it, or set LAKEHOUSE_ON_DRIFT=partial to "
+        "{table} is {actual}. The lakehouse can read only plain tables, because it reads the pages and row versions "
+        "of one file. Change it back to a plain table, as Synapse creates it, or set LAKEHOUSE_ON_DRIFT=partial to "
         "copy all other tables."
     ),
     "missing_column": (
         "The table {table} has no column {column}, so the copy would lack it. Start Synapse once to finish its "
-        "upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse."
+        "upgrade. If Synapse is newer than this lakehouse, upgrade the lakehouse."
     ),
     "changed_type": (
-        "The column {table}.{column} is of type {actual} where {expected} is expected, so its values could be copied "
+        "The column {table}.{column} has the type {actual} instead of {expected}, so its values could be copied "
         "wrongly. Upgrade the lakehouse to a version that supports this version of Synapse."
     ),
     "missing_unique_key": (
-        "No valid unique index keeps ({key}) of {table} unique, so the table may contain duplicates; the run's checks "
-        "look for them. Wait until Synapse's background updates are finished; if the index is still missing or "
+        "No valid unique index keeps ({key}) of {table} unique, so the table may contain duplicates. The run's checks "
+        "search for them. Wait until Synapse's background updates are finished. If the index is still missing or "
         "invalid, create it again."
     ),
     "missing_sequence": (
-        "The sequence {table} is not in this database, so it is unknown which IDs were assigned. Start Synapse once to "
-        "finish its upgrade, or correct the role's search_path."
+        "The sequence {table} is not in this database, so the assigned IDs are unknown. Start Synapse once to finish "
+        "its upgrade, or correct the role's search_path."
     ),
 }
 _MISSING_ID_COLUMN: Final = (
-    "This database has no {table}.{column}, so it is unknown which IDs were assigned. Start Synapse once to finish its "
-    "upgrade; if Synapse is newer than this lakehouse, upgrade the lakehouse."
+    "This database has no {table}.{column}, so the assigned IDs are unknown. Start Synapse once to finish its "
+    "upgrade. If Synapse is newer than this lakehouse, upgrade the lakehouse."
 )

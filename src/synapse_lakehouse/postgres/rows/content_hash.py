@@ -1,4 +1,4 @@
-"""A content hash of rows that does not depend on their order."""
+"""Hash the content of rows, independently of their order."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ _MODULUS = 1 << 64
 
 
 def hash_rows(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str]) -> int:
-    """Return the sum of DuckDB's 64-bit hashes of all rows, modulo 2^64; 0 for no rows. Hashes of parts can be added.
+    """Return the sum of DuckDB's 64-bit hashes of all rows, modulo 2^64; 0 for no rows.
 
     The hash depends on the version of DuckDB, so hashes of different runs are not comparable.
     """
@@ -21,11 +21,12 @@ def hash_rows(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str]) 
 
 
 def combine_hashes(hashes: Iterable[int]) -> int:
-    """Return the hash of all parts together."""
+    """Return the hash of all rows, from the ``hashes`` of their parts."""
     return sum(hashes) % _MODULUS
 
 
-# One connection per thread: waiting on a shared one holds the GIL, and the rows it waits for may come from this thread.
+# Each thread has its own connection. A thread that waits for a shared connection holds the GIL, and the query that it
+# waits for may need rows from this thread.
 _THREAD_LOCAL: Final = threading.local()
 
 

@@ -1,4 +1,4 @@
-"""Read chunks of tables in the exported snapshot and write them as Parquet, in Spark's Python workers."""
+"""Read chunks of tables from the exported PostgreSQL snapshot and write them as Parquet, in Spark's Python workers."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,9 @@ BATCH_BYTES = 2 << 20
 
 @dataclass(frozen=True)
 class ReadChunk:
-    """A task for a worker: read a part of a table. It contains the password, which its repr omits.
+    """A part of a table that a worker reads. It contains the password, which ``repr`` omits.
 
-    ``schema`` has Iceberg's field IDs in the metadata of its fields; ``unique_columns`` are written without a
+    ``schema`` has Iceberg's field IDs in the metadata of its fields. ``unique_columns`` are written without a
     dictionary.
     """
 
@@ -43,8 +43,8 @@ class ReadChunk:
 class WrittenPart:
     """A new Parquet file that no table refers to yet; ``path`` is None if there were no rows.
 
-    ``hash_received``: content hash of the rows as the source sent them; ``hash_stored``: as they were read back from
-    the file; ``seconds``: duration of reading and writing.
+    ``hash_received``: content hash of the rows that the source sent. ``hash_stored``: content hash of the rows in the
+    file. ``seconds``: duration of reading and writing.
     """
 
     path: str | None
@@ -56,14 +56,12 @@ class WrittenPart:
 
     @property
     def paths(self) -> list[str]:
-        """The path of the file in a list, empty without a file."""
+        """A list with the path of the file; empty if there is no file."""
         return [self.path] if self.path else []
 
 
 def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
-    """Read each of ``chunks``, all of one snapshot, over one connection, and write each to a new file.
-
-    Without chunks no connection is made.
+    """Read all ``chunks`` of one PostgreSQL snapshot over one connection, and write each to a new file.
 
     :raises ReadError: when the source refuses the query or the connection is lost.
     :raises OSError: when the warehouse cannot be written.
@@ -78,7 +76,7 @@ def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
             _execute(connection, DISABLE_TRANSACTION_TIMEOUT)
             return [_copy_chunk(chunk, connection) for chunk in chunks]
     except (Error, OSError) as error:
-        # ADBC raises OSError in the middle of a result, as does the warehouse.
+        # Both ADBC, in the middle of a result, and the warehouse raise OSError.
         if isinstance(error, OSError) and "libpq" not in str(error):
             raise
         raise ReadError(error) from None
@@ -86,7 +84,7 @@ def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
 
 @cache
 def _connected_database(conninfo: str) -> AdbcDatabase:
-    """Cache ADBC's database object: it reads all types of the database, which takes longer than a connection."""
+    """Return ADBC's database object from a cache, because creating it takes longer than a connection."""
     database: AdbcDatabase = adbc_driver_postgresql.connect(conninfo)
     return database
 

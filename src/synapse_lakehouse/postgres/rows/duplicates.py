@@ -1,6 +1,6 @@
-"""Keys that several rows share although a unique index forbids it, for example after a change of collation.
+"""Find duplicate keys that a damaged unique index did not prevent, for example after a change of collation.
 
-Such an index finds one of the rows and hides the others, so every row is read without indexes.
+Such an index finds only one of the rows, so all rows are read without indexes.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 
 ROWS_PER_PASS: Final = 4_000_000
-"""Maximum number of keys that PostgreSQL compares in one query; a larger table is read in several passes."""
+"""Maximum number of keys that PostgreSQL compares in one query. A larger table is read in several passes."""
 
 _MAX_EXAMPLES: Final = 3
 _WITHOUT_INDEXES: Final = "set local enable_indexscan = off; set local enable_indexonlyscan = off; " + (
@@ -24,19 +24,19 @@ _WITHOUT_INDEXES: Final = "set local enable_indexscan = off; set local enable_in
 
 @dataclass(frozen=True)
 class DuplicateKeys:
-    """The number of keys that several rows share, and the first of these keys."""
+    """The number of duplicate keys of a table, and the first of them."""
 
     keys: int
     first: tuple[tuple[Any, ...], ...]
 
 
 def list_tables_with_unique_key(catalogue: Catalogue) -> list[Table]:
-    """Return the tables whose key is unique by Synapse's schema."""
+    """Return the tables for which Synapse's schema has a unique index on the key."""
     return [table for table in catalogue.tables if table.key_enforced and table.primary_key]
 
 
 def find_duplicate_keys(connection: Connection, table: Table, rows_per_pass: int = ROWS_PER_PASS) -> DuplicateKeys:
-    """Return the keys of ``table`` that occur more than once. Runs in its own transaction.
+    """Return the keys of ``table`` that occur more than once. The query runs in its own transaction.
 
     :raises ReadError: when a statement fails, or takes longer than LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS.
     """
@@ -48,7 +48,7 @@ def find_duplicate_keys(connection: Connection, table: Table, rows_per_pass: int
     except psycopg.Error as error:
         raise ReadError(error) from None
     finally:
-        # The snapshot blocks vacuum for the time of one table, not of all tables.
+        # With a transaction per table, each PostgreSQL snapshot blocks vacuum only while one table is read.
         connection.rollback()
     first = [key for duplicates in by_part for key in duplicates.first]
     return DuplicateKeys(sum(duplicates.keys for duplicates in by_part), tuple(first[:_MAX_EXAMPLES]))

@@ -1,21 +1,20 @@
-"""SQL that checks whether PostgreSQL can parse a text as JSON; the SQL itself never fails."""
+"""SQL that checks whether PostgreSQL can parse a text as JSON. The SQL never fails."""
 
 from typing import Final
 
 from psycopg import sql
 
 OLDEST_SERVER_VERSION: Final = 140_000
-"""The oldest supported ``server_version_num``; SQL for it runs on every supported server."""
+"""The oldest supported ``server_version_num``. SQL for this version runs on all supported servers."""
 
 _WITH_INPUT_CHECK: Final = 160_000
 
 _BYTES_PER_LEVEL: Final = 512
-"""PostgreSQL's parser uses 128 bytes of ``max_stack_depth`` per level of nesting, and fails beyond that depth."""
+"""Assumed bytes of stack per level of nesting. PostgreSQL uses 128, and fails beyond ``max_stack_depth``."""
 _SHALLOW_BYTES: Final = 200
-"""Length up to which a text cannot exceed the depth that the minimum ``max_stack_depth`` (100 kB) allows."""
+"""A text of at most this length is parsed even with the minimum ``max_stack_depth`` (100 kB)."""
 _MAX_LEVELS: Final = 128
-"""Maximum depth of a text with more brackets than levels fit on the stack. Brackets in strings, and brackets side by
-side, add no depth."""
+"""Maximum depth of a text with many brackets. Brackets in strings, and brackets side by side, add no depth."""
 
 JSON_STRING_PATTERN: Final = r'"(?:[^"\\\u0001-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
 """Regular expression of a JSON string."""
@@ -33,7 +32,7 @@ _FLAT: Final = rf"^{_W}\{{{_W}(?:{_PAIR}(?:,{_W}{_PAIR})*)?\}}{_W}$"
 _CONTROL: Final = r"[\u0001-\u0008\u000b\u000c\u000e-\u001f]"
 _ANY: Final = r"[\u0001\u0002]"
 _OTHER: Final = r"[^\u0001\u0002,:\[\]{}]"
-# A run of scalars is reduced to one, so that the next level does not read them all again.
+# Adjacent scalars are reduced to one, so that the next level does not read all of them again.
 _ITEMS: Final = rf"(?:,{_ANY}){{2,}}(?=[,\]])"
 _PAIRS: Final = rf"(?:,\u0001:{_ANY}){{2,}}"
 _INNERMOST: Final = rf"\[(?:{_ANY}(?:,{_ANY})*)?\]|\{{(?:\u0001:{_ANY}(?:,\u0001:{_ANY})*)?\}}"
@@ -56,13 +55,13 @@ _BY_PATTERNS: Final = (
 
 
 def build_is_json_sql(text: sql.Composable, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composed:
-    """Return a boolean expression: ``text`` (of the type text) can be cast to json and parsed; NULL if it is NULL.
+    """Return the SQL condition that ``text`` (of the type text) can be cast to json. It is NULL for NULL.
 
     PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). For older versions regular
     expressions replace each object or list of scalars by a scalar until one scalar remains. Both results are equal.
 
-    A text with more brackets than levels fit on the parser's stack counts as invalid if it is deeper than
-    :data:`_MAX_LEVELS`.
+    Too many brackets may overflow the parser's stack. A text with so many brackets counts as invalid if it is nested
+    deeper than :data:`_MAX_LEVELS`.
     """
     check = _BY_PATTERNS
     if server_version >= _WITH_INPUT_CHECK:

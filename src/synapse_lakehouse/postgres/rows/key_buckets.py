@@ -1,8 +1,8 @@
-"""Buckets of a table's keys: texts with a common prefix, numbers of one block.
+"""Group a table's keys into buckets: texts with a common prefix, or blocks of numbers.
 
-Row counts per bucket locate the differences between two copies of a table at little cost to the source, which computes
-no hashes for them. IDs of events and rooms have random prefixes, and streams are pruned from one end, so few buckets
-contain the differences.
+Row counts per bucket locate the differences between two copies of a table without hashes, at little cost to the source.
+IDs of events and rooms have random prefixes, and streams are pruned from one end, so few buckets contain the
+differences.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _BLOCK_SIZES: Final = (1_000_000, 1_000)
 class BucketWidth:
     """Bucket width of a key column: the first ``size`` characters of a text, or blocks of ``size`` numbers.
 
-    The block around zero is twice as long.
+    The block around zero is twice as long, because division truncates towards zero.
     """
 
     column: str
@@ -30,7 +30,7 @@ class BucketWidth:
     size: int
 
     def postgres_sql(self) -> sql.Composed:
-        """Return PostgreSQL's SQL for the bucket of a row, a text."""
+        """Return PostgreSQL's SQL for the bucket of a row. Its value is a text."""
         bucket = "left({column}, {size})" if self.is_text else "({column} / {size})::text"
         return sql.SQL(bucket).format(column=sql.Identifier(self.column), size=sql.Literal(self.size))
 
@@ -48,7 +48,7 @@ class KeyBuckets:
 
 
 def list_bucket_widths(table: Table) -> list[BucketWidth]:
-    """Return the bucket widths for keys of ``table``, from coarse to fine."""
+    """Return the bucket widths for the keys of ``table``, the widest first."""
     types = {column.name: column.data_type for column in table.columns}
     column = next(name for name in table.primary_key if name not in table.nullable_key)
     is_text = types[column] == "string"
@@ -58,7 +58,7 @@ def list_bucket_widths(table: Table) -> list[BucketWidth]:
 def count_rows_per_bucket(
     connection: Connection, table: Table, width: BucketWidth, within: KeyBuckets | None = None
 ) -> dict[str, int]:
-    """Return the number of rows per bucket of ``table``, of all rows or those ``within`` wider buckets."""
+    """Return the number of rows per bucket of ``table``. With ``within``, only rows in these wider buckets count."""
     statement = sql.SQL("select {bucket}, count(*) from {table} where {within} group by 1").format(
         bucket=width.postgres_sql(),
         table=sql.Identifier(table.name),
@@ -68,7 +68,7 @@ def count_rows_per_bucket(
 
 
 def read_keys(connection: Connection, table: Table, buckets: KeyBuckets) -> list[tuple[Any, ...]]:
-    """Return the keys of the rows of ``table`` in ``buckets``, with their columns in the catalogue's order."""
+    """Return the keys of the rows of ``table`` in ``buckets``. The columns are in the catalogue's order."""
     key = sql.SQL(", ").join(map(sql.Identifier, table.primary_key))
     statement = sql.SQL("select {key} from {table} where {within}").format(
         key=key, table=sql.Identifier(table.name), within=_is_one_of(buckets)

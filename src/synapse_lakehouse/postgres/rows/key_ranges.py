@@ -1,4 +1,4 @@
-"""Ranges of a table's hashed keys. `lake_maintenance` compares some of them each day."""
+"""Divide a table into ranges of hashed keys. `lake_maintenance` compares some ranges each day."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Table
 
 RANGE_DIGITS: Final = 3
-"""Hexadecimal digits of a key's MD5 that name its range, so every table has 4,096 ranges."""
+"""Number of hexadecimal digits of a key's MD5 that name its range. Three digits give 4,096 ranges per table."""
 
 
 def key_range_postgres_sql(table: Table) -> sql.Composed:

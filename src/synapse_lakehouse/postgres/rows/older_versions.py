@@ -1,4 +1,4 @@
-"""Unchanged rows with the same key as changed rows, in tables whose keys may repeat."""
+"""Find unchanged rows with the same key as changed rows, in tables whose keys may repeat."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.select_sql import build_changed_since_condition
 
 _KEYS_PER_STATEMENT: Final = 10_000
-"""Maximum number of keys in one statement, so that they fit in PostgreSQL's memory."""
+"""Maximum number of keys in one statement, because PostgreSQL loads them into memory."""
 
 
 def has_older_versions(connection: Connection, table: Table, keys: pa.Table, transaction: int) -> bool:

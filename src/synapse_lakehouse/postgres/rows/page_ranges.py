@@ -1,35 +1,35 @@
-"""Ranges of a heap's pages, by which any table is read in parts."""
+"""Split the heap of any table into ranges of pages, so that the table is read in parts."""
 
 from collections.abc import Iterable
 from typing import Final
 
 PageRange = tuple[int, int | None]
-"""Pages [first, last) of a table's heap; None: to the end of the heap."""
+"""Pages [first, last) of a table's heap. ``last`` is None for the end of the heap."""
 
 WHOLE_TABLE: Final[PageRange] = (0, None)
 
 PAGES_PER_CHUNK: Final = 16_384
-"""128 MiB of heap: about 30 MiB of Parquet, and a lost chunk is cheap to read again."""
+"""128 MiB of heap, which become about 30 MiB of Parquet. A lost chunk of this size is cheap to read again."""
 
 SMALL_TABLE_PAGES: Final = 256
-"""2 MiB of heap: reading them takes less time than the start of a Spark job."""
+"""2 MiB of heap. Reading a table of this size takes less time than the start of a Spark job."""
 
 
 def split_pages(part: PageRange, pages: int, pages_per_chunk: int) -> list[PageRange]:
-    """Split ``part`` of a table of ``pages`` pages into chunks; the last chunk ends where ``part`` ends."""
+    """Split ``part`` of a table with ``pages`` pages into chunks. The last chunk ends where ``part`` ends."""
     first, last = part
     starts = range(first, max(pages if last is None else last, first + 1), pages_per_chunk)
     return [(start, following) for start, following in zip(starts, [*starts[1:], last], strict=True)]
 
 
 def count_pages(part: PageRange, pages: int) -> int:
-    """Return the number of pages in ``part`` of a table of ``pages``; at least 1, as an empty read takes time, too."""
+    """Return the number of pages in ``part`` of a table with ``pages`` pages, as the cost of a read: at least 1."""
     first, last = part
     return max((pages if last is None else last) - first, 1)
 
 
 def find_remaining_pages(done: Iterable[PageRange]) -> list[PageRange]:
-    """Return the ranges between and after those in ``done``."""
+    """Return the ranges of pages that are not in ``done``."""
     remaining: list[PageRange] = []
     at = 0
     for first, last in sorted(done, key=lambda part: part[0]):

@@ -1,9 +1,9 @@
-"""Digests of key ranges, which show whether Synapse's database and the lake contain the same rows.
+"""Compute digests of key ranges, which show whether Synapse's database and the lake contain the same rows.
 
-Both sides count and hash rows, with SQL that produces the same text. The text of a row consists of its columns as
-bronze contains them, each after its length in bytes, so different rows have different texts; NULL is N. A digest is the
-number of rows and two sums of 28 bits each of their MD5: the order of rows does not matter, a row that occurs twice
-counts twice, and sums are exact.
+Both sides convert each row to the same text and hash the text with MD5. The text contains the row's bronze columns,
+each with its length in bytes before it, so different rows have different texts. NULL is written as N. A digest consists
+of the number of rows and of two sums, each over 28 bits of the MD5. Sums are exact, and do not depend on the order of
+the rows. A row that occurs twice counts twice.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,14 +18,14 @@ from synapse_lakehouse.postgres.rows.key_ranges import RANGE_DIGITS, key_range_p
 from synapse_lakehouse.postgres.rows.select_sql import build_column_sql, build_select
 
 _HASH_DIGITS: Final = 7
-"""Hexadecimal digits of MD5 in each of the two sums: sums of 2^35 rows fit into 64 bits."""
+"""Hexadecimal digits of the MD5 in each sum. Sums over 2^35 rows fit into 64 bits."""
 
 RANGE_COUNT: Final = 16**RANGE_DIGITS
 
 
 @dataclass(frozen=True)
 class RangeDigest:
-    """Row count and two hash sums of a key range on one side."""
+    """Row count and two hash sums of a key range, in the source or in the lake."""
 
     rows: int
     first: int
@@ -35,12 +35,12 @@ class RangeDigest:
 EMPTY_DIGEST: Final = RangeDigest(0, 0, 0)
 
 DigestsByRange = Mapping[str, RangeDigest]
-"""Digests by range name; ranges without rows are absent."""
+"""Digests by range name. Ranges without rows are absent."""
 
 
 @dataclass(frozen=True)
 class KeySlice:
-    """Slice ``number`` (from 0) of ``of`` equal slices of a table's ranges; ``of`` divides the number of ranges."""
+    """One of ``of`` equal slices of a table's ranges. ``number`` counts from 0; ``of`` divides the number of ranges."""
 
     number: int
     of: int
@@ -60,7 +60,7 @@ class KeySlice:
 
 
 def slice_key_ranges(rows: int, max_rows: int, minimum: int = 1) -> tuple[KeySlice, ...]:
-    """Return at least ``minimum`` slices (a power of 2), so many that none has more than ``max_rows`` of ``rows``."""
+    """Return slices with at most ``max_rows`` of a table's ``rows``: ``minimum`` slices, or a higher power of 2."""
     of = minimum
     while rows > max_rows * of and of < RANGE_COUNT:
         of *= 2
@@ -68,7 +68,7 @@ def slice_key_ranges(rows: int, max_rows: int, minimum: int = 1) -> tuple[KeySli
 
 
 def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composed:
-    """Return the PostgreSQL statement that digests a slice of ``table``: columns range, rows, first sum, second sum.
+    """Return the PostgreSQL statement for the digests of a slice: columns range, rows, first sum, second sum.
 
     :param server_version: as in :func:`~synapse_lakehouse.postgres.rows.select_sql.build_select`.
     """
@@ -97,7 +97,7 @@ def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDES
 
 
 def build_rows_query(table: Table, ranges: Collection[str]) -> sql.Composed:
-    """Return the PostgreSQL statement that reads the rows of ``table`` in ``ranges`` as bronze contains them."""
+    """Return the PostgreSQL statement that reads the rows of ``table`` in ``ranges``, with bronze's columns."""
     names = sql.SQL(", ").join(map(sql.Literal, sorted(ranges)))
     return build_select(table) + sql.SQL(" where {} in ({})").format(key_range_postgres_sql(table), names)
 
@@ -122,7 +122,7 @@ def find_differing_ranges(source: DigestsByRange, lake: DigestsByRange) -> list[
 def _row_text_postgres_sql(column: Column) -> sql.Composed:
     text = sql.SQL("{}::text").format(sql.Identifier(column.name))
     if column.data_type == "double":
-        # The bits, as the two sides format the same number differently.
+        # PostgreSQL and Spark format the same number differently, so its bits are compared.
         text = sql.SQL("('x' || encode(float8send({}), 'hex'))::bit(64)::bigint::text").format(
             sql.Identifier(column.name)
         )

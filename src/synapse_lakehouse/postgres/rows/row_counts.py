@@ -1,4 +1,4 @@
-"""Counts of a table's rows, changed rows and stream IDs, and the size of its heap file."""
+"""Count a table's rows, changed rows and stream IDs, and the pages of its heap file."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,8 +27,9 @@ class HeapFile:
 class RowCounts:
     """Number of rows and of changed rows in a table.
 
-    * ``changed``: only in the pages before a limit, where :func:`count_changed_rows` was called with one.
-    * ``places``: ctids of the changed rows as a PostgreSQL array, if they are few; valid in the same snapshot only.
+    * ``changed``: number of changed rows, see :func:`count_changed_rows`.
+    * ``places``: ctids of the changed rows as a PostgreSQL array, if the rows are few. They are valid in the same
+      PostgreSQL snapshot only.
     """
 
     rows: int
@@ -38,7 +39,7 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class StreamIdCounts:
-    """Stream IDs of one writer in a table that is counted and not copied."""
+    """Stream IDs of one writer in a table whose rows are only counted, not copied."""
 
     writer: str | None
     rows: int
@@ -59,21 +60,21 @@ def read_heap_file(connection: Connection, table: Table) -> HeapFile:
 
 
 def count_rows(connection: Connection, table: Table) -> int:
-    """Return the number of rows of ``table`` that the snapshot sees."""
+    """Return the number of rows of ``table`` that the PostgreSQL snapshot sees."""
     row = connection.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table.name))).fetchone()
     return int(row[0]) if row else 0
 
 
 def count_changed_rows(connection: Connection, table: Table, transaction: int, before: int | None = None) -> RowCounts:
-    """Count the rows of ``table`` that the snapshot sees, and those written by ``transaction`` or later, in one scan.
+    """Count, in one scan, the visible rows of ``table`` and those that ``transaction`` or a later one wrote.
 
-    An aggregate over all rows would add a third to the time of the scan. PostgreSQL itself counts the visible rows that
-    a transaction's scans return, if ``track_counts`` is on. A session setting counts the changed rows, so that the
-    server stores at most ``MAX_CTIDS`` ctids: no aggregate stops at a number of values.
+    The visible rows come from PostgreSQL's statistics if ``track_counts`` is on, because an aggregate over all rows
+    would add a third to the time of the scan. A session setting counts the changed rows, so that the server collects at
+    most ``MAX_CTIDS`` ctids. No aggregate function stops at a number of values.
 
-    :param before: count changed rows only in the pages before this one.
+    :param before: page number. Only the changed rows in earlier pages are counted; None: in all pages.
     """
-    # As a condition of the scan ``before`` would exclude other pages from the scan, and their rows from the count.
+    # The scan must read all pages, because it also counts all visible rows. So ``before`` is no condition of the scan.
     counts = sql.SQL("true") if before is None else sql.SQL("ctid < {}").format(sql.Literal(f"({before},0)"))
     connection.execute("select set_config(%s, '0', true)", [_COUNTER])
     scanned_before = _read_scanned_rows(connection, table)
@@ -98,14 +99,14 @@ def count_changed_rows(connection: Connection, table: Table, transaction: int, b
 
 
 def count_stream_ids(connection: Connection, table: Table, stream_column: str) -> list[StreamIdCounts]:
-    """Return the stream IDs of a table that is only counted, one row per writer."""
+    """Return the stream IDs of a table whose rows are only counted, one result per writer."""
     return [StreamIdCounts(*row) for row in connection.execute(build_stream_id_counts(table, stream_column)).fetchall()]
 
 
 def _read_scanned_rows(connection: Connection, table: Table) -> int | None:
-    """Return the visible rows that this transaction's sequential scans of ``table`` returned; None if unknown.
+    """Return the number of visible rows in this transaction's sequential scans of ``table``; None if unknown.
 
-    Unknown where a query may see fewer rows (row-level security) or more (inheritance) than such a scan.
+    It is unknown if a query may see fewer rows than the scan (row-level security) or more (inheritance).
     """
     row = connection.execute(
         "select pg_stat_get_xact_tuples_returned(c.oid) from pg_class c join pg_am a on a.oid = c.relam and"

@@ -1,4 +1,4 @@
-"""The SELECT of a catalogued table: its columns, with their declared projections."""
+"""Build the SELECT of a catalogued table: its columns, with their declared projections."""
 
 import hashlib
 from typing import Final
@@ -17,18 +17,19 @@ from synapse_lakehouse.postgres.rows.json_check import JSON_STRING_PATTERN, OLDE
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
 
 UNREADABLE_JSON: Final = '"unreadable"'
-"""The bronze value of a text that should be a JSON object and cannot be parsed.
+"""The value in bronze for a text that should be a JSON object but cannot be parsed.
 
-Its content may not be copied, as its keys are unknown. The value is JSON but no object, so queries do not fail."""
+The text itself may not be copied, because its keys are unknown. The value is a JSON string, so queries do not fail."""
 
 NON_OBJECT_JSON: Final = '"not an object"'
-"""The bronze value of other JSON that is no object."""
+"""The value in bronze for other JSON that is not an object."""
 
 _EMPTY: Final = r'^(?:null|false|""|\[[ \t\n\r]*\]|-?0(?:\.0+)?(?:[eE][-+]?[0-9]+)?)$'
-"""JSON that Synapse reads as an empty object in internal metadata: values that are false in Python."""
+"""JSON values that are false in Python. Synapse reads them as an empty object in internal metadata."""
 
 _MAX_INTEGER_DIGITS: Final = 4300
-"""Digits of the longest integer that Python parses. Neither Synapse nor the lake can read JSON with a longer one."""
+"""Number of digits of the longest integer that Python parses. Synapse and the lake cannot read JSON with longer
+integers."""
 _INTEGER: Final = r"(?:^|[\[:, \t\n\r])-?([0-9]+)(?![0-9.eE])"
 
 _UNSUPPORTED_ESCAPE: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -41,13 +42,13 @@ def build_select(
     places: str | None = None,
     server_version: int = OLDEST_SERVER_VERSION,
 ) -> sql.Composed:
-    """Return the statement that reads ``table`` as bronze contains it, or only the rows in a range of its pages.
+    """Return the statement that reads ``table``, or a range of its pages, with bronze's columns.
 
-    PostgreSQL reads a range of pages alone (TID range scan, since version 14). So ranges split any table, with or
-    without a key, and each row is read once.
+    PostgreSQL reads only the pages of the range (TID range scan, since version 14). Ranges therefore split any table,
+    with or without a key, and each row is read once.
 
-    :param since: read only rows that this transaction or a later one wrote.
-    :param places: read only these rows, an array of ctids in PostgreSQL's format; pages and ``since`` are ignored.
+    :param since: transaction ID. Only rows that it or a later transaction wrote are read.
+    :param places: array of ctids in PostgreSQL's format. Only these rows are read; pages and ``since`` are ignored.
     :param server_version: version of the server that runs the statement, as in :func:`build_column_sql`.
     """
     statement = sql.SQL("select {columns} from {table}").format(
@@ -68,10 +69,10 @@ def build_select(
 
 
 def fingerprint_select(table: Table, layout: str) -> str:
-    """Return the SHA-256 of the statement that reads all of ``table``, and of the table's layout.
+    """Return a SHA-256 of the table's SELECT and layout. After a change of it, all rows must be read again.
 
-    It changes when the catalogue reads other columns, or when the table or one of its columns was recreated under the
-    same name: then values changed without new row versions.
+    The hash changes when the catalogue lists other columns. It also changes when the table or one of its columns was
+    recreated under the same name, because then values changed without new row versions.
     """
     return hashlib.sha256(build_select(table).as_bytes() + layout.encode()).hexdigest()
 
@@ -79,9 +80,10 @@ def fingerprint_select(table: Table, layout: str) -> str:
 def build_changed_since_condition(transaction: int) -> sql.Composed:
     """Return the condition that ``transaction`` (64 bits) or a later one wrote the row version.
 
-    ``age`` compares in 32 bits with the next transaction ID, so both sides must lie within half of that range. Older
-    rows have a negative age; with the first bit flipped it is greater than all others, so they count as unchanged, and
-    one evaluation of ``age`` per row suffices. The other side is a subquery, so that PostgreSQL computes it once.
+    ``age`` compares 32-bit IDs with the next transaction ID, so both IDs must be within 2^31 of it. A row version
+    beyond that distance has a negative age. Flipping the first bit makes this age greater than all others, so the row
+    counts as unchanged after one evaluation of ``age``. The subquery makes PostgreSQL compute the age of
+    ``transaction`` only once.
     """
     return sql.SQL("(age(xmin) # {turn}) <= (select age({since}::xid) # {turn})").format(
         turn=sql.SQL("(-2147483648)"), since=sql.Literal(str(transaction % (1 << 32)))
@@ -91,7 +93,8 @@ def build_changed_since_condition(transaction: int) -> sql.Composed:
 def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composable:
     """Return the SQL of one column, under its name in bronze. The SQL does not fail for any value.
 
-    :param server_version: version of the server that runs the SQL; newer versions get faster SQL with the same result.
+    :param server_version: version of the server that runs the SQL. SQL for newer versions is faster, with the same
+        result.
     """
     source = sql.Identifier(column.source_columns[0])
     match column.projection:
@@ -116,7 +119,7 @@ def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION
 
 
 def build_null_column_sql(column: Column) -> sql.Composable:
-    """Return the SQL for a column that the role may not read, under its name: NULL, or a list of one NULL."""
+    """Return the SQL that replaces a column that the role may not read: NULL, or a list of one NULL."""
     value = sql.SQL("array[null]::text[]" if isinstance(column.projection, ListForTypeProjection) else "null::text")
     return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
 
@@ -124,8 +127,8 @@ def build_null_column_sql(column: Column) -> sql.Composable:
 def build_stream_id_counts(table: Table, stream_column: str) -> sql.Composed:
     """Return the statement that counts a table's stream IDs by writer.
 
-    Columns: writer (text or NULL), rows, rows without an ID, smallest ID, largest ID. It does not count distinct IDs:
-    PostgreSQL would sort the table, a large one in temporary files.
+    The result's columns are writer (text or NULL), rows, rows without an ID, smallest ID, largest ID. Distinct IDs are
+    not counted, because PostgreSQL would have to sort the table, with temporary files if it is large.
     """
     writer: sql.Composable = sql.Identifier(table.writer_column) if table.writer_column else sql.SQL("null::text")
     return sql.SQL(
@@ -134,11 +137,11 @@ def build_stream_id_counts(table: Table, stream_column: str) -> sql.Composed:
 
 
 def _json_keys(source: sql.Identifier, keys: tuple[str, ...], server_version: int) -> sql.Composed:
-    # Most rows have none of the keys. A search for the key names, or for escapes, costs half as much as parsing.
+    # Most rows contain none of the keys. A search for the key names, or for escapes, costs half as much as parsing.
     has_key_name = sql.SQL(" or ").join(
         sql.SQL("strpos({}, {}) > 0").format(source, sql.Literal(name)) for name in (*keys, "\\")
     )
-    # jsonb would rewrite numbers.
+    # The type jsonb would change the notation of numbers.
     return sql.SQL(
         "case when not {is_json} or {has_long_integer} then {unreadable}"
         " when left(ltrim({source}, {space}), 1) <> '{{' then"
@@ -176,8 +179,8 @@ def _has_long_integer(source: sql.Identifier) -> sql.Composed:
 def _replace_unsupported_escapes(source: sql.Identifier) -> sql.Composed:
     """Return JSON text that PostgreSQL can parse.
 
-    PostgreSQL refuses escapes that JSON allows and other servers may send: U+0000 and halves of surrogate pairs. Each
-    such escape becomes that of U+FFFD.
+    JSON allows escapes of U+0000 and of unpaired surrogates, and other servers may send them, but PostgreSQL refuses
+    them. Each is replaced by the escape of U+FFFD.
     """
     return sql.SQL(
         "case when {source} ~ {bad} then regexp_replace({source}, {escaped}, {mended}, 'g') else {source} end"

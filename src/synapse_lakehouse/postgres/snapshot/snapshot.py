@@ -1,4 +1,4 @@
-"""One exported PostgreSQL snapshot, which every reader of a run imports."""
+"""Export one PostgreSQL snapshot, which every reader of a run imports."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,14 +26,14 @@ from synapse_lakehouse.postgres.snapshot.wal_flush import wait_for_flush
 from synapse_lakehouse.printable_text import get_printable_logger
 
 _MAX_SNAPSHOTS: Final = 3
-"""Maximum number of snapshots: another one is taken if a table was rewritten while a snapshot was taken."""
+"""Maximum number of attempts to take a snapshot. An attempt fails if a table is rewritten meanwhile."""
 
 _log = get_printable_logger(__name__)
 
 
 @dataclass(frozen=True)
 class SequenceValue:
-    """A sequence at the time of the snapshot. Sequences are not transactional: the value may be ahead of the rows."""
+    """A sequence at the time of the snapshot. It may be ahead of the rows, because sequences are not transactional."""
 
     name: str
     last_value: int
@@ -44,12 +44,11 @@ class SequenceValue:
 class PostgresSnapshot:
     """The state of Synapse's database that a run copies.
 
-    * ``name``: other transactions import the snapshot by it.
-    * ``fingerprints``: by table, a hash of the SELECT and the columns it reads; a change means that all rows must be
-      read again.
+    * ``name``: name by which other transactions import the snapshot.
+    * ``fingerprints``: by table, the result of :func:`fingerprint_select`.
     * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
-    * ``unknown_objects``: tables and columns that this version of the lakehouse does not know.
-    * ``is_durable``: whether everything that the snapshot saw is flushed to WAL, so that a crash cannot undo it.
+    * ``unknown_objects``: tables and columns that are new to this version of the lakehouse.
+    * ``is_durable``: whether the WAL of everything that the snapshot saw is flushed, so that a crash cannot undo it.
     """
 
     name: str
@@ -68,13 +67,13 @@ class PostgresSnapshot:
 
     @property
     def xmin_horizon(self) -> int | None:
-        """The transaction ID from which a later run looks for changes; None: transaction IDs cannot show changes."""
+        """The transaction ID from which a later run searches for changes; None if IDs cannot show changes."""
         return self.xmin if self.is_durable else None
 
 
 @contextmanager
 def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, PostgresSnapshot]]:
-    """Check the source, export a snapshot, and lock its tables against rewrites while the context lasts.
+    """Check the source, export a snapshot, and lock the tables against rewrites until the context ends.
 
     :raises SourceError: when the database does not fit the catalogue, or its tables are rewritten repeatedly.
     :raises ReadError: when a statement fails, or the connection is lost.
@@ -97,7 +96,7 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
 
 @contextmanager
 def import_snapshot(settings: Settings, snapshot: PostgresSnapshot) -> Iterator[Connection]:
-    """Open another connection that sees ``snapshot``, which must stay exported meanwhile.
+    """Yield another connection that sees ``snapshot``. The snapshot must stay exported meanwhile.
 
     :raises SourceError: when the connection cannot be made.
     :raises psycopg.Error: when the snapshot no longer exists.
@@ -108,7 +107,7 @@ def import_snapshot(settings: Settings, snapshot: PostgresSnapshot) -> Iterator[
 
 
 def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
-    """Take a snapshot that sees all rows of its tables and, if possible, that a crash cannot undo."""
+    """Take a snapshot that sees all rows of its tables. If possible, wait until a crash cannot undo what it saw."""
     rewritten: list[str] = []
     for _ in range(_MAX_SNAPSHOTS):
         snapshot = _take_snapshot(connection, catalogue, settings)
@@ -124,14 +123,15 @@ def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settin
             return snapshot
         connection.rollback()
     raise SourceError(
-        f"Tables were rewritten while snapshots were taken, {_MAX_SNAPSHOTS} times in a row: {', '.join(rewritten)} "
-        "(by TRUNCATE, VACUUM FULL, CLUSTER, pg_repack or ALTER TABLE). Such snapshots see no rows there, so nothing "
-        "was copied. Run again when that work on Synapse's database is over."
+        f"In each of {_MAX_SNAPSHOTS} attempts, tables were rewritten while a snapshot was taken: "
+        f"{', '.join(rewritten)} (by TRUNCATE, VACUUM FULL, CLUSTER, pg_repack or ALTER TABLE). The snapshot sees no "
+        "rows in these tables, so nothing was copied. Run again when that work on Synapse's database is over."
     )
 
 
 def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
-    # First: the reads below may prune pages, which writes WAL that would have to be flushed as well.
+    # This must be the first step, because the reads below may prune pages. Pruning writes WAL that would have to be
+    # flushed as well.
     wal_position = read_wal_position(connection)
     version = check_source_database(
         connection,

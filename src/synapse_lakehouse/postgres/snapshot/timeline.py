@@ -1,21 +1,21 @@
-"""Whether two snapshots belong to one WAL history, so that xmin shows which rows changed between them."""
+"""Compare two snapshots' WAL positions: only within one WAL history does xmin show which rows changed in between."""
 
 from dataclasses import dataclass
 
 from synapse_lakehouse.postgres.connection import Connection
 
 MAX_XID_AGE = 1 << 31
-"""Transaction IDs are compared in 32 bits, so xmin is comparable within this many transactions only."""
+"""Maximum distance of transaction IDs whose order is known, because xmin has 32 bits."""
 
 
 @dataclass(frozen=True)
 class WalPosition:
     """Cluster, database, timeline and WAL position (LSN) of a snapshot.
 
-    A restored dump is another database, a promoted standby another timeline. There, transaction IDs belong to other
-    transactions and do not show which rows are newer. A disk that is restored to an earlier state (a snapshot of the
-    volume or of the machine) keeps all three and writes its WAL a second time; an LSN below an earlier one shows that.
-    ``wal_lsn`` is the end of the WAL after the snapshot was taken: no commit that the snapshot saw ends later.
+    A restored dump is another database, and a promoted standby is on another timeline. In both, transaction IDs do not
+    show which rows are newer. A disk that is restored to an earlier state has the same cluster, database and timeline,
+    and writes its WAL a second time. An LSN below an earlier one shows such a restore. ``wal_lsn`` is the end of the
+    WAL after the snapshot was taken: no commit that the snapshot saw ends later.
     """
 
     system_identifier: int
@@ -42,12 +42,13 @@ def read_wal_position(connection: Connection) -> WalPosition:
     """Return the WAL position of the connected database."""
     row = connection.execute(
         "select system_identifier, (select oid::bigint from pg_database where datname = current_database()),"
-        # After a promotion upstream, a standby's last checkpoint still has the old timeline for a while.
+        # After the upstream server of a standby was promoted, the standby's last checkpoint has the old timeline for a
+        # while.
         " case when pg_is_in_recovery() then (select greatest(timeline_id, min_recovery_end_timeline)"
         " from pg_control_checkpoint(), pg_control_recovery())"
         " else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end,"
         " (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else"
-        # On a page that has only its header so far, the written and replayed WAL ends before the header.
+        # If the last page of the WAL contains only its header, the written and replayed WAL ends before the header.
         " (select at - case when (at - '0/0') % pg_size_bytes(current_setting('wal_segment_size')) = 40 then 40"
         " when (at - '0/0') % current_setting('wal_block_size')::int = 24 then 24 else 0 end"
         " from pg_current_wal_insert_lsn() at) end)::text"

@@ -1,4 +1,4 @@
-"""Wait until everything a snapshot saw is flushed to WAL, so that a server crash cannot undo it."""
+"""Wait until the WAL of everything that a snapshot saw is flushed, so that a crash of the server cannot undo it."""
 
 import time
 from typing import Final
@@ -15,15 +15,15 @@ _MAX_SECONDS: Final = 30.0
 
 
 def wait_for_flush(connection: Connection, position: WalPosition, settings: Settings) -> bool:
-    """Wait until the primary has flushed its WAL up to the snapshot's position; usually it already has.
+    """Wait until the primary has flushed its WAL up to the snapshot's position. Mostly this is already done.
 
-    With ``synchronous_commit`` off (Synapse's database setting of that name) a snapshot sees commits before their WAL
-    is flushed, and likewise rollbacks. A crash undoes such a commit. Its transaction ID is then used again, so a later
-    run would treat the new rows as already copied. After an undone UPDATE, the previous row version is current again,
-    and it also looks already copied. PostgreSQL flushes WAL up to the last finished transaction within three cycles of
-    its walwriter, if the disk is not busy (https://www.postgresql.org/docs/current/wal-async-commit.html). WAL of page
-    pruning and of open transactions waits for the next transaction that finishes, so this function finishes one itself
-    if no other does. A standby receives only WAL that its primary has flushed.
+    If Synapse's database setting ``synchronous_commit`` is off, a snapshot sees commits and rollbacks before their WAL
+    is flushed. A crash undoes such a commit. PostgreSQL then uses its transaction ID again, so a later run would treat
+    the new rows as already copied. After an undone UPDATE, the previous row version is current again, and it also looks
+    already copied. PostgreSQL flushes WAL up to the last finished transaction within three cycles of its walwriter, if
+    the disk is not busy (https://www.postgresql.org/docs/current/wal-async-commit.html). WAL of page pruning and of
+    open transactions is flushed only after a later transaction finishes. If none does, this function finishes one
+    itself. A standby receives only WAL that its primary has flushed.
 
     :returns: False if the flush takes longer than 30 seconds.
     """
@@ -46,6 +46,6 @@ def _is_flushed(connection: Connection, lsn: str) -> bool:
 
 
 def _run_own_transaction(settings: Settings) -> None:
-    # A transaction without an XID writes no WAL.
+    # A transaction without an XID writes no WAL, so this one requests an XID.
     with connect(settings) as connection:
         connection.execute("select pg_current_xact_id()")

@@ -1,4 +1,4 @@
-"""Faults that an operator has acknowledged, so that a release may be published with them."""
+"""Parse and apply the operator's acknowledgements of faulty IDs, which do not prevent a release."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,10 +10,10 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, StreamGap
 
 ACKNOWLEDGED_FLAG: Final = "acknowledged"
-"""Flag of an acknowledged fault, which is not counted."""
+"""Flag of a fault that the operator acknowledged. Such faults are not counted."""
 
 AcknowledgedIds = Mapping[str, Sequence[tuple[int, int]]]
-"""First and last ID of each acknowledged range, by stream, without their sign."""
+"""By stream, the first and last ID of each acknowledged range. IDs are without sign."""
 
 _RANGE: Final = re.compile(r"-?(\d{1,18})(?:\.\.-?(\d{1,18}))?")
 
@@ -52,7 +52,7 @@ def covers_range(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bo
 
 
 def flag_acknowledged(gap: StreamGap, ranges: Sequence[tuple[int, int]]) -> Iterator[StreamGap]:
-    """Split ``gap`` at the ends of ``ranges`` and flag the acknowledged parts; gaps that are no faults stay whole."""
+    """Split ``gap`` at the ends of ``ranges`` and flag the acknowledged parts. A gap that is no fault stays whole."""
     if gap.gap_class not in FAULT_CLASSES:
         yield gap
         return

@@ -1,8 +1,7 @@
-"""Find rows of closed stream IDs that differ from the previous release.
+"""Find rows with closed stream IDs that differ from the previous release.
 
-Rows that a run reads again are in new data files. So only new files that contain an ID at or below the previous safe
-bound are compared: none, unless something below it was written. Columns that the catalogue declares as changing are
-left out.
+A run writes rows that it reads again to new data files. So only new files with an ID at or below the previous safe
+bound are compared. Columns that the catalogue declares as changing are not compared.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,7 +20,7 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, union_all
 
 @dataclass(frozen=True)
 class RereadIds:
-    """Closed IDs of ``stream`` in the new data ``files`` of ``table``: their number, the least and the greatest ID."""
+    """The closed IDs of ``stream`` in new data ``files`` of ``table``: number, least and greatest ID."""
 
     stream: Stream
     table: Table
@@ -32,20 +31,20 @@ class RereadIds:
 
     @property
     def has_unique_ids(self) -> bool:
-        """Whether an ID has one row."""
+        """Whether each ID has only one row."""
         return self.stream.unique_ids and not self.table.repeats_ids
 
     @property
     def key(self) -> list[str]:
-        """Columns that identify a row: its ID, or the primary key where several rows share an ID."""
+        """Columns that identify a row: the ID, or the primary key if several rows may share an ID."""
         return [self.table.streams[self.stream.name]] if self.has_unique_ids else list(self.table.primary_key)
 
 
 def find_reread_ids(tables: StreamTables, comparable: Collection[str]) -> list[RereadIds]:
     """Find the IDs below the previous safe bound that this run read again, in append-only tables.
 
-    :param comparable: tables that this run and the previous release read with the same statement. Others cannot be
-        compared, because the catalogue may have changed.
+    :param comparable: tables that this run and the previous release read with the same statement. Only these tables are
+        compared, because the catalogue may have changed for others.
     """
     changed, files = tables.changed_tables().intersection(comparable), {}
     for stream, table in tables.catalogue.stream_table_pairs():
@@ -73,13 +72,12 @@ def find_reread_ids(tables: StreamTables, comparable: Collection[str]) -> list[R
 def find_changed_ids(
     tables: StreamTables, reread: Collection[RereadIds], repaired: Mapping[str, Collection[str]]
 ) -> DataFrame | None:
-    """Find IDs whose row differs from the previous release, with the columns ``EVIDENCE_COLUMNS``; None if none was
-    read again.
+    """Return IDs whose row differs from the previous release; None if no row was read again.
 
-    An ID whose row is gone, or that has an additional row, is not among them.
+    The columns are ``EVIDENCE_COLUMNS``. IDs whose row is missing, and IDs with an additional row, are not included.
 
-    :param repaired: by table, the key ranges in which this run repaired the lake: there the previous release was wrong,
-        and the source had not changed.
+    :param repaired: by table, the key ranges in which this run repaired the lake. Differences there are not reported,
+        because the previous release was wrong and the source had not changed.
     """
     frames = [_changed_ids(tables, ids, repaired.get(ids.table.name, ())) for ids in reread]
     return union_all(frames) if frames else None
@@ -88,9 +86,10 @@ def find_changed_ids(
 def find_added_ids(
     tables: StreamTables, reread: Collection[RereadIds], repaired: Mapping[str, Collection[str]]
 ) -> DataFrame | None:
-    """Find IDs, of those that several rows may share, with more rows than in the previous release.
+    """Return IDs that have more rows than in the previous release; None if no row was read again.
 
-    The columns are ``EVIDENCE_COLUMNS``. An ID that had no row is not among them. None if none was read again.
+    The columns are ``EVIDENCE_COLUMNS``. Only streams are searched in which several rows may share an ID. IDs without a
+    row in the previous release are not included.
 
     :param repaired: as for :func:`find_changed_ids`.
     """
@@ -114,7 +113,7 @@ def _added_ids(tables: StreamTables, ids: RereadIds, repaired: Collection[str]) 
 
 
 def _before_and_now(tables: StreamTables, ids: RereadIds) -> tuple[DataFrame, DataFrame]:
-    """Rows with the reread IDs, in the previous release and on the run's branch."""
+    """The rows with the reread IDs in the previous release, and those on the run's branch."""
     previous = tables.previous_version(ids.table.name)
     assert previous is not None, "its data files were compared with the previous snapshot"
     column = ids.table.streams[ids.stream.name]
@@ -148,7 +147,7 @@ def _is_closed(tables: StreamTables, stream: Stream, table: Table) -> Column:
 
 
 def _newer_files(tables: StreamTables, stream: Stream, table: Table) -> tuple[str, ...]:
-    """Data files added since the previous release that may contain closed IDs; none if its snapshot has expired."""
+    """Data files added since the previous release that may contain closed IDs; empty if its snapshot has expired."""
     bronze, name = load_iceberg_table(tables.spark, f"bronze.{table.name}"), f"bronze.{table.name}"
     previous_id = tables.previous.tables.get(name) if tables.previous else None
     previous = bronze.snapshot(previous_id) if previous_id is not None else None
@@ -161,5 +160,5 @@ def _newer_files(tables: StreamTables, stream: Stream, table: Table) -> tuple[st
     )
     scan = bronze.newScan().useSnapshot(tables.snapshots[table.name]).filter(is_closed)
     files = (task.file() for task in iterate_java(scan.planFiles()))
-    # Compaction keeps the data sequence number, so files that it rewrote do not count as new.
+    # Compaction retains the data sequence number, so the files that it writes do not count as new.
     return tuple(str(file.location()) for file in files if file.dataSequenceNumber() > previous.sequenceNumber())

@@ -1,7 +1,7 @@
-"""Find streams whose position regressed since the previous release without being acknowledged. Pure.
+"""Find streams whose position regressed since the previous release, unless the operator acknowledged it. Pure.
 
-A restored backup, or a failover that lost the last transactions, moves positions back; Synapse never does. The stream
-IDs in between will be assigned again, to other rows.
+Synapse never moves positions back. A restored backup does, and so does a failover that lost the last transactions.
+Synapse will assign the stream IDs in between again, to other rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ def find_unacknowledged_regressions(
     previous_positions: Iterable[Mapping[str, Any]],
     acknowledged: AcknowledgedIds,
 ) -> dict[str, list[str]]:
-    """Compare rows of ``audit.stream_positions`` with those of the previous release: ``regressions`` by stream."""
+    """Return the regressions by stream, from this run's and the previous rows of ``audit.stream_positions``."""
     previous = {row["stream"]: row for row in previous_positions}
     regressions = {}
     for row in positions:

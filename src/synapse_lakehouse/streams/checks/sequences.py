@@ -1,8 +1,8 @@
 """Compare a stream's sequence with its stored positions and rows, as Synapse does when it starts.
 
-``synapse.storage.util.sequence``: Synapse refuses to start if a position is beyond the sequence. If rows are beyond it,
-Synapse advances the sequence at its start; until then it assigns IDs that are already taken. Repairs are SQL statements
-for an operator to review.
+Synapse refuses to start if a position is beyond the sequence (``synapse.storage.util.sequence``). If rows are beyond
+the sequence, Synapse assigns IDs that are already used, until it is restarted and advances the sequence. Repairs are
+SQL statements that an operator reviews.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,16 +13,17 @@ from synapse_lakehouse.catalogue import StartupSequence, Stream
 from synapse_lakehouse.streams.positions.safe_bound import find_regressed_writers
 
 _LOGGED_AHEAD: Final = 32
-"""Values by which PostgreSQL logs a sequence ahead (SEQ_LOG_VALS in sequence.c); a standby shows the logged value."""
+"""The WAL contains a sequence's value up to 32 values ahead (SEQ_LOG_VALS), and a standby shows that value."""
 
 
 @dataclass(frozen=True)
 class StreamProgress:
     """Progress of a stream.
 
-    ``last_allocated_id``: last ID that the sequence assigned, 0 if none; sequences count up even for negative IDs.
-    ``positions``: position by writer, as in ``stream_positions``. ``furthest``: the furthest ID by table.
-    ``may_be_ahead``: the values may come from a standby, so ``last_allocated_id`` may be up to 32 too high.
+    * ``last_allocated_id``: last ID that the sequence assigned, 0 if none. It counts up, even for negative IDs.
+    * ``positions``: position by writer, as in ``stream_positions``.
+    * ``furthest``: the ID furthest from zero, by table.
+    * ``may_be_ahead``: whether ``last_allocated_id`` may be up to 32 too high, because a standby may have returned it.
     """
 
     last_allocated_id: int
@@ -32,7 +33,7 @@ class StreamProgress:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Convert a row of ``audit.stream_positions``, which does not record whether it was read from a standby."""
+        """Convert a row of ``audit.stream_positions``. The row does not record whether the source was a standby."""
         last_allocated_id = row["sequence_last_value"] - (not row["sequence_is_called"])
         return cls(last_allocated_id, dict(row["writers"]), {}, may_be_ahead=True)
 
@@ -46,7 +47,7 @@ class SequenceFault:
 
 
 def find_sequence_faults(stream: Stream | StartupSequence, progress: StreamProgress) -> Iterator[SequenceFault]:
-    """Find contradictions between a sequence, the stored positions and the rows; the worst first."""
+    """Yield contradictions between a sequence, the stored positions and the rows, the worst first."""
     sign = stream.direction
     wrong_sign = {writer: position for writer, position in progress.positions.items() if sign * position < 0}
     ahead = {
@@ -67,7 +68,7 @@ def find_sequence_faults(stream: Stream | StartupSequence, progress: StreamProgr
     if rows:
         yield SequenceFault(
             f"The sequence {stream.sequence} has assigned IDs up to {progress.last_allocated_id}, but there are rows "
-            f"with {_listed(rows)}. Synapse assigns IDs that are taken until it is restarted.",
+            f"with {_listed(rows)}. Synapse assigns IDs that are already used, until it is restarted.",
             _setval(stream.sequence, _furthest(progress, sign)),
         )
     if wrong_sign:
@@ -85,7 +86,7 @@ def find_sequence_faults(stream: Stream | StartupSequence, progress: StreamProgr
 
 @dataclass(frozen=True)
 class PositionRegression:
-    """A position, the sequence or the safe bound is behind its earlier value."""
+    """A position, sequence value or safe bound that is behind its earlier value."""
 
     name: str
     before: int
@@ -96,7 +97,7 @@ class PositionRegression:
 
 
 def find_regressions(stream: Stream, before: StreamProgress, now: StreamProgress) -> list[PositionRegression]:
-    """Find positions, and the sequence, that are behind ``before``. A standby may have shown the sequence too high."""
+    """Return the positions and the sequence value that are behind ``before``. A value of a standby has a tolerance."""
     writers = find_regressed_writers(before.positions, now.positions, sign=stream.direction)
     regressions = [PositionRegression(writer, before.positions[writer], now.positions[writer]) for writer in writers]
     tolerance = _LOGGED_AHEAD if before.may_be_ahead or now.may_be_ahead else 0
@@ -106,7 +107,7 @@ def find_regressions(stream: Stream, before: StreamProgress, now: StreamProgress
 
 
 def check_regression(stream: Stream, before: StreamProgress, now: StreamProgress) -> SequenceFault | None:
-    """Report a position or sequence that is behind ``before``: the database was set back.
+    """Return a fault if the database was set back, so that a position or the sequence is behind ``before``; else None.
 
     :param before: the earlier progress; its ``furthest`` is not compared.
     """
@@ -116,15 +117,15 @@ def check_regression(stream: Stream, before: StreamProgress, now: StreamProgress
         return None
     furthest = max(_furthest(before, sign), _furthest(now, sign))
     return SequenceFault(
-        f"Synapse's database was set back to an earlier state: {stream.name}: {', '.join(map(str, regressions))}. "
-        f"A backup was restored, or a failover lost the last transactions. IDs up to {sign * furthest} were already "
-        "assigned, and Synapse will assign them again, to other rows.",
+        f"Synapse's database was set back to an earlier state. Regressions of {stream.name}: "
+        f"{', '.join(map(str, regressions))}. A backup was restored, or a failover lost the last transactions. IDs up "
+        f"to {sign * furthest} were already assigned, and Synapse will assign them again, to other rows.",
         _setval(stream.sequence, furthest),
     )
 
 
 def merge_furthest(progresses: Iterable[StreamProgress]) -> StreamProgress:
-    """Return the furthest position of each writer, and the furthest sequence value, in several progresses."""
+    """Return one progress with each writer's furthest position and the furthest sequence value."""
     positions: dict[str, int] = {}
     last_allocated_id = 0
     for progress in progresses:

@@ -1,7 +1,7 @@
 """Find writers and streams that stopped advancing, by comparing three runs. Pure.
 
-Idle streams and idle writers stand still without a fault. A fault is a writer that adds rows while its position stays,
-or a stream whose IDs are assigned while no row appears.
+An idle stream or an idle writer is no fault. A fault is a writer that adds rows while its position stays the same, or a
+stream whose IDs are assigned while no row appears.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Final
 from synapse_lakehouse.audit.releases import Release
 
 MINIMUM_IDS: Final = 100
-"""Minimum number of IDs without a row that counts as a fault; fewer may be chance."""
+"""Minimum number of IDs without a row that is a fault. A smaller number may be chance."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ def choose_compared_releases(published: Sequence[Release], now: datetime, hours:
 
 
 def find_stalled_writers(first: StreamSample, middle: StreamSample, last: StreamSample) -> dict[str, tuple[int, int]]:
-    """Find writers whose position stayed while their rows increased twice: position and number of new rows by writer.
+    """Return, by stalled writer, the position and the number of new rows.
 
-    A writer stores its position after its rows, so one sample may fall in between. A writer that is killed at that
-    moment and then idle stays behind without a fault; one that writes again and stays behind is stalled.
+    The position of a stalled writer stayed the same while its number of rows increased twice. A single increase is no
+    fault: a writer stores its position after its rows, and a sample may be taken, or the writer killed, in between.
     """
     stalled = {}
     for writer, position in last.positions.items():
@@ -57,7 +57,7 @@ def find_stalled_writers(first: StreamSample, middle: StreamSample, last: Stream
 
 
 def count_ids_without_rows(first: StreamSample, middle: StreamSample, last: StreamSample) -> int:
-    """Return the number of IDs assigned while no row appeared; 0 if there are so few that it may be chance."""
+    """Return the number of IDs that were assigned while no row appeared; 0 below :data:`MINIMUM_IDS`."""
     ids = last.last_allocated_id - first.last_allocated_id
     is_unmoved = first.largest == middle.largest == last.largest
     return ids if is_unmoved and ids >= MINIMUM_IDS else 0

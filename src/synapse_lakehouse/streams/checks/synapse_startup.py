@@ -13,7 +13,7 @@ from synapse_lakehouse.streams.checks.sequences import SequenceFault, StreamProg
 
 
 def read_progress(connection: Connection, declared: Catalogue) -> dict[str, StreamProgress]:
-    """Return the progress of each stream and each other checked sequence, by name; unreadable ones are absent."""
+    """Return the progress of each stream and each other checked sequence, by name. Unreadable streams are absent."""
     progress = {}
     for name, checked in _checked(declared).items():
         try:
@@ -27,7 +27,7 @@ def read_progress(connection: Connection, declared: Catalogue) -> dict[str, Stre
 def find_startup_faults(
     declared: Catalogue, progress: Mapping[str, StreamProgress]
 ) -> Iterator[tuple[str, SequenceFault]]:
-    """Yield findings of Synapse's own startup checks (sequences behind tables, …), each with the object concerned."""
+    """Yield the faults that Synapse's own startup checks would find, each with the name of its stream or sequence."""
     for name, checked in _checked(declared).items():
         if name in progress:
             kind = "stream" if isinstance(checked, Stream) else "sequence"
@@ -35,9 +35,9 @@ def find_startup_faults(
 
 
 def check_startup(connection: Connection, declared: Catalogue) -> list[tuple[str, SequenceFault]]:
-    """Read the progress of all streams and sequences, and return :func:`find_startup_faults` of them.
+    """Read the progress of all streams and sequences, and return their :func:`find_startup_faults`.
 
-    :raises ReadError: if one cannot be read in time, since an incomplete check proves nothing.
+    :raises ReadError: if a stream cannot be read in time, because an incomplete check proves nothing.
     """
     try:
         set_short_timeout(connection)
@@ -48,7 +48,7 @@ def check_startup(connection: Connection, declared: Catalogue) -> list[tuple[str
 
 
 def _checked(declared: Catalogue) -> dict[str, Stream | StartupSequence]:
-    """Streams, and sequences that belong to no stream, by name."""
+    """Streams, and sequences that belong to no stream. The keys are their names."""
     of_streams = {stream.sequence for stream in declared.streams}
     streams: dict[str, Stream | StartupSequence] = {stream.name: stream for stream in declared.streams}
     return streams | {
@@ -63,7 +63,8 @@ def _progress(connection: Connection, declared: Catalogue, checked: Stream | Sta
     furthest = _furthest_ids(connection, _id_columns(declared, checked), checked.direction)
     row = connection.execute("select pg_is_in_recovery()").fetchone()
     return StreamProgress(
-        # The sequence is read last: a row that is committed meanwhile must not be read without its ID.
+        # The sequence is read last. Otherwise a row that is committed meanwhile would look like a row beyond the
+        # sequence.
         last_allocated_id=read_last_sequence_value(connection, checked.sequence),
         positions={writer: int(position) for writer, position in stored},
         furthest=furthest,
@@ -72,14 +73,14 @@ def _progress(connection: Connection, declared: Catalogue, checked: Stream | Sta
 
 
 def _id_columns(declared: Catalogue, checked: Stream | StartupSequence) -> list[tuple[str, str]]:
-    """Tables, each with the column that contains IDs of the sequence."""
+    """Each table with IDs of the sequence, and the column with these IDs."""
     backing = declared.backing_tables(checked.name) if isinstance(checked, Stream) else ()
     others = (sequence.ids for sequence in declared.checked_at_start if sequence.name == checked.sequence)
     return [*((table.name, column) for table, column in backing), *(pair for ids in others for pair in ids.items())]
 
 
 def _furthest_ids(connection: Connection, columns: Iterable[tuple[str, str]], sign: int) -> dict[str, int]:
-    """The furthest ID by table, among IDs with the expected sign."""
+    """By table, the ID furthest from zero among those with the expected sign."""
     furthest = {}
     for table, column in columns:
         aggregate = sql.SQL("min" if sign < 0 else "max")

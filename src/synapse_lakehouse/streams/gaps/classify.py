@@ -1,7 +1,7 @@
-"""Classify missing, late, repeated and changed stream IDs. Pure: it works on ranges of IDs.
+"""Classify missing, late, duplicate and changed stream IDs. Pure.
 
-Gaps are legal. Each ID at or below the safe bound has a row or an explanation, and its row does not change; only lost,
-late, duplicate and changed IDs are faults. Here IDs are distances, without the sign of streams that count downwards.
+Not every gap is a fault. An ID at or below the safe bound needs a row that does not change, or an explanation. Only
+lost, late, duplicate and changed IDs are faults. In this module IDs are distances from zero: they have no sign.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ class GapClass(StrEnum):
     """The class of a range of IDs."""
 
     IN_FLIGHT = "in_flight"
-    """Assigned by the sequence and above the bound: its row may still be written."""
+    """The sequence assigned the ID, which is above the safe bound. Its row may still be written."""
     ROLLED_BACK = "rolled_back"
-    """At or below the bound, without evidence of a row: the transaction wrote no row, or failed."""
+    """The ID is at or below the safe bound, without evidence of a row. The transaction wrote no row, or failed."""
     PURGED = "purged"
-    """There was a row. A purge, a deleted room, or a move to another ID explains its absence."""
+    """The row existed. A purge, a deleted room, or a move to another ID explains its absence."""
     LOST = "lost"
-    """There was a row, and nothing explains its absence."""
+    """The row existed, and nothing explains its absence."""
     LATE = "late"
     """A row appeared at or below the safe bound of an earlier release."""
     DUPLICATE = "duplicate"
@@ -43,9 +43,9 @@ class Evidence(StrEnum):
     MEMBERSHIP = "membership"
     """A row about a membership contains the event and its ID."""
     DELTA = "delta"
-    """A change of current state with the ID refers to an event that is not stored."""
+    """A change of a room's current state has the ID, and refers to an event that is not stored."""
     EVENT_JSON = "event_json"
-    """The event's JSON is stored without the event, and the room's event graph allows no other ID for it."""
+    """The event's JSON is stored without the event, and the room's event graph allows only this ID for the event."""
     RDATA = "rdata"
     """A writer announced the row."""
 
@@ -68,7 +68,7 @@ BEFORE_FIRST_RUN: Final = "before_first_run"
 
 @dataclass(frozen=True)
 class StreamWindow:
-    """A stream's safe bound in the previous release (None: it had none), its bound now, and the last assigned ID."""
+    """A stream's safe bound in the previous release (or None), its present bound, and the last assigned ID."""
 
     accepted: int | None
     bound: int
@@ -77,7 +77,7 @@ class StreamWindow:
 
 @dataclass(frozen=True)
 class MissingIds:
-    """IDs without a row in ``table`` (None: in any table of the stream), with the same evidence and explanation."""
+    """A range of IDs without a row, with the same evidence and explanation. ``table`` is None if no table has a row."""
 
     first: int
     last: int
@@ -88,10 +88,10 @@ class MissingIds:
 
 @dataclass(frozen=True)
 class PresentId:
-    """An ID with suspect rows in ``table`` (None: in several tables).
+    """An ID that may be late or duplicate in ``table``. ``table`` is None if several tables share the ID.
 
-    ``rows``: number of rows with the ID; ``was_accepted``: the previous release contains the ID; ``is_second_life``: an
-    event that was stored before with another ID.
+    ``rows``: number of rows with the ID. ``was_accepted``: whether the previous release contains the ID.
+    ``is_second_life``: whether the event was stored before with another ID.
     """
 
     id: int
@@ -115,7 +115,7 @@ class StreamGap:
 
 
 def classify_missing(missing: MissingIds, window: StreamWindow) -> Iterator[StreamGap]:
-    """Classify IDs without a row; a range that contains the bound is split there."""
+    """Classify IDs without a row. A range that contains the safe bound is split at the bound."""
     gap = StreamGap(missing.first, missing.last, GapClass.LOST, missing.table, missing.evidence, missing.explanation)
     if missing.evidence is not None:
         yield replace(gap, gap_class=GapClass.PURGED if missing.explanation else GapClass.LOST)
@@ -128,7 +128,7 @@ def classify_missing(missing: MissingIds, window: StreamWindow) -> Iterator[Stre
 
 
 def classify_present(present: PresentId, window: StreamWindow, *, repeats: bool = False) -> Iterator[StreamGap]:
-    """Classify an ID with rows as late, duplicate, both or neither.
+    """Classify an ID with rows: yield it as late, as duplicate, as both, or not at all.
 
     :param repeats: whether several rows of the table may share an ID.
     """

@@ -1,7 +1,7 @@
-"""Find the missing, late, duplicate and changed IDs of a run's streams with Spark; ``classify`` decides their class.
+"""Find the missing, late, duplicate and changed IDs of a run's streams with Spark. ``classify`` decides their class.
 
-Only the newly closed window is searched for missing IDs, and only changed tables for rows that are gone. The driver
-receives ranges, one at a time.
+Missing IDs are searched only among the IDs that this run closes, and vanished rows only in changed tables. The driver
+receives one range at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,13 +42,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class GapDetector:
-    """Inputs of one run's search for gaps.
+    """The search for gaps of one run.
 
-    ``positions`` and ``facts``: the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``.
-    ``row_counts``: rows by table; ``previous_row_counts``: those of the previous release, None without one.
-    ``previous_read_at``: when the source was read for the previous release, in milliseconds since the epoch.
-    ``comparable``: tables that both runs read with the same statement. ``repaired``: by table, the key ranges that this
-    run repaired.
+    * ``positions``, ``facts``: the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``.
+    * ``row_counts``: number of rows by table. ``previous_row_counts``: the same of the previous release.
+    * ``previous_read_at``: time at which the previous release read the source, in milliseconds since the epoch.
+    * ``comparable``: tables that this run and the previous release read with the same statement.
+    * ``repaired``: by table, the key ranges that this run repaired.
     """
 
     tables: StreamTables
@@ -61,7 +61,7 @@ class GapDetector:
     repaired: Mapping[str, Sequence[str]]
 
     def find_gaps(self, announced: Sequence[Row] = ()) -> Iterator[tuple[Stream, StreamGap]]:
-        """Find all gaps and faults, each with its stream.
+        """Yield all gaps and faults, each with its stream.
 
         :param announced: rows that a writer announced and that are not stored, with the columns ``ANNOUNCED_COLUMNS``.
         """
@@ -78,7 +78,7 @@ class GapDetector:
         return changed_rows.find_reread_ids(self.tables, self.comparable)
 
     def count_reread_ids(self, fact: Row) -> int:
-        """Return the number of closed IDs that were read again, for a row of ``audit.stream_facts``."""
+        """Return the number of closed IDs that this run read again in the stream and table of ``fact``."""
         pair = fact["stream"], fact["table_name"]
         return sum(ids.ids for ids in self.reread_ids if (ids.stream.name, ids.table.name) == pair)
 
@@ -97,7 +97,7 @@ class GapDetector:
         return windows
 
     def _searched_windows(self) -> dict[str, StreamWindow]:
-        """Windows that are not empty, of streams in which a missing ID has a meaning."""
+        """Windows that are not empty. Streams in which any ID may be missing are left out."""
         contiguities = {stream.name: stream.contiguity for stream in self.tables.catalogue.streams}
         return {
             name: window
@@ -106,7 +106,7 @@ class GapDetector:
         }
 
     def _evidenced_ids(self, announced: Sequence[Row]) -> DataFrame | None:
-        """IDs that had a row and have none, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``."""
+        """IDs whose row existed and is missing now, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``."""
         frames = [
             evidence.find_vanished_ids(self.tables, self.previous_read_at, announced),
             evidence.find_regressed_keys(self.tables),
@@ -116,16 +116,16 @@ class GapDetector:
                 stream = self.tables.catalogue.stream(name)
                 frames.append(evidence.find_referenced_ids(self.tables, stream, _start(window), window.bound))
         frames_with_ids = [frame for frame in frames if frame is not None]
-        # Checkpoint to truncate the lineage; the nested plan is too large for Catalyst.
+        # The checkpoint truncates the lineage, because the nested plan is too large for Catalyst.
         return union_all(frames_with_ids).localCheckpoint() if frames_with_ids else None
 
     def _orphaned_ids(self, evidenced: DataFrame | None) -> DataFrame | None:
-        """IDs of events whose JSON is stored without them, with the columns ``EVIDENCE_COLUMNS``."""
+        """IDs of events of which only the JSON is stored, with the columns ``EVIDENCE_COLUMNS``."""
         searched = self._searched_windows()
         events = {name: window for name, window in searched.items() if name in ("events", "backfill")}
         if not any(_start(window) < window.bound for window in events.values()):
             return None
-        # Old orphans are possible if there is no previous release, or if it has more JSON rows than events.
+        # Old orphans are possible if there is no previous release, or if that release has more JSON rows than events.
         has_no_old_orphan = (
             self.previous_row_counts is not None and _json_without_event_count(self.previous_row_counts) == 0
         )
@@ -136,7 +136,7 @@ class GapDetector:
         return locate_orphaned_json.locate_orphans(self.tables, missing, evidenced, searched_before)
 
     def _searched_before(self, name: str) -> float:
-        """The ID up to which earlier runs searched a stream for gaps; infinity if that is unknown."""
+        """The ID up to which earlier runs searched a stream for gaps; infinity if the ID is unknown."""
         if window := self.windows.get(name):
             return _start(window) if name in self._searched_windows() else window.last
         is_unused = all(row["rule"] == BoundRule.UNUSED.value for row in self.positions if row["stream"] == name)
@@ -162,7 +162,7 @@ class GapDetector:
             yield from ((stream, gap) for gap in classify.classify_missing(missing, searched[stream.name]))
 
     def _missing_ranges(self, searched: Mapping[str, StreamWindow], evidenced: DataFrame | None) -> DataFrame:
-        """Columns: stream, first_id, last_id of the IDs in the windows with neither a row nor evidence."""
+        """Ranges (stream, first_id, last_id) of IDs in the windows that have neither a row nor evidence."""
         spark = self.tables.spark
         ids = self.tables.query(
             [
@@ -183,7 +183,7 @@ class GapDetector:
         return spark.sql(MISSING_RANGES)
 
     def _present_gaps(self) -> Iterator[tuple[Stream, StreamGap]]:
-        """Late and duplicate IDs. Only tables whose counts show that they contain some are searched."""
+        """Late and duplicate IDs. Only tables with late or duplicate IDs in their counts are searched."""
         facts = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
         for stream, table in self.tables.catalogue.stream_table_pairs():
             fact = facts.get((stream.name, table.name))
@@ -207,13 +207,13 @@ class GapDetector:
             yield stream, StreamGap(row.first_id, row.last_id, GapClass.LATE, row.table_name)
 
     def _ranges(self, ids: DataFrame) -> Iterator[tuple[Stream, Any]]:
-        """Streams, with rows of first_id and last_id, from ``ids`` with the columns ``EVIDENCE_COLUMNS``."""
+        """Ranges of ``ids`` (columns ``EVIDENCE_COLUMNS``): the stream, and a row with first_id and last_id."""
         ids.createOrReplaceTempView("evidenced_ids")
         for row in self.tables.spark.sql(EVIDENCE_RANGES).toLocalIterator():
             yield self.tables.catalogue.stream(row.stream), row
 
     def _suspects(self, stream: Stream, table: Table, *, repeats: bool) -> DataFrame:
-        """Columns: id, rows, was_accepted, is_second_life of IDs that are new below the bound, or repeated."""
+        """IDs that are new at or below the bound, or repeated. Columns: id, rows, was_accepted, is_second_life."""
         spark = self.tables.spark
         has_events = table.primary_key == ("event_id",)
         event_id = (f.col("event_id") if has_events else f.lit(None).cast("string")).alias("event_id")
@@ -241,7 +241,7 @@ class GapDetector:
         )
 
     def _shared_ids(self) -> list[Any]:
-        """Rows of stream, id and number of tables, for new IDs of streams with unique IDs that several tables have."""
+        """New IDs that several tables of a stream with unique IDs share: rows of stream, id and number of tables."""
         changed_tables = self.tables.changed_tables()
         changed = {
             stream.name for stream, table in self.tables.catalogue.stream_table_pairs() if table.name in changed_tables
@@ -265,21 +265,21 @@ class GapDetector:
     def _window(self, stream: Stream) -> StreamWindow:
         if stream.name in self.windows:
             return self.windows[stream.name]
-        # Without a new bound the run closes no IDs, and those closed before stay closed.
+        # Without a new bound the run closes no IDs, and closed IDs stay closed.
         bound = self.tables.previous_bound(stream)
         accepted = None if bound is None else stream.direction * bound
         return StreamWindow(accepted, accepted or FIRST_ID, accepted or FIRST_ID)
 
 
 def _best_evidence(evidenced: DataFrame) -> DataFrame:
-    """``evidenced`` with the columns ``EVIDENCE_COLUMNS``, each ID once per table."""
+    """``evidenced`` reduced to the columns ``EVIDENCE_COLUMNS``, with each ID once per table."""
     # The row itself is the best evidence; "accepted_row" is also the first name in alphabetical order.
     best = f.min_by(f.struct("evidence", "explanation"), "evidence").alias("best")
     return evidenced.groupBy("stream", "table_name", "id").agg(best).select("stream", "table_name", "id", "best.*")
 
 
 def _json_without_event_count(rows: Mapping[str, int]) -> int:
-    """Number of rows of ``event_json`` beyond those of ``events``."""
+    """Number of rows that ``event_json`` has in addition to those of ``events``."""
     return rows.get("event_json", 0) - rows.get("events", 0)
 
 

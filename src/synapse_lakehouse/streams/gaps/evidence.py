@@ -1,12 +1,13 @@
-"""Find stream IDs that had a row and have none: the evidence of the row, and the explanation of its absence.
+"""Find vanished stream IDs (their row existed and is missing), with evidence of the row and the reason of its absence.
 
-Synapse leaves signs where it deletes rows itself: a room that is gone, an increased minimum depth of the room, a purge
-task, an event that is stored again with another ID, a closed account. A purge of history deletes messages up to a depth
-and never state (as far as Synapse can tell them apart): either all of them, or all but those of local users
-(``synapse.storage.databases.main.purge_events``). So of the senders of one server, no message of a lower depth is left.
-Other events below that depth become outliers, and those that the remaining events refer to become the room's backward
-extremities; nothing else does that to a stored event. Retention purges without a task, and the minimum depth may
-decrease again.
+When Synapse deletes rows itself, it leaves signs: a missing room, an increased minimum depth of the room, a purge task,
+an event that is stored again with another ID, a closed account.
+
+A purge of history deletes messages up to a depth and no state (``synapse.storage.databases.main.purge_events``). It
+deletes the messages of all users, or of all remote users. So if a purge deleted a message, no message of lower depth
+from the same server remains. Events that remain below the depth become outliers. Events to which the remaining events
+refer become the room's backward extremities. Only a purge does this to a stored event. A purge by retention has no
+task, and the minimum depth may decrease again.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -22,7 +23,7 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, belongs_to_str
 
 EVIDENCE_COLUMNS: Final = ("stream", "table_name", "id", "evidence", "explanation")
 EVENT_COLUMN: Final = "event_id"
-"""Additional column for event streams: the event that had the ID, or one persisted in the same transaction."""
+"""Additional column for event streams: the event with the ID, or an event of the same transaction."""
 ANNOUNCED_COLUMNS: Final = {
     "stream": "string",
     "table_name": "string",
@@ -33,7 +34,7 @@ ANNOUNCED_COLUMNS: Final = {
     "state_key": "string",
     "received_at": "timestamp",
 }
-"""Column types of announced rows that are not stored; each ID occurs once."""
+"""Column types of announced rows that are not stored. Each ID occurs once."""
 
 _EVENTS: Final = "events"
 _CONTEXT: Final = {
@@ -50,22 +51,23 @@ _COMPARED_VIEWS: Final = {
     "depths": ("room_depth", "room_id", "min_depth"),
     "extremities": ("event_backward_extremities", "event_id", "room_id"),
 }
-"""View name: table and columns, read on the run's branch and (as ``former_<view>``) in the previous release."""
+"""Table and columns by view name. A second view, ``former_<view>``, reads the previous release."""
 _ACCOUNT_DATA_TABLES: Final = ("account_data", "room_account_data")
 _MEMBERSHIP_TABLES: Final = ("room_memberships", "local_current_membership", "current_state_events")
 
 _MAXIMUM_CLOCK_SKEW: Final = 300_000
-"""Milliseconds by which the clocks of the source and of a tap may differ."""
+"""Maximum difference between the clocks of the source and of a replication tap, in milliseconds."""
 
 
 def find_vanished_ids(
     tables: StreamTables, previous_read_at: int | None, announced: Sequence[Mapping[str, Any]] = ()
 ) -> DataFrame | None:
-    """Return rows of append-only tables that the previous release contains and the run's branch does not.
+    """Return the IDs of vanished rows of append-only tables; None if there are none.
 
-    The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. None if there is none.
+    The previous release contains these rows, and the run's branch does not. The columns are ``EVIDENCE_COLUMNS`` and
+    ``EVENT_COLUMN``.
 
-    :param previous_read_at: when the source was read for the previous release, in milliseconds since the epoch.
+    :param previous_read_at: time at which the previous release read the source, in milliseconds since the epoch.
     :param announced: rows that a writer announced and that are not stored, with the columns ``ANNOUNCED_COLUMNS``.
     """
     frames = [
@@ -104,9 +106,9 @@ def _create_views(tables: StreamTables, gone: DataFrame, previous_read_at: int |
 
 
 def _closed_accounts(tables: StreamTables, gone: DataFrame) -> DataFrame:
-    """Column: name, of users whose account was closed, even if it was opened again since.
+    """Column ``name``: users whose account was closed, including accounts that were opened again.
 
-    Nothing else deletes all account data of a user.
+    Only the closing of an account deletes all account data of a user.
     """
     closed = tables.current("users", "name", "deactivated").where("deactivated = 1").select("name")
     users = gone.where("table_name = 'push_rules_stream'").select("user_id").distinct()
@@ -121,9 +123,9 @@ def _closed_accounts(tables: StreamTables, gone: DataFrame) -> DataFrame:
 
 
 def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
-    """Return the former IDs of keys whose highest ID is lower than in the previous release.
+    """Return the former IDs of keys whose highest ID decreased since the previous release; None if no table has one.
 
-    The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. None if no changed table could show that.
+    The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``.
     """
     frames = []
     for stream, table, previous in tables.changed_pairs():
@@ -133,7 +135,7 @@ def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
             highest = f.max(f.expr(distance_sql(stream, table)))
             is_changed = tables.is_changed_sql(stream, table, [tables.previous])
             before = previous.where(is_changed).groupBy(key).agg(highest.alias("id"))
-            # Beyond the bound two writes of a key may be in flight, and the one with the lower ID may commit last.
+            # Above the bound, two writes of one key may be in flight, and the write with the lower ID may commit last.
             before = before.where(f.col("id") <= stream.direction * bound)
             rows = tables.spark.table(f"bronze.{table.name}").withColumn("key", key).join(before, "key", "left_semi")
             now = rows.groupBy("key").agg(highest.alias("now"))
@@ -145,15 +147,14 @@ def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
 
 
 def find_referenced_ids(tables: StreamTables, stream: Stream, after: int, until: int) -> DataFrame | None:
-    """Return IDs of ``stream`` in (``after``, ``until``] that other tables record for events that are not stored.
+    """Return IDs in (``after``, ``until``] that other tables record for events that are not stored; None without any.
 
-    The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. None if there is none. A change of state has the ID of
-    the first event that was persisted in its transaction. If a room was deleted and joined again, the deletion explains
-    IDs from before.
+    The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. A change of state has the ID of the first event that was
+    persisted in its transaction. If a room was deleted and joined again, the deletion explains its earlier IDs.
     """
     events = tables.current(_EVENTS, "event_id", "room_id", "stream_ordering")
     ends = sorted((stream.direction * after, stream.direction * until))
-    # The filter on the column prunes data files.
+    # The filter is on the column itself, so that Iceberg skips data files.
     in_window = events.where(f.col("stream_ordering").between(*ends))
     stored_ids = in_window.select((f.col("stream_ordering") * stream.direction).alias("id"))
     references = [
@@ -187,7 +188,7 @@ def _references(tables: StreamTables, name: str, column: str, stream: Stream, ev
 
 
 def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: DataFrame) -> DataFrame:
-    """Columns: stream, table_name, id, those of ``_CONTEXT``, evidence, is_recent."""
+    """Vanished rows with the columns stream, table_name, id, those of ``_CONTEXT``, evidence and is_recent."""
     is_in_key = table.streams[stream.name] in table.primary_key
     key = list(table.primary_key) if is_in_key else [table.streams[stream.name]]
     now = tables.spark.table(f"bronze.{table.name}").select(*key)
@@ -202,7 +203,7 @@ def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: Dat
 def _announced_rows(
     tables: StreamTables, announced: Sequence[Mapping[str, Any]], previous_read_at: int | None
 ) -> DataFrame:
-    """Columns: as :func:`_gone_rows`."""
+    """Announced rows that are not stored, with the columns of :func:`_gone_rows`."""
     types = ", ".join(f"{name} {type_}" for name, type_ in ANNOUNCED_COLUMNS.items())
     rows = tables.spark.createDataFrame([tuple(row[name] for name in ANNOUNCED_COLUMNS) for row in announced], types)
     recent_from = previous_read_at + _MAXIMUM_CLOCK_SKEW if previous_read_at else None
@@ -212,7 +213,7 @@ def _announced_rows(
 
 
 def _context(columns: Container[str]) -> list[Column]:
-    """The columns of ``_CONTEXT``, NULL where the table does not have them."""
+    """The columns of ``_CONTEXT``. A column that the table lacks is NULL."""
     return [
         (f.col(name) if name in columns else f.lit(None)).cast(type_).alias(name) for name, type_ in _CONTEXT.items()
     ]

@@ -12,9 +12,9 @@ _RANGES = pa.list_(pa.struct([("event_id", pa.string()), ("first_id", pa.int64()
 def register(spark: SparkSession) -> None:
     """Register ``lost_event_ranges(lost, edges)`` with the session.
 
-    ``lost`` is an array of structs of ``event_id`` and ``known_id``; ``edges`` is an array of structs of ``child``,
-    ``parent``, ``child_id`` and ``parent_id``. The result is an array of structs of ``event_id``, ``first_id`` and
-    ``last_id``, see :func:`compute_id_ranges`.
+    ``lost`` is an array of structs with ``event_id`` and ``known_id``. ``edges`` is an array of structs with ``child``,
+    ``parent``, ``child_id`` and ``parent_id``. The result is an array of structs with ``event_id``, ``first_id`` and
+    ``last_id``: the ID ranges of :func:`compute_id_ranges`.
     """
     # PySpark's stubs require the function type, which arrow_udf infers from the annotations.
     function = arrow_udf(_lost_event_ranges, "array<struct<event_id string, first_id bigint, last_id bigint>>")  # type: ignore[call-overload]

@@ -1,6 +1,6 @@
-"""Infer the stream IDs of events of which only the JSON is left. Pure.
+"""Infer the stream IDs of events of which only the JSON is still stored. Pure.
 
-An event comes after the events that it refers to: its ID lies between the IDs of its neighbours in the room's graph.
+An event is stored after the events that it refers to. So its ID lies between those of its neighbours in the graph.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -9,17 +9,17 @@ from math import inf
 from typing import Final
 
 IdSpan = tuple[float, float]
-"""Two IDs; the span contains the IDs strictly between them."""
+"""A span of the IDs between two IDs, without these two."""
 
 UNBOUNDED: Final[IdSpan] = (-inf, inf)
 
 IdRange = tuple[int, int]
-"""First and last ID."""
+"""The first and the last ID of a range."""
 
 
 @dataclass(frozen=True)
 class EventEdge:
-    """``child`` refers to ``parent`` in its ``prev_events``; their IDs, if they have a row."""
+    """``child`` refers to ``parent`` in its ``prev_events``. An event's ID is None if the event has no row."""
 
     child: str
     parent: str
@@ -29,7 +29,7 @@ class EventEdge:
 
 @dataclass(frozen=True)
 class AttestedId:
-    """An ID that other rows give to an event: its own, or the first ID of the events stored together with it."""
+    """An ID that other rows record for an event: the event's own, or the first ID of the same transaction."""
 
     event: str
     id: int
@@ -39,9 +39,9 @@ class AttestedId:
 def compute_id_spans(
     orphans: Collection[str], edges: Collection[EventEdge], attested: Collection[AttestedId] = ()
 ) -> dict[str, IdSpan]:
-    """Return the span in which the ID of each of ``orphans`` lies, from the IDs and spans of its neighbours.
+    """Return the span of the ID of each event in ``orphans``, from the IDs and spans of its neighbours.
 
-    :param attested: IDs that other rows give to the orphans.
+    :param attested: IDs that other rows record for the orphans.
     """
     after, before = dict.fromkeys(orphans, -inf), dict.fromkeys(orphans, inf)
     for name in attested:
@@ -63,12 +63,12 @@ def compute_id_spans(
 
 
 def find_assigned_ranges(missing: Callable[[], Iterable[IdRange]], spans: Collection[IdSpan]) -> list[IdRange]:
-    """Return ranges of ``missing`` IDs that were certainly assigned to events with these ``spans``.
+    """Return ranges of ``missing`` IDs that were certainly assigned to the events with these ``spans``.
 
-    That is where at least as many events must fit as there are missing IDs (Hall's theorem).
+    Missing IDs belong to these events if at least as many events must have an ID among them (Hall's theorem).
 
-    :param missing: returns the missing ranges, ordered and not adjacent. It is called several times, since the ranges
-        may not fit in memory.
+    :param missing: function that returns the missing ranges, ordered and not adjacent. It is called several times,
+        because the ranges may not fit in memory.
     :param spans: the span of each event's ID.
     """
     missing_until = _count_missing_until({end for after, before in spans for end in (after, before - 1)}, missing())
@@ -99,7 +99,7 @@ def _count_missing_until(ends: Collection[float], missing: Iterable[IdRange]) ->
 
 
 def _ids_at(places: Sequence[IdRange], missing: Iterable[IdRange]) -> Iterator[IdRange]:
-    """Ranges of the ``missing`` IDs at ``places``, which are half-open index ranges counted from 0."""
+    """Ranges of the ``missing`` IDs at ``places``. These are half-open ranges of indexes, counted from 0."""
     remaining, total = list(reversed(places)), 0
     for first, last in missing:
         until = total + last - first + 1

@@ -1,4 +1,4 @@
-"""Locate the IDs of events whose JSON is stored without them, where the room's event graph determines them."""
+"""Locate the IDs of events of which only the JSON is stored, if the room's event graph determines the IDs."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import merge
@@ -23,7 +23,7 @@ from synapse_lakehouse.streams.gaps.infer_stream_ids import (
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
 _MAXIMUM_ORPHANS: Final = 1_000
-"""Maximum number of events that are located. If there are more, the located events are still reported."""
+"""Maximum number of events that are located. The other events are not located."""
 _SIGNS: Final = {"events": 1, "backfill": -1}
 
 _EDGES: Final = """
@@ -39,7 +39,7 @@ left join events earlier on prev_event_id = earlier.event_id
 
 
 def may_have_new_orphans(tables: StreamTables) -> bool:
-    """Return whether JSON without an event may be new since the previous release. It mostly reads no large table."""
+    """Return whether there may be new JSON without an event. This rarely reads a large table."""
     if "event_json" not in tables.changed_tables():
         return False
     json = _changed_event_ids(tables, "event_json")
@@ -56,16 +56,17 @@ def may_have_new_orphans(tables: StreamTables) -> bool:
 def locate_orphans(
     tables: StreamTables, missing: DataFrame, evidenced: DataFrame | None, searched_before: Mapping[str, float]
 ) -> DataFrame | None:
-    """Return missing IDs that certainly belonged to events whose JSON is still stored; None if there is none.
+    """Return missing IDs that certainly belonged to events whose JSON is still stored; None if there are none.
 
-    The columns are ``EVIDENCE_COLUMNS``. An event's ID is assumed to be above those of its parents and below those of
-    its children, also among negative IDs. Federated events may break this rule; whether a lost event did is unknown.
+    The columns are ``EVIDENCE_COLUMNS``. An event's ID is assumed to be above the IDs of its parents and below the IDs
+    of its children, also among negative IDs. Federated events may break this rule, and it cannot be determined whether
+    a lost event did.
 
     :param missing: stream, first_id and last_id, as ``MISSING_RANGES`` returns them.
-    :param evidenced: IDs with other evidence, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. Events in
-        it are skipped.
-    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. An event that an earlier run
-        found without its row is not assumed to have a later ID.
+    :param evidenced: IDs with other evidence, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. Their events
+        are skipped.
+    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. If an earlier run found an
+        event without its row, the event's ID cannot be a later one.
     """
     events = tables.current("events", "event_id", "stream_ordering")
     orphans = _orphans(tables, events)
@@ -89,7 +90,7 @@ def locate_orphans(
     ]
     if not searched:
         return None
-    # These IDs have evidence already, but may belong to these events or to others of the same transactions.
+    # These IDs already have evidence. They may belong to these events, or to other events of the same transactions.
     shared = {name.id for name in attested if name.event not in identified}
     shared -= {name.id for name in attested if name.is_own}
     rows = [
@@ -106,7 +107,7 @@ def locate_orphans(
 def _assigned_ids(
     missing: DataFrame, searched: Sequence[tuple[float, float]], shared: Collection[int]
 ) -> Iterator[int]:
-    """Missing signed IDs that the events of the spans ``searched`` must have had, without the IDs ``shared``."""
+    """Missing signed IDs that the events with the spans ``searched`` must have had, without the IDs ``shared``."""
     ranges = _ordered_ranges(missing, min(after for after, _ in searched), max(until for _, until in searched))
     for first, last in find_assigned_ranges(
         lambda: merge(ranges(), ((stream_id, stream_id) for stream_id in sorted(shared))), searched
@@ -115,7 +116,7 @@ def _assigned_ids(
 
 
 def _orphans(tables: StreamTables, events: DataFrame) -> DataFrame:
-    """Columns: event_id, is_new (the previous release does not contain its JSON). New ones first, up to the limit."""
+    """Events of which only the JSON is stored: event_id, is_new (new JSON). New events first, up to the limit."""
     unmatched = tables.current("event_json", "event_id").join(events, "event_id", "left_anti")
     previous = tables.previous_version("event_json")
     if previous is None:
@@ -129,7 +130,7 @@ def _orphans(tables: StreamTables, events: DataFrame) -> DataFrame:
 
 
 def _attested_ids(orphans: DataFrame, evidenced: DataFrame) -> list[AttestedId]:
-    """IDs that other rows give to ``orphans``."""
+    """IDs that other rows record for ``orphans``."""
     rows = evidenced.join(f.broadcast(orphans.select(EVENT_COLUMN)), EVENT_COLUMN, "left_semi")
     return [
         AttestedId(row.event_id, _SIGNS[row.stream] * row.id, is_own=row.evidence != Evidence.DELTA.value)
@@ -138,7 +139,7 @@ def _attested_ids(orphans: DataFrame, evidenced: DataFrame) -> list[AttestedId]:
 
 
 def _ordered_ranges(missing: DataFrame, after: float, until: float) -> Callable[[], Iterator[IdRange]]:
-    """Return a function that iterates over the ``missing`` ranges between two signed IDs, without keeping them."""
+    """Return a function that iterates over the ``missing`` ranges between two signed IDs in little memory."""
     sign = f.when(f.col("stream") == "backfill", _SIGNS["backfill"]).otherwise(_SIGNS["events"])
     ends = [sign * f.col("first_id"), sign * f.col("last_id")]
     ranges = (
@@ -156,7 +157,7 @@ def _ordered_ranges(missing: DataFrame, after: float, until: float) -> Callable[
 
 
 def _changed_event_ids(tables: StreamTables, name: str) -> pa.Array | None:
-    """IDs of events whose rows in a table were added, deleted or changed since the previous release; None: unknown."""
+    """Events whose rows in a table were added, deleted or changed since the previous release; None if unknown."""
     previous = tables.snapshot_in(tables.previous, name)
     if previous is None or name not in tables.snapshots:
         return None

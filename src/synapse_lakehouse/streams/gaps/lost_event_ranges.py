@@ -1,21 +1,23 @@
 """Bound the stream IDs of lost events by their room's graph. Pure.
 
-A server stores an event before it creates an event that refers to it. So a parent's stream ID is below its child's, if
-this server created the child and the child still has its first stream ID. A child that was purged and fetched again has
-a negative ID, or the one that it got as an outlier. Events of other servers arrive in any order, and keep the ID that
-they got as outliers. The same holds for the parents of a membership event by which a local user joins, knocks or
-refuses an invite through another server, since that server chooses the parents.
+A server stores an event (the parent) before it creates an event that refers to it (the child). So the stream ID of the
+parent is lower than that of the child, if this server created the child and the child still has its first stream ID. A
+child that was purged and fetched again has another ID: a negative one, or the ID of its time as an outlier.
+
+An event of another server bounds no ID, because it may arrive before its parents. A membership event by which a local
+user joins, knocks or refuses an invite through another server bounds no ID either, because that server chooses the
+parents.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 IdBounds = tuple[int | None, int | None]
-"""The least and the greatest possible ID; None if it is not bounded."""
+"""The least and the greatest possible ID. None means that there is no bound on that side."""
 
 
 class LocalEdge(NamedTuple):
-    """An event of this server, with its first stream ID, refers to ``parent``; their stream IDs, if they have a row."""
+    """An event that this server created (the child), and its parent. The ID of an event without a row is None."""
 
     child: str
     parent: str
@@ -26,9 +28,9 @@ class LocalEdge(NamedTuple):
 def compute_id_ranges(
     lost: Collection[str], edges: Collection[LocalEdge], known_ids: Mapping[str, int]
 ) -> dict[str, IdBounds]:
-    """Return the bounds of each lost event's ID; both are None if the stored data contradict each other.
+    """Return the bounds of each lost event's ID. Both are None if the stored data are contradictory.
 
-    :param known_ids: stream IDs that rows of other tables give to lost events.
+    :param known_ids: stream IDs that other tables record for lost events.
     """
     lowest = _bounds(lost, ((edge.parent, edge.child, edge.parent_id) for edge in edges), known_ids, 1)
     highest = _bounds(lost, ((edge.child, edge.parent, edge.child_id) for edge in edges), known_ids, -1)
@@ -43,9 +45,9 @@ def compute_id_ranges(
 def _bounds(
     lost: Collection[str], edges: Iterable[tuple[str, str, int | None]], known_ids: Mapping[str, int], step: int
 ) -> dict[str, int]:
-    """The bound of each lost event's ID: one ``step`` beyond the furthest bound among its origins.
+    """One bound of each lost event's ID. It is one ``step`` beyond the furthest bound of the event's origins.
 
-    :param edges: origin, event, and the origin's ID if it has one.
+    :param edges: origin, event, and the origin's ID or None.
     """
     events = set(lost)
     bounds = {event: step * known_ids[event] for event in events if event in known_ids}

@@ -20,16 +20,19 @@ _LISTED_FAULTS: Final = 5
 
 
 FindWriters = Callable[[Stream, StreamGap], Sequence[str]]
-"""Returns the writers of a fault's rows, as far as they are known."""
+"""Function that returns the known writers of a fault's rows."""
 
 
 @dataclass
 class GapCounts:
-    """Numbers of IDs that are not acknowledged. ``windows``: by stream, the window that the run searched.
+    """Numbers of IDs that are not acknowledged.
 
-    ``by_class``: by stream and class. ``late`` and ``duplicate``: by stream and table (None: several tables share the
-    ID). ``acknowledged``: streams and tables with acknowledged duplicates. ``faults``: the first faults of each stream,
-    table and class. ``rowless``: by stream, newly closed IDs without a row and without an explanation.
+    * ``windows``: by stream, the window that the run searched.
+    * ``by_class``: number of IDs by stream and class.
+    * ``late``, ``duplicate``: number of IDs by stream and table. The table is None if several tables share the ID.
+    * ``acknowledged``: streams and tables with acknowledged duplicates.
+    * ``faults``: the first faults of each stream, table and class.
+    * ``rowless``: by stream, number of newly closed IDs that have neither a row nor an explanation.
     """
 
     windows: Mapping[str, StreamWindow] = field(default_factory=dict)
@@ -45,7 +48,7 @@ class GapCounts:
         return ", ".join(f"{ids:,} IDs {name.replace('_', ' ')}" for name, ids in total.items()) or "none"
 
     def position_columns(self, stream: str, find_writers: FindWriters) -> dict[str, Any]:
-        """Return the columns of ``audit.stream_positions`` that count a stream's gaps and list its faults."""
+        """Return the columns of ``audit.stream_positions`` about gaps: their numbers, and a list of the faults."""
         columns = {
             "gaps": sorted(self.by_class.get(stream, {}).items()),
             "shared_ids": self.duplicate[stream, None],
@@ -62,7 +65,7 @@ class GapCounts:
         return columns
 
     def correct_fact(self, fact: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row of ``audit.stream_facts`` with the late and duplicate IDs that are not acknowledged."""
+        """Return the row ``fact`` of ``audit.stream_facts`` without acknowledged late and duplicate IDs."""
         corrected, pair = dict(fact), (fact["stream"], fact["table_name"])
         if fact["late_ids"] is not None:
             corrected["late_ids"] = self.late[pair]
@@ -98,7 +101,7 @@ def record_gaps(
     acknowledged: AcknowledgedIds,
     windows: Mapping[str, StreamWindow],
 ) -> GapCounts:
-    """Append ``gaps`` to ``audit.stream_gaps`` and count them; at most one batch is in memory.
+    """Append ``gaps`` to ``audit.stream_gaps`` and return their counts. At most one batch is in memory.
 
     :param windows: by stream, the window that the run searched.
     """
@@ -115,9 +118,9 @@ def record_gaps(
 
 
 def add_recorded_ids(catalog: Catalog, acknowledged: AcknowledgedIds) -> AcknowledgedIds:
-    """Return ``acknowledged`` with the ranges that ``audit.stream_gaps`` records as acknowledged.
+    """Return ``acknowledged``, extended by the ranges that ``audit.stream_gaps`` records as acknowledged.
 
-    A lake without a release has these from an earlier format.
+    A lake without a release may have such rows from an earlier format of the lake.
     """
     ranges = {stream: list(given) for stream, given in acknowledged.items()}
     for batch in catalog.load_table("audit.stream_gaps").scan().to_arrow_batch_reader():
@@ -129,7 +132,7 @@ def add_recorded_ids(catalog: Catalog, acknowledged: AcknowledgedIds) -> Acknowl
 
 
 def _describe(stream: Stream, gap: StreamGap, writers: Sequence[str]) -> str:
-    """A fault in a line, such as ``late 5..7 in events (persister1)``."""
+    """A description of a fault, such as ``late 5..7 in events (persister1)``."""
     first, last = _signed_ends(stream, gap)
     ids = str(first) if first == last else f"{first}..{last}"
     by = f" ({', '.join(writers)})" if writers else ""

@@ -16,12 +16,12 @@ _MAXIMUM_WRITERS: Final = 5
 def find_responsible_writers(
     tables: StreamTables, writers: Mapping[str, Collection[str]], stream: Stream, gap: StreamGap
 ) -> list[str]:
-    """Return writers of the rows with the IDs of ``gap``, at most five; of lost rows, as the previous release has them.
+    """Return at most five writers of the rows with the IDs of ``gap``. Lost rows are read from the previous release.
 
-    The list is empty if several tables share the IDs, if the table does not record writers, or if only other tables
-    show that there was a row.
+    The list is empty if several tables share the IDs, if the table does not record writers, or if only another table is
+    evidence of the row.
 
-    :param writers: the writers of each stream.
+    :param writers: by stream, its writers.
     """
     table = next(
         (backing for backing, _ in tables.catalogue.backing_tables(stream.name) if backing.name == gap.table), None
@@ -32,7 +32,7 @@ def find_responsible_writers(
     rows = tables.previous_version(table.name) if is_lost else tables.spark.table(f"bronze.{table.name}")
     if rows is None:
         return []
-    # The filter on the column, not on the distance, prunes data files.
+    # The filter is on the column itself, not on the distance, so that Iceberg skips data files.
     ends = sorted((stream.direction * gap.first, stream.direction * gap.last))
     is_in_gap = f.col(table.streams[stream.name]).between(*ends)
     writer = f.coalesce(table.writer_column, f.lit(default_writer(writers.get(stream.name, ())))).alias("writer")

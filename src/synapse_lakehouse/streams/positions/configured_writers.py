@@ -17,12 +17,12 @@ class StreamWritersError(LakehouseError):
 
 
 def read_configured_writers(catalogue: Catalogue, setting: str, config: Path | None) -> dict[str, frozenset[str]]:
-    """Return configured writers by stream; a stream without a known configuration is absent.
+    """Return the configured writers by stream. A stream without a known configuration is absent.
 
-    :param setting: LAKEHOUSE_STREAM_WRITERS, such as ``events:persister1,persister2 receipts:worker1``; it has
-        precedence.
-    :param config: a homeserver.yaml with ``stream_writers``. The main process writes the streams that are not in it
-        (``synapse.config.workers.WriterLocations``).
+    :param setting: LAKEHOUSE_STREAM_WRITERS, such as ``events:persister1,persister2 receipts:worker1``. It overrides
+        the file.
+    :param config: a homeserver.yaml with ``stream_writers``. The main process writes the streams that
+        ``stream_writers`` does not name (``synapse.config.workers.WriterLocations``).
     :raises StreamWritersError: on bad syntax, an unknown stream, or a file that cannot be read.
     """
     by_key = _from_config(config) | _from_setting(setting)
@@ -30,7 +30,8 @@ def read_configured_writers(catalogue: Catalogue, setting: str, config: Path | N
     if unknown := set(by_key) - keys - {stream.name for stream in catalogue.streams}:
         raise StreamWritersError(
             f"Writers are configured for {', '.join(sorted(unknown))}, but Synapse has no such streams with writers. "
-            f"Known: {', '.join(sorted(keys - {MASTER, 'any'}))}. Correct LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG."
+            f"The possible names are {', '.join(sorted(keys - {MASTER, 'any'}))}. Correct LAKEHOUSE_STREAM_WRITERS or "
+            "SYNAPSE_CONFIG."
         )
     configured = {}
     for stream in catalogue.streams:
@@ -62,9 +63,10 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
 
 
 def default_writer(writers: Collection[str]) -> str:
-    """Return the writer of rows that record none, in a stream with these ``writers``.
+    """Return the writer of rows that record no writer, in a stream with these ``writers``.
 
-    Without workers it is the main process. Synapse never records the writer of account data, which may be one worker.
+    It is the only writer, otherwise the main process. Synapse never records the writer of account data, which may be a
+    worker.
     """
     return next(iter(writers)) if len(writers) == 1 else MASTER
 

@@ -20,12 +20,13 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, distance_sql, 
 
 @dataclass(frozen=True)
 class PositionMeasurer:
-    """Inputs of one run's measurement.
+    """The measurement of one run's positions.
 
-    ``writers``: configured writers by stream. ``uncopied``: tables that this run could not copy, so that their content
-    is that of the previous release. ``sequences``: last value and is_called by sequence. ``previous_positions``: by
-    stream and writer, in the previous release; ``previously_vanished``: by stream, writers that had already lost their
-    position then.
+    * ``writers``: configured writers by stream.
+    * ``uncopied``: tables that this run could not copy. They have the content of the previous release.
+    * ``sequences``: last value and is_called by sequence.
+    * ``previous_positions``: positions of the previous release, by stream and writer.
+    * ``previously_vanished``: by stream, the writers without a position that the previous release reported.
     """
 
     tables: StreamTables
@@ -45,13 +46,13 @@ class PositionMeasurer:
 
     @property
     def likely_writers(self) -> dict[str, Collection[str]]:
-        """By stream, the configured writers, otherwise those with a position."""
+        """By stream, the configured writers, or else the writers with a position."""
         return {name: self.writers.get(name) or positions for name, positions in self.positions.items()}
 
     def measure(self, facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return rows of ``audit.stream_positions``.
 
-        :param facts: all stream facts of the run, also those of tables that are counted in the source.
+        :param facts: all stream facts of the run, including those of tables that are counted in the source.
         """
         streams = {stream.name: stream for stream in self.tables.catalogue.streams}
         positions = self.positions
@@ -83,7 +84,8 @@ class PositionMeasurer:
         backing = self.tables.catalogue.backing_tables(stream.name)
         if any(table.name in self.uncopied and table.load is not LoadMode.MEASURE for table, _ in backing):
             return SafeBound(self.tables.previous_bound(stream), BoundRule.NOT_COPIED)
-        # Once a run has recorded positions, a writer with rows and without a position was removed, unless it had one.
+        # If an earlier run recorded positions, a writer without a position is missing only if it lost its position
+        # since then. Other writers of rows were removed.
         seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
         previous, vanished = self.previous_positions.get(stream.name, {}), self.previously_vanished.get(stream.name, ())
         if previous or vanished:
@@ -99,7 +101,7 @@ class PositionMeasurer:
         )
 
     def _extend_ends(self, ends: Mapping[str, int]) -> dict[str, int]:
-        """:func:`safe_bound.extend_without_gap` for each stream, over IDs that may not fit in memory."""
+        """:func:`safe_bound.extend_without_gap` for each stream, in Spark, because the IDs may not fit in memory."""
         selects = [
             _beyond_sql(stream, table, stream.direction * ends[stream.name])
             for stream, table in self.tables.catalogue.stream_table_pairs()
@@ -146,7 +148,7 @@ class PositionMeasurer:
 
 
 def _beyond_sql(stream: Stream, table: Table, end: int) -> str:
-    """Columns: stream, distance (from ``end``), of IDs that are further from zero than ``end``."""
+    """SELECT of the IDs that are further from zero than ``end``: stream, distance (from ``end``)."""
     columns = {"stream": f"'{stream.name}'", "distance": f"{distance_sql(stream, table)} - {end}"}
     return select_sql(table, columns, is_beyond_sql(stream, table, end))
 

@@ -1,8 +1,8 @@
 """Compute a stream's safe bound from positions and IDs. Pure.
 
-The semantics are those of Synapse's ``MultiWriterIdGenerator``: a writer updates its row in ``stream_positions`` after
-it committed its rows, so each of its rows with an ID up to its position is committed. Streams that count downwards are
-mirrored.
+The rules are those of Synapse's ``MultiWriterIdGenerator``. A writer updates its position in ``stream_positions`` after
+it committed its rows, so all of its rows with an ID up to the position are committed. For streams that count downwards,
+the order of IDs is reversed.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 FIRST_ID: Final = 1
-"""The ID that counts as written from the start: a new sequence assigns the next one."""
+"""This ID counts as written from the start, because a new sequence assigns the next ID first."""
 
 
 class BoundRule(StrEnum):
@@ -20,13 +20,13 @@ class BoundRule(StrEnum):
     CONFIGURED = "configured"
     """All configured writers have positions."""
     ASSUMED = "assumed"
-    """The writers were guessed from positions and rows: a writer that never wrote may be missing."""
+    """The writers were derived from positions and rows, so a writer that never wrote may be missing."""
     UNKNOWN_WRITER = "unknown_writer"
     """A writer that is not configured has written since the previous bound."""
     UNCONFIGURED_WRITER = "unconfigured_writer"
-    """A writer that is not configured has a position, but has not written since. It is idle, or was removed."""
+    """A writer that is not configured has a position, but it is idle or was removed: it wrote nothing new."""
     MISSING_WRITER = "missing_writer"
-    """A writer has no position yet, so its transactions in flight cannot be bounded."""
+    """A writer has no position, so its open transactions may have any ID."""
     NOT_COPIED = "not_copied"
     """A table of the stream was not copied, so the bound of the previous release stays."""
     UNUSED = "unused"
@@ -37,9 +37,11 @@ class BoundRule(StrEnum):
 
 @dataclass(frozen=True)
 class SafeBound:
-    """``minimum``: the least position of all known writers, None without one. ``missing``: writers without a position.
+    """A safe bound, and how it was determined.
 
-    ``unknown``: writers that are not configured; with the rule ``UNKNOWN_WRITER``, those that have written since.
+    ``minimum``: the least position of all known writers; None if there is none. ``missing``: writers without a
+    position. ``unknown``: writers that are not configured. With the rule ``UNKNOWN_WRITER``, these are only the writers
+    that have written since the previous bound.
     """
 
     minimum: int | None
@@ -57,19 +59,19 @@ def compute_bound(
     is_used: bool,
     before: Mapping[str, int] | None = None,
 ) -> SafeBound:
-    """Return the ID up to which all known writers are complete: the configured writers, and all with a position.
+    """Return the ID up to which all known writers are complete: the configured writers, and those with a position.
 
-    A writer that is not configured may still write: its worker may not have been restarted since it was removed, or it
-    may be missing from the lakehouse's configuration. Synapse deletes the position of a removed writer when a process
-    starts with the new list of writers (``MultiWriterIdGenerator._load_current_ids``), so that position does not limit
-    the bound for long.
+    A writer that is not configured may still write, because its worker was not restarted after its removal, or because
+    the lakehouse's configuration lacks it. When a process starts with the new list of writers, Synapse deletes the
+    positions of removed writers (``MultiWriterIdGenerator._load_current_ids``). So such a position does not limit the
+    bound for long.
 
-    :param positions: position by writer, as in ``stream_positions`` (negative where the stream is).
+    :param positions: position by writer, as in ``stream_positions``: negative in streams that count downwards.
     :param configured: writers that may write; None if they are unknown.
     :param seen: other writers that may be active; used only if ``configured`` is None.
     :param sign: 1, or -1 for a stream that counts downwards.
     :param is_used: whether the stream's sequence was ever called.
-    :param before: the positions at the previous bound; None if there was none.
+    :param before: the positions at the previous bound; None if there was no bound.
     """
     if not positions and not is_used:
         return SafeBound(None, BoundRule.UNUSED)
@@ -77,7 +79,7 @@ def compute_bound(
     others = tuple(sorted(set(positions) - writers))
     advanced = () if before is None else tuple(name for name in others if _has_advanced(positions, before, name, sign))
     if missing := tuple(sorted(writers - set(positions))):
-        # Before the first bound it is unknown which writers are active: the configured names may be misspelled.
+        # Before the first bound, any writer may be active, because the configured names may be misspelled.
         return SafeBound(None, BoundRule.MISSING_WRITER, missing, others if before is None else advanced)
     if not writers:
         return SafeBound(None, BoundRule.MISSING_WRITER)
@@ -96,11 +98,11 @@ def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], write
 def find_missing_writers(
     positions: Collection[str], before: Collection[str], missing_before: Collection[str]
 ) -> set[str]:
-    """Return writers that lost their position and may still be active, if the writers are not configured.
+    """Return writers that lost their position and may still be active. For streams whose writers are not configured.
 
-    At its start, Synapse deletes positions of writers that are not in its list. Each new writer counts as the renamed
-    successor of a writer that is gone, also if new writers appear one by one as they first write; it is unknown which
-    one it replaces. The remaining writers are missing: a process may have been started with a wrong list.
+    When Synapse starts, it deletes the positions of writers that are not in its list. A new writer counts as the
+    renamed successor of a vanished writer. It is unknown which writer it replaces. If more writers vanished than
+    appeared, the others are missing, because a process may have been started with a wrong list.
 
     :param positions: writers with a position.
     :param before: writers with a position at the last check.
@@ -112,7 +114,7 @@ def find_missing_writers(
 
 
 def extend_without_gap(minimum: int, ids: Iterable[int], *, sign: int) -> int:
-    """``minimum``, advanced through the IDs that follow it without a gap: their rows are committed."""
+    """Return ``minimum``, or the last of the IDs that follow it without a gap. All of these IDs are committed."""
     end = sign * minimum
     for distance in sorted(sign * stream_id for stream_id in ids):
         if distance == end + 1:
@@ -123,7 +125,7 @@ def extend_without_gap(minimum: int, ids: Iterable[int], *, sign: int) -> int:
 
 
 def find_regressed_writers(before: Mapping[str, int], positions: Mapping[str, int], *, sign: int) -> list[str]:
-    """Return writers whose position is behind its earlier value, which Synapse never causes."""
+    """Return writers whose position is behind its earlier value. Synapse itself never moves a position back."""
     return sorted(
         writer for writer in positions.keys() & before.keys() if sign * positions[writer] < sign * before[writer]
     )
@@ -132,10 +134,10 @@ def find_regressed_writers(before: Mapping[str, int], positions: Mapping[str, in
 def compute_closed_end(
     minimum: int, accepted: int | None, positions: Mapping[str, int], before: Mapping[str, int], *, sign: int
 ) -> int:
-    """Return the ID up to which a stream is or was closed: the start of its run of IDs without a gap.
+    """Return the ID up to which a stream is closed. The search for IDs without a gap starts there.
 
-    A closed ID stays closed, even if rows beyond the ``minimum`` that closed it are purged later. But if a writer's
-    position regressed, the database was set back, and the earlier bound does not apply.
+    A closed ID stays closed, even if rows above ``minimum`` are purged later. But if a writer's position regressed, the
+    database was set back, so the earlier bound does not apply.
 
     :param minimum: the least position of the writers.
     :param accepted: the bound of the previous release.

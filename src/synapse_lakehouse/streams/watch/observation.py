@@ -1,4 +1,4 @@
-"""Observe a stream, and derive from the previous observation how long IDs have been open and writers silent. Pure."""
+"""Observe a stream, and compute for how long IDs have been open and writers have not advanced. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -18,13 +18,14 @@ from synapse_lakehouse.streams.positions.safe_bound import (
 
 @dataclass(frozen=True)
 class StreamObservation:
-    """A stream at ``watched_at``: a row of ``audit.stream_watch``.
+    """A stream at the time ``watched_at``: a row of ``audit.stream_watch``.
 
-    ``safe_bound`` and ``rule``: as in ``audit.stream_positions``. ``last_allocated_id``: last ID of the sequence.
-    ``open_since``: when the ID next to the bound was first seen assigned and not complete; None if there is none.
-    ``unchanged_since``: by writer, when its position was first seen at its value. ``vanished_writers``: writers that
-    lost their position although no configuration removed them. ``furthest_positions``, ``furthest_allocated_id``: the
-    furthest positions and sequence value since, and in, the latest release.
+    * ``safe_bound``, ``rule``: as in ``audit.stream_positions``.
+    * ``last_allocated_id``: last ID of the sequence.
+    * ``open_since``: time since which the ID after the bound is assigned but not complete; None if no ID is open.
+    * ``unchanged_since``: by writer, the time since which its position is the same.
+    * ``vanished_writers``: writers that lost their position although no configuration removed them.
+    * ``furthest_positions``, ``furthest_allocated_id``: the furthest values in and since the latest release.
     """
 
     stream: str
@@ -42,11 +43,11 @@ class StreamObservation:
 
     @property
     def lag(self) -> int | None:
-        """Number of IDs assigned beyond the bound."""
+        """Number of IDs that are assigned beyond the bound."""
         return None if self.safe_bound is None else max(self.last_allocated_id - abs(self.safe_bound), 0)
 
     def behind(self, writer: str) -> int:
-        """Number of IDs assigned beyond the writer's position. An idle writer falls behind without a fault."""
+        """Number of IDs that are assigned beyond the writer's position. An idle writer is behind without a fault."""
         return max(self.last_allocated_id - abs(self.writers[writer]), 0)
 
 
@@ -57,9 +58,9 @@ def find_bound(
     configured: frozenset[str] | None,
     before: StreamObservation | None,
 ) -> tuple[SafeBound, int | None]:
-    """Return the bound of ``stream``, and the ID up to which it is closed by its positions or the previous observation.
+    """Return the bound of ``stream``, and its closed end according to its positions and the previous observation.
 
-    The ID is None if nothing bounds the stream. The parameters are those of :func:`observe_stream`.
+    The closed end is None if nothing bounds the stream. The parameters are those of :func:`observe_stream`.
     """
     seen = find_missing_writers(positions, before.writers, before.vanished_writers) if before else set()
     sign, accepted = stream.direction, before.safe_bound if before else None
@@ -83,11 +84,11 @@ def observe_stream(
     """Return the observation of ``stream`` at ``now``.
 
     :param positions: by writer, as in ``stream_positions``.
-    :param last_allocated_id: last ID of the sequence, which counts up whatever the sign of the rows' IDs; 0 if none.
+    :param last_allocated_id: last ID of the sequence, 0 if none. It counts up, even for negative IDs.
     :param beyond: IDs of the first rows beyond the closed end, see :func:`find_bound`.
-    :param configured: the configured writers; None if they are guessed from the writers seen so far.
+    :param configured: the configured writers; None if they are derived from the writers seen so far.
     :param before: the previous observation.
-    :param released: the stream's progress in a release published since; it replaces earlier furthest values.
+    :param released: the stream's progress in a release since then. It replaces earlier furthest values.
     """
     bound, start = find_bound(stream, positions, last_allocated_id, configured, before)
     end = None if start is None else extend_without_gap(start, beyond, sign=stream.direction)
@@ -125,7 +126,7 @@ def _vanished(
 
 
 def find_regression(stream: Stream, observation: StreamObservation) -> SequenceFault | None:
-    """Return the regression of ``stream``, until it passes its furthest progress or a release accepts the lower one."""
+    """Return the regression of ``stream`` behind its furthest progress, unless a release accepted it; else None."""
     furthest = StreamProgress(observation.furthest_allocated_id, observation.furthest_positions, {}, may_be_ahead=True)
     return check_regression(stream, furthest, StreamProgress(observation.last_allocated_id, observation.writers, {}))
 

@@ -16,7 +16,7 @@ _MAPS: Final = ("writers", "unchanged_since", "furthest_positions")
 
 
 def read_latest(catalog: Catalog) -> dict[str, StreamObservation]:
-    """Return the latest observation of each stream by its name; empty if there is none."""
+    """Return the latest observation of each stream by its name; empty if there are no observations."""
     rows = read_newest_rows(catalog.load_table(TABLE), "watched_at").to_pylist()
     return {row["stream"]: _from_row(row) for row in rows}
 
