@@ -39,7 +39,7 @@ class DbtArtifacts:
                 yield _name(node), node
 
     def tests(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """dbt's data tests, with the table that each one tests."""
+        """dbt's data tests, each with the table that it tests."""
         nodes = {**self.manifest["nodes"], **self.manifest["sources"]}
         for node in self.manifest["nodes"].values():
             if node["resource_type"] == "test":

@@ -1,7 +1,7 @@
 """Expectations of an active source: its streams advance, and a standby replays WAL.
 
-Metrics are samples of three runs: ``first``, which is old enough, ``middle``, the previous release, and ``last``, this
-run. Until a release is old enough, there are no metrics. An idle source does not fail.
+Metrics are samples of three runs: ``first`` (an old release), ``middle`` (the previous release) and ``last`` (this
+run). Without an old release there are no metrics. An idle source does not fail.
 """
 
 from collections.abc import Mapping, Sequence

@@ -40,7 +40,7 @@ class ExpectRowsReadToBeWritten(MetricExpectation):
 
 
 class ExpectContentReadToBeWritten(MetricExpectation):
-    """The content hash of the written data files equals that of the rows read from the source."""
+    """The written data files have the same content hash as the rows that were read from the source."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         read, written = metrics["hash_read"], metrics["hash_written"]

@@ -154,7 +154,7 @@ class CompressionPlanner:
         return [row.asDict() for row in plans]
 
     def _needed_groups(self, rooms: Sequence[str], saved: Mapping[str, SavedProgress]) -> pa.Table:
-        """Return ``number`` of each room with ``id`` of its groups, of the heads of its levels, and of both chains."""
+        """Return rows of room ``number`` and group ``id``: its groups, the heads of its levels, and both chains."""
         links = self.spark.sql("select distinct room_id, prev_room_id from links").collect()
         reached = _reachable_rooms(set(rooms), [(row.room_id, row.prev_room_id) for row in links])
         self._view([(room,) for room in reached], "room_id string", "reached")

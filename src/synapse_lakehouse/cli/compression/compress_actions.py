@@ -233,7 +233,6 @@ def _require_same_database(files: Sequence[undo_file.UndoFile], connection: Conn
 
 
 def _with_progress(title: str, rooms: Sequence[str]) -> Iterator[str]:
-    """Iterate over the rooms with a progress bar."""
     with output.progress_bar() as bar:
         task = bar.add_task(title, total=len(rooms))
         for room in rooms:

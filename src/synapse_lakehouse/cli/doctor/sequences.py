@@ -21,7 +21,7 @@ _ADVICE: Final = "Stop all processes of Synapse, review this SQL and run it:"
 
 
 def examine(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Findings:
-    """Run the checks of Synapse's own start."""
+    """Repeat the checks of sequences that Synapse runs when it starts."""
     faults = [fault for _, fault in synapse_startup.find_startup_faults(declared, now)]
     yield from map(_finding, faults)
     if now and not faults:

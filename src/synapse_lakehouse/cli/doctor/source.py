@@ -105,7 +105,7 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
 
 
 def load_catalogue_or_none() -> catalogue.Catalogue | None:
-    """Return the catalogue; None if it cannot be read, which another check reports."""
+    """Return the catalogue; None if it cannot be read (another check reports this)."""
     try:
         return catalogue.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError):

@@ -43,7 +43,7 @@ where defaclobjtype in ('r', 'S', 'n') and grantee in (0, to_regrole(quote_ident
   and defaclrole <> to_regrole(quote_ident(current_user))
 order by 1, 2
 """
-"""PUBLIC has no default privileges on new tables, sequences and schemas, unless they were altered."""
+"""Privileges of our role or PUBLIC on future tables, sequences and schemas. PostgreSQL itself grants none."""
 
 
 def examine(role: str, connection: Connection) -> Findings:

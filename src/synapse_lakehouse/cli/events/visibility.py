@@ -106,7 +106,6 @@ def _require_room(connection: DuckDBPyConnection, release: Release, room: str) -
 
 
 def _visible_events_query(user: str, room: str | None, *, peeking: bool | None) -> tuple[list[str], str]:
-    """Return the columns and the SQL of :func:`visible`."""
     as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
     events = f"""
         with {current_membership.membership_ctes(user)},

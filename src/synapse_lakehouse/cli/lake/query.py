@@ -74,7 +74,6 @@ def _require_one_select(connection: DuckDBPyConnection, sql: str) -> None:
 
 
 def _visible_tables(entries: dict[str, CatalogEntry], release: Release | None) -> list[str]:
-    """Return the names of the tables and views of ``release``."""
     unbranched = [name for name in entries if is_unbranched(name)]
     return sorted({*unbranched, *release.tables, *release.views} if release else unbranched)
 

@@ -124,7 +124,7 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
 
 
 def _refuses_strangers(port: int) -> bool:
-    """Return whether Airflow refuses a request for another host; it ignores a plugin that fails to load."""
+    """Return whether Airflow refuses other hosts. It does not if the plugin for this failed to load."""
     request = Request(f"http://127.0.0.1:{port}/api/v2/version", headers={"Host": "stranger.invalid"})
     try:
         with loopback.open_url(request, timeout=_ANSWER_SECONDS):

@@ -47,7 +47,7 @@ def compress_chunks(
     """Compress ``stored`` in place. Each chunk is taken from the room with the oldest remaining group.
 
     :param saved: saved progress by room; its levels take precedence over ``configured``.
-    :param oldest: the first group to consider: ``first`` of the previous result.
+    :param oldest: ID of the first group to consider; ``first`` of the previous result, if there is one.
     :param rooms: codes of the rooms to compress; all if omitted.
     :param unfinished: last groups of chunks that an interrupted compression wrote in part. They are finished even if
         that adds rows.

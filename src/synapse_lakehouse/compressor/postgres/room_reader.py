@@ -85,7 +85,7 @@ class StoredRoom:
 
     @property
     def untouchable(self) -> Int64Array:
-        """Groups pending deletion, which Synapse deletes, and their deltas, which it stores as full states."""
+        """Groups pending deletion, and their deltas. Synapse deletes the groups, and rewrites the deltas."""
         edges = self.contents.edges
         deltas = edges["state_group"].to_numpy()[np.isin(edges["prev_state_group"].to_numpy(), self.pending)]
         return np.union1d(self.pending, deltas)

@@ -62,7 +62,7 @@ class Window:
 
 
 def compute_read_starts(previous: Mapping[Key, Mapping[str, Any]]) -> dict[str, datetime]:
-    """Return, by dialect, a time that is earlier than every command that was not compared.
+    """Return, by dialect, a time before the first command that was not compared.
 
     :param previous: the latest rows of ``audit.replication_coverage``.
     """

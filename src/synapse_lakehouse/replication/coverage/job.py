@@ -97,9 +97,9 @@ class CoverageComparison:
     duck: duckdb.DuckDBPyConnection
 
     def announced(self) -> list[Row]:
-        """Announced rows of append-only streams that are not stored, with the columns ``evidence.ANNOUNCED_COLUMNS``.
+        """Return announced rows of append-only streams that are not stored. Columns: ``evidence.ANNOUNCED_COLUMNS``.
 
-        An event's own row is preferred to rows of its state changes, because it contains more.
+        An event's own row is preferred to rows of its state changes, because the own row contains more.
         """
         rowless = self.duck.execute("select stream, id from rowless where removal_reason is null").fetchall()
         if not rowless:

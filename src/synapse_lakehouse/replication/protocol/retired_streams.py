@@ -9,4 +9,4 @@ _RETIRED: Final = frozenset({"current_state_deltas", "groups", "public_rooms", "
 ``account_data``, and ``user_signature`` of ``device_lists``. Synapse dropped groups and the stream of public rooms."""
 
 STREAMS_WITHOUT_TABLE: Final = MEMORY_ONLY_STREAMS | _RETIRED
-"""They are served with a position and no rows, because a client may request all streams of its own release."""
+"""Streams that are served without rows, because a client may request all streams of its own release."""

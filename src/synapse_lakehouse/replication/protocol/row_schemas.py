@@ -63,8 +63,8 @@ WITHHELD: Final = Constant(None)
 class RowSchema:
     """The schema of a row of ``table``: it is sent as the list of its fields or, with a ``tag``, as ``[tag, fields]``.
 
-    ``is_announced``: Synapse announces every row of the table. If False, it announces other rows, and the server sends
-    the rows that still exist.
+    ``is_announced``: Synapse announces every row of the table. If False, it announces rows of another table, and the
+    server sends those that exist.
     ``is_distinct``: equal rows of one token are sent once.
     """
 

@@ -174,7 +174,7 @@ class Progress:
         return None
 
     def start_of(self, source: Source) -> int | None:
-        """Return the token after which ``source`` was not received; None if it is followed from now on.
+        """Return the last received token of ``source``; None if the source is followed from now on.
 
         A writer that appeared during an interruption wrote nothing before the last received token of its stream.
         """

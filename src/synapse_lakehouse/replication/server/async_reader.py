@@ -147,8 +147,8 @@ class AsyncReader:
     async def _wait_for_replay(self, source: Source, upto: int) -> str:
         """Wait until a standby has replayed the announced token ``upto``.
 
-        A primary needs no wait. An idle writer announces positions that it does not store, so each position is waited
-        for only once.
+        A primary needs no wait. A standby may never reach ``upto``, because an idle writer announces tokens that it
+        does not store. So there is only one wait for each position of a standby.
 
         :returns: the reason why tokens up to ``upto`` may have no rows.
         """

@@ -55,7 +55,7 @@ class PositionReader:
         self._searched_for_gaps: dict[str, object] = {}
 
     def read(self, connection: Connection) -> StreamPositions:
-        """Return the positions now. ``connection`` must not have an open transaction."""
+        """Return the current positions. ``connection`` must not have an open transaction."""
         self._writers.warn_of_assumed()
         snapshot = self._read_snapshot(connection)
         by_instance: dict[Source, int] = {}
@@ -126,7 +126,7 @@ class PositionReader:
                 state.pop(stream, None)
 
     def _read_sequences(self, connection: Connection) -> dict[str, tuple[int, bool]]:
-        """``last_value`` and ``is_called`` of each sequence."""
+        """Return ``last_value`` and ``is_called`` of each sequence."""
         query = sql.SQL(" union all ").join(
             sql.SQL("select {}, last_value, is_called from {}").format(sql.Literal(name), sql.Identifier(name))
             for name in sorted({stream.sequence for stream in self._streams})

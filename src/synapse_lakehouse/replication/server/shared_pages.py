@@ -46,7 +46,7 @@ class SharedPages:
         self._entries: dict[tuple[Source, int], _Entry] = {}
 
     async def get(self, source: Source, after: int, upto: int, *, is_live: bool) -> EncodedPage:
-        """Return the page of ``source`` after the token ``after``: at least one token, and no token after a position.
+        """Return the page of ``source`` after the token ``after``: at least one token, and no token after ``upto``.
 
         :param is_live: the subscriber is not behind, so its page is read before the pages of backlogs.
         :raises ReadError: as :meth:`AsyncReader.read_page`.

@@ -2,7 +2,7 @@
 
 A commit contains the commands since the previous commit and, in its last row (``TAP``), the position of every source.
 Both are written together, so a tap that resumes from the positions writes each token once. A commit without this last
-row shows no life: no position moved and the tap is not connected, for example because the server refuses it.
+row is no proof that the tap listens: the server may refuse the tap, for example.
 """
 
 import json
@@ -230,7 +230,6 @@ class IcebergSink:
                 self._wait(self._retry_seconds)
 
     def _wait(self, seconds: float) -> None:
-        """Wait before another try."""
         if self._is_stopping.wait(seconds):
             if time.monotonic() >= self._deadline:
                 raise SinkWriteError(
