@@ -3,7 +3,7 @@
 from typing import ClassVar, Final
 
 REPORT_PREFIX: Final = "error: "
-"""Prefix of the line by which a Spark app reports a :class:`LakehouseError` that a retry cannot correct."""
+"""Prefix of a Spark app's output line for a :class:`LakehouseError` that a retry cannot correct."""
 
 
 class LakehouseError(Exception):

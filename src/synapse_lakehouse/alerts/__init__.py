@@ -1,1 +1,1 @@
-"""Alerts: findings open incidents; sinks receive one message when an incident begins and one when it ends."""
+"""Alerts. Findings open incidents, and sinks receive a message when an incident begins and when it ends."""

@@ -50,7 +50,7 @@ class AlertSink:
         try:
             if not sender.add(self.address):
                 log.warning(
-                    "alert sink %s is not a valid Apprise address, so it receives no messages: correct "
+                    "alert sink %s is not a valid Apprise address, so it receives no messages; correct "
                     "LAKEHOUSE_ALERT_URLS (https://appriseit.com/services/)",
                     self.name,
                 )

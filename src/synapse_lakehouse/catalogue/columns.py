@@ -79,7 +79,7 @@ class Column(Declaration):
 
     @property
     def source_columns(self) -> tuple[str, ...]:
-        """Names of the columns in Synapse's table from which the value is computed."""
+        """Names of the source columns: the value is computed from these columns of Synapse's table."""
         if self.projection is None:
             return (self.name,)
         if isinstance(self.projection, JsonKeysForTypeProjection | ListForTypeProjection):

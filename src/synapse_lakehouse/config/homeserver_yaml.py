@@ -61,8 +61,8 @@ def require_one_database(config: Path | None, error: type[LakehouseError]) -> No
         if isinstance(stores, list) and len({"main", "state"} & set(map(str, stores))) == 1:
             raise error(
                 f"databases.{name} in SYNAPSE_CONFIG has the data_stores {', '.join(map(str, stores))}. A homeserver "
-                "with state and events in different databases is not supported yet: visibility needs both in one "
-                "PostgreSQL snapshot."
+                "with state and events in different databases is not supported yet, because visibility needs both in "
+                "one PostgreSQL snapshot."
             )
 
 

@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     )
     lakehouse_acknowledged_rooms: str = Field(
         "",
-        description="IDs of rooms, separated by spaces: lost events there without a known ID are acknowledged",
+        description="IDs of rooms, separated by spaces, whose lost events without a known ID are acknowledged",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
         30,
-        description="days that earlier releases stay readable; content that only they have is then deleted permanently",
+        description="days for which earlier releases stay readable; afterwards, content that only they have is deleted",
     )
     lakehouse_retention_enabled: bool | None = Field(
         None,
@@ -126,7 +126,7 @@ class Settings(BaseSettings):
     )
     lakehouse_parity_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = Field(
         60,
-        description="maximum seconds that a maintenance run may use Synapse's database for the reconciliation",
+        description="maximum seconds of a maintenance run for the reconciliation with Synapse's database",
     )
     lakehouse_alert_urls: str = Field(
         "",
@@ -167,7 +167,7 @@ class Settings(BaseSettings):
     )
     lakehouse_compressor_number_of_rooms: str | None = Field(
         None,
-        description="number of rooms that a run compresses, those with the most uncompressed state first; 5 by default",
+        description="number of rooms that a run compresses, beginning with the most uncompressed state; 5 by default",
     )
     lakehouse_compressor_default_levels: str | None = Field(
         None, description="sizes of the levels, the most granular first; 100,50,25 by default"
@@ -176,11 +176,11 @@ class Settings(BaseSettings):
         None, description="time between runs of the compressor, such as 12h; 1d by default"
     )
     lakehouse_compressor_strategy: str | None = Field(
-        None, description="levels (the result of Synapse's own compressor, the default), or best (fewer rows)"
+        None, description="strategy: levels (default; same result as Synapse's own compressor), or best (fewer rows)"
     )
     lakehouse_compressor_max_chain: str | None = Field(
         None,
-        description="strategy best: maximum chain length, the state groups read to resolve one of them; 100 by default",
+        description="strategy best: maximum chain length (state groups read for one state); 100 by default",
     )
     lakehouse_compressor_rooms: str | None = Field(
         None, description="IDs of the rooms that a run compresses, separated by spaces, instead of a number of rooms"

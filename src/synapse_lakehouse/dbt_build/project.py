@@ -144,7 +144,7 @@ def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
 def describe_failure(result: dbtRunnerResult) -> str:
     """Return the message for a failed build: the failed models and tests, and the consequence."""
     if result.exception:
-        return f"dbt could not start building the models, so nothing is published: {result.exception}"
+        return f"dbt could not start the build of the models, so nothing is published: {result.exception}"
     results = result.result.results if isinstance(result.result, RunExecutionResult) else []
     failed = [
         f"  {entry.node.resource_type} {entry.node.name}: "

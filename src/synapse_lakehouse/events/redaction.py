@@ -25,7 +25,7 @@ _UNTIL_10: Final = {"prev_state", "origin", "membership"}
 _UNTIL_12: Final = {"auth_events"}
 _FROM_13: Final = {"prev_state_events"}
 
-# By event type: the content keys that remain, each with the first and the last version in which it remains.
+# By event type: the content keys that remain, each with its first and its last version.
 _ALL, _FIRST, _LAST = "*", 1, max(ROOM_VERSION_RULES.values())
 _CONTENT: Final = {
     "m.room.member": (

@@ -45,7 +45,7 @@ def find_java_home(variables: dict[str, str]) -> Path:
             return candidate
         tried.append(f"{candidate} ({'no java' if version is None else f'version {version}'})")
     raise JavaError(
-        f"Spark needs Java {OLDEST_JAVA} or later, but no such Java was found (searched: "
+        f"Spark needs Java {OLDEST_JAVA} or later, but none was found (searched: "
         f"{', '.join(tried) or 'JAVA_HOME, PATH'}). Install Java, for example with `apt-get install "
         "openjdk-17-jre-headless`, or use the Java from PyPI with `uv sync --extra jre`."
     )

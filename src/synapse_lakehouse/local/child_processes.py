@@ -85,7 +85,7 @@ def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> Itera
 
 def _read_session(process: Path) -> int | None:
     try:
-        # The file is read as bytes, because the kernel may cut a program's name within a character.
+        # The file is read as bytes, because a program's name may be cut within a character.
         state, _, _, session = (process / "stat").read_bytes().rpartition(b")")[2].split()[:4]
     except OSError:
         return None

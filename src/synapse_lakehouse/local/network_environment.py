@@ -55,7 +55,7 @@ def _check_proxy(value: str) -> str:
     except ValueError:
         return "its host or port is malformed"
     if parts.scheme not in _SCHEMES:
-        return f"its scheme is not one of {', '.join(sorted(_SCHEMES))}"
+        return f"its scheme is none of {', '.join(sorted(_SCHEMES))}"
     return "" if has_host else "it names no host"
 
 

@@ -25,8 +25,7 @@ class LiveStreamPosition:
     """The current position of a stream.
 
     * ``positions``: stream ID by writer, from the table ``stream_positions``.
-    * ``last_allocated_id``: last value of the stream's sequence, 0 if it is unused. It counts up, even for negative
-      IDs.
+    * ``last_allocated_id``: last value of the sequence, 0 if it is unused. It counts up, even for negative IDs.
     * ``ids_beyond_end``: IDs of the first rows beyond the closed end of the stream.
     """
 

@@ -149,8 +149,7 @@ def _order_from_roots(prev: Int64Array) -> tuple[Int64Array, Int64Array]:
             path[depth] = node
             depth += 1
             node = prev[node]
-        # If the path ends in one of its own nodes (-3), it is a cycle. Another visited node has a root. Otherwise, the
-        # end of the path is a root.
+        # A path that ends in one of its own nodes (-3) is a cycle. All other visited nodes have a root.
         top = path[depth - 1] if node == -1 and depth else (-1 if node == -1 or root[node] == -3 else root[node])
         for step in range(depth - 1, -1, -1):
             root[path[step]] = top

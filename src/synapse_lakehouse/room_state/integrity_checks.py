@@ -14,7 +14,7 @@ class IntegrityCheck:
     advice: str
 
 
-_RESTORE: Final = "Restore the rows from a backup: no tool can compute them. Do not compress the room before."
+_RESTORE: Final = "Restore the rows from a backup, because no tool can compute them. Do not compress the room before."
 
 INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
@@ -127,7 +127,7 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_newer_predecessor",
         "state groups whose predecessor is newer",
-        "Synapse lets the newer group overwrite the older one, so the resulting state is wrong.",
+        "Synapse lets the newer group overwrite the older group, so the resulting state is wrong.",
         _RESTORE,
     ),
     IntegrityCheck(

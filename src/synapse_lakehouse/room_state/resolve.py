@@ -59,7 +59,7 @@ _CODE_HASH: Final = hashlib.sha256(
 
 
 def is_up_to_date(catalog: Catalog, branch: str) -> bool:
-    """Return whether the three tables were built from bronze as it is on ``branch``."""
+    """Return whether the three tables were built from the present bronze tables of ``branch``."""
     # The intervals are written last, so a run that failed in between rebuilds all three tables.
     return input_fingerprint.read_fingerprint(catalog, _INTERVALS, branch) == _fingerprint(catalog, branch)
 

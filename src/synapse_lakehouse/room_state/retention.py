@@ -10,7 +10,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 
 _MAXIMUM_LIFETIME: Final = 2**63 - 1
-"""Longest lifetime that fits into a bigint, in ms. Synapse permits longer ones."""
+"""Longest lifetime that fits into a bigint, in ms. Synapse permits longer lifetimes."""
 
 
 class RetentionError(LakehouseError):

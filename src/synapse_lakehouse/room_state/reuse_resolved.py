@@ -25,7 +25,7 @@ class ReusableState:
 
 
 def find_reusable_state(before: pa.Table, nodes: pa.Table, changed: pa.Array) -> ReusableState:
-    """Compare the previous numbering with the new one.
+    """Compare the previous numbering with the new numbering.
 
     A tree is unchanged if it has the same groups in the same order and no row of the groups changed. Then its intervals
     are the same, and all of its positions are shifted by the same number.

@@ -63,7 +63,7 @@ CompareReplication = Callable[[Mapping[str, int]], ReplicationComparison | None]
 
 @dataclass(frozen=True)
 class StreamReport:
-    """Rows of the audit tables that measure one run's streams. Each field has the name of its table."""
+    """The measurements of one run's streams. Each field contains rows of the audit table with its name."""
 
     table_facts: Rows
     stream_facts: Rows

@@ -34,7 +34,7 @@ Pair = tuple[Stream, Table]
 
 @dataclass(frozen=True)
 class StreamFactCounter:
-    """The counts of one run.
+    """Counts the IDs of one run's streams.
 
     * ``writers``: the likely writers of each stream.
     * ``earlier``: releases of the same data interval, each as a pair with its previous release. If this run or one of

@@ -41,8 +41,8 @@ class StreamTables:
     def query(self, selects: Sequence[str]) -> DataFrame:
         """Return the union of all ``selects``. Spark plans one statement many times faster than a union of frames.
 
-        Without coalescing, each table would need its own tasks although most tables are small, and each task contains
-        the plan of all tables. ``defaultParallelism`` may be too low on a cluster that is starting.
+        Coalescing lets a task read several small tables. Each task contains the plan of all tables, so few tasks are
+        better. ``defaultParallelism`` may be too low on a cluster that is starting.
         """
         rows = self.spark.sql(" union all ".join(selects))
         return rows.coalesce(max(_TASKS_PER_CORE * self.spark.sparkContext.defaultParallelism, _MINIMUM_TASKS))

@@ -64,7 +64,7 @@ def parse_libpq_uri(uri: str) -> dict[str, str]:
 def to_jdbc_url(parameters: Mapping[str, str]) -> str:
     """Return the URL for PostgreSQL's JDBC driver with the libpq ``parameters``, without user and password.
 
-    :raises CatalogError: when the driver does not have one of the parameters.
+    :raises CatalogError: when the driver lacks a parameter.
     """
     hosts = parameters.get("host", "").split(",")
     if any(not host or host.startswith(("/", "@")) for host in hosts):

@@ -29,7 +29,7 @@ LEASE_LOG: Final = timedelta(days=30)
 
 
 def select_retained_releases(published: Sequence[Release], since: datetime) -> list[Release]:
-    """Return the releases that stay readable: the latest one, and those published after ``since``.
+    """Return the releases that stay readable: the latest release, and those published after ``since``.
 
     :param published: all releases, oldest first.
     """

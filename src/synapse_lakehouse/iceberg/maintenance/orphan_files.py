@@ -1,4 +1,4 @@
-"""List the files of a table, and delete its orphan files, to which neither a snapshot nor the metadata refers."""
+"""List the files of a table, and delete its orphan files: files to which no snapshot and no metadata refers."""
 
 import re
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ def compact_and_publish(
 
     The new release has the rows of ``latest`` in other files, and its run, interval and positions. If a run crashed
     while it published, ``main`` of a table may not be at the release's snapshot. Such a table is skipped, and the next
-    run publishes it. A table stays as it is if its compaction fails, because a file is damaged or rows would change.
+    run publishes it. If the compaction of a table fails (damaged file, changed rows), the table stays as it is.
 
     :param require_lease: function that raises if another run has taken the lake lease. That run may have published.
     """

@@ -1,4 +1,4 @@
-"""Create a spill folder for each DuckDB connection, to which DuckDB writes rows that do not fit in memory.
+"""Create spill folders. Each DuckDB connection has one for rows that do not fit in memory.
 
 DuckDB uses the same file names in every process. If two connections shared a folder, they would overwrite each other's
 rows and crash. The folders are below LAKEHOUSE_HOME, because the system's folder for temporary files may be small.

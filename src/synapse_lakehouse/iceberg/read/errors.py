@@ -13,5 +13,5 @@ class EarlierFormatError(LakeReadError):
     def __init__(self) -> None:
         super().__init__(
             "An earlier version of synapse-lakehouse wrote this lake, with other names of tables and columns, so this "
-            "version cannot read it. The next run rebuilds the lake from Synapse's database; `make run` starts one."
+            "version cannot read it. The next run rebuilds the lake from Synapse's database. `make run` starts a run."
         )

@@ -32,7 +32,7 @@ class SparkSecretError(LakehouseError):
 def get_network_properties(master: str, settings: Settings) -> dict[str, str]:
     """Return the Spark configuration of a driver on ``master``; for a standalone cluster it contains the secret.
 
-    On one machine Spark generates a secret for each driver. YARN and Kubernetes generate one for each application.
+    On one machine Spark generates a secret for each driver. YARN and Kubernetes generate a secret for each application.
 
     :raises SparkSecretError: when a standalone cluster has no secret, or other users can read it.
     """

@@ -121,7 +121,7 @@ def refuse_configured_airflow() -> None:
     if _DATABASE in os.environ:
         raise LocalAirflowError(
             f"Another Airflow is configured ({_DATABASE} is set), as in the containers of Docker Compose. This "
-            "command would start a second Airflow. Use the configured one: trigger the DAG in its UI, and run "
+            "command would start a second Airflow. Use the configured Airflow: trigger the DAG in its UI, and run "
             "`airflow …` instead of `lakehouse airflow …`."
         )
 

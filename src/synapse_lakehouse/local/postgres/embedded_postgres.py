@@ -109,7 +109,7 @@ class EmbeddedServer:
 def run_server(data: Path, port: int | None = None, options: Sequence[str] = ()) -> Iterator[EmbeddedServer]:
     """Yield the server of the data directory ``data``. Create and start it if necessary; the last process stops it.
 
-    :param port: port for a server that does not run yet; a free one by default.
+    :param port: port for a server that does not run yet; by default a free port.
     :param options: further server settings. They have an effect only if this call starts the server.
     :raises EmbeddedPostgresError: when the server cannot be initialised or started.
     """

@@ -13,8 +13,8 @@ from synapse_lakehouse.postgres.errors import SourceError
 _SCHEMA_VERSION: Final = Grant("table", "schema_version", ("version",))
 _STATE_TABLES: Final = ("state_groups", "state_group_edges", "state_groups_state")
 _SPLIT_DATABASES: Final = (
-    "A homeserver with several databases (`databases` in homeserver.yaml, with data_stores: [state] in one of them) is "
-    "not supported yet: visibility needs events and their state in one PostgreSQL snapshot."
+    "A homeserver with several databases (`databases` in homeserver.yaml, with data_stores: [state] in one of them) "
+    "is not supported yet, because visibility needs events and their state in one PostgreSQL snapshot."
 )
 _FOREIGN_USER_SQL: Final = {
     "users": (
@@ -60,7 +60,7 @@ def check_source_database(
 def read_schema_version(connection: Connection) -> int:
     """Return the SCHEMA_VERSION that Synapse stored in the database.
 
-    :raises SourceError: when the database is not the only one of a homeserver, or the version cannot be read.
+    :raises SourceError: when the database is not the only database of a homeserver, or has no readable version.
     """
     rows = connection.execute(
         "select name, to_regclass(name) is not null, current_database() from unnest(%s::text[]) as name",
@@ -148,10 +148,7 @@ def _explain_missing_grants(connection: Connection, grants: Iterable[Grant]) -> 
 
 
 def _find_unreadable_columns(connection: Connection, grant: Grant) -> str | None:
-    """Return the columns that the role may not read, as text in parentheses; None if it may read everything.
-
-    For a sequence that the role may not read, the text is empty.
-    """
+    """Return unreadable columns in parentheses, "" for an unreadable sequence, or None if everything is readable."""
     if grant.kind == "sequence":
         row = connection.execute("select has_sequence_privilege(%s, 'SELECT')", [grant.name]).fetchone()
         return None if row and row[0] else ""

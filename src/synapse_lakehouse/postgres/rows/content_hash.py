@@ -25,8 +25,8 @@ def combine_hashes(hashes: Iterable[int]) -> int:
     return sum(hashes) % _MODULUS
 
 
-# Each thread has its own connection. A thread that waits for a shared connection holds the GIL, and the query that it
-# waits for may need rows from this thread.
+# Each thread has its own connection. While it waited for a shared connection, it would hold the GIL, and a query of
+# another thread may need rows from this thread.
 _THREAD_LOCAL: Final = threading.local()
 
 

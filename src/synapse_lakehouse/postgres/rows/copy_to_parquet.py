@@ -76,7 +76,7 @@ def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
             _execute(connection, DISABLE_TRANSACTION_TIMEOUT)
             return [_copy_chunk(chunk, connection) for chunk in chunks]
     except (Error, OSError) as error:
-        # Both ADBC, in the middle of a result, and the warehouse raise OSError.
+        # ADBC (in the middle of a result) and the warehouse both raise OSError.
         if isinstance(error, OSError) and "libpq" not in str(error):
             raise
         raise ReadError(error) from None

@@ -28,7 +28,7 @@ _LIST: Final = rf"\[{_W}(?:{_VALUE}{_W}(?:,{_W}{_VALUE}{_W})*)?\]"
 _PAIR: Final = f"{JSON_STRING_PATTERN}{_W}:{_W}(?:{_VALUE}|{_LIST}){_W}"
 _FLAT: Final = rf"^{_W}\{{{_W}(?:{_PAIR}(?:,{_W}{_PAIR})*)?\}}{_W}$"
 
-# General JSON, reduced from the inside: U+0001 replaces a string, U+0002 any other value. JSON contains neither.
+# The general check reduces JSON from the inside. U+0001 replaces strings, U+0002 other values; JSON contains neither.
 _CONTROL: Final = r"[\u0001-\u0008\u000b\u000c\u000e-\u001f]"
 _ANY: Final = r"[\u0001\u0002]"
 _OTHER: Final = r"[^\u0001\u0002,:\[\]{}]"

@@ -23,7 +23,7 @@ def split_pages(part: PageRange, pages: int, pages_per_chunk: int) -> list[PageR
 
 
 def count_pages(part: PageRange, pages: int) -> int:
-    """Return the number of pages in ``part`` of a table with ``pages`` pages, as the cost of a read: at least 1."""
+    """Return the number of pages in ``part`` of a table with ``pages`` pages. The result is at least 1."""
     first, last = part
     return max((pages if last is None else last) - first, 1)
 

@@ -60,7 +60,7 @@ class KeySlice:
 
 
 def slice_key_ranges(rows: int, max_rows: int, minimum: int = 1) -> tuple[KeySlice, ...]:
-    """Return slices with at most ``max_rows`` of a table's ``rows``: ``minimum`` slices, or a higher power of 2."""
+    """Return slices of at most ``max_rows`` rows. Their number is a power of 2, at least ``minimum``."""
     of = minimum
     while rows > max_rows * of and of < RANGE_COUNT:
         of *= 2

@@ -28,8 +28,7 @@ _EMPTY: Final = r'^(?:null|false|""|\[[ \t\n\r]*\]|-?0(?:\.0+)?(?:[eE][-+]?[0-9]
 """JSON values that are false in Python. Synapse reads them as an empty object in internal metadata."""
 
 _MAX_INTEGER_DIGITS: Final = 4300
-"""Number of digits of the longest integer that Python parses. Synapse and the lake cannot read JSON with longer
-integers."""
+"""Maximum digits of an integer that Python parses. Synapse and the lake cannot read JSON with longer integers."""
 _INTEGER: Final = r"(?:^|[\[:, \t\n\r])-?([0-9]+)(?![0-9.eE])"
 
 _UNSUPPORTED_ESCAPE: Final = r"\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -80,9 +79,9 @@ def fingerprint_select(table: Table, layout: str) -> str:
 def build_changed_since_condition(transaction: int) -> sql.Composed:
     """Return the condition that ``transaction`` (64 bits) or a later one wrote the row version.
 
-    ``age`` compares 32-bit IDs with the next transaction ID, so both IDs must be within 2^31 of it. A row version
-    beyond that distance has a negative age. Flipping the first bit makes this age greater than all others, so the row
-    counts as unchanged after one evaluation of ``age``. The subquery makes PostgreSQL compute the age of
+    ``age`` compares 32-bit IDs with the next transaction ID, so both IDs must be within 2^31 of the next ID. A row
+    version beyond that distance has a negative age. Flipping the first bit makes this age greater than all others, so
+    the row counts as unchanged after one evaluation of ``age``. The subquery makes PostgreSQL compute the age of
     ``transaction`` only once.
     """
     return sql.SQL("(age(xmin) # {turn}) <= (select age({since}::xid) # {turn})").format(
@@ -93,8 +92,7 @@ def build_changed_since_condition(transaction: int) -> sql.Composed:
 def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION) -> sql.Composable:
     """Return the SQL of one column, under its name in bronze. The SQL does not fail for any value.
 
-    :param server_version: version of the server that runs the SQL. SQL for newer versions is faster, with the same
-        result.
+    :param server_version: version of the server that runs the SQL. SQL for newer versions is faster.
     """
     source = sql.Identifier(column.source_columns[0])
     match column.projection:

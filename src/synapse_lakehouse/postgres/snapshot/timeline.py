@@ -1,4 +1,4 @@
-"""Compare two snapshots' WAL positions: only within one WAL history does xmin show which rows changed in between."""
+"""Compare WAL positions of two snapshots. If both belong to one WAL history, xmin shows which rows changed."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ MAX_XID_AGE = 1 << 31
 class WalPosition:
     """Cluster, database, timeline and WAL position (LSN) of a snapshot.
 
-    A restored dump is another database, and a promoted standby is on another timeline. In both, transaction IDs do not
-    show which rows are newer. A disk that is restored to an earlier state has the same cluster, database and timeline,
-    and writes its WAL a second time. An LSN below an earlier one shows such a restore. ``wal_lsn`` is the end of the
-    WAL after the snapshot was taken: no commit that the snapshot saw ends later.
+    A restored dump is another database, and a promoted standby is on another timeline. In both cases, transaction IDs
+    do not show which rows are newer. A disk that is restored to an earlier state has the same cluster, database and
+    timeline, and writes its WAL a second time. An LSN below an earlier one shows such a restore. ``wal_lsn`` is the end
+    of the WAL after the snapshot was taken: no commit that the snapshot saw ends later.
     """
 
     system_identifier: int
@@ -42,8 +42,7 @@ def read_wal_position(connection: Connection) -> WalPosition:
     """Return the WAL position of the connected database."""
     row = connection.execute(
         "select system_identifier, (select oid::bigint from pg_database where datname = current_database()),"
-        # After the upstream server of a standby was promoted, the standby's last checkpoint has the old timeline for a
-        # while.
+        # After the promotion of its upstream server, a standby's last checkpoint has the old timeline for a while.
         " case when pg_is_in_recovery() then (select greatest(timeline_id, min_recovery_end_timeline)"
         " from pg_control_checkpoint(), pg_control_recovery())"
         " else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end,"

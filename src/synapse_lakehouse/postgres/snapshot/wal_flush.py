@@ -15,7 +15,7 @@ _MAX_SECONDS: Final = 30.0
 
 
 def wait_for_flush(connection: Connection, position: WalPosition, settings: Settings) -> bool:
-    """Wait until the primary has flushed its WAL up to the snapshot's position. Mostly this is already done.
+    """Wait until the primary has flushed its WAL up to the snapshot's position. Usually this is already done.
 
     If Synapse's database setting ``synchronous_commit`` is off, a snapshot sees commits and rollbacks before their WAL
     is flushed. A crash undoes such a commit. PostgreSQL then uses its transaction ID again, so a later run would treat

@@ -88,8 +88,7 @@ def find_added_ids(
 ) -> DataFrame | None:
     """Return IDs that have more rows than in the previous release; None if no row was read again.
 
-    The columns are ``EVIDENCE_COLUMNS``. Only streams are searched in which several rows may share an ID. IDs without a
-    row in the previous release are not included.
+    The columns are ``EVIDENCE_COLUMNS``. Only IDs that several rows may share, and that had a row, are included.
 
     :param repaired: as for :func:`find_changed_ids`.
     """

@@ -17,7 +17,7 @@ MINIMUM_IDS: Final = 100
 
 @dataclass(frozen=True)
 class StreamSample:
-    """A stream as one run measured it.
+    """The measurements of a stream by one run.
 
     ``positions`` by writer; ``rows`` by table and writer; ``last_allocated_id``: last ID of the sequence; ``largest``:
     the ID furthest from zero.

@@ -42,7 +42,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class GapDetector:
-    """The search for gaps of one run.
+    """Finds the gaps of one run.
 
     * ``positions``, ``facts``: the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``.
     * ``row_counts``: number of rows by table. ``previous_row_counts``: the same of the previous release.

@@ -59,14 +59,12 @@ def locate_orphans(
     """Return missing IDs that certainly belonged to events whose JSON is still stored; None if there are none.
 
     The columns are ``EVIDENCE_COLUMNS``. An event's ID is assumed to be above the IDs of its parents and below the IDs
-    of its children, also among negative IDs. Federated events may break this rule, and it cannot be determined whether
-    a lost event did.
+    of its children, also among negative IDs. Federated events may break this rule.
 
     :param missing: stream, first_id and last_id, as ``MISSING_RANGES`` returns them.
-    :param evidenced: IDs with other evidence, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. Their events
-        are skipped.
-    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. If an earlier run found an
-        event without its row, the event's ID cannot be a later one.
+    :param evidenced: IDs with other evidence (``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``). Their events are skipped.
+    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. An event that an earlier run
+        found without its row has no later ID.
     """
     events = tables.current("events", "event_id", "stream_ordering")
     orphans = _orphans(tables, events)
@@ -116,7 +114,7 @@ def _assigned_ids(
 
 
 def _orphans(tables: StreamTables, events: DataFrame) -> DataFrame:
-    """Events of which only the JSON is stored: event_id, is_new (new JSON). New events first, up to the limit."""
+    """Events of which only the JSON is stored: event_id, is_new (new JSON). New events come first."""
     unmatched = tables.current("event_json", "event_id").join(events, "event_id", "left_anti")
     previous = tables.previous_version("event_json")
     if previous is None:

@@ -19,8 +19,7 @@ class StreamWritersError(LakehouseError):
 def read_configured_writers(catalogue: Catalogue, setting: str, config: Path | None) -> dict[str, frozenset[str]]:
     """Return the configured writers by stream. A stream without a known configuration is absent.
 
-    :param setting: LAKEHOUSE_STREAM_WRITERS, such as ``events:persister1,persister2 receipts:worker1``. It overrides
-        the file.
+    :param setting: LAKEHOUSE_STREAM_WRITERS, such as ``events:persister1,persister2``. It overrides the file.
     :param config: a homeserver.yaml with ``stream_writers``. The main process writes the streams that
         ``stream_writers`` does not name (``synapse.config.workers.WriterLocations``).
     :raises StreamWritersError: on bad syntax, an unknown stream, or a file that cannot be read.
@@ -63,10 +62,9 @@ def _from_setting(setting: str) -> dict[str, frozenset[str]]:
 
 
 def default_writer(writers: Collection[str]) -> str:
-    """Return the writer of rows that record no writer, in a stream with these ``writers``.
+    """Return the writer of rows that record no writer: the only one of ``writers``, otherwise the main process.
 
-    It is the only writer, otherwise the main process. Synapse never records the writer of account data, which may be a
-    worker.
+    Synapse never records the writer of account data, which may be a worker.
     """
     return next(iter(writers)) if len(writers) == 1 else MASTER
 

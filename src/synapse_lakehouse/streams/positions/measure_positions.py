@@ -20,7 +20,7 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, distance_sql, 
 
 @dataclass(frozen=True)
 class PositionMeasurer:
-    """The measurement of one run's positions.
+    """Measures the positions of one run's streams.
 
     * ``writers``: configured writers by stream.
     * ``uncopied``: tables that this run could not copy. They have the content of the previous release.
