@@ -27,8 +27,7 @@ def write_parquet(
 ) -> ParquetFile | None:
     """Write each of ``groups`` as a row group of one new file in ``folder``; return the file, or None without groups.
 
-    :param schema: schema with Iceberg's field IDs in the metadata of its fields. All groups have its columns in its
-        order.
+    :param schema: schema of all groups, with Iceberg's field IDs in the metadata of its fields.
     :param unique_columns: columns that are written without a dictionary.
     :raises OSError: when the warehouse cannot be written.
     """

@@ -15,8 +15,7 @@ from typing import Any, Final
 from unicodedata import category
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""Unicode categories that are escaped: control, format, unassigned, private use, surrogate, line and paragraph
-separator."""
+"""Unicode categories to escape: control, format, unassigned, private use, surrogate, line or paragraph separator."""
 _BLANK: Final = frozenset(
     map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0))
 ) | frozenset(chr(code) for codes in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in codes)

@@ -21,7 +21,7 @@ class ConfigurationError(LakehouseError):
 
 @dataclass(frozen=True)
 class ConfigurationProblem:
-    """An invalid part of the configuration. ``stops_runs``: whether no run can start."""
+    """An invalid part of the configuration. ``stops_runs``: whether runs cannot start because of it."""
 
     subject: str
     message: str

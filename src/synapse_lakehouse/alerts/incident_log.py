@@ -15,14 +15,14 @@ INCIDENTS_TABLE: Final = "audit.incidents"
 
 @dataclass(frozen=True)
 class IncidentLog:
-    """All incident events, the oldest first, and ``deliveries``: an event's ID and a sink that accepted its message."""
+    """``events``: the oldest first. ``deliveries``: an event's ID, and a sink that accepted the event's message."""
 
     events: tuple[IncidentEvent, ...]
     deliveries: frozenset[tuple[str, str]]
 
 
 def read_incident_log(catalog: Catalog) -> IncidentLog:
-    """Return the whole log, because incidents are few."""
+    """Return the whole log, which is short."""
     rows = catalog.load_table(INCIDENTS_TABLE).scan().to_arrow().sort_by("at").to_pylist()
     return IncidentLog(
         tuple(_to_event(row) for row in rows if not row["sink"]),

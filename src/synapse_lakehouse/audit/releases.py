@@ -23,7 +23,7 @@ def has_current_format(properties: Mapping[str, str]) -> bool:
 
 
 class ReleaseError(LakehouseError):
-    """A run may not be published. Readers continue to see the previous release."""
+    """A run must not be published. Readers continue to see the previous release."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Release:
     * ``positions``: safe bound by stream.
     * ``views``: SQL by view name.
     * ``partial``: tables of the source that could not be copied and have their previous content.
-    * ``accepted_at``: time at which this content was first published; a compaction keeps it. Earlier versions lack it.
+    * ``accepted_at``: time of the first release with this content; None in releases of earlier versions.
     """
 
     number: int

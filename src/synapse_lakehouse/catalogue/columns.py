@@ -24,7 +24,7 @@ class JsonKeysProjection(Declaration):
 
 
 class JsonKeysForTypeProjection(Declaration):
-    """As :class:`JsonKeysProjection` in rows whose ``type_column`` equals ``type``. In all other rows, NULL."""
+    """Like :class:`JsonKeysProjection` in rows whose ``type_column`` equals ``type``; NULL in all other rows."""
 
     kind: Literal["json_keys_of_type"]
     source: Identifier

@@ -10,9 +10,7 @@ from synapse_lakehouse.catalogue.declaration import Declaration, Identifier
 
 
 class Contiguity(StrEnum):
-    """The permitted changes of a stream's rows below the safe bound. They decide whether an ID without a row is a
-    fault.
-    """
+    """The permitted changes of a stream's rows below the safe bound. They decide whether a missing ID is a fault."""
 
     APPEND_ONLY = "append_only"
     """Rows stay unless their event or room is purged. No missing ID gets a row. A lost row is a fault."""
@@ -30,13 +28,11 @@ class Stream(Declaration):
     """One of Synapse's streams (``synapse.replication.tcp.streams``).
 
     * ``stream_positions``: the stream's name in the table ``stream_positions``; None if Synapse stores no position.
-    * ``writers``: the stream's key in ``stream_writers`` of homeserver.yaml, or ``master`` (fixed in Synapse) or
-      ``any``.
+    * ``writers``: the key in ``stream_writers`` of homeserver.yaml, or ``master`` (fixed in Synapse), or ``any``.
     * ``sign``: sign of the IDs in tables.
     * ``unique_ids``: each table of the stream without ``repeats_ids`` has one row per ID; a second row is a duplicate.
     * ``immutable_below_bound``: no new ID may appear at or below an accepted safe bound.
-    * ``gap_budget``: percentage of newly closed IDs that may lack a row without an alert; None if Synapse skips many
-      IDs.
+    * ``gap_budget``: percentage of newly closed IDs that may lack a row without an alert; None: no limit.
     * ``why``: the reason for the checks, in one sentence.
     """
 

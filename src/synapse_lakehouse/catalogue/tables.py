@@ -11,7 +11,7 @@ from synapse_lakehouse.catalogue.streams import Contiguity
 
 
 class LoadMode(StrEnum):
-    """How the rows of a table change. From every copied table only changed rows are read (ADR 0009)."""
+    """How the rows of a table change. Runs read only the changed rows of copied tables (ADR 0009)."""
 
     APPEND = "append"
     """Rows are immutable and have a stream ID, in this table or in the table that it follows."""
@@ -32,7 +32,7 @@ class Table(Declaration):
     * ``streams``: by stream, the column with the stream's IDs; ``repeats_ids``: several rows may share an ID.
     * ``follows``: a table with a stream ID. Rows of both tables with the same ``event_id`` belong together.
     * ``contiguity``: the contiguity of this table if it differs from the stream's; ``contiguity_why``: the reason.
-    * ``rises_per``: key of an ``upsert`` table whose IDs only increase per key, if it is not the primary key.
+    * ``rises_per``: columns of an ``upsert`` table. IDs only increase among rows with equal values (default: the key).
     """
 
     name: Identifier

@@ -54,8 +54,7 @@ CATALOG_PARAMETERS: Final = frozenset({
     "channel_binding", "connect_timeout", "dbname", "gssencmode", "host", "krbsrvname", "passfile", "password", "port",
     "sslcert", "sslkey", "sslmode", "sslnegotiation", "sslrootcert", "target_session_attrs", "user",
 })  # fmt: skip
-"""libpq parameters that the catalog's JDBC driver also supports. ``options`` is left out: it may change the search
-path."""
+"""libpq parameters of the catalog's JDBC driver, without ``options``, which may change the search path."""
 
 _IGNORED: Final = ("PGOPTIONS", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIRESSL")
 """Variables that have no effect, because the lakehouse sets its session settings with ``options`` of the URI."""
@@ -97,8 +96,7 @@ def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
     for name, value in values.items():
         if name in parameters or name in service_parameters or not (only is None or name in only):
             continue
-        # A ? may be part of a password, so each candidate is parsed. An older libpq ignores variables that are new to
-        # it.
+        # A ? may be part of a password, so each candidate is parsed. libpq ignores variables of newer versions.
         for candidate in _append_parameter(uri, name, value):
             if parse(candidate) == parameters | {name: value}:
                 uri, parameters = candidate, parameters | {name: value}

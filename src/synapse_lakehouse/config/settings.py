@@ -134,7 +134,7 @@ class Settings(BaseSettings):
         description="alert sinks as Apprise URLs, separated by spaces: matrixs://token@host/!room, mailtos://, jsons://",
     )
     lakehouse_runbooks: str = Field(
-        "docs/runbooks", description="location of the runbooks in alerts: a URL, or a folder of the checkout"
+        "docs/runbooks", description="location of the runbooks, for links in alerts: a URL, or a folder of the checkout"
     )
     lakehouse_data_docs_url: str | None = Field(
         None, description="URL that serves LAKEHOUSE_HOME/data_docs, for links in alerts; unset: the local path"
@@ -209,8 +209,7 @@ class Settings(BaseSettings):
         "2g", description="heap of each Spark driver; DuckDB may use as much memory in addition"
     )
     lakehouse_driver_java_options: str = Field(
-        # Without the second compiler, a JVM reserves only 48 MB for compiled code, which is too little for building all
-        # models.
+        # Without the second compiler, a JVM reserves only 48 MB for compiled code: too little to build all models.
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         description="JVM options of Spark drivers; the default starts quickly, -XX:+UseParallelGC suits large servers",
     )

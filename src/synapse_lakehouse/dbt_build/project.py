@@ -172,8 +172,7 @@ def prepare_session(spark: SparkSession) -> None:
     """Prepare a session for dbt and the models."""
     event_udfs.register(spark)
     gap_udfs.register(spark)
-    # Otherwise Spark derives constraints for all aliases of a column, which takes minutes and all memory in the
-    # visibility models.
+    # Otherwise Spark derives constraints for all aliases of a column, which exhausts time and memory.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
     # These lines are noise: dbt requests the session for every statement, and reports errors itself.
     log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]

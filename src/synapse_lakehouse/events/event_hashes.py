@@ -1,8 +1,8 @@
 """Verify that an event's stored JSON is the JSON that its sender's server hashed and signed. Pure.
 
-Two hashes of Matrix's server-server API show it. From room version 3 on, the event ID is the hash of the event's
-redacted form, which never changes. ``hashes.sha256`` is the hash of the whole event, so it no longer matches after a
-redaction.
+Two hashes, which Matrix's server-server API defines, prove this. From room version 3 on, the event ID is the hash of
+the event's redacted form, which never changes. ``hashes.sha256`` is the hash of the whole event, so it no longer
+matches after a redaction.
 """
 
 import base64
@@ -72,7 +72,7 @@ def verify_event(
 
 
 def matches_event_id(event: Mapping[str, Any], event_id: str, rules: int) -> bool:
-    """Return whether ``event_id`` is the hash of the event's redacted form. ``rules`` are 3 or later."""
+    """Return whether ``event_id`` is the hash of the event's redacted form. ``rules`` must be at least 3."""
     return compute_event_id(redact(event, rules), rules) == event_id
 
 
@@ -96,7 +96,7 @@ def _is_pruned(event: Mapping[str, Any], rules: int) -> bool:
 
 
 def compute_event_id(pruned: Mapping[str, Any], rules: int) -> str:
-    """Return the event ID, which is the hash of the redacted form ``pruned``. ``rules`` are 3 or later."""
+    """Return the event ID, which is the hash of the redacted form ``pruned``. ``rules`` must be at least 3."""
     digest = hashlib.sha256(_encode_canonically(pruned, _NOT_REFERENCE)).digest()
     encoded = base64.b64encode(digest) if rules == 3 else base64.urlsafe_b64encode(digest)
     return "$" + encoded.decode().rstrip("=")

@@ -64,7 +64,7 @@ ROOM_PROPERTY_KEYS: Final = {
 """Content key that is a property of the room, by type of the state event (with an empty state key)."""
 
 UNREADABLE_METADATA: Final = '"unreadable"'
-"""Value in bronze that replaces internal metadata that is not JSON."""
+"""Value in bronze in place of internal metadata that is not JSON."""
 
 # Room versions by event format. Only rooms of old invites have no stored version.
 _VERSION_OF_FORMAT: Final = {1: "1", 2: "3"}
@@ -163,7 +163,7 @@ def load_event(
 
 
 def _require_usable_ids(event: Mapping[str, Any]) -> None:
-    """Raise if PostgreSQL would refuse room or sender: before all other checks, Synapse queries redactions by both."""
+    """Raise if PostgreSQL refuses room ID or sender. Synapse queries redactions by both before all other checks."""
     for name in ("room_id", "sender"):
         value = event.get(name)
         if value is not None and (type(value) is not str or "\0" in value or not _has_utf8(value)):

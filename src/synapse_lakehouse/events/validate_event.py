@@ -1,6 +1,6 @@
 """Validate an event's fields as the event class of Synapse 1.163 does (``rust/src/events/formats``). Pure.
 
-The class reads JSON with ``serde``. It represents a float, or an integer of more than 64 bits, as an object with one
+The class reads JSON with ``serde``. For ``serde``, a float or an integer of more than 64 bits is an object with one
 key.
 """
 
@@ -24,7 +24,7 @@ CHECKED_FIELDS: Final = (
     "type",
     "unsigned",
 )
-"""The fields of which the class does not accept every value."""
+"""The fields whose values the class checks."""
 
 _NUMBER: Final = "$serde_json::private::Number"
 _LEAST_I64, _MOST_I64, _MOST_U64 = -(2**63), 2**63 - 1, 2**64 - 1

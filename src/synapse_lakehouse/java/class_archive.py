@@ -26,7 +26,7 @@ def get_java_options(settings: Settings, jars: Sequence[Path]) -> str:
 
 
 def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
-    """Create the archive for this Java and these jars if it is absent, in 30 s. Not every Java can create archives."""
+    """Create the archive for this Java and these jars if it is absent. This takes 30 s. Some Javas cannot do it."""
     archive = _archive_path(jars)
     if archive.exists():
         return

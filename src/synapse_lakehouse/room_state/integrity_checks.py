@@ -77,7 +77,7 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_without_event",
         "state groups of events that are not stored",
-        "Because of this leftover row, Synapse does not delete the state group.",
+        "Synapse does not delete the state group, because a leftover row of event_to_state_groups refers to it.",
         "If the event was purged, delete the row of event_to_state_groups.",
     ),
     IntegrityCheck(
@@ -103,7 +103,7 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_cycle",
         "state groups whose predecessors form a cycle",
-        "These groups and their descendants have no state. Synapse may never finish reading it.",
+        "These groups and their descendants have no state. Synapse may never finish reading the state.",
         _RESTORE,
     ),
     IntegrityCheck(
@@ -132,7 +132,7 @@ INTEGRITY_CHECKS: Final = (
     ),
     IntegrityCheck(
         "state_chain_too_long",
-        "rooms with chains of state groups beyond 100",
+        "rooms with chains of more than 100 state groups",
         "Reading state takes as many steps as the chain has groups. A compressor with the default levels leaves chains "
         "of up to 175 groups.",
         "`lakehouse compress plan` shows the result of LAKEHOUSE_COMPRESSOR_STRATEGY=best.",
@@ -140,8 +140,9 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_unreferenced",
         "state groups that no event needs",
-        "They only use disk space. Every healthy database contains some of them.",
-        "Synapse deletes them in the background, soon after `lakehouse compress apply --hand-over-unreferenced`.",
+        "These state groups only use disk space. Every healthy database contains some of them.",
+        "Synapse deletes such state groups in the background, soon after `lakehouse compress apply "
+        "--hand-over-unreferenced`.",
     ),
     IntegrityCheck(
         "room_statistics",

@@ -28,8 +28,8 @@ VISIBILITY_RULES: Final = (
     ),
     VisibilityRule(
         "soft_failed",
-        "Was the event soft-failed (not allowed by the room's state at its arrival), and does the user not see "
-        "soft-failed events as an administrator?",
+        "Was the event soft-failed (not allowed by the room's state at its arrival), and does the user lack the "
+        "administrator's option to see such events?",
         False,
     ),
     VisibilityRule(
@@ -42,7 +42,7 @@ VISIBILITY_RULES: Final = (
         "room_aliases", "Is the event an old list of aliases (m.room.aliases), which Synapse sends to no client?", False
     ),
     VisibilityRule("retention", "Is the event a message older than the room's retention allows?", False),
-    VisibilityRule("own_outlier", "Is the event an outlier, but the user's own membership?", True),
+    VisibilityRule("own_outlier", "Is the event an outlier that is the user's own membership?", True),
     VisibilityRule("outlier", "Is the event an outlier, so that the state at the event is unknown?", False),
     VisibilityRule("state_unknown", "Is the state after the event missing?", False),
     VisibilityRule("world_readable", "Was the history world-readable, and is the event's sender not erased?", True),

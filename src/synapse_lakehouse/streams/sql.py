@@ -41,7 +41,7 @@ from (
 )
 where distance = n group by stream
 """
-"""The number of IDs that follow a stream's minimum without a gap, as in :func:`safe_bound.extend_without_gap`.
+"""Counts the IDs that follow a stream's minimum without a gap, as in :func:`safe_bound.extend_without_gap`.
 
 Reads ``beyond``: stream and distance from the minimum, above zero. Returns stream and run; no row without such IDs.
 """

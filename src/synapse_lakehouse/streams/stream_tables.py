@@ -123,7 +123,7 @@ class StreamTables:
         return {name for name, snapshot in self.snapshots.items() if published.get(f"bronze.{name}") != snapshot}
 
     def previous_bound(self, stream: Stream) -> int | None:
-        """Return the stream's safe bound in the previous release; None if the stream's rows may change below it."""
+        """Return the stream's safe bound in the previous release; None if rows may change below the bound."""
         return self.previous.positions.get(stream.name) if self.previous and stream.immutable_below_bound else None
 
 

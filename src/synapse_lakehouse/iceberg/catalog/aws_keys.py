@@ -39,7 +39,7 @@ def hide_aws_keys(properties: Mapping[str, str]) -> None:
 
 
 def restore_aws_keys() -> None:
-    """Set the keys under the names of the AWS tools, for this process and its child processes."""
+    """Set the environment variables of the AWS tools to the keys, for this process and its child processes."""
     for names in AWS_KEYS.values():
         if value := os.environ.get(names.hidden):
             os.environ[names.aws] = value

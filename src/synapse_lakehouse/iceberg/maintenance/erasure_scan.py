@@ -79,8 +79,7 @@ class ErasureScan:
         if events := self.files.get("bronze.events"):
             self._add_sent(events, "sender = {user}")
         for table, files in self.files.items():
-            # The row of bronze.events may be in no file, because the source lost it, or maintenance deleted its file
-            # first.
+            # The row of bronze.events may be in no file: the source lost it, or maintenance deleted its file first.
             if {"event_id", "json"} <= set(self._columns(table)):
                 self._add_sent(files, _IS_BY)
 

@@ -212,7 +212,7 @@ def _definition(
 def set_release_variables(connection: DuckDBPyConnection, release: Release) -> None:
     """Set DuckDB's variables ``release`` (number), ``run`` (run ID) and ``audited_until`` (time) for ``release``.
 
-    Later audit rows of the run than ``audited_until`` belong to another try, which may be unpublished.
+    Audit rows of the run after ``audited_until`` belong to another try, which may be unpublished.
     """
     connection.execute(
         f"set variable release = {int(release.number)}; set variable run = {quote_literal(release.run_id)};"

@@ -68,8 +68,7 @@ def read_planned_files(table: Table, files: Sequence[FileScanTask], columns: Seq
 def get_column_bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:
     """Return the lower and upper bound of a column in a file (times in microseconds); None if the file has no bounds.
 
-    Iceberg may truncate bounds, so the lower bound may be below the least value, and the upper bound above the
-    greatest.
+    Iceberg may truncate bounds, so they may lie outside the values of the column.
     """
     field = table.schema().find_field(column)
     bounds = (file.file.lower_bounds, file.file.upper_bounds)

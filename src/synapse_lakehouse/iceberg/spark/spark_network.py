@@ -16,8 +16,7 @@ _AUTHENTICATED: Final = {
     "spark.network.crypto.enabled": "true",
     # Otherwise a client may choose the older, weaker handshake.
     "spark.network.crypto.saslFallback": "false",
-    # On a TCP port, Java and Python accept the first connection, so another user could connect and make the job fail. A
-    # socket file is safe, because other users cannot open it.
+    # Other users could connect to a TCP port first and make the job fail. They cannot open a socket file.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 SECRET_PROPERTY: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a property

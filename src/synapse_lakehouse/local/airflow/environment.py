@@ -1,6 +1,4 @@
-"""Prepare the local Airflow: its home, metadata database and environment. Airflow is started as a program, not
-imported.
-"""
+"""Prepare the local Airflow: home, metadata database, environment. Airflow runs as a program, and is not imported."""
 
 import json
 import os

@@ -24,7 +24,7 @@ class BoundRule(StrEnum):
     UNKNOWN_WRITER = "unknown_writer"
     """A writer that is not configured has written since the previous bound."""
     UNCONFIGURED_WRITER = "unconfigured_writer"
-    """A writer that is not configured has a position, but it is idle or was removed: it wrote nothing new."""
+    """A writer with a position is not configured, and wrote nothing new. It is idle, or was removed."""
     MISSING_WRITER = "missing_writer"
     """A writer has no position, so its open transactions may have any ID."""
     NOT_COPIED = "not_copied"
@@ -98,7 +98,7 @@ def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], write
 def find_missing_writers(
     positions: Collection[str], before: Collection[str], missing_before: Collection[str]
 ) -> set[str]:
-    """Return writers that lost their position and may still be active. For streams whose writers are not configured.
+    """Return writers that lost their position and may still be active, for a stream without configured writers.
 
     When Synapse starts, it deletes the positions of writers that are not in its list. A new writer counts as the
     renamed successor of a vanished writer. It is unknown which writer it replaces. If more writers vanished than

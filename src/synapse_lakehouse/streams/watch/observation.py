@@ -22,8 +22,8 @@ class StreamObservation:
 
     * ``safe_bound``, ``rule``: as in ``audit.stream_positions``.
     * ``last_allocated_id``: last ID of the sequence.
-    * ``open_since``: time since which the ID after the bound is assigned but not complete; None if no ID is open.
-    * ``unchanged_since``: by writer, the time since which its position is the same.
+    * ``open_since``: first observation of the ID after the bound as assigned but not complete; None if no ID is open.
+    * ``unchanged_since``: by writer, the first observation of its present position.
     * ``vanished_writers``: writers that lost their position although no configuration removed them.
     * ``furthest_positions``, ``furthest_allocated_id``: the furthest values in and since the latest release.
     """
