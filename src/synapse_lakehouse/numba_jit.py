@@ -30,8 +30,7 @@ _VERSION = hashlib.sha256(_SOURCES).hexdigest()[:16]
 def find_cache_folder() -> Path | None:
     """Return the folder for machine code: beside the sources, or else in LAKEHOUSE_HOME; None if neither is writable.
 
-    Each version of the sources has its own folder, because Numba does not recompile a function when only a function
-    that it calls changes.
+    Each version of the sources has its own folder, because Numba does not recompile a function when its callee changes.
     """
     home = os.environ.get("LAKEHOUSE_HOME")
     for parent in [_PACKAGE / "__pycache__", *([Path(home).expanduser()] if home else [])]:

@@ -59,8 +59,7 @@ class AlertFinding:
 class IncidentEvent:
     """The beginning or the end of an incident: a row of ``audit.incidents``.
 
-    ``scope``: the DAG or task that reports the incident. A report of that scope without it ends the incident. ``page``:
-    URL with details, or "".
+    ``scope``: the DAG or task whose reports begin and end the incident. ``page``: URL with details, or "".
     """
 
     id: str

@@ -25,8 +25,7 @@ _NESTED: Final = re.compile(r"(map|array|struct)<(.*)>")
 class AuditTable:
     """The declaration of an audit table.
 
-    ``key``: columns that identify a row within a run. ``written_at``: column with the time at which the row was
-    written.
+    ``key``: columns that identify a row within a run. ``written_at``: column with the time of writing.
     """
 
     schema: pa.Schema

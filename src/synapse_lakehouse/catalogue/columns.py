@@ -63,8 +63,7 @@ class Column(Declaration):
     * ``holds_content``: the column contains user content, so no copy of its values may remain in metadata.
     * ``changes``: Synapse may update the column in an existing row of a table whose rows are otherwise immutable.
     * ``only_served``: the column is read for replication clients, never copied. A run needs no right to read it.
-    * ``has_secrets``: the source column also contains values that give access to accounts. ``lakehouse grants`` grants
-      it only on request.
+    * ``has_secrets``: the source column also contains credentials. ``lakehouse grants`` includes it only on request.
     """
 
     name: Identifier

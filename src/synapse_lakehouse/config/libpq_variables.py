@@ -1,8 +1,7 @@
 """Apply libpq's environment variables to the operator's databases, but not to the embedded PostgreSQL.
 
 libpq reads the variables for every connection (https://www.postgresql.org/docs/current/libpq-envars.html). Therefore
-they are added to the URIs of the operator's databases, and removed from the environment before a process connects to
-the embedded server.
+they are added to the operator's URIs, and removed from the environment before any use of the embedded server.
 """
 
 import configparser

@@ -1,8 +1,7 @@
 """Verify that an event's stored JSON is the JSON that its sender's server hashed and signed. Pure.
 
 Two hashes, which Matrix's server-server API defines, prove this. From room version 3 on, the event ID is the hash of
-the event's redacted form, which never changes. ``hashes.sha256`` is the hash of the whole event, so it no longer
-matches after a redaction.
+the event's redacted form, which never changes. ``hashes.sha256`` is the hash of the whole event before any redaction.
 """
 
 import base64

@@ -62,8 +62,7 @@ def parse_packages(setting: str) -> dict[str, str]:
 def install_jars(settings: Settings) -> list[Path]:
     """Return the paths of all jars for Spark. Missing jars are downloaded first.
 
-    :raises JarError: when LAKEHOUSE_SPARK_PACKAGES is invalid, Maven's repository cannot be reached, or a jar is not
-        accepted.
+    :raises JarError: when LAKEHOUSE_SPARK_PACKAGES is invalid, or for the reasons of :func:`install_accepted_jars`.
     """
     further = parse_packages(settings.lakehouse_spark_packages)
     return install_accepted_jars(
@@ -76,8 +75,7 @@ def install_accepted_jars(folder: Path, wanted: Sequence[str], accepted: Mapping
 
     :param wanted: coordinates to resolve. ``accepted`` contains them and their dependencies.
     :param accepted: coordinates and SHA-256 of each jar.
-    :raises JarError: when Maven's repository cannot be reached, a jar has another SHA-256, or Spark resolves a jar that
-        is not accepted.
+    :raises JarError: when Maven's repository cannot be reached, or a resolved jar is not in ``accepted``.
     """
     folder /= hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
     if _find_missing(folder, accepted):

@@ -24,7 +24,7 @@ def start_process(
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` as the leader of a new session, so that Ctrl-C in the terminal reaches only this process.
 
-    :param if_orphaned: the signal that the kernel sends it when this process dies.
+    :param if_orphaned: the signal that the kernel sends to the child when this process dies.
     """
     dying_with_its_parent = ["setpriv", "--pdeathsig", if_orphaned.name]
     return subprocess.Popen(

@@ -1,8 +1,7 @@
 """Lock a LAKEHOUSE_HOME, because only one scheduler or one `airflow dags test` may use it at a time.
 
 A scheduler executes every run in its database, so it would execute a test run a second time. The lake lease does not
-separate two test runs with different lakes: each run would read files that dbt and Great Expectations wrote for the
-other.
+separate test runs with different lakes: they would share files of dbt and Great Expectations.
 """
 
 import fcntl

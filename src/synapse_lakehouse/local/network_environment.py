@@ -1,7 +1,6 @@
 """Remove proxy and TLS variables with values that would stop Airflow.
 
-Airflow sends requests to itself through httpx, which fails on invalid values even for requests to this machine. Other
-programs ignore such values.
+Airflow sends requests to itself through httpx, which fails on invalid values that other programs ignore.
 """
 
 import re

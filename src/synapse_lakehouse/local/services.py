@@ -19,7 +19,7 @@ AIRFLOW_DATABASE = "airflow"
 _LATEST: Final = "lake"
 """File with the name of the lake of the latest run."""
 _NAME_LENGTH: Final = 50
-"""PostgreSQL truncates the name of a database to 63 bytes."""
+"""Maximum length of a name, because PostgreSQL truncates database names to 63 bytes."""
 
 
 class LocalServicesError(LakehouseError):
@@ -32,8 +32,7 @@ def connect_services(
 ) -> Iterator[Settings]:
     """Yield settings with a catalog and a source. Their servers run until the context ends.
 
-    Each homeserver has its own embedded catalog and warehouse, because its IDs would look lost or late in the lake of
-    another homeserver.
+    Each homeserver has its own embedded catalog and warehouse, because its IDs would look lost or late in another lake.
 
     :param source: whether Synapse's database is needed. If not, the sample is not restored.
     :param latest: whether to use the lake of the latest run, or else the sample's lake, if no homeserver is configured.
@@ -139,8 +138,7 @@ def run_embedded_server(settings: Settings) -> Iterator[embedded_postgres.Embedd
     :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created.
     """
     create_home(settings)
-    # Without this option, runs would wait for the WAL flush, because no other transaction writes to the sample
-    # (postgres/snapshot/wal_flush.py).
+    # Otherwise runs would wait for the WAL flush (postgres/snapshot/wal_flush.py), as nothing writes to the sample.
     with embedded_postgres.run_server(
         settings.lakehouse_home / "postgres", options=["wal_writer_delay=10ms"]
     ) as server:

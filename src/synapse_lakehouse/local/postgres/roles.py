@@ -26,8 +26,7 @@ union all
 select format('alter routine %%s owner to %%s', oid::regprocedure, name) from pg_proc, new_owner
 where proowner <> role and pronamespace in (select schema from own)
 """
-"""Statements that change the owner of objects that the superuser of an earlier version created. A column's sequence
-gets the owner of its table."""
+"""Statements that change the owner of a superuser's objects from an earlier version. A sequence follows its table."""
 
 
 def ensure_owner(server: EmbeddedServer, database: str) -> str:

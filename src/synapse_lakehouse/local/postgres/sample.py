@@ -22,7 +22,7 @@ def read_server_name() -> str:
 def restore_sample(server: EmbeddedServer, database: str = SAMPLE_DATABASE) -> str:
     """Return the libpq URI of ``database`` with the sample. Restore the dump if the database is absent or outdated.
 
-    :raises EmbeddedPostgresError: when the dump is missing or does not restore.
+    :raises EmbeddedPostgresError: when the dump is missing or cannot be restored.
     """
     if not SAMPLE_DUMP.exists():
         raise EmbeddedPostgresError(

@@ -59,8 +59,7 @@ def build_grants_sql(
 ) -> str:
     """Return SQL that creates ``role`` if it is absent, and sets its rights to those that ``catalogue`` needs.
 
-    The SQL changes the current database and schema in one transaction. Run it again after every upgrade, as the owner
-    of Synapse's tables with CREATEROLE.
+    The SQL is one transaction. Run it again after every upgrade, as the owner of Synapse's tables with CREATEROLE.
 
     :param role: a plain lower-case name.
     :param extra: further tables. The role may read all columns of those that exist.

@@ -58,9 +58,9 @@ PUBLIC_RIGHTS: Final = (
         "create temporary tables",
         "has_database_privilege(current_database(), 'temporary')",
         _TEMPORARY,
-        "other roles that create temporary tables in this database, such as scripts, bridges or reports. Synapse's own "
-        "role, the owner of its tables, is granted the right by name first: its purges create such tables. Undo: GRANT "
-        "TEMPORARY ON DATABASE … TO PUBLIC;",
+        "other roles that create temporary tables in this database, such as scripts, bridges or reports. Synapse's "
+        "own role (the owner of its tables) first gets the right by name, because its purges create such tables. "
+        "Undo: GRANT TEMPORARY ON DATABASE … TO PUBLIC;",
     ),
     _function_right(
         "create large objects",

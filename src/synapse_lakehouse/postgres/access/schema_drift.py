@@ -1,8 +1,8 @@
 """Differences between a Synapse database and the catalogue, found in PostgreSQL's system catalogs.
 
 Every role may read the system catalogs. The lakehouse never reads tables and columns that the catalogue does not list.
-``excluded_columns.txt`` lists the columns that are left out on purpose, one table per line. A column in neither list is
-new, and an operator should review it.
+``excluded_columns.txt`` lists the columns that are left out on purpose, one table per line. An operator should review
+columns in neither list.
 """
 
 from collections import defaultdict

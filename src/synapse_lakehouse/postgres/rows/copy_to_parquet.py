@@ -23,8 +23,7 @@ BATCH_BYTES = 2 << 20
 class ReadChunk:
     """A part of a table that a worker reads. It contains the password, which ``repr`` omits.
 
-    ``schema`` has Iceberg's field IDs in the metadata of its fields. ``unique_columns`` are written without a
-    dictionary.
+    ``schema`` has Iceberg's field IDs in its fields' metadata. ``unique_columns`` are written without a dictionary.
     """
 
     conninfo: str

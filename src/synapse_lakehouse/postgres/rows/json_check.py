@@ -60,8 +60,7 @@ def build_is_json_sql(text: sql.Composable, server_version: int = OLDEST_SERVER_
     PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). For older versions regular
     expressions replace each object or list of scalars by a scalar until one scalar remains. Both results are equal.
 
-    Too many brackets may overflow the parser's stack. A text with so many brackets counts as invalid if it is nested
-    deeper than :data:`_MAX_LEVELS`.
+    Too many brackets may overflow the parser's stack. Such a text is invalid if deeper than :data:`_MAX_LEVELS`.
     """
     check = _BY_PATTERNS
     if server_version >= _WITH_INPUT_CHECK:

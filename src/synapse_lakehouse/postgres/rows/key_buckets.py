@@ -1,8 +1,7 @@
 """Group a table's keys into buckets: texts with a common prefix, or blocks of numbers.
 
 Row counts per bucket locate the differences between two copies of a table without hashes, at little cost to the source.
-IDs of events and rooms have random prefixes, and streams are pruned from one end, so few buckets contain the
-differences.
+IDs of events and rooms have random prefixes, and streams are pruned from one end, so few buckets differ.
 """
 
 from collections.abc import Sequence

@@ -28,8 +28,7 @@ class RowCounts:
     """Number of rows and of changed rows in a table.
 
     * ``changed``: number of changed rows, see :func:`count_changed_rows`.
-    * ``places``: ctids of the changed rows as a PostgreSQL array, if the rows are few. They are valid in the same
-      PostgreSQL snapshot only.
+    * ``places``: ctids of the changed rows as a PostgreSQL array, if they are few; valid only in the same snapshot.
     """
 
     rows: int

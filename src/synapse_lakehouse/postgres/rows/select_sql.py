@@ -81,8 +81,7 @@ def build_changed_since_condition(transaction: int) -> sql.Composed:
 
     ``age`` compares 32-bit IDs with the next transaction ID, so both IDs must be within 2^31 of the next ID. A row
     version beyond that distance has a negative age. Flipping the first bit makes this age greater than all others, so
-    the row counts as unchanged after one evaluation of ``age``. The subquery makes PostgreSQL compute the age of
-    ``transaction`` only once.
+    the row counts as unchanged after one evaluation of ``age``. PostgreSQL evaluates the subquery only once.
     """
     return sql.SQL("(age(xmin) # {turn}) <= (select age({since}::xid) # {turn})").format(
         turn=sql.SQL("(-2147483648)"), since=sql.Literal(str(transaction % (1 << 32)))

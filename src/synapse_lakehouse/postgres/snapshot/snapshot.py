@@ -130,8 +130,7 @@ def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settin
 
 
 def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
-    # This must be the first step, because the reads below may prune pages. Pruning writes WAL that would have to be
-    # flushed as well.
+    # This is the first step, because the reads below may prune pages, which writes WAL that also needs a flush.
     wal_position = read_wal_position(connection)
     version = check_source_database(
         connection,

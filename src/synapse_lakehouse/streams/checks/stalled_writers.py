@@ -19,8 +19,7 @@ MINIMUM_IDS: Final = 100
 class StreamSample:
     """The measurements of a stream by one run.
 
-    ``positions`` by writer; ``rows`` by table and writer; ``last_allocated_id``: last ID of the sequence; ``largest``:
-    the ID furthest from zero.
+    ``positions`` by writer, ``rows`` by table and writer, ``last_allocated_id``, and the ``largest`` ID of a row.
     """
 
     positions: Mapping[str, int]

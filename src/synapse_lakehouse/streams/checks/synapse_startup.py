@@ -63,8 +63,7 @@ def _progress(connection: Connection, declared: Catalogue, checked: Stream | Sta
     furthest = _furthest_ids(connection, _id_columns(declared, checked), checked.direction)
     row = connection.execute("select pg_is_in_recovery()").fetchone()
     return StreamProgress(
-        # The sequence is read last. Otherwise a row that is committed meanwhile would look like a row beyond the
-        # sequence.
+        # The sequence is read last. Otherwise new rows would seem to be beyond the sequence.
         last_allocated_id=read_last_sequence_value(connection, checked.sequence),
         positions={writer: int(position) for writer, position in stored},
         furthest=furthest,

@@ -1,7 +1,7 @@
 """Find the missing, late, duplicate and changed IDs of a run's streams with Spark. ``classify`` decides their class.
 
 Missing IDs are searched only among the IDs that this run closes, and vanished rows only in changed tables. The driver
-receives one range at a time.
+receives single ranges.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

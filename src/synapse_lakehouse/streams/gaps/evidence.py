@@ -64,8 +64,7 @@ def find_vanished_ids(
 ) -> DataFrame | None:
     """Return the IDs of vanished rows of append-only tables; None if there are none.
 
-    The previous release contains these rows, and the run's branch does not. The columns are ``EVIDENCE_COLUMNS`` and
-    ``EVENT_COLUMN``.
+    Only the previous release contains these rows. The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``.
 
     :param previous_read_at: time at which the previous release read the source, in milliseconds since the epoch.
     :param announced: rows that a writer announced and that are not stored, with the columns ``ANNOUNCED_COLUMNS``.

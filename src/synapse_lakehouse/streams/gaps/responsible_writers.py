@@ -18,8 +18,7 @@ def find_responsible_writers(
 ) -> list[str]:
     """Return at most five writers of the rows with the IDs of ``gap``. Lost rows are read from the previous release.
 
-    The list is empty if several tables share the IDs, if the table does not record writers, or if only another table is
-    evidence of the row.
+    Empty if several tables share the IDs, if the table records no writers, or if only another table shows the row.
 
     :param writers: by stream, its writers.
     """

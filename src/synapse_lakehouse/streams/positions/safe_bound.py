@@ -1,8 +1,7 @@
 """Compute a stream's safe bound from positions and IDs. Pure.
 
 The rules are those of Synapse's ``MultiWriterIdGenerator``. A writer updates its position in ``stream_positions`` after
-it committed its rows, so all of its rows with an ID up to the position are committed. For streams that count downwards,
-the order of IDs is reversed.
+it committed its rows, so all of its rows with an ID up to the position are committed. Negative IDs are reversed.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -63,8 +62,7 @@ def compute_bound(
 
     A writer that is not configured may still write, because its worker was not restarted after its removal, or because
     the lakehouse's configuration lacks it. When a process starts with the new list of writers, Synapse deletes the
-    positions of removed writers (``MultiWriterIdGenerator._load_current_ids``). So such a position does not limit the
-    bound for long.
+    positions of removed writers (``MultiWriterIdGenerator._load_current_ids``). So they limit the bound only briefly.
 
     :param positions: position by writer, as in ``stream_positions``: negative in streams that count downwards.
     :param configured: writers that may write; None if they are unknown.
