@@ -32,7 +32,7 @@ _RUNTIME_VARIABLES: Final = frozenset({"as_of", "built_from", "changes_are_known
 
 
 class DbtBuildError(LakehouseError):
-    """dbt could not build every model, or a data test failed."""
+    """The build of a dbt model, or a data test, failed."""
 
 
 def build_project(app: SparkApp) -> None:

@@ -16,7 +16,7 @@ from synapse_lakehouse.events.redaction import ROOM_VERSION_RULES, redact
 HASH_VERDICTS: Final = {
     "intact": "Both hashes match: the event is as it was sent.",
     "pruned": "The event ID matches, and the event was redacted: its content was removed.",
-    "altered": "The event does not match its ID or its hash, and it is not in its redacted form.",
+    "altered": "The event does not match its ID or its hash, and was not redacted.",
     "not_hashed": "The hashes could not be computed.",
     "no_json": "No JSON is stored.",
 }

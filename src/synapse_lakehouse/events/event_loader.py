@@ -212,7 +212,7 @@ def _find_room_version(event: Mapping[str, Any], format_version: int | None, roo
 
 
 def _has_its_id(event: dict[str, Any], event_id: str, rules: int, hash_verdict: HashVerdict | None) -> bool:
-    """Whether the event has this ID.
+    """Whether ``event_id`` is the event's ID.
 
     :param hash_verdict: the verdict by the same ``rules``; None if the hashes were not verified.
     """

@@ -35,7 +35,7 @@ def connect_services(
     Each homeserver has its own embedded catalog and warehouse, because its IDs would look lost or late in another lake.
 
     :param source: whether Synapse's database is needed. If not, the sample is not restored.
-    :param latest: whether to use the lake of the latest run, or else the sample's lake, if no homeserver is configured.
+    :param latest: whether to use the latest run's lake (or else the sample's) if no homeserver is configured.
     :raises EmbeddedPostgresError: when the embedded server does not start.
     :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is set without SYNAPSE_DSN
         and differs from the sample's.

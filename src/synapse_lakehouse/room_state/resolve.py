@@ -1,6 +1,6 @@
 """Resolve the state of all rooms: ``silver.state_positions``, ``state_intervals`` and ``state_faults``.
 
-Spark resolves all intervals. If most of them can be reused, DuckDB and this process resolve the rest.
+If most intervals can be reused, DuckDB and this process resolve the rest. Otherwise Spark resolves all intervals.
 """
 
 import hashlib

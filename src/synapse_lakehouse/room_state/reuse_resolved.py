@@ -77,7 +77,7 @@ def _runs(joined: pa.Table, starts: Int64Array, position: Int64Array, last: Int6
 
 
 def _unchanged_rooms(before: pa.Table, nodes: pa.Table, runs: pa.Table) -> pa.Array:
-    """Rooms with a single run, which covers all of their previous and all of their new positions."""
+    """Rooms with one row in ``runs`` that covers all of their previous and all of their new positions."""
     ends = [table.group_by("room_id").aggregate([("last_position", "max")]) for table in (before, nodes)]
     complete = runs.filter((pc.field("first_position") == 0) & (pc.field("shift") == 0))
     for end in ends:

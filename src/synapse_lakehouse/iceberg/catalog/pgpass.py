@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 PGPASS_PROPERTY: Final = "org.postgresql.pgpassfile"
-"""Java's system property that names the file."""
+"""Java system property with the path of the password file."""
 
 _lines: dict[tuple[str, str], str] = {}
 _files: list[int] = []

@@ -22,7 +22,7 @@ UNREADABLE_JSON: Final = '"unreadable"'
 The text itself may not be copied, because its keys are unknown. The value is a JSON string, so queries do not fail."""
 
 NON_OBJECT_JSON: Final = '"not an object"'
-"""The value in bronze for other JSON that is not an object."""
+"""The value in bronze for valid JSON that is not an object."""
 
 _EMPTY: Final = r'^(?:null|false|""|\[[ \t\n\r]*\]|-?0(?:\.0+)?(?:[eE][-+]?[0-9]+)?)$'
 """JSON values that are false in Python. Synapse reads them as an empty object in internal metadata."""

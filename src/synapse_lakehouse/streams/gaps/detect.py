@@ -241,7 +241,7 @@ class GapDetector:
         )
 
     def _shared_ids(self) -> list[Any]:
-        """New IDs that several tables of a stream with unique IDs share: rows of stream, id and number of tables."""
+        """New IDs that several tables contain, in streams with unique IDs: rows of stream, id and number of tables."""
         changed_tables = self.tables.changed_tables()
         changed = {
             stream.name for stream, table in self.tables.catalogue.stream_table_pairs() if table.name in changed_tables

@@ -22,8 +22,8 @@ class StreamObservation:
 
     * ``safe_bound``, ``rule``: as in ``audit.stream_positions``.
     * ``last_allocated_id``: last ID of the sequence.
-    * ``open_since``: first observation of the ID after the bound as assigned but not complete; None if no ID is open.
-    * ``unchanged_since``: by writer, the first observation of its present position.
+    * ``open_since``: when the ID after the bound was first seen assigned and incomplete; None if no ID is open.
+    * ``unchanged_since``: by writer, when its present position was first seen.
     * ``vanished_writers``: writers that lost their position although no configuration removed them.
     * ``furthest_positions``, ``furthest_allocated_id``: the furthest values in and since the latest release.
     """
