@@ -209,7 +209,7 @@ class Settings(BaseSettings):
         "2g", description="heap of each Spark driver; DuckDB may use as much memory in addition"
     )
     lakehouse_driver_java_options: str = Field(
-        # Without the second compiler, a JVM reserves only 48 MB for compiled code: too little to build all models.
+        # Without the second compiler, a JVM reserves only 48 MB for compiled code. All models together need more.
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         description="JVM options of Spark drivers; the default starts quickly, -XX:+UseParallelGC suits large servers",
     )

@@ -60,7 +60,7 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
     builder = SparkSession.builder.config(map={**options})
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(settings.lakehouse_log_level)
-    # The JVM has inherited the keys; this process and DuckDB need them under their own names.
+    # The JVM has inherited the keys. This process and DuckDB need them under the names of the AWS tools.
     aws_keys.restore_aws_keys()
     for key, value in aws_keys.get_java_properties().items():
         session._jvm.java.lang.System.setProperty(key, value)  # type: ignore[union-attr]
