@@ -11,8 +11,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.ingest.count_tables import CountRows, count_tables
 from synapse_lakehouse.postgres.connection import Connection, connect
-from synapse_lakehouse.postgres.rows import row_counts
-from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 
@@ -39,29 +38,13 @@ def test_changed_rows_are_found_and_read_where_they_are(
         found = count_changed_rows(connection, EVENTS, since)
         assert (found.rows, found.changed) == (rows, len(ids))
         at = [column.name for column in EVENTS.columns].index("event_id")
-        for statement in (build_select(EVENTS, since=since), build_select(EVENTS, since=since, places=found.places)):
+        for statement in (build_select(EVENTS, since=since), build_select(EVENTS, since=since, ctids=found.ctids)):
             read = [row[at] for row in connection.execute(statement)]
             assert len(read) == len(ids)
             assert set(read) == ids
         assert count_changed_rows(connection, EVENTS, since) == found
         (now,) = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone() or (0,)
         assert count_changed_rows(connection, EVENTS, now) == RowCounts(rows, 0, "{}")
-
-
-def test_changed_rows_are_before_a_page_or_from_it_on(
-    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]]
-) -> None:
-    since, rows, ids = changed
-    with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
-        pages = read_heap_file(connection, EVENTS).pages
-        at = [column.name for column in EVENTS.columns].index("event_id")
-        for page in (0, 1, pages // 2, pages - 1, pages, pages + 1):
-            found = count_changed_rows(connection, EVENTS, since, page)
-            parts = (build_select(EVENTS, places=found.places), build_select(EVENTS, (page, None), since))
-            before, after = ({row[at] for row in connection.execute(part)} for part in parts)
-            assert (found.rows, found.changed) == (rows, len(before))
-            assert before | after == ids
-            assert not before & after
 
 
 @pytest.mark.parametrize("tracked", ["on", "off"])
@@ -98,12 +81,15 @@ def test_rows_of_a_table_that_inherits_are_counted(
 
 
 def test_many_changed_rows_are_counted_only(
-    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]], monkeypatch: pytest.MonkeyPatch
+    settings: Settings, source_copy: str, changed: tuple[int, int, set[str]]
 ) -> None:
     since, rows, ids = changed
-    monkeypatch.setattr(row_counts, "MAX_CTIDS", len(ids) - 1)
     with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
-        assert count_changed_rows(connection, EVENTS, since) == RowCounts(rows, len(ids), None)
+        for max_ctids in (0, 1, len(ids) - 2, len(ids) - 1):
+            assert count_changed_rows(connection, EVENTS, since, max_ctids) == RowCounts(rows, len(ids), None)
+        counts = count_changed_rows(connection, EVENTS, since, len(ids))
+        assert counts.changed == len(ids)
+        assert counts.ctids is not None
 
 
 @pytest.mark.parametrize(("pages", "connections", "expected"), [(0, 4, 1), (10_000, 1, 1), (10_000, 3, 3)])

@@ -2,20 +2,19 @@
 
 from collections.abc import Callable
 
-import pyarrow as pa
-from pyspark.sql import functions as f
-
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.maintenance import compaction
 from synapse_lakehouse.iceberg.read.snapshot_diff import find_changed_keys
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import input_fingerprint
-from synapse_lakehouse.iceberg.write.commits import prepare_row_change, reset_branch, write_position_deletes
+from synapse_lakehouse.iceberg.write.commits import reset_branch
+from synapse_lakehouse.iceberg.write.position_deletes import delete_keys
 from synapse_lakehouse.iceberg.write.publish import fast_forward_main
 from tests.support.incremental_lake import advancing
 
 NAME = "bronze.numbers"
+PROPERTIES = "'format-version' = '2', 'write.wap.enabled' = 'true', 'write.delete.mode' = 'merge-on-read'"
 
 
 def test_compaction_applies_deletes_of_several_files(new_lake: Callable[..., Settings]) -> None:
@@ -23,16 +22,16 @@ def test_compaction_applies_deletes_of_several_files(new_lake: Callable[..., Set
         spark = lake.app().spark
         spark.conf.unset("spark.wap.branch")
         spark.sql("create namespace if not exists bronze")
-        spark.sql(f"create table {NAME} (n bigint) tblproperties ('format-version' = '2')")
+        spark.sql(f"create table {NAME} (n bigint) tblproperties ({PROPERTIES})")
         for first in (0, 100):
             spark.range(first, first + 100).toDF("n").coalesce(1).writeTo(NAME).append()
         table = load_iceberg_table(spark, NAME)
         before = int(table.currentSnapshot().snapshotId())
         reset_branch(spark, NAME, "changed", before)
-        marked = spark.table(NAME).where("n % 10 = 0").groupBy("_file").agg(f.collect_list("_pos").alias("rows"))
-        places = {row["_file"]: [pa.array(row.rows[::-1])] for row in marked.collect()}
-        deletes = write_position_deletes(places, f"{table.location()}/data", {})
-        changed = prepare_row_change(spark, NAME, "changed", [], deletes, {}).commit().snapshot_id
+        spark.conf.set("spark.wap.branch", "changed")
+        rows, changed = delete_keys(spark, NAME, "changed", spark.range(0, 200, 10).toDF("n"))
+        assert rows == 20
+        spark.conf.unset("spark.wap.branch")
 
         compacted = compaction.compact_table(spark, NAME, changed, "compacted")
         assert compaction.count_files(spark, NAME, compacted) == compaction.FileCounts(data=1, small=1, deletes=0)
@@ -60,8 +59,7 @@ def test_rows_are_counted_by_files_not_by_totals(new_lake: Callable[..., Setting
     with advancing(new_lake()) as lake:
         spark = lake.app().spark
         spark.sql("create namespace if not exists bronze")
-        properties = "'format-version' = '2', 'write.wap.enabled' = 'true', 'write.delete.mode' = 'merge-on-read'"
-        spark.sql(f"create table {NAME} (n bigint) tblproperties ({properties})")
+        spark.sql(f"create table {NAME} (n bigint) tblproperties ({PROPERTIES})")
         changes = [
             f"insert into {NAME} select /*+ coalesce(1) */ * from values (1), (2), (3)",
             f"delete from {NAME} where n = 2",

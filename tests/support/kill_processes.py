@@ -31,7 +31,7 @@ def _kill_executor(pid: int, _: object, chance: random.Random) -> bool:
 
 def _kill_worker(pid: int, _: object, chance: random.Random) -> bool:
     # A daemon forks the workers, so they have the same command line.
-    daemons = [child for child in _descendants(pid) if "synapse_lakehouse.iceberg.spark.worker_daemon" in child.command]
+    daemons = [child for child in _descendants(pid) if "pyspark.daemon" in child.command]
     return _kill([child.pid for child in daemons if child.parent in {other.pid for other in daemons}], chance)
 
 

@@ -1,18 +1,14 @@
 """The parts of a table that a run reads."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse.ingest.baseline import Baseline
-from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
+from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_read
 from synapse_lakehouse.postgres.rows import page_ranges
-from synapse_lakehouse.postgres.rows.copy_to_parquet import WrittenPart
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages, split_pages
 
 WHOLE_COPY = Baseline(snapshot_id=1, rows=1000, since=50)
-OF_100_PAGES = replace(WHOLE_COPY, heap_pages=100)
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 
 
@@ -37,7 +33,7 @@ def test_changes_and_deletions_are_read_since_the_base() -> None:
         assert planned == ReadPlan(ReadExtent.CHANGED, WHOLE_COPY, (ReadPart(WHOLE_TABLE, 50),))
 
 
-def test_rows_with_known_places_are_read_there() -> None:
+def test_rows_with_known_ctids_are_read_by_them() -> None:
     planned = plan_read(WHOLE_COPY, 40 * page_ranges.PAGES_PER_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
     assert planned.parts == (ReadPart(WHOLE_TABLE, 50, '{"(0,1)","(7,2)"}'),)
     assert planned.parts[0].is_small(1_000_000)
@@ -48,41 +44,6 @@ def test_a_small_table_is_not_worth_another_process() -> None:
     (part,) = plan_read(None, 250, 5_000, 0).parts
     assert part.is_small(250)
     assert not part.is_small(16_000)
-
-
-def test_new_pages_are_read_before_the_count() -> None:
-    assert plan_growth(OF_100_PAGES, 101) == ReadPart((36, None), 50)
-    assert plan_growth(replace(OF_100_PAGES, heap_pages=3), 4) == ReadPart((0, None), 50)
-    for pages_now in (100, 99, 201, 100_000):
-        assert plan_growth(OF_100_PAGES, pages_now) is None
-    for base in (None, WHOLE_COPY, replace(OF_100_PAGES, pages=((0, 100),))):
-        assert plan_growth(base, 101) is None
-
-
-def test_where_the_end_was_read_only_other_changes_are() -> None:
-    end = _end(36, rows=7)
-    assert plan_read(OF_100_PAGES, 101, 1007, 0, "{}", end) == ReadPlan(ReadExtent.CHANGED, OF_100_PAGES, (end,))
-    others = ReadPart((0, 36), 50, '{"(7,2)"}')
-    assert plan_read(OF_100_PAGES, 101, 1008, 1, '{"(7,2)"}', end).parts == (end, others)
-    assert all(part.is_small(1_000_000) for part in (end, others))
-    assert plan_read(OF_100_PAGES, 101, 1400, 400, None, end).parts == (end, ReadPart((0, 36), 50))
-
-
-def test_pages_read_before_the_count_are_used() -> None:
-    assert plan_read(OF_100_PAGES, 101, 1000, 0, "{}", _end(36, rows=0)).extent is ReadExtent.NONE
-    assert plan_read(OF_100_PAGES, 101, 993, 0, "{}", _end(36, rows=0)).extent is ReadExtent.CHANGED
-    whole = plan_read(OF_100_PAGES, 101, 1400, 400, None, _end(36, rows=301))
-    assert whole == ReadPlan(ReadExtent.FULL, None, (ReadPart(WHOLE_TABLE),))
-
-
-@given(st.integers(0, 60), st.integers(1, 500_000), st.integers(1, 40 * page_ranges.PAGES_PER_CHUNK))
-def test_with_an_end_all_pages_are_read_once(rows_at_end: int, changed: int, first: int) -> None:
-    heap_pages = first + 5
-    parts = plan_read(OF_100_PAGES, heap_pages, 1_500_000, changed, None, _end(first, rows_at_end)).parts
-    assert find_remaining_pages([part.pages for part in parts]) == []
-    edges = sorted({page for part in parts for page in part.pages if page is not None})
-    for page in (*edges, *(edge - 1 for edge in edges if edge)):
-        assert sum(_has(part.pages, page) for part in parts) == 1
 
 
 def test_few_changes_in_many_pages_become_few_files() -> None:
@@ -126,7 +87,3 @@ def test_chunks_cover_a_range_once(first: int, length: int | None, table: int, c
 def _has(part: PageRange, page: int) -> bool:
     first, last = part
     return first <= page and (last is None or page < last)
-
-
-def _end(first: int, rows: int) -> ReadPart:
-    return ReadPart((first, None), 50, written=WrittenPart("end.parquet" if rows else None, rows, 10, 1, 1, 0.1))

@@ -18,7 +18,7 @@ def test_page_ranges_are_selected_by_ctid() -> None:
 
 
 def test_rows_with_known_places_are_selected_by_place() -> None:
-    statement = build_select(CATALOGUE.table("erased_users"), since=7, places='{"(0,1)"}').as_string()
+    statement = build_select(CATALOGUE.table("erased_users"), since=7, ctids='{"(0,1)"}').as_string()
     assert statement.endswith("""where ctid = any('{"(0,1)"}'::tid[])""")
 
 

@@ -1,7 +1,7 @@
 """The content of a table in the lake on which an incremental copy can build."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, Final
@@ -41,16 +41,14 @@ _COLUMNS: Final = ("run_id", "taken_at", *_SNAPSHOT_ID_COLUMNS)
 class Baseline:
     """An Iceberg snapshot of a table on which a copy builds, with its row count and the source pages it contains.
 
-    * ``since``: xmin of the PostgreSQL snapshot. Rows that this or a later transaction wrote may be missing or
-      outdated; all other rows of the pages are current.
-    * ``heap_pages``: size of the source's table at that time, if the ledger records it.
+    ``since``: xmin of the PostgreSQL snapshot. Rows that this or a later transaction wrote may be missing or outdated;
+    all other rows of the pages are current.
     """
 
     snapshot_id: int
     rows: int
     since: int
     pages: tuple[PageRange, ...] = (WHOLE_TABLE,)
-    heap_pages: int | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -80,12 +78,7 @@ class PublishedTable:
             return None
         if not _has_content_of(self.table, published["snapshot_id"]):
             return None
-        return Baseline(
-            current.snapshot_id,
-            published["rows_source"],
-            published["snapshot_xmin"],
-            heap_pages=published["heap_pages"],
-        )
+        return Baseline(current.snapshot_id, published["rows_source"], published["snapshot_xmin"])
 
 
 def read_published_tables(lake: Lake, catalogue: Catalogue) -> dict[str, PublishedTable]:
@@ -143,7 +136,7 @@ def find_interrupted_baseline(
             return None
         if _wal_position(properties) not in read_valid_positions():
             return None
-        done.append(tuple(properties["pages"]))
+        done.extend((first, last) for first, last in properties["pages"])
         since = min(since, properties["snapshot_xmin"])
         if properties["is_first"]:
             return Baseline(head.snapshot_id, count_rows(head.snapshot_id), since, tuple(done)) if head else None
@@ -162,7 +155,7 @@ def read_valid_wal_positions(lake: Lake) -> set[WalPosition]:
 
 
 def build_snapshot_properties(
-    table: Table, heap: HeapFile, snapshot: PostgresSnapshot, pages: PageRange, *, is_first: bool
+    table: Table, heap: HeapFile, snapshot: PostgresSnapshot, pages: Sequence[PageRange], *, is_first: bool
 ) -> dict[str, str]:
     """Snapshot properties by which :func:`find_interrupted_baseline` finds a commit.
 

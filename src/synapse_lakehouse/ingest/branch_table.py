@@ -5,20 +5,18 @@ from dataclasses import dataclass
 
 from pyiceberg.table import Table as LakeTable
 from pyiceberg.table.snapshots import Snapshot
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.iceberg.catalog.catalog import remove_secrets
 from synapse_lakehouse.iceberg.write.commits import (
     CommitResult,
-    PreparedCommit,
+    append_files,
     get_parquet_schema,
-    prepare_row_change,
     replace_content,
     reset_branch,
-    write_position_deletes,
 )
-from synapse_lakehouse.iceberg.write.places import Places
+from synapse_lakehouse.iceberg.write.position_deletes import delete_keys
 from synapse_lakehouse.ingest.baseline import build_snapshot_properties
 from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.postgres.connection import Connection, build_conninfo
@@ -57,38 +55,31 @@ class BranchTable:
         return ReadChunk(
             conninfo=build_conninfo(self.app.settings),
             snapshot=self.snapshot.name,
-            statement=build_select(self.table, part.pages, part.since, part.places, version).as_string(),
+            statement=build_select(self.table, part.pages, part.since, part.ctids, version).as_string(),
             schema=get_parquet_schema(self.lake, [column.name for column in self.table.columns]),
             unique_columns=(*self.table.primary_key, "json"),
-            folder=self._folder,
-            io_properties=self._io,
+            folder=f"{self.lake.location()}/data",
+            io_properties=remove_secrets(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties),
         )
 
     def reset_branch(self, snapshot_id: int | None) -> None:
         """Point the branch at an Iceberg snapshot; with None, remove the branch."""
         reset_branch(*self._target, snapshot_id)
 
-    def replace_content(self, paths: Sequence[str], pages: PageRange) -> CommitResult:
+    def replace_content(self, paths: Sequence[str], pages: Sequence[PageRange]) -> CommitResult:
         """Commit ``paths``, which contain ``pages`` of the source, as the whole content of the branch."""
         return replace_content(*self._target, paths, self._properties(pages, is_first=True))
 
-    def prepare_commit(
-        self,
-        paths: Sequence[str],
-        pages: PageRange,
-        *,
-        is_first: bool,
-        deletes: Places | None = None,
-        parent_id: int | None = None,
-    ) -> PreparedCommit:
-        """Prepare a commit that adds ``paths`` and deletes rows, after which the branch contains ``pages``.
+    def append_files(self, paths: Sequence[str], pages: Sequence[PageRange], *, is_first: bool) -> CommitResult:
+        """Add ``paths`` to the branch in one commit, after which the branch contains ``pages``.
 
         :param is_first: whether the branch contains no other pages.
-        :param parent_id: snapshot on which the commit is based; by default the branch's newest.
         """
-        delete_file = write_position_deletes(deletes, self._folder, self._io) if deletes else None
-        properties = self._properties(pages, is_first=is_first)
-        return prepare_row_change(*self._target, paths, delete_file, properties, parent_id)
+        return append_files(*self._target, paths, self._properties(pages, is_first=is_first))
+
+    def delete_keys(self, keys: DataFrame, spared_files: Sequence[str] = ()) -> tuple[int, int]:
+        """Delete the rows with these keys on the branch; return their number and the new snapshot ID."""
+        return delete_keys(*self._target, keys, spared_files)
 
     def count_rows(self, snapshot_id: int) -> int:
         """Count the rows of an Iceberg snapshot of the table."""
@@ -103,18 +94,10 @@ class BranchTable:
         counts = (int(totals.get(f"total-{name}") or 0) for name in ("data-files", "files-size"))
         return CommitResult(snapshot.snapshot_id, 0, *counts)
 
-    def _properties(self, pages: PageRange, *, is_first: bool) -> dict[str, str]:
+    def _properties(self, pages: Sequence[PageRange], *, is_first: bool) -> dict[str, str]:
         properties = build_snapshot_properties(self.table, self.heap, self.snapshot, pages, is_first=is_first)
         return properties | {"lakehouse.run": self.app.run.run_id}
 
     @property
     def _target(self) -> tuple[SparkSession, str, str]:
         return self.app.spark, self.name, self.app.run.branch
-
-    @property
-    def _folder(self) -> str:
-        return f"{self.lake.location()}/data"
-
-    @property
-    def _io(self) -> dict[str, str]:
-        return remove_secrets(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties)

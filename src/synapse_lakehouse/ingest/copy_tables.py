@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import groupby
-from threading import Event
 from time import monotonic
 
 from pyspark import inheritable_thread_target
@@ -23,7 +21,6 @@ from synapse_lakehouse.ingest.table_copy import (
     FinishedCopy,
     StartedCopy,
     TableCopy,
-    WrittenGrowth,
     copy_in_worker,
     start_copy,
 )
@@ -49,11 +46,11 @@ def copy_tables(session: SnapshotSession) -> None:
     app, connection, snapshot = session.app, session.connection, session.snapshot
     started = _start_copies(session)
     with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
-        counts, growth = _count_changes(session, started, readers)
-        copies = [TableCopy(copy.plan(counts.get(copy.target.name), growth.get(copy.target.name))) for copy in started]
+        counts = _count_changes(session, started, readers)
+        copies = [TableCopy(copy.plan(counts.get(copy.target.name))) for copy in started]
         finished = _read_parts(session, copies, readers)
         record = inheritable_thread_target(app.spark)(deleted_keys.record_deleted_keys)
-        deleted = {copy.target.table.name: result.deleted for copy, result in finished if result.deleted}
+        deleted = {copy.target.table.name: keys for copy, result in finished if (keys := result.deleted.missing_keys)}
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
     ledger = [result.ledger_row(copy.rows_source) | snapshot_columns(snapshot) for copy, result in finished]
     store.append_audit_rows(app.catalog, "audit.ledger", ledger, app.run)
@@ -75,15 +72,13 @@ def _start_copies(session: SnapshotSession) -> list[StartedCopy]:
 
 def _count_changes(
     session: SnapshotSession, started: Sequence[StartedCopy], readers: ThreadPoolExecutor
-) -> tuple[dict[str, RowCounts], dict[str, WrittenGrowth]]:
-    """Count the changed rows of the tables with a baseline, and meanwhile read the pages that these tables gained."""
+) -> dict[str, RowCounts]:
+    """Count the changed rows of the tables with a baseline."""
     app, connection = session.app, session.connection
     # Here the write overlaps with the source's work; earlier it would delay reads of the lake.
     recorded = readers.submit(record_snapshot, app, session.snapshot, datetime.now(UTC))
     # Spark starts while the source counts.
     readers.submit(getattr, app, "spark")
-    counted = Event()
-    reading = readers.submit(_read_growth, app, started, counted)
     counts: dict[str, RowCounts] = {}
 
     def count(copy: StartedCopy, connection: Connection) -> None:
@@ -91,23 +86,9 @@ def _count_changes(
 
     with_baseline = [(copy.target.heap.pages, partial(count, copy)) for copy in started if copy.base]
     count_tables(app.settings, connection, session.snapshot, with_baseline, readers)
-    counted.set()
-    growth = wait_with_keepalive(reading, connection)
     # From here on a commit can be resumed, provided it records its source snapshot.
     wait_with_keepalive(recorded, connection)
-    return counts, growth
-
-
-def _read_growth(app: SparkApp, started: Sequence[StartedCopy], counted: Event) -> dict[str, WrittenGrowth]:
-    grown = [(copy, copy.growth) for copy in started if copy.growth]
-    files = copy_chunks([copy.target.chunk(part) for copy, part in grown])
-    read = [(copy, replace(part, written=written)) for (copy, part), written in zip(grown, files, strict=True)]
-    growth = {}
-    for copy, part in read:
-        # Not on the critical path; the remaining commits are prepared later, in parallel.
-        is_early = app.spark_has_started and not counted.is_set()
-        growth[copy.target.name] = copy.prepare_growth(part) if is_early else WrittenGrowth(part, None)
-    return growth
+    return counts
 
 
 def _read_parts(
@@ -156,9 +137,11 @@ def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
 
 def _read_batch(app: SparkApp, batch: Sequence[tuple[TableCopy, ReadPart]]) -> list[tuple[str, CopyProgress]]:
     """Read a batch, and return the progress of its table after each part. The driver itself reads small parts."""
-    chunks = [copy.target.chunk(part) for copy, part in batch if not part.written]
-    written = iter(copy_chunks(chunks) if _is_small(batch[0]) else copy_in_worker(app.spark, chunks))
-    return [(copy.target.name, copy.accept_part(part.written or next(written), part)) for copy, part in batch]
+    chunks = [copy.target.chunk(part) for copy, part in batch]
+    files = copy_chunks(chunks) if _is_small(batch[0]) else copy_in_worker(app.spark, chunks)
+    return [
+        (copy.target.name, copy.accept_part(written, part)) for (copy, part), written in zip(batch, files, strict=True)
+    ]
 
 
 def _is_small(work: tuple[TableCopy, ReadPart]) -> bool:

@@ -1,4 +1,4 @@
-"""Find the rows of a published table that an incremental copy deletes: outdated row versions, and deleted rows."""
+"""Delete the rows of a published table that an incremental copy replaces or that the source no longer has."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,22 +6,17 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg.table import Table as LakeTable
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.iceberg.write.places import COLUMNS, Places, count, places, rows_at
 from synapse_lakehouse.ingest.baseline import Baseline
+from synapse_lakehouse.ingest.branch_table import BranchTable
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.key_buckets import KeyBuckets, count_rows_per_bucket, list_bucket_widths, read_keys
 from synapse_lakehouse.postgres.rows.older_versions import has_older_versions
-
-_FILE, _POSITION = COLUMNS
 
 _KEYS_WITHOUT_NARROWING: Final = 50_000
 """Up to this many keys are read for comparison; with more, narrower buckets locate the differences first."""
@@ -30,81 +25,61 @@ _MAX_KEYS: Final = 1_000_000
 """With more keys than this a full copy is cheaper than a comparison of keys."""
 
 
-_MAX_DELETES: Final = 5_000_000
-"""With more deleted rows than this a full copy is cheaper for all readers."""
-
-_MAX_ROWS_IN_DRIVER: Final = 20_000_000
-"""Spark's workers look up the keys of larger tables."""
-
-
 class FullCopyRequiredError(LakehouseError):
     """An incremental copy would not reproduce the source's rows, or would cost more than a full copy."""
 
 
 @dataclass(frozen=True)
-class RowDeletes:
-    """Positions of the rows to delete.
+class DeletedRows:
+    """Numbers of the deleted rows: outdated versions of changed rows, and rows that the source no longer has.
 
-    * ``outdated``: number of the rows that have a newer version among the changed rows.
-    * ``deleted``: keys of all other rows to delete: the source no longer has these rows.
+    ``missing_keys``: keys of the rows that the source no longer has; None without such rows.
     """
 
-    places: Places
-    outdated: int
-    deleted: DataFrame | None
-
-    @property
-    def rows_deleted(self) -> int:
-        """Number of rows in ``deleted``."""
-        return count(self.places) - self.outdated
+    outdated: int = 0
+    missing: int = 0
+    missing_keys: DataFrame | None = None
 
 
-def find_rows_to_delete(
-    spark: SparkSession,
-    connection: Connection,
-    table: Table,
-    lake: LakeTable,
-    base: Baseline,
-    changes: Sequence[str],
-    expected_rows: int,
-    changed_rows: int,
-) -> RowDeletes:
-    """Return the rows to delete from ``base`` before the rows in the Parquet files ``changes`` are added.
+def delete_rows(
+    target: BranchTable, base: Baseline, new_pages: Sequence[str], changes: Sequence[str], read: int, expected: int
+) -> DeletedRows:
+    """Delete rows of ``base`` on the branch: outdated versions of the rows that were read, and rows deleted since.
 
-    The changes contain every row that the source wrote since ``base``; all other rows are current in ``base``. So the
-    number of rows to delete follows from counts. Rows without a newer version among the changes were deleted in the
-    source. Row counts per key bucket on both sides, and the keys of differing buckets, locate them.
+    The files contain every row that the source wrote since ``base``; all other rows are current in ``base``. So the
+    number of rows to delete follows from counts. Rows without a newer version in the files were deleted in the source.
+    Row counts per key bucket on both sides, and the keys of differing buckets, locate them.
 
-    :param expected_rows: rows in the source's snapshot.
-    :param changed_rows: rows in ``changes``.
+    :param new_pages: files with pages that ``base`` lacks, already on the branch.
+    :param changes: files with changed rows of the other pages, not yet on the branch.
+    :param read: number of rows in all these files.
+    :param expected: number of rows in the source's snapshot.
     :raises FullCopyRequiredError: when the counts cannot be made to agree, as when keys repeat, or too much was
-        deleted.
+        deleted. Some rows may be deleted already.
     """
-    surplus_rows = base.rows + changed_rows - expected_rows
-    if not surplus_rows:
-        return RowDeletes({}, 0, None)
-    if surplus_rows > _MAX_DELETES:
-        raise FullCopyRequiredError(f"{surplus_rows:,} of its rows in the lake are outdated or deleted")
-    outdated = _find_outdated(spark, table, lake, base, changes, changed_rows)
-    if table.repeats_keys and outdated and _may_share_keys(connection, table, lake, outdated, base.since):
-        raise FullCopyRequiredError(f"keys of {table.name} repeat, so the changed rows of a key are unknown")
-    deleted_rows = surplus_rows - count(outdated)
-    if deleted_rows < 0:
-        raise FullCopyRequiredError(f"{-deleted_rows} rows of {table.name} are missing in the lake")
-    if not deleted_rows:
-        return RowDeletes(outdated, count(outdated), None)
-    unchanged = _read_base(spark, table, base)
-    if changes:
-        changed = _read_changes(spark, table, changes, changed_rows)
-        unchanged = unchanged.join(changed, _same_key(unchanged, changed, table.primary_key), "left_anti")
-    missing = persist_to_disk(_find_missing(spark, connection, table, unchanged, changes))
-    deleted = _collect_places(missing)
-    if count(deleted) != deleted_rows:
-        raise FullCopyRequiredError(
-            f"{count(deleted)} deleted rows of {table.name} were found; the counts require {deleted_rows}"
-        )
-    both = {path: [*outdated.get(path, ()), *deleted.get(path, ())] for path in outdated.keys() | deleted.keys()}
-    return RowDeletes(both, count(outdated), missing.select(*table.primary_key))
+    spark, table = target.app.spark, target.table
+    surplus = base.rows + read - expected
+    if not surplus:
+        return DeletedRows()
+    if surplus > expected:
+        raise FullCopyRequiredError(f"{surplus:,} of its {base.rows:,} rows in the lake are outdated or deleted")
+    outdated, snapshot_id = 0, base.snapshot_id
+    if paths := [*new_pages, *changes]:
+        newer_keys = spark.read.parquet(*paths).select(*table.primary_key)
+        if table.repeats_keys and _may_share_keys(target, _read_keys(target, snapshot_id), newer_keys, base.since):
+            raise FullCopyRequiredError(f"keys of {table.name} repeat, so the changed rows of a key are unknown")
+        outdated, snapshot_id = target.delete_keys(newer_keys, new_pages)
+    missing = surplus - outdated
+    if missing < 0:
+        raise FullCopyRequiredError(f"{-missing} rows of {table.name} are missing in the lake")
+    if not missing:
+        return DeletedRows(outdated)
+    on_branch = _read_keys(target, snapshot_id)
+    missing_keys = persist_to_disk(_find_missing(spark, target.connection, table, on_branch, changes))
+    deleted, _ = target.delete_keys(missing_keys)
+    if deleted != missing:
+        raise FullCopyRequiredError(f"{deleted} deleted rows of {table.name} were found; the counts require {missing}")
+    return DeletedRows(outdated, missing, missing_keys)
 
 
 def persist_to_disk(frame: DataFrame) -> DataFrame:
@@ -112,48 +87,21 @@ def persist_to_disk(frame: DataFrame) -> DataFrame:
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
-def _find_outdated(
-    spark: SparkSession, table: Table, lake: LakeTable, base: Baseline, changes: Sequence[str], changed_rows: int
-) -> Places:
-    """Return the positions of older versions of the changed rows."""
-    if not changes:
-        return {}
-    if base.rows <= _MAX_ROWS_IN_DRIVER and changed_rows <= _MAX_KEYS:
-        return places(lake, base.snapshot_id, table.primary_key, _read_keys(lake, table, changes))
-    rows, changed = _read_base(spark, table, base), _read_changes(spark, table, changes, changed_rows)
-    return _collect_places(rows.join(changed, _same_key(rows, changed, table.primary_key), "left_semi"))
+def _read_keys(target: BranchTable, snapshot_id: int) -> DataFrame:
+    # A DELETE refreshes cached frames, and only rows of a named snapshot stay the same then.
+    rows = target.app.spark.read.option("versionAsOf", snapshot_id).table(target.name)
+    return rows.select(*target.table.primary_key)
 
 
-def _may_share_keys(connection: Connection, table: Table, lake: LakeTable, outdated: Places, since: int) -> bool:
+def _may_share_keys(target: BranchTable, lake_keys: DataFrame, changed_keys: DataFrame, since: int) -> bool:
     """Return whether changed rows may share keys with unchanged rows, which would be deleted with the old versions.
 
     Unchanged rows are in the lake, so only keys that the lake contains are looked up in the source.
     """
-    if count(outdated) > _MAX_KEYS:
-        return True
-    keys = rows_at(lake.io, outdated, table.primary_key).group_by(list(table.primary_key)).aggregate([])
-    return has_older_versions(connection, table, keys, since)
-
-
-def _read_keys(lake: LakeTable, table: Table, changes: Sequence[str]) -> pa.Table:
-    tables = []
-    for path in changes:
-        with lake.io.new_input(path).open() as stream:
-            tables.append(pq.read_table(stream, columns=list(table.primary_key)))
-    return pa.concat_tables(tables)
-
-
-def _read_base(spark: SparkSession, table: Table, base: Baseline) -> DataFrame:
-    return (
-        spark.read.option("versionAsOf", base.snapshot_id)
-        .table(f"bronze.{table.name}")
-        .select(*table.primary_key, f.col("_file").alias(_FILE), f.col("_pos").alias(_POSITION))
-    )
-
-
-def _read_changes(spark: SparkSession, table: Table, changes: Sequence[str], changed_rows: int) -> DataFrame:
-    changed = spark.read.parquet(*changes).select(*table.primary_key)
-    return f.broadcast(changed) if changed_rows <= _MAX_KEYS else changed
+    key = target.table.primary_key
+    shared = lake_keys.join(changed_keys, _same_key(lake_keys, changed_keys, key), "left_semi").distinct()
+    keys = shared.limit(_MAX_KEYS + 1).toArrow()
+    return keys.num_rows > _MAX_KEYS or has_older_versions(target.connection, target.table, keys, since)
 
 
 def find_deleted_keys(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame:
@@ -166,16 +114,14 @@ def find_deleted_keys(spark: SparkSession, table: Table, before: int, after: int
 
 
 def _find_missing(
-    spark: SparkSession, connection: Connection, table: Table, unchanged: DataFrame, changes: Sequence[str]
+    spark: SparkSession, connection: Connection, table: Table, on_branch: DataFrame, changes: Sequence[str]
 ) -> DataFrame:
-    key = unchanged.select(*table.primary_key)
-    lake_keys = reduce(
-        DataFrame.union, [key, *([spark.read.parquet(*changes).select(*key.columns)] if changes else [])]
-    )
-    differing = _find_differing_buckets(connection, table, lake_keys)
-    source_keys = spark.createDataFrame(read_keys(connection, table, differing), key.schema)
-    return unchanged.where(_is_in(differing)).join(
-        f.broadcast(source_keys), _same_key(unchanged, source_keys, table.primary_key), "left_anti"
+    """Return the keys on the branch that the source does not have."""
+    frames = [on_branch, *([spark.read.parquet(*changes).select(*table.primary_key)] if changes else [])]
+    differing = _find_differing_buckets(connection, table, reduce(DataFrame.union, frames))
+    source_keys = spark.createDataFrame(read_keys(connection, table, differing), on_branch.schema)
+    return on_branch.where(_is_in(differing)).join(
+        f.broadcast(source_keys), _same_key(on_branch, source_keys, table.primary_key), "left_anti"
     )
 
 
@@ -205,8 +151,3 @@ def _is_in(buckets: KeyBuckets) -> Column:
 
 def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
     return reduce(and_, (left[name].eqNullSafe(right[name]) for name in key))
-
-
-def _collect_places(frame: DataFrame) -> Places:
-    by_file = frame.groupBy(_FILE).agg(f.collect_list(_POSITION).alias(_POSITION)).toArrow()
-    return {path.as_py(): [rows.values] for path, rows in zip(by_file[_FILE], by_file[_POSITION], strict=True)}

@@ -4,23 +4,18 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.iceberg.spark.worker_daemon import build_worker_environment
-from synapse_lakehouse.iceberg.write.commits import CommitResult, PreparedCommit
+from synapse_lakehouse.iceberg.catalog import aws_keys
+from synapse_lakehouse.iceberg.write.commits import CommitResult
 from synapse_lakehouse.ingest.baseline import Baseline, PublishedTable, find_interrupted_baseline
 from synapse_lakehouse.ingest.branch_table import BranchTable
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
-from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_growth, plan_read
-from synapse_lakehouse.ingest.row_deletes import (
-    FullCopyRequiredError,
-    RowDeletes,
-    find_deleted_keys,
-    find_rows_to_delete,
-)
+from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_read
+from synapse_lakehouse.ingest.row_deletes import DeletedRows, FullCopyRequiredError, delete_rows, find_deleted_keys
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
@@ -29,64 +24,53 @@ from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, count_pages
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
+MAX_COMMITS: Final = 64
+"""Commits of the whole pages of one copy, roughly: each commit adds an Iceberg snapshot to the table's metadata."""
+
 
 def copy_in_worker(spark: SparkSession, chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
     """Run :func:`copy_chunks` in one of Spark's Python workers."""
-    spark.sparkContext.environment |= build_worker_environment(copy_chunks.__module__)
-    (written,) = spark.sparkContext.parallelize([list(chunks)], 1).map(copy_chunks).collect()
+    (written,) = spark.sparkContext.parallelize([list(chunks)], 1).map(_copy_with_aws_keys).collect()
     return written
 
 
-@dataclass(frozen=True)
-class WrittenGrowth:
-    """A file with the new pages of a table, and its prepared commit, which is used if no other row changed."""
-
-    part: ReadPart
-    commit: PreparedCommit | None
+def _copy_with_aws_keys(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
+    # A worker inherits the keys from the driver under other names.
+    aws_keys.restore_aws_keys()
+    return copy_chunks(chunks)
 
 
 @dataclass(frozen=True)
 class StartedCopy:
     """A table, and the content on which its copy builds; without it, all rows are copied.
 
-    * ``is_resumed``: an interrupted attempt left that content on the branch; otherwise it is published.
-    * ``growth``: the pages at the end of the table that are read while the source counts, if there are any.
+    ``is_resumed``: an interrupted attempt left that content on the branch; otherwise it is published.
     """
 
     target: BranchTable
     base: Baseline | None
     is_resumed: bool
-    growth: ReadPart | None
 
     def count(self, connection: Connection) -> RowCounts:
         """Count the source's rows, and with a baseline the changed rows; ``connection`` sees the snapshot."""
         if self.base is None:
             return RowCounts(count_rows(connection, self.target.table), 0, None)
-        before = self.growth.pages[0] if self.growth else None
-        return count_changed_rows(connection, self.target.table, self.base.since, before)
+        return count_changed_rows(connection, self.target.table, self.base.since)
 
-    def prepare_growth(self, part: ReadPart) -> WrittenGrowth:
-        """Prepare the commit of ``part``, which is :attr:`growth` with the file that contains it."""
-        if not self.base or not part.written or not part.written.paths:
-            return WrittenGrowth(part, None)
-        parent_id = self.base.snapshot_id
-        commit = self.target.prepare_commit(part.written.paths, WHOLE_TABLE, is_first=True, parent_id=parent_id)
-        return WrittenGrowth(part, commit)
-
-    def plan(self, counts: RowCounts | None, growth: WrittenGrowth | None = None) -> "PlannedCopy":
+    def plan(self, counts: RowCounts | None) -> "PlannedCopy":
         """Plan the parts to read, and reset the run's branch to the content to which they are added.
 
         :param counts: what :meth:`count` returned; without a baseline, the rows may be counted later.
         """
         counts = counts or RowCounts(0, 0, None)
-        part = growth.part if growth else self.growth
-        plan = plan_read(self.base, self.target.heap.pages, counts.rows, counts.changed, counts.places, part)
-        if plan.extent in (ReadExtent.FULL, ReadExtent.RESUMED) or (plan.extent is ReadExtent.NONE and self.is_resumed):
-            at = plan.base or self.target.main
-            self.target.reset_branch(at.snapshot_id if at else None)
-        elif plan.extent is ReadExtent.NONE and self.target.app.run.branch in self.target.lake.refs():
-            self.target.reset_branch(None)
-        return PlannedCopy(self, plan, counts.rows, growth.commit if growth else None)
+        target = self.target
+        plan = plan_read(self.base, target.heap.pages, counts.rows, counts.changed, counts.ctids)
+        if plan.extent is not ReadExtent.NONE or self.is_resumed:
+            at = plan.base or target.main
+            target.reset_branch(at.snapshot_id if at else None)
+        elif target.app.run.branch in target.lake.refs():
+            target.reset_branch(None)
+        return PlannedCopy(self, plan, counts.rows)
 
 
 def start_copy(
@@ -101,16 +85,21 @@ def start_copy(
     interrupted = find_interrupted_baseline(
         target.lake, session.app.run.branch, table, heap, session.snapshot, read_valid_positions, target.count_rows
     )
-    base = interrupted or published.find_baseline(table, session.snapshot)
-    return StartedCopy(target, base, interrupted is not None, plan_growth(base, heap.pages))
+    return StartedCopy(
+        target, interrupted or published.find_baseline(table, session.snapshot), is_resumed=interrupted is not None
+    )
 
 
 @dataclass(frozen=True)
 class WrittenParts:
-    """The parts of a table that are written, and the last commit of whole pages."""
+    """The parts of a table that are written, and the last commit of whole pages.
+
+    ``uncommitted``: the last of these parts, which the next commit adds to the branch.
+    """
 
     progress: CopyProgress
     parts: tuple[tuple[ReadPart, WrittenPart], ...] = ()
+    uncommitted: tuple[tuple[ReadPart, WrittenPart], ...] = ()
     commit: CommitResult | None = None
     rows_committed: int = 0
 
@@ -118,6 +107,12 @@ class WrittenParts:
     def rows(self) -> int:
         """Number of rows that were read."""
         return sum(written.rows for _, written in self.parts)
+
+    def list_files(self, *, are_changes: bool) -> list[str]:
+        """Return the files with changed rows, or those with whole pages."""
+        return [
+            path for part, written in self.parts if (part.since is not None) is are_changes for path in written.paths
+        ]
 
 
 @dataclass(frozen=True)
@@ -127,7 +122,6 @@ class PlannedCopy:
     started: StartedCopy
     plan: ReadPlan
     rows: int
-    growth: PreparedCommit | None
 
     @property
     def nothing_written(self) -> WrittenParts:
@@ -138,59 +132,52 @@ class PlannedCopy:
     def accept_part(
         self, done: WrittenParts, part: ReadPart, written: WrittenPart, expected_rows: int | None
     ) -> WrittenParts:
-        """Return ``done`` with one more part. Whole pages are committed at once, so that a resumed run skips them."""
-        target, commit = self.started.target, None
-        if part.since is None and not self.plan.base and not done.parts:
-            commit = target.replace_content(written.paths, part.pages)
-        elif part.since is None and written.path:
-            commit = target.prepare_commit(written.paths, part.pages, is_first=False).commit()
+        """Return ``done`` with one more part. Some whole pages are committed at a time; a resumed run skips them."""
         expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
-        progress = done.progress.advance(written, count_pages(part.pages, target.heap.pages), expected_rows)
-        rows = done.rows_committed + (commit.rows_added if commit else 0)
-        return WrittenParts(progress, (*done.parts, (part, written)), commit or done.commit, rows)
+        progress = done.progress.advance(
+            written, count_pages(part.pages, self.started.target.heap.pages), expected_rows
+        )
+        uncommitted = (*done.uncommitted, *([(part, written)] if part.since is None else []))
+        done = replace(done, progress=progress, parts=(*done.parts, (part, written)), uncommitted=uncommitted)
+        is_last = len(done.parts) == len(self.plan.parts)
+        if not uncommitted or (len(uncommitted) * MAX_COMMITS < len(self.plan.parts) and not is_last):
+            return done
+        commit = self._commit_pages(done)
+        return replace(done, uncommitted=(), commit=commit, rows_committed=done.rows_committed + commit.rows_added)
+
+    def _commit_pages(self, done: WrittenParts) -> CommitResult:
+        target = self.started.target
+        pages = [part.pages for part, _ in done.uncommitted]
+        paths = [path for _, written in done.uncommitted for path in written.paths]
+        if self.plan.base or done.commit:
+            return target.append_files(paths, pages, is_first=False)
+        return target.replace_content(paths, pages)
 
     def finish(self, done: WrittenParts) -> "FinishedCopy":
-        """Commit the changed rows after the last part, and find the rows that the source no longer has."""
-        started, target, growth = self.started, self.started.target, self.growth
-        deletes, commit, rows_written = RowDeletes({}, 0, None), done.commit, done.rows_committed
-        if self.plan.base and done.parts:
+        """After the last part, delete the rows of the baseline that are not current, and commit the changed rows."""
+        target, base = self.started.target, self.plan.base
+        deleted, commit, rows_written = DeletedRows(), done.commit, done.rows_committed
+        if base and done.parts:
+            changes = done.list_files(are_changes=True)
             try:
-                paths = [path for _, written in done.parts for path in written.paths]
-                deletes = find_rows_to_delete(
-                    target.app.spark, target.connection, target.table, target.lake, self.plan.base, paths, self.rows,
-                    done.rows,
-                )  # fmt: skip
+                deleted = delete_rows(target, base, done.list_files(are_changes=False), changes, done.rows, self.rows)
             except FullCopyRequiredError as reason:
                 target.app.report_progress(f"{target.name} is copied as a whole: {reason}")
                 return self._copy_all_rows()
-            if growth and not deletes.places and len(self.plan.parts) == 1 and self.plan.parts[0].written:
-                commit, growth = growth.commit(), None
-            else:
-                commit = self._commit_changes(self.plan.base, done, deletes)
+            commit = target.append_files(changes, [WHOLE_TABLE], is_first=True)
             rows_written += commit.rows_added
-        if growth:
-            growth.abandon()
         if commit is None:
-            assert self.plan.base
-            commit = target.describe_snapshot(self.plan.base.snapshot_id)
-        deleted, rows_deleted = deletes.deleted, deletes.rows_deleted
-        if target.main and (started.is_resumed or self.plan.extent is ReadExtent.FULL):
+            assert base
+            commit = target.describe_snapshot(base.snapshot_id)
+        if target.main and (self.started.is_resumed or self.plan.extent is ReadExtent.FULL):
             keys = find_deleted_keys(target.app.spark, target.table, target.main.snapshot_id, commit.snapshot_id)
-            rows_deleted = keys.count()
-            deleted = keys if rows_deleted else None
-        return FinishedCopy(self, done, commit, rows_written, deletes.outdated, rows_deleted, deleted)
-
-    def _commit_changes(self, base: Baseline, done: WrittenParts, deletes: RowDeletes) -> CommitResult:
-        changes = [path for part, written in done.parts if part.since is not None for path in written.paths]
-        parent_id = base.snapshot_id if self.plan.extent is ReadExtent.CHANGED else None
-        prepared = self.started.target.prepare_commit(
-            changes, WHOLE_TABLE, is_first=True, deletes=deletes.places, parent_id=parent_id
-        )
-        return prepared.commit()
+            missing = keys.count()
+            deleted = replace(deleted, missing=missing, missing_keys=keys if missing else None)
+        return FinishedCopy(self, done, commit, rows_written, deleted)
 
     def _copy_all_rows(self) -> "FinishedCopy":
-        started, target = replace(self.started, base=None, growth=None), self.started.target
-        planned = replace(started.plan(RowCounts(self.rows, 0, None)), growth=self.growth)
+        started, target = replace(self.started, base=None), self.started.target
+        planned = started.plan(RowCounts(self.rows, 0, None))
         done = planned.nothing_written
         for part in planned.plan.parts:
             (written,) = copy_in_worker(target.app.spark, [target.chunk(part)])
@@ -201,18 +188,13 @@ class PlannedCopy:
 
 @dataclass(frozen=True)
 class FinishedCopy:
-    """A table that is up to the source's snapshot on the run's branch, as ``commit`` left it.
-
-    ``deleted``: keys of the published table that the source no longer has, if there are any.
-    """
+    """A table that is up to the source's snapshot on the run's branch, as ``commit`` left it."""
 
     planned: PlannedCopy
     done: WrittenParts
     commit: CommitResult
     rows_written: int
-    rows_replaced: int
-    rows_deleted: int
-    deleted: DataFrame | None
+    deleted: DeletedRows
 
     def ledger_row(self, rows_source: int) -> dict[str, Any]:
         """Return the table's row of ``audit.ledger``."""
@@ -231,8 +213,8 @@ class FinishedCopy:
                 {"first_page": part.pages[0], "last_page": part.pages[1], "rows": written.rows} | _hashes([written])
                 for part, written in parts
             ],
-            "rows_replaced": self.rows_replaced,
-            "rows_deleted": self.rows_deleted,
+            "rows_replaced": self.deleted.outdated,
+            "rows_deleted": self.deleted.missing,
             "files": self.commit.files,
             "bytes": self.commit.bytes,
             "seconds": sum(written.seconds for _, written in parts),

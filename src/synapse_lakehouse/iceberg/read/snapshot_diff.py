@@ -1,15 +1,15 @@
 """Find the rows that changed between two Iceberg snapshots, by comparing their files, without Spark."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation
-
-from synapse_lakehouse.iceberg.write.places import deleted_positions
 
 _MAX_ROWS: Final = 2_000_000
 """Maximum number of changed rows. With more rows, a full rebuild of the dependent tables is faster."""
@@ -57,7 +57,7 @@ def _between(table: Table, before: int, after: int, columns: Sequence[str], *, c
     if came:
         tasks += [new[path] for path in new.keys() - old.keys()]
     deletes = {path: _deletes(new[path]) ^ _deletes(old[path]) for path in old.keys() & new.keys()}
-    positions = deleted_positions(table.io, set().union(*deletes.values()))
+    positions = _read_deleted_positions(table.io, set().union(*deletes.values()))
     positions = {path: rows for path, rows in positions.items() if deletes.get(path)}
     if sum(task.file.record_count for task in tasks) + sum(map(_count, positions.values())) > _MAX_ROWS:
         return None
@@ -82,3 +82,14 @@ def _count(arrays: Sequence[pa.Array]) -> int:
 def _read(io: FileIO, path: str, columns: Sequence[str]) -> pa.Table:
     with io.new_input(path).open() as stream:
         return pq.read_table(stream, columns=list(columns))
+
+
+def _read_deleted_positions(io: FileIO, paths: set[str]) -> dict[str, list[pa.Array]]:
+    """Return the positions that the position delete files ``paths`` contain, by data file."""
+    positions: dict[str, list[pa.Array]] = defaultdict(list)
+    for path in paths:
+        with io.new_input(path).open() as stream:
+            deletes = pq.read_table(stream, columns=["file_path", "pos"], read_dictionary=["file_path"])
+        for file in pc.unique(deletes["file_path"]):
+            positions[file.as_py()] += deletes.filter(pc.equal(deletes["file_path"], file))["pos"].chunks
+    return positions

@@ -25,6 +25,7 @@ ARROW_TYPES: Final = {
 BRANCHED: Final = {
     "format-version": "2",
     "write.wap.enabled": "true",
+    "write.delete.mode": "merge-on-read",
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",

@@ -12,8 +12,6 @@ from synapse_lakehouse.postgres.rows.select_sql import build_changed_since_condi
 MAX_CTIDS: Final = 50_000
 """Maximum number of changed rows whose ctids are returned."""
 
-_COUNTER: Final = "lakehouse.changed"
-
 
 @dataclass(frozen=True)
 class HeapFile:
@@ -27,13 +25,12 @@ class HeapFile:
 class RowCounts:
     """Number of rows and of changed rows in a table.
 
-    * ``changed``: number of changed rows, see :func:`count_changed_rows`.
-    * ``places``: ctids of the changed rows as a PostgreSQL array, if they are few; valid only in the same snapshot.
+    ``ctids``: ctids of the changed rows as a PostgreSQL array, if they are few; valid in the same snapshot only.
     """
 
     rows: int
     changed: int
-    places: str | None
+    ctids: str | None
 
 
 @dataclass(frozen=True)
@@ -64,37 +61,28 @@ def count_rows(connection: Connection, table: Table) -> int:
     return int(row[0]) if row else 0
 
 
-def count_changed_rows(connection: Connection, table: Table, transaction: int, before: int | None = None) -> RowCounts:
+def count_changed_rows(connection: Connection, table: Table, transaction: int, max_ctids: int = MAX_CTIDS) -> RowCounts:
     """Count, in one scan, the visible rows of ``table`` and those that ``transaction`` or a later one wrote.
 
     The visible rows come from PostgreSQL's statistics if ``track_counts`` is on, because an aggregate over all rows
-    would add a third to the time of the scan. A session setting counts the changed rows, so that the server collects at
-    most ``MAX_CTIDS`` ctids. No aggregate function stops at a number of values.
+    would add a third to the time of the scan. A cursor returns the ctids of the first changed rows. ``MOVE`` counts the
+    other changed rows, which the server does not send.
 
-    :param before: page number. Only the changed rows in earlier pages are counted; None: in all pages.
+    :param max_ctids: maximum number of changed rows whose ctids are returned.
     """
-    # The scan must read all pages, because it also counts all visible rows. So ``before`` is no condition of the scan.
-    counts = sql.SQL("true") if before is None else sql.SQL("ctid < {}").format(sql.Literal(f"({before},0)"))
-    connection.execute("select set_config(%s, '0', true)", [_COUNTER])
     scanned_before = _read_scanned_rows(connection, table)
-    row = connection.execute(
-        sql.SQL(
-            "select count(*) filter (where {counts}), array_agg(ctid) filter (where case when {counts} then"
-            " set_config({n}, (current_setting({n})::bigint + 1)::text, true)::bigint <= {most} end)::text"
-            " from {table} where {changed}"
-        ).format(
-            changed=build_changed_since_condition(transaction),
-            counts=counts,
-            n=sql.Literal(_COUNTER),
-            most=sql.Literal(MAX_CTIDS),
-            table=sql.Identifier(table.name),
+    connection.execute(
+        sql.SQL("declare changed no scroll cursor for select ctid from {} where {}").format(
+            sql.Identifier(table.name), build_changed_since_condition(transaction)
         )
-    ).fetchone()
-    assert row is not None
-    changed, ctids = int(row[0]), (row[1] or "{}")
+    )
+    ctids = connection.execute(sql.SQL("fetch {} from changed").format(max_ctids + 1)).fetchall()
+    changed = len(ctids) + connection.execute("move forward all in changed").rowcount
+    connection.execute("close changed")
     scanned = _read_scanned_rows(connection, table)
     rows = count_rows(connection, table) if scanned_before is None or scanned is None else scanned - scanned_before
-    return RowCounts(rows, changed, ctids if changed <= MAX_CTIDS else None)
+    array = "{" + ",".join(f'"{ctid}"' for (ctid,) in ctids) + "}"
+    return RowCounts(rows, changed, array if changed <= max_ctids else None)
 
 
 def count_stream_ids(connection: Connection, table: Table, stream_column: str) -> list[StreamIdCounts]:

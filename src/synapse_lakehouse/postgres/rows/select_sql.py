@@ -38,7 +38,7 @@ def build_select(
     table: Table,
     pages: PageRange = WHOLE_TABLE,
     since: int | None = None,
-    places: str | None = None,
+    ctids: str | None = None,
     server_version: int = OLDEST_SERVER_VERSION,
 ) -> sql.Composed:
     """Return the statement that reads ``table``, or a range of its pages, with bronze's columns.
@@ -47,15 +47,15 @@ def build_select(
     with or without a key, and each row is read once.
 
     :param since: transaction ID. Only rows that it or a later transaction wrote are read.
-    :param places: array of ctids in PostgreSQL's format. Only these rows are read; pages and ``since`` are ignored.
+    :param ctids: array of ctids in PostgreSQL's format. Only these rows are read; pages and ``since`` are ignored.
     :param server_version: version of the server that runs the statement, as in :func:`build_column_sql`.
     """
     statement = sql.SQL("select {columns} from {table}").format(
         columns=sql.SQL(", ").join(build_column_sql(column, server_version) for column in table.columns),
         table=sql.Identifier(table.name),
     )
-    if places is not None:
-        return statement + sql.SQL(" where ctid = any({}::tid[])").format(sql.Literal(places))
+    if ctids is not None:
+        return statement + sql.SQL(" where ctid = any({}::tid[])").format(sql.Literal(ctids))
     first, last = pages
     conditions = []
     if (first, last) != WHOLE_TABLE:
