@@ -12,10 +12,11 @@ def resolve_state(app: SparkApp) -> None:
     if is_up_to_date(app.catalog, app.run.branch):
         app.report_progress("no state group changed")
         return
-    groups = resolve_rooms(app.spark, app.catalog, app.settings, app.run.branch)
-    app.report_progress(f"{groups.nodes.num_rows} state groups numbered")
-    if broken := set(groups.faults["room_id"].to_pylist()):
-        app.report_progress(f"{len(broken)} rooms have broken state groups; see silver.state_faults")
+    resolved = resolve_rooms(app.spark, app.catalog, app.run.branch)
+    rooms = "changed rooms" if resolved.is_partial else "all rooms"
+    app.report_progress(f"{resolved.groups} state groups of {rooms} resolved")
+    if resolved.broken_rooms:
+        app.report_progress(f"{resolved.broken_rooms} rooms have broken state groups; see silver.state_faults")
 
 
 if __name__ == "__main__":

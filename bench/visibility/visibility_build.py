@@ -59,7 +59,7 @@ class VisibilityBuild:
 
     def resolve(self) -> None:
         """Resolve the state of all rooms."""
-        resolve_rooms(self._app.spark, self._app.catalog, self._settings, self._app.run.branch)
+        resolve_rooms(self._app.spark, self._app.catalog, self._app.run.branch)
 
     def build(self) -> dict[str, float]:
         """Build the view and its upstream models without dbt's tests; return the seconds of each model."""

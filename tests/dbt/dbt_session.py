@@ -55,7 +55,7 @@ def main() -> None:
         if "sql" in command:
             answer: Any = [row.asDict() for row in spark.sql(command["sql"]).collect()]
         elif "resolve" in command:
-            resolve.resolve_rooms(spark, open_catalog(settings), settings, command["branch"], command["resolve"])
+            resolve.resolve_rooms(spark, open_catalog(settings), command["branch"], command["resolve"])
             answer = None
         elif "changes" in command:
             project = dbtRunner().invoke(["parse", *command["changes"]]).result

@@ -192,44 +192,43 @@ def intervals(session: DbtSession, branch: str) -> list[dict[str, object]]:
     return session.sql(f"select {columns} from silver.state_intervals order by {columns}", branch)
 
 
-def add_reused_row(session: DbtSession, branch: str) -> None:
-    """Add an interval of room !b that no resolve returns, so it is only there if the room's intervals are reused."""
-    (snapshot,) = session.sql(
-        "select summary from silver.state_intervals.refs join silver.state_intervals.snapshots using (snapshot_id)"
-    )
-    properties = ", ".join(
-        f"`snapshot-property.{key}` = '{snapshot['summary'][key]}'"
-        for key in ("built-from", "state-rows", "state-rules")
-    )
-    session.sql(
-        f"insert into silver.state_intervals with ({properties}) replace where true"
-        " select * from silver.state_intervals union all select '!b', 'unknown', '', 0, 0, '$reused'",
-        branch,
-    )
-
-
-def test_state_of_unchanged_rooms_is_reused(session: DbtSession, lake: Settings) -> None:
+def test_changed_rooms_alone_are_resolved_again(session: DbtSession, lake: Settings) -> None:
     catalog = open_catalog(lake)
     create_tables(catalog, GROUP_TABLES)
     states = {group: {"create": "$create", "name": f"$name{group}"} for group in (1, 3, 4, 5)}
     append_groups(
-        catalog, {1: "!a", 2: "!a", 3: "!a", 4: "!b", 5: "!c", 8: "!d"}, {2: 1},
+        catalog, {1: "!a", 2: "!a", 3: "!a", 4: "!b", 5: "!c", 8: "!d"} | dict.fromkeys(range(10, 20), "!e"), {2: 1},
         states | {2: {"topic": "$2"}, 8: {"name": "$8"}},
     )  # fmt: skip
     session.resolve(FIRST, 0)
     assert len(intervals(session, FIRST)) == 9
-    add_reused_row(session, FIRST)
+    # No resolve returns this interval, so it is only there as long as its room is not resolved again.
+    (written,) = session.sql(
+        "select summary['built-from'] as property from silver.state_intervals.refs"
+        " join silver.state_intervals.snapshots using (snapshot_id)"
+    )
+    session.sql(
+        f"insert into silver.state_intervals with (`snapshot-property.built-from` = '{written['property']}')"
+        " select '!b', 'unknown', '', 0, 0, '$unchanged'",
+        FIRST,
+    )
+    for name in ("state_positions", "state_intervals", "state_faults"):
+        session.sql(f"call lake.system.fast_forward('silver.{name}', 'main', '{FIRST}')")
 
     # In !a, a tree grows, so that the next tree moves; !c loses its group, and !d a row.
-    append_groups(catalog, {7: "!a"}, {7: 1}, {7: {"topic": "$7"}})
-    for name in GROUP_TABLES:
-        session.sql(f"refresh table bronze.{name}")
-    session.sql("delete from bronze.state_groups where id = 5")
-    session.sql("alter table bronze.state_groups_state set tblproperties ('write.delete.mode' = 'merge-on-read')")
-    session.sql("delete from bronze.state_groups_state where state_group = 8")
-    session.resolve(FIRST, 0)
+    for statement in (
+        "insert into bronze.state_groups (id, room_id) values (7, '!a')",
+        "insert into bronze.state_group_edges (state_group, prev_state_group) values (7, 1)",
+        "insert into bronze.state_groups_state (state_group, type, state_key, event_id) values (7, 'topic', '', '$7')",
+        "delete from bronze.state_groups where id = 5",
+        "delete from bronze.state_groups_state where state_group = 8",
+    ):
+        session.sql(statement, SECOND)
+    session.resolve(SECOND, 0)
+    in_part = intervals(session, SECOND)
+    positions = session.sql("select * from silver.state_positions order by room_id, position", SECOND)
     session.resolve(SECOND, 1_000_000)
-    reused = intervals(session, FIRST)
-    assert {row["room_id"] for row in reused} == {"!a", "!b"}
-    assert [row for row in reused if row["event_id"] != "$reused"] == intervals(session, SECOND)
-    assert len(reused) == len(intervals(session, SECOND)) + 1
+    assert {row["room_id"] for row in in_part} == {"!a", "!b"}
+    assert [row for row in in_part if row["event_id"] != "$unchanged"] == intervals(session, SECOND)
+    assert len(in_part) == len(intervals(session, SECOND)) + 1
+    assert positions == session.sql("select * from silver.state_positions order by room_id, position", SECOND)

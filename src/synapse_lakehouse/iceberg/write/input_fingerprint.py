@@ -4,21 +4,18 @@ The dbt materialization ``replace_on_branch`` does the same (``dbt/macros/replac
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
 
-from synapse_lakehouse.iceberg.write.commits import ensure_branch, get_parquet_schema, replace_content
+from synapse_lakehouse.iceberg.write.commits import ensure_branch
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
-from synapse_lakehouse.parquet_writer import group_batches, write_parquet
 
 _PROPERTY: Final = "built-from"
-_PROPERTIES: Final = (_PROPERTY, "built-by", "state-rows", "state-rules")
+_PROPERTIES: Final = (_PROPERTY, "built-by")
 
 
 def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
@@ -53,47 +50,27 @@ def get_fingerprint_properties(summary: Any, snapshot_id: int) -> dict[str, str]
     return {_PROPERTY: str(snapshot_id)} | {name: str(summary[name]) for name in _PROPERTIES if name in summary}
 
 
-def replace_table(
-    spark: SparkSession,
-    name: str,
-    branch: str,
-    rows: DataFrame,
-    fingerprint: str,
-    more: Mapping[str, str] | None = None,
-) -> None:
+def replace_table(spark: SparkSession, name: str, branch: str, rows: DataFrame, fingerprint: str) -> None:
     """Replace all rows of a table, as one commit on ``branch``, to which the session writes.
 
     :param fingerprint: fingerprint of the input of ``rows``.
-    :param more: further properties of the snapshot.
     """
     ensure_branch(spark, name, branch)
-    rows.createOrReplaceTempView("new_rows")
-    properties = [
-        f"`snapshot-property.{key}` = '{value}'" for key, value in _snapshot_properties(fingerprint, more).items()
-    ]
-    spark.sql(f"""
-        insert into {name} with ({", ".join(properties)}) replace where true
-        select {", ".join(spark.table(name).columns)} from new_rows
-    """)  # noqa: S608
+    _insert(spark, name, "replace where true", rows, fingerprint)
 
 
-def replace_table_from_arrow(
-    spark: SparkSession,
-    table: Table,
-    branch: str,
-    rows: Iterable[pa.RecordBatch],
-    fingerprint: str,
-    more: Mapping[str, str] | None = None,
-) -> None:
-    """Like :func:`replace_table`, with rows that this process writes without Spark.
+def append_rows(spark: SparkSession, name: str, rows: DataFrame, fingerprint: str) -> None:
+    """Add rows to a table on the session's branch, which exists.
 
-    :param rows: batches with the columns of the table, or more.
+    :param fingerprint: fingerprint of the input of all rows of the table.
     """
-    name, columns = ".".join(table.name()), table.schema().column_names
-    groups = (group.select(columns) for group in group_batches(rows))
-    file = write_parquet(groups, get_parquet_schema(table, columns), table.io, f"{table.location()}/data")
-    replace_content(spark, name, branch, [file.path] if file else [], _snapshot_properties(fingerprint, more))
+    _insert(spark, name, "", rows, fingerprint)
 
 
-def _snapshot_properties(fingerprint: str, more: Mapping[str, str] | None) -> dict[str, str]:
-    return {_PROPERTY: fingerprint, **(more or {})}
+def _insert(spark: SparkSession, name: str, replaced: str, rows: DataFrame, fingerprint: str) -> None:
+    rows.createOrReplaceTempView("new_rows")
+    columns = ", ".join(spark.table(name).columns)
+    spark.sql(
+        f"insert into {name} with (`snapshot-property.{_PROPERTY}` = '{fingerprint}') {replaced}"  # noqa: S608
+        f" select {columns} from new_rows"
+    )

@@ -1,0 +1,73 @@
+"""The rows in which two snapshots of a table differ, read by Spark's tasks from the files that differ.
+
+Iceberg's changelog views cannot read tables with delete files.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_java, load_iceberg_table
+
+
+def read_rows_at(spark: SparkSession, name: str, snapshot_id: int | None) -> DataFrame:
+    """Return the rows of a snapshot; none for a table that has no snapshot yet."""
+    if snapshot_id is None:
+        return spark.table(name).limit(0)
+    return spark.read.option("versionAsOf", snapshot_id).table(name)
+
+
+def read_changed_rows(spark: SparkSession, name: str, before: int | None, after: int | None) -> DataFrame:
+    """Return the rows that only one of two snapshots has, the second a descendant of the first.
+
+    The columns of the table, and ``_change_type``: INSERT for a row of the second snapshot, DELETE for one of the
+    first. A row in a file that was written again is both.
+    """
+    none = read_rows_at(spark, name, after).limit(0)
+    inserted = deleted = none
+    if before != after:
+        table = load_iceberg_table(spark, name)
+        old, new = _scan_tasks(table, before), _scan_tasks(table, after)
+        if added := [new[path] for path in new.keys() - old.keys()]:
+            inserted = _read_tasks(spark, table, added).select(none.columns)
+        if removed := [old[path] for path in old.keys() - new.keys()]:
+            deleted = _read_tasks(spark, table, removed).select(none.columns)
+        # Files of which more rows are deleted now.
+        if common := [path for path in old.keys() & new.keys() if _delete_files(old[path]) != _delete_files(new[path])]:
+            position = ["_file", "_pos"]
+            rows = _read_tasks(spark, table, (old[path] for path in common)).select(*none.columns, *position)
+            remaining = _read_tasks(spark, table, (new[path] for path in common)).select(position)
+            deleted = deleted.unionAll(rows.join(remaining, position, "left_anti").select(none.columns))
+    inserted, deleted = (
+        rows.withColumn("_change_type", f.lit(change)) for change, rows in (("INSERT", inserted), ("DELETE", deleted))
+    )
+    return inserted.unionAll(deleted)
+
+
+def _scan_tasks(table: Any, snapshot_id: int | None) -> Mapping[str, Any]:
+    """Iceberg's tasks that read a snapshot, by the path of their data file."""
+    if snapshot_id is None:
+        return {}
+    tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
+    return {task.file().location(): task for task in iterate_java(tasks)}
+
+
+def _delete_files(task: Any) -> set[str]:
+    return {file.location() for file in iterate_java(task.deletes())}
+
+
+def _read_tasks(spark: SparkSession, table: Any, tasks: Iterable[Any]) -> DataFrame:
+    """The rows that scan tasks read, as Iceberg's own compaction reads them."""
+    name, staged = uuid.uuid4().hex, spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+    for task in tasks:
+        staged.add(task)
+    get_iceberg_class(spark, "spark.ScanTaskSetManager").get().stageTasks(table, name, staged)
+    # Its static method `get` shares its name with a method of the instance, which py4j cannot tell apart.
+    java = spark._jvm.java.lang  # type: ignore[union-attr]
+    loader = java.Thread.currentThread().getContextClassLoader()
+    cache = java.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)
+    cache.getMethod("get", None).invoke(None, None).add(name, table)
+    return spark.read.format("iceberg").load(name)

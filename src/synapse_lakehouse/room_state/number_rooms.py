@@ -1,0 +1,177 @@
+"""Number the state groups of many rooms in Spark tasks, each for a bucket of rooms.
+
+Rooms are independent of each other, except rooms with a common tree of state groups: these share a bucket. Such trees
+are faults, so one task finds these rooms.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.room_state.first_changes import find_first_changes
+from synapse_lakehouse.room_state.group_tree import number_groups
+from synapse_lakehouse.room_state.room_components import find_components
+
+GROUPS: Final = "bronze.state_groups"
+EDGES: Final = "bronze.state_group_edges"
+ROWS: Final = "bronze.state_groups_state"
+
+_GROUPS_PER_TASK: Final = 250_000
+"""A task takes about 400 bytes of memory for each group. A larger room is one task."""
+
+_NUMBERED: Final = pa.schema(
+    {
+        "room_id": pa.string(),
+        "state_group": pa.int64(),
+        "root": pa.int64(),
+        "position": pa.int64(),
+        "last_position": pa.int64(),
+        "is_group": pa.bool_(),
+        "fault": pa.string(),
+        "is_first_change": pa.bool_(),
+    }
+)
+_POSITION_TYPES: Final = "room_id string, state_group bigint, root bigint, position bigint, last_position bigint"
+_NUMBERED_TYPES: Final = f"{_POSITION_TYPES}, is_group boolean, fault string, is_first_change boolean"
+_ENDS: Final = ("state_group", "prev_state_group")
+
+
+@dataclass(frozen=True)
+class NumberedRooms:
+    """Numbered rooms. ``nodes`` and ``faults``: as of :class:`group_tree.NumberedGroups`.
+
+    ``first_changes``: as of :func:`first_changes.find_first_changes`; of all rooms, position 0.
+    """
+
+    nodes: DataFrame
+    faults: DataFrame
+    first_changes: DataFrame
+
+
+def number_all_rooms(spark: SparkSession) -> NumberedRooms:
+    """Number the state groups of all rooms."""
+    graph = _read_graph(spark)
+    nothing = spark.createDataFrame([], _POSITION_TYPES)
+    return _number(graph.groups, graph.edges, nothing, nothing.select("state_group"), spark.table(GROUPS).count())
+
+
+def number_changed_rooms(
+    spark: SparkSession, changes: Mapping[str, DataFrame], previous: DataFrame, max_share: float
+) -> NumberedRooms | None:
+    """Number the rooms with changed groups, edges or rows, and rooms that share trees with them.
+
+    :param changes: changed rows of the three tables.
+    :param previous: ``silver.state_positions`` before the changes.
+    :param max_share: return None if these rooms have more than this share of all groups.
+    """
+    graph = _read_graph(spark)
+    changed_rows = changes[ROWS].select("state_group").distinct()
+    ids = [
+        changes[GROUPS].select("id"),
+        changes[EDGES].select("state_group"),
+        changes[EDGES].select("prev_state_group"),
+    ]
+    changed = reduce(DataFrame.unionAll, ids, changed_rows).toDF("state_group").distinct()
+    by_edge = [
+        graph.edges.select(f.col(end).alias("state_group"), "component") for end in ("state_group", "prev_state_group")
+    ]
+    components = reduce(DataFrame.unionAll, by_edge, graph.groups.select("state_group", "component"))
+    # A deleted group may have been the last one of its room.
+    deleted_from = graph.add_component(changes[GROUPS].select(_vertex(f.col("room_id")).alias("vertex")))
+    affected = components.join(changed, "state_group").select("component").unionAll(deleted_from.select("component"))
+    affected = affected.distinct().persist(StorageLevel.DISK_ONLY)
+    groups, edges = (frame.join(affected, "component", "left_semi") for frame in (graph.groups, graph.edges))
+    groups = groups.persist(StorageLevel.DISK_ONLY)
+    count = groups.count()
+    if count > max_share * spark.table(GROUPS).count():
+        return None
+    before = graph.add_component(previous.withColumn("vertex", _vertex(f.col("room_id"))))
+    return _number(groups, edges, before.join(affected, "component", "left_semi"), changed_rows, count)
+
+
+@dataclass(frozen=True)
+class _RoomGraph:
+    """Groups and edges, each with the component of its room: a name for the rooms that share trees.
+
+    * ``groups``: state_group, room_id, component. ``edges``: state_group, prev_state_group, component.
+    * ``components``: vertex, component; only of vertices that are linked to another one. A vertex is a room, or a
+      deleted group of which an edge is left.
+    """
+
+    groups: DataFrame
+    edges: DataFrame
+    components: DataFrame
+
+    def add_component(self, rows: DataFrame) -> DataFrame:
+        return _add_component(rows, self.components)
+
+
+def _read_graph(spark: SparkSession) -> _RoomGraph:
+    groups = spark.table(GROUPS).select(f.col("id").alias("state_group"), "room_id")
+    edges = spark.table(EDGES).select("state_group", "prev_state_group")
+    rooms = {
+        end: groups.select(f.col("state_group").alias(end), f.col("room_id").alias(f"room of {end}")) for end in _ENDS
+    }
+    for end, of_groups in rooms.items():
+        edges = edges.join(of_groups, end, "left")
+    vertex, prev_vertex = (_vertex(f.col(f"`room of {end}`"), f.col(end)) for end in rooms)
+    linked = edges.select("state_group", "prev_state_group", vertex.alias("vertex"), prev_vertex.alias("prev_vertex"))
+    links = linked.where("vertex <> prev_vertex").select("vertex", "prev_vertex").distinct()
+    components = links.repartition(1).mapInArrow(find_components, "vertex string, component string")
+    components = components.persist(StorageLevel.DISK_ONLY)
+    # Spark then knows how few rows it joins.
+    components.count()
+    with_vertex = groups.withColumn("vertex", _vertex(f.col("room_id")))
+    return _RoomGraph(
+        _add_component(with_vertex, components).select("state_group", "room_id", "component"),
+        _add_component(linked, components).select("state_group", "prev_state_group", "component"),
+        components,
+    )
+
+
+def _vertex(room: Column, group: Column | None = None) -> Column:
+    name = f.concat(f.lit("room "), room)
+    return name if group is None else f.coalesce(name, f.concat(f.lit("group "), group))
+
+
+def _add_component(rows: DataFrame, components: DataFrame) -> DataFrame:
+    return rows.join(components, "vertex", "left").withColumn("component", f.coalesce("component", "vertex"))
+
+
+def _number(groups: DataFrame, edges: DataFrame, previous: DataFrame, changed: DataFrame, count: int) -> NumberedRooms:
+    buckets = max(count // _GROUPS_PER_TASK, groups.sparkSession.sparkContext.defaultParallelism)
+    marked = groups.join(changed.withColumn("is_changed", f.lit(True)), "state_group", "left")
+    rows = marked.unionByName(previous, allowMissingColumns=True)
+    left, right = (
+        frame.withColumn("bucket", f.pmod(f.hash("component"), f.lit(buckets))).drop("component", "vertex")
+        for frame in (rows, edges)
+    )
+    numbered = left.groupBy("bucket").cogroup(right.groupBy("bucket")).applyInArrow(_number_bucket, _NUMBERED_TYPES)
+    # Not cached: a write to a table that it was computed from would make Spark compute it again.
+    numbered = numbered.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    is_node = f.col("is_group").isNotNull()
+    return NumberedRooms(
+        numbered.where(is_node).drop("fault", "is_first_change"),
+        numbered.where("fault is not null").select("room_id", "state_group", "fault"),
+        numbered.where("is_first_change").select("room_id", "position"),
+    )
+
+
+def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:
+    """Number the groups of a bucket. ``rows``: groups without a position, and earlier positions."""
+    is_previous = pc.is_valid(rows["position"])
+    groups, previous = rows.filter(pc.invert(is_previous)), rows.filter(is_previous)
+    numbered = number_groups(groups.select(["state_group", "room_id"]).rename_columns(["id", "room_id"]), edges)
+    changed = groups.filter(pc.is_valid(groups["is_changed"]))["state_group"]
+    previous = previous.select(["room_id", "state_group", "root", "position", "last_position"])
+    changes = find_first_changes(previous, numbered.nodes, changed.combine_chunks())
+    changes = changes.append_column("is_first_change", pa.array([True] * changes.num_rows, pa.bool_()))
+    tables = [numbered.nodes, numbered.faults, changes]
+    return pa.concat_tables(tables, promote_options="default").select(_NUMBERED.names).cast(_NUMBERED)
