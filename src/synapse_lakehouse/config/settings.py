@@ -205,9 +205,7 @@ class Settings(BaseSettings):
         None,
         description="file of mode 600 with the Spark properties of a standalone cluster; unset: a local Spark",
     )
-    lakehouse_driver_memory: str = Field(
-        "2g", description="heap of each Spark driver; DuckDB may use as much memory in addition"
-    )
+    lakehouse_driver_memory: str = Field("2g", description="heap of each Spark driver")
     lakehouse_driver_java_options: str = Field(
         # Without the second compiler, a JVM reserves only 48 MB for compiled code. All models together need more.
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",

@@ -7,7 +7,6 @@ SQL is composed of quoted names and literals, because the first bound parameter 
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -32,10 +31,9 @@ SPARK_FUNCTION_MACROS: Final = ("create or replace macro unix_millis(moment) as 
 """DuckDB macros for the Spark functions that views of the lake call."""
 
 
-def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckDBPyConnection:
+def open_duckdb(settings: Settings) -> DuckDBPyConnection:
     """Return an in-memory DuckDB in UTC. It can read Iceberg tables in the warehouse, and no other files.
 
-    :param memory_limit: in the notation of Spark or DuckDB (``4g``); by default most of the machine's memory.
     :raises LakeReadError: when the warehouse is neither a folder nor on S3.
     """
     on_s3 = object_store.uses_s3(settings)
@@ -55,26 +53,11 @@ def open_duckdb(settings: Settings, *, memory_limit: str | None = None) -> DuckD
         connection.execute(f"create schema {schema}")
     for macro in SPARK_FUNCTION_MACROS:
         connection.execute(macro)
-    if memory_limit:
-        connection.execute(f"set memory_limit = {quote_literal(memory_limit)}")
     spill = duckdb_spill.create_spill_folder(settings)
     connection.execute(f"set temp_directory = {quote_literal(str(spill))}")
     allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", f"{spill}/"]
     connection.execute(f"set allowed_directories = [{', '.join(map(quote_literal, allowed))}]")
     connection.execute("set enable_external_access = false; set lock_configuration = true")
-    return connection
-
-
-def open_branch(settings: Settings, branch: str, names: Iterable[str]) -> DuckDBPyConnection:
-    """Return a DuckDB with views of tables. It uses as much memory as Spark's driver, and spills other rows to disk.
-
-    :param names: names of the tables. A table without ``branch`` is read on main.
-    :raises LakeReadError: when the lake cannot be read.
-    """
-    with ExitStack() as stack:
-        connection = stack.enter_context(open_duckdb(settings, memory_limit=settings.lakehouse_driver_memory))
-        create_views(connection, settings, None, names, branch=branch)
-        stack.pop_all()
     return connection
 
 
