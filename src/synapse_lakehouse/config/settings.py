@@ -14,8 +14,6 @@ from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS, is_heap_size
 PROJECT_FOLDER = Path(__file__).parents[3]
 
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
 _TEXT: Final = re.compile(r"[^\0\ud800-\udfff]*")
 _URI_SETTINGS: Final = {
     "synapse_dsn": None,
@@ -202,8 +200,10 @@ class Settings(BaseSettings):
         "", description="further Maven packages for Spark, comma-separated: group:artifact:version@sha256:…"
     )
     lakehouse_spark_secret_file: Path | None = Field(
-        None,
-        description="file of mode 600 with the Spark properties of a standalone cluster; unset: a local Spark",
+        None, description="file of mode 600 with the Spark properties of a standalone cluster; unset: a local Spark"
+    )
+    lakehouse_spark_properties: Annotated[dict[str, str], NoDecode] = Field(
+        {}, repr=False, description="further Spark properties as JSON, such as executor instances, cores and memory"
     )
     lakehouse_driver_memory: str = Field("2g", description="heap of each Spark driver")
     lakehouse_driver_java_options: str = Field(
@@ -246,7 +246,7 @@ class Settings(BaseSettings):
             raise ValueError(f"{invalid[0]!r} is not a host name such as airflow.example.org; leave out http and port")
         return hosts
 
-    @field_validator("lakehouse_catalog_properties", mode="before")
+    @field_validator("lakehouse_catalog_properties", "lakehouse_spark_properties", mode="before")
     @classmethod
     def _decode_json(cls, properties: object) -> object:
         if not isinstance(properties, str):
@@ -254,7 +254,7 @@ class Settings(BaseSettings):
         try:
             return json.loads(properties)
         except ValueError:
-            raise ValueError('should be a JSON object, such as {"s3.region": "eu-central-1"}') from None
+            raise ValueError('should be a JSON object, such as {"name": "value"}') from None
 
     @model_validator(mode="after")
     def _apply_libpq_variables(self) -> "Settings":

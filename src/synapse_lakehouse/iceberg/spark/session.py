@@ -9,6 +9,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.catalog import aws_keys, catalog, pgpass
 from synapse_lakehouse.iceberg.spark import spark_network
 from synapse_lakehouse.java import class_archive, jars, runtime
@@ -27,11 +28,17 @@ _FIXED: Final = {
     "spark.executorEnv.MALLOC_ARENA_MAX": "1",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(8 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(8 << 20),
-    # Few partitions suffice, because most tables are small and adaptive execution splits large partitions.
-    "spark.sql.shuffle.partitions": "8",
     # Larger data of this process become an RDD, because Spark's optimiser would scan a local relation repeatedly.
     "spark.sql.execution.arrow.localRelationThreshold": "4MB",
 }
+
+
+_PARTITIONS_ON_CLUSTER: Final = 200
+"""Spark's default. A larger cluster needs a larger ``spark.sql.shuffle.partitions``."""
+
+
+class SparkPropertiesError(LakehouseError):
+    """LAKEHOUSE_SPARK_PROPERTIES is invalid."""
 
 
 def create_spark_session(name: str, settings: Settings, branch: str | None = None) -> SparkSession:
@@ -45,8 +52,7 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
     if is_submitted:
         SparkContext._ensure_initialized()
     master = (SparkConf().get("spark.master") if is_submitted else os.environ.get("SPARK_MASTER")) or "local[*]"
-    options = _FIXED | catalog.PRIVATE_FILE_OPTIONS | spark_network.get_network_properties(master, settings)
-    options |= catalog.get_spark_properties(settings) | {"spark.app.name": name}
+    options = get_session_properties(master, settings) | {"spark.app.name": name}
     if branch:
         options["spark.wap.branch"] = branch
     if not is_submitted and not SparkContext._active_spark_context:
@@ -74,6 +80,23 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
     ):
         session._jvm.java.lang.System.setProperty(pgpass.PGPASS_PROPERTY, file)  # type: ignore[union-attr]
     return session
+
+
+def get_session_properties(master: str, settings: Settings) -> dict[str, str]:
+    """Return the Spark properties of a session on ``master``.
+
+    :raises SparkPropertiesError: when LAKEHOUSE_SPARK_PROPERTIES sets a property that the lakehouse sets.
+    :raises SparkSecretError: when a standalone cluster has no secret, or other users can read it.
+    """
+    own = _FIXED | catalog.PRIVATE_FILE_OPTIONS | catalog.get_spark_properties(settings)
+    own |= spark_network.get_network_properties(master, settings)
+    if refused := sorted(own.keys() & settings.lakehouse_spark_properties.keys()):
+        raise SparkPropertiesError(
+            f"LAKEHOUSE_SPARK_PROPERTIES sets {', '.join(refused)}, which the lakehouse sets itself. Remove this part."
+        )
+    # Small tables need few partitions. Adaptive execution merges small partitions and splits skewed ones.
+    partitions = max(8, 3 * (os.cpu_count() or 1)) if spark_network.is_local(master) else _PARTITIONS_ON_CLUSTER
+    return {"spark.sql.shuffle.partitions": str(partitions)} | settings.lakehouse_spark_properties | own
 
 
 def load_iceberg_table(spark: SparkSession, name: str) -> Any:

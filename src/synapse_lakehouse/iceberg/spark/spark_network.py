@@ -35,13 +35,18 @@ def get_network_properties(master: str, settings: Settings) -> dict[str, str]:
 
     :raises SparkSecretError: when a standalone cluster has no secret, or other users can read it.
     """
-    if master.startswith("local") and not master.startswith("local-cluster"):
+    if is_local(master):
         return _AUTHENTICATED | _LOCAL
     encrypted = _AUTHENTICATED | {"spark.io.encryption.enabled": "true"}
     if not master.startswith(("spark://", "local-cluster")):
         return encrypted
     # Spark reads `spark.authenticate.secret.file` on Kubernetes only.
     return encrypted | {SECRET_PROPERTY: _secret(settings)}
+
+
+def is_local(master: str) -> bool:
+    """Return whether driver and executors are one process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _secret(settings: Settings) -> str:
