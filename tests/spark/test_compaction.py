@@ -5,7 +5,7 @@ from collections.abc import Callable
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.maintenance import compaction
-from synapse_lakehouse.iceberg.read.snapshot_diff import find_changed_keys
+from synapse_lakehouse.iceberg.read.changed_rows import read_rows_changed_since
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.commits import reset_branch
@@ -38,20 +38,20 @@ def test_compaction_applies_deletes_of_several_files(new_lake: Callable[..., Set
         left = spark.read.option("versionAsOf", compacted).table(NAME)
         assert sorted(row.n for row in left.collect()) == [n for n in range(200) if n % 10]
 
-        # Who asks what changed is not told of files that were only written anew, nor need make anything of it anew.
+        # Rows that were only written again have not changed.
         found = open_catalog(lake.settings).load_table(NAME)
         assert input_fingerprint.get_snapshot_property(found.snapshot_by_id(compacted), "built-from") == str(changed)
-        keys = find_changed_keys(found, before, compacted, ["n"])
-        assert keys is not None
-        assert sorted(keys["n"].to_pylist()) == list(range(0, 200, 10))
-        assert find_changed_keys(found, changed, compacted, ["n"]) == keys.slice(0, 0)
-        assert find_changed_keys(found, 42, compacted, ["n"]) is None
 
+        def read_changes(since: int) -> list[tuple[int, str]] | None:
+            rows = read_rows_changed_since(spark, found, since, compacted)
+            return None if rows is None else sorted((row.n, row["_change_type"]) for row in rows.collect())
+
+        assert read_changes(before) == [(n, "DELETE") for n in range(0, 200, 10)]
+        assert read_changes(changed) == []
+        assert read_changes(42) is None
         first = found.snapshots()[0].snapshot_id
-        # None of them was there before.
-        former = find_changed_keys(found, first, compacted, ["n"], came=False)
-        assert former is not None
-        assert sorted(former["n"].to_pylist()) == list(range(0, 100, 10))
+        added = [(n, "INSERT") for n in range(100, 200) if n % 10]
+        assert read_changes(first) == sorted([*added, *((n, "DELETE") for n in range(0, 100, 10))])
 
 
 def test_rows_are_counted_by_files_not_by_totals(new_lake: Callable[..., Settings]) -> None:

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Catalogue, Stream, Table
-from synapse_lakehouse.iceberg.read import snapshot_diff
+from synapse_lakehouse.iceberg.read import changed_rows
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import input_fingerprint
 
@@ -20,7 +21,7 @@ _TASKS_PER_CORE: Final = 4
 _MINIMUM_TASKS: Final = 16
 
 LARGE_TABLE_ROWS: Final = 100_000
-"""In a smaller table, comparing all rows is faster than a snapshot diff."""
+"""In a smaller table, comparing all rows is faster than reading the changed rows."""
 _MAXIMUM_CHANGED_IDS: Final = 500_000
 """Maximum number of changed IDs that are passed to Spark; each takes 70 bytes of the driver's memory."""
 
@@ -89,24 +90,26 @@ class StreamTables:
         return f"{column} between {ends['min']} and {ends['max']} and {column} in (select id from {view})"  # noqa: S608
 
     def _find_changed_ids(self, name: str, column: str, previous: Collection[int | None]) -> pa.Array | None:
-        table = self.catalog.load_table(f"bronze.{name}")
-        snapshot = table.snapshot_by_id(self.snapshots.get(name, -1))
-        if (
-            snapshot is None
-            or int(input_fingerprint.get_snapshot_property(snapshot, "total-records") or 0) < LARGE_TABLE_ROWS
-        ):
+        snapshot = self.catalog.load_table(f"bronze.{name}").snapshot_by_id(self.snapshots.get(name, -1))
+        rows = input_fingerprint.get_snapshot_property(snapshot, "total-records")
+        if int(rows or 0) < LARGE_TABLE_ROWS:
             return None
-        changed_ids = [pa.chunked_array([], pa.int64())]
-        for previous_id in previous:
-            if previous_id is None:
-                return None
-            changed = snapshot_diff.find_changed_keys(table, previous_id, snapshot.snapshot_id, [column])
-            if changed is None:
-                return None
-            changed_ids.append(changed[column].cast(pa.int64()))
-        chunks = [chunk for ids in changed_ids for chunk in ids.chunks]
-        distinct = pa.chunked_array(chunks, pa.int64()).unique().drop_null()
-        return distinct if len(distinct) <= _MAXIMUM_CHANGED_IDS else None
+        changed = [self.changed_rows(name, snapshot_id) for snapshot_id in previous]
+        frames = [frame.select(f.col(column).cast("bigint").alias("id")) for frame in changed if frame is not None]
+        if not frames or len(frames) < len(changed):
+            return None
+        ids = union_all(frames).where("id is not null").distinct().limit(_MAXIMUM_CHANGED_IDS + 1).toArrow()["id"]
+        return ids.combine_chunks() if len(ids) <= _MAXIMUM_CHANGED_IDS else None
+
+    def changed_rows(self, name: str, since: int | None) -> DataFrame | None:
+        """Return the rows of a bronze table that changed since an Iceberg snapshot; None if this cannot be determined.
+
+        Their columns are those of :func:`changed_rows.read_changed_rows`.
+        """
+        if since is None or name not in self.snapshots:
+            return None
+        table = self.catalog.load_table(f"bronze.{name}")
+        return changed_rows.read_rows_changed_since(self.spark, table, since, self.snapshots[name])
 
     def changed_pairs(self) -> list[tuple[Stream, Table, DataFrame]]:
         """Return each changed table, with its stream and its rows in the previous release."""

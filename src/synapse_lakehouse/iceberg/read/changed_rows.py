@@ -4,9 +4,12 @@ Iceberg's changelog views cannot read tables with delete files.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -45,6 +48,31 @@ def read_changed_rows(spark: SparkSession, name: str, before: int | None, after:
         rows.withColumn("_change_type", f.lit(change)) for change, rows in (("INSERT", inserted), ("DELETE", deleted))
     )
     return inserted.unionAll(deleted)
+
+
+def read_rows_changed_since(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame | None:
+    """Return the rows that changed from one Iceberg snapshot to a later one, as :func:`read_changed_rows`.
+
+    Compactions in between are left out. None if a snapshot in between has expired.
+    """
+    steps = list(_list_steps(table, before, after))
+    if not steps or steps[-1][0] != before:
+        return None
+    name = ".".join(table.name())
+    return reduce(DataFrame.unionAll, (read_changed_rows(spark, name, first, last) for first, last in steps))
+
+
+def _list_steps(table: Table, before: int, after: int) -> Iterator[tuple[int, int]]:
+    """Pairs of snapshots, the newest first, that lead from ``before`` to ``after`` and skip compactions."""
+    last, snapshot = after, table.snapshot_by_id(after)
+    while snapshot and snapshot.snapshot_id != before:
+        parent = snapshot.parent_snapshot_id
+        if snapshot.summary and snapshot.summary.operation is Operation.REPLACE and parent is not None:
+            yield snapshot.snapshot_id, last
+            last = parent
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    if snapshot:
+        yield before, last
 
 
 def _scan_tasks(table: Any, snapshot_id: int | None) -> Mapping[str, Any]:

@@ -5,12 +5,9 @@ from heapq import merge
 from math import inf
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.iceberg.read import snapshot_diff
 from synapse_lakehouse.streams.gaps.classify import Evidence
 from synapse_lakehouse.streams.gaps.evidence import EVENT_COLUMN
 from synapse_lakehouse.streams.gaps.infer_stream_ids import (
@@ -22,6 +19,8 @@ from synapse_lakehouse.streams.gaps.infer_stream_ids import (
 )
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
+_MAXIMUM_NEW_IDS: Final = 500_000
+"""With more new rows of JSON, orphans are searched for without a test whether there can be new ones."""
 _MAXIMUM_ORPHANS: Final = 1_000
 """Maximum number of events that are located. The other events are not located."""
 _SIGNS: Final = {"events": 1, "backfill": -1}
@@ -42,15 +41,17 @@ def may_have_new_orphans(tables: StreamTables) -> bool:
     """Return whether there may be new JSON without an event. This rarely reads a large table."""
     if "event_json" not in tables.changed_tables():
         return False
-    json = _changed_event_ids(tables, "event_json")
+    json = _new_event_ids(tables, "event_json")
     if json is None:
         return True
-    events = _changed_event_ids(tables, "events")
-    unmatched = json if events is None else json.filter(pc.invert(pc.is_in(json, events)))
-    if not len(unmatched):
-        return False
-    ids = f.broadcast(tables.spark.createDataFrame(pa.table({"event_id": unmatched})))
-    return tables.current("events", "event_id").join(ids, "event_id", "left_semi").count() < len(unmatched)
+    events = _new_event_ids(tables, "events")
+    unmatched = json if events is None else json.join(events, "event_id", "left_anti")
+    ids = unmatched.limit(_MAXIMUM_NEW_IDS + 1).toArrow()
+    count = int(ids.num_rows)
+    if not count or count > _MAXIMUM_NEW_IDS:
+        return count > 0
+    known = f.broadcast(tables.spark.createDataFrame(ids))
+    return tables.current("events", "event_id").join(known, "event_id", "left_semi").count() < count
 
 
 def locate_orphans(
@@ -154,12 +155,7 @@ def _ordered_ranges(missing: DataFrame, after: float, until: float) -> Callable[
     return iterate
 
 
-def _changed_event_ids(tables: StreamTables, name: str) -> pa.Array | None:
-    """Events whose rows in a table were added, deleted or changed since the previous release; None if unknown."""
-    previous = tables.snapshot_in(tables.previous, name)
-    if previous is None or name not in tables.snapshots:
-        return None
-    changed = snapshot_diff.find_changed_keys(
-        tables.catalog.load_table(f"bronze.{name}"), previous, tables.snapshots[name], ["event_id"]
-    )
-    return None if changed is None else changed["event_id"].combine_chunks().unique()
+def _new_event_ids(tables: StreamTables, name: str) -> DataFrame | None:
+    """IDs of events whose rows in a table were added or changed since the previous release; None if unknown."""
+    changed = tables.changed_rows(name, tables.snapshot_in(tables.previous, name))
+    return None if changed is None else changed.where("_change_type = 'INSERT'").select("event_id").distinct()
