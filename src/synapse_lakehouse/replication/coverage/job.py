@@ -76,7 +76,6 @@ _REMOVAL_REASONS: Final = {
 }
 """Reasons why an announced row may no longer be stored."""
 _COUNTS: Final = ("rows", "tokens_received", "tokens_read", "gaps", "token_regressions")
-_RANGE_FIELDS: Final = ("first_id", "last_id", "side", "reason")
 _MAX_LISTED_TOKENS: Final = 500
 _MEMORY_LIMIT: Final = "1GB"
 
