@@ -1,8 +1,9 @@
 """Obeys commands in one Spark session on the lake of the environment: a JSON object a line in, one a line out.
 
 ``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name,
-``{"branch": …, "resolve": rows worth carrying over}`` with null, ``{"branch": …, "changes": [arguments]}`` with whether
-changes since main are known, ``{"branch": …, "build": a run's arguments}`` with null when all models are built.
+``{"branch": …, "resolve": minimum of rows}`` with whether only changed rooms were resolved,
+``{"branch": …, "changes": [arguments]}`` with whether changes since main are known,
+``{"branch": …, "build": a run's arguments}`` with null when all models are built.
 """
 
 import json
@@ -55,8 +56,8 @@ def main() -> None:
         if "sql" in command:
             answer: Any = [row.asDict() for row in spark.sql(command["sql"]).collect()]
         elif "resolve" in command:
-            resolve.resolve_rooms(spark, open_catalog(settings), command["branch"], command["resolve"])
-            answer = None
+            resolved = resolve.resolve_rooms(spark, open_catalog(settings), command["branch"], command["resolve"])
+            answer = resolved.is_partial
         elif "changes" in command:
             project = dbtRunner().invoke(["parse", *command["changes"]]).result
             assert isinstance(project, Manifest)

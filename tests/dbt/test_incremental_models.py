@@ -1,6 +1,7 @@
 """Incremental models contain the same rows as a full build, whatever changed in bronze."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.conftest import HarshLake
 from tests.support.branch_builds import (
     BRONZE_TABLES,
     FULL,
+    GROUP_TABLES,
     MODELS,
     PART,
     STATE_TABLES,
@@ -24,22 +26,27 @@ def _check_builds_in_part(lake: HarshLake, batches: list[list[str]], seed: str) 
     history = BronzeChanges(lake, random.Random(seed))
     with branched_tables(lake):
         everything = len(build_rows(lake, PART)["silver.event_visibility_inputs"])
-        shares = []
+        shares, resolved_in_part = [], []
         for changes in batches:
             publish(lake.session)
             for name in changes:
                 getattr(history, name)()
-            lake.session.resolve(PART, FULL)
-            for table in (*BRONZE_TABLES, *STATE_TABLES):
+            resolved_in_part.append(lake.session.resolve(PART, 0))
+            for table in (*BRONZE_TABLES, *GROUP_TABLES):
                 copy_branch(lake.session, table, PART, WHOLE)
+            assert not lake.session.resolve(WHOLE, FULL)
+            for table in STATE_TABLES:
+                state = [Counter(map(repr, lake.session.sql(f"select * from {table}", on))) for on in (PART, WHOLE)]
+                assert state[0] == state[1], (changes, table)
             in_part, whole = build_rows(lake, PART, in_part=True), build_rows(lake, WHOLE)
             shares.append(lake.session.written("silver.event_visibility_inputs", PART) / everything)
             for model in MODELS:
                 different = set(map(repr, in_part[model])) ^ set(map(repr, whole[model]))
                 assert different == set(), (changes, model)
                 assert len(in_part[model]) == len(whole[model]), (changes, model)
-            print(changes, f"{shares[-1]:.1%}")
+            print(changes, f"{shares[-1]:.1%}", resolved_in_part[-1])
         assert sorted(shares)[len(shares) // 2] < 0.2
+        assert any(resolved_in_part)
 
 
 def test_affected_rows_are_those_of_a_full_build(harsh: HarshLake) -> None:

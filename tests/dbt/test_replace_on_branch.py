@@ -200,7 +200,7 @@ def test_changed_rooms_alone_are_resolved_again(session: DbtSession, lake: Setti
         catalog, {1: "!a", 2: "!a", 3: "!a", 4: "!b", 5: "!c", 8: "!d"} | dict.fromkeys(range(10, 20), "!e"), {2: 1},
         states | {2: {"topic": "$2"}, 8: {"name": "$8"}},
     )  # fmt: skip
-    session.resolve(FIRST, 0)
+    assert not session.resolve(FIRST, 0)
     assert len(intervals(session, FIRST)) == 9
     # No resolve returns this interval, so it is only there as long as its room is not resolved again.
     (written,) = session.sql(
@@ -224,10 +224,10 @@ def test_changed_rooms_alone_are_resolved_again(session: DbtSession, lake: Setti
         "delete from bronze.state_groups_state where state_group = 8",
     ):
         session.sql(statement, SECOND)
-    session.resolve(SECOND, 0)
+    assert session.resolve(SECOND, 0)
     in_part = intervals(session, SECOND)
     positions = session.sql("select * from silver.state_positions order by room_id, position", SECOND)
-    session.resolve(SECOND, 1_000_000)
+    assert not session.resolve(SECOND, 1_000_000)
     assert {row["room_id"] for row in in_part} == {"!a", "!b"}
     assert [row for row in in_part if row["event_id"] != "$unchanged"] == intervals(session, SECOND)
     assert len(in_part) == len(intervals(session, SECOND)) + 1

@@ -38,9 +38,10 @@ class DbtSession:
         """Build all models on the branch of ``run``, as the Spark app does."""
         self._ask({"branch": run.branch, "build": run.to_arguments()})
 
-    def resolve(self, branch: str, worth_carrying: int) -> None:
-        """Resolve the state on ``branch``."""
-        self._ask({"branch": branch, "resolve": worth_carrying})
+    def resolve(self, branch: str, minimum_rows: int) -> bool:
+        """Resolve the state on ``branch``; return whether only changed rooms were resolved."""
+        is_partial: bool = self._ask({"branch": branch, "resolve": minimum_rows})
+        return is_partial
 
     def register_changes(self, branch: str, project: Path = PROJECT_FOLDER / "dbt") -> bool:
         """Let the next dbt commands build what changed on ``branch`` since main; whether that is known."""
