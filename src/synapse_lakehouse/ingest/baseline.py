@@ -19,7 +19,7 @@ from synapse_lakehouse.postgres.rows.row_counts import HeapFile
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import MAX_XID_AGE, WalPosition
 
-PART_PROPERTY: Final = "lakehouse.part"
+PAGES_PROPERTY: Final = "lakehouse.pages"
 """Iceberg snapshot property on a run's branch: the pages, and the PostgreSQL snapshot, that the commit contains."""
 
 _SNAPSHOTS: Final = "audit.snapshots"
@@ -130,7 +130,7 @@ def find_interrupted_baseline(
     head = ancestor = lake_table.snapshot_by_name(branch)
     done: list[PageRange] = []
     since = snapshot.xmin
-    while ancestor and ancestor.summary and (part := ancestor.summary.additional_properties.get(PART_PROPERTY)):
+    while ancestor and ancestor.summary and (part := ancestor.summary.additional_properties.get(PAGES_PROPERTY)):
         properties = json.loads(part)
         if properties["filenode"] != heap.filenode or not _continues(properties, table, snapshot):
             return None
@@ -168,7 +168,9 @@ def build_snapshot_properties(
         "statement": snapshot.fingerprints[table.name],
     }
     return {
-        PART_PROPERTY: json.dumps(properties | {"snapshot_xmin": snapshot.xmin_horizon} | asdict(snapshot.wal_position))
+        PAGES_PROPERTY: json.dumps(
+            properties | {"snapshot_xmin": snapshot.xmin_horizon} | asdict(snapshot.wal_position)
+        )
     }
 
 
