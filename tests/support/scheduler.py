@@ -1,4 +1,8 @@
-"""How processes share the tests."""
+"""How processes share the tests.
+
+The process that schedules does not collect the tests, so it finds the fixtures in their source. A process that makes a
+lake of its own adds two to four minutes. Groups of pytest-xdist 3.8 have no effect under pytest 9.
+"""
 
 from functools import cache
 from pathlib import Path
