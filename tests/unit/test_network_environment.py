@@ -14,9 +14,10 @@ from synapse_lakehouse.local.network_environment import find_unusable_variables,
 
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "All_Proxy")
 GOOD = ["http://proxy:3128", "proxy:3128", "proxy", "socks5://127.0.0.1:1080", "socks5h://127.0.0.1:1080",
-        "https://user:word@proxy:1", "http://[::1]:3128", "HTTP://proxy"]  # fmt: skip
+        "https://user:word@proxy:1", "http://[::1]:3128", "HTTP://proxy", "v1.proxy:3128", "10.0.0.1"]  # fmt: skip
 BAD = ["socks4://proxy", "ftp://proxy", "://", "http://", "http://proxy:x", "http://[::1", " http://proxy",
-       "http://proxy/\x01", "http://prøxy", "http://proxy:99999"]  # fmt: skip
+       "http://proxy/\x01", "http://prøxy", "http://proxy:99999", "http://10.0.0.256:3128", "1.2.3.04",
+       "http://[v1.a]:3128", "http://proxy/" + "a" * (1 << 16)]  # fmt: skip
 TEXT = st.text(alphabet="ab1:/.[]*,-_ %@?#ü\x01\udcff", max_size=20)
 
 

@@ -7,13 +7,15 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from ipaddress import IPv6Address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Final
 from urllib.parse import urlsplit
 
 _LOCAL: Final = ("127.0.0.1", "localhost")
 _SCHEMES: Final = {"http", "https", "socks5", "socks5h"}
 _NAME: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:\d{1,5})?")
+_FOUR_NUMBERS: Final = re.compile(r"\d+(\.\d+){3}")
+_MAX_URL_LENGTH: Final = 1 << 16
 
 
 def remove_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -48,9 +50,15 @@ def _check_proxy(value: str) -> str:
     if not (value.isascii() and value.isprintable()) or " " in value:
         return "it contains a character that is invalid in a URL"
     url = value if "://" in value else f"http://{value}"
+    if len(url) > _MAX_URL_LENGTH:
+        return f"it has more than {_MAX_URL_LENGTH:,} characters"
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != -1
+        if "[" in parts.netloc:
+            IPv6Address(parts.hostname or "")
+        elif _FOUR_NUMBERS.fullmatch(parts.hostname or ""):
+            IPv4Address(parts.hostname or "")
     except ValueError:
         return "its host or port is malformed"
     if parts.scheme not in _SCHEMES:
