@@ -94,6 +94,24 @@ def test_an_incomplete_folder_is_recreated(made: Path) -> None:
     assert server.password != before
 
 
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
+def test_a_damaged_password_file_is_explained(made: Path, content: bytes | None) -> None:
+    file = made.with_name("postgres.password")
+    before = file.read_text()
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    try:
+        with (
+            pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"postgres\.password contains no password"),
+            embedded_postgres.run_server(made),
+        ):
+            pass
+    finally:
+        file.write_text(before)
+        file.chmod(0o600)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's server runs as that user")
 class TestAsRoot:
     """The server has an account of its own."""

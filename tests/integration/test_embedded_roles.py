@@ -102,3 +102,18 @@ def test_an_incomplete_role_is_completed(own: EmbeddedServer) -> None:
     own.create_database("half")
     with psycopg.connect(roles.ensure_owner(own, "half")) as connection:
         assert connection.execute("select current_user").fetchone() == ("half",)
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"\xff\xfe"])
+def test_a_damaged_password_file_is_replaced(own: EmbeddedServer, content: bytes | None) -> None:
+    for ensure in (roles.ensure_owner, roles.ensure_reader):
+        database = ensure.__name__
+        own.create_database(database)
+        ensure(own, database)
+        file = own.password_file(database)
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        with psycopg.connect(ensure(own, database)) as connection:
+            assert connection.execute("select current_user").fetchone() == (database,)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600

