@@ -1,9 +1,3 @@
-{# A boolean value of a JSON text; NULL if the key is absent. #}
-{% macro json_boolean(text, path) -%}
-    (get_json_object({{ text }}, '$.{{ path }}') = 'true')
-{%- endmacro %}
-
-
 {#
     JSON with strings truncated after 10,000 characters. Spark cannot read a text with a key of more than 50,000
     characters, which an event may have. No column needs the removed parts.

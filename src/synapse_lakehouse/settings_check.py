@@ -9,7 +9,8 @@ from synapse_lakehouse.compressor import settings as compressor
 from synapse_lakehouse.config import homeserver_yaml
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.java import runtime
+from synapse_lakehouse.iceberg.spark import spark_network
+from synapse_lakehouse.java import jars, runtime
 from synapse_lakehouse.room_state import retention
 from synapse_lakehouse.streams.checks import acknowledged_ids
 from synapse_lakehouse.streams.positions import configured_writers
@@ -46,6 +47,8 @@ _RUN_CHECKS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
     "acknowledged ids": _acknowledged,
     "retention": lambda _, settings: retention.read_retention(settings),
     "Java options": lambda _, settings: runtime.check_driver_options(settings),
+    "Spark packages": lambda _, settings: jars.parse_packages(settings.lakehouse_spark_packages),
+    "Spark secret": lambda _, settings: spark_network.check_secret_file(settings),
 }
 """Functions that parse the settings of a run, by subject."""
 

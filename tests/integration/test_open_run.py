@@ -29,6 +29,8 @@ WRONG: list[dict[str, object]] = [
     {"synapse_config": Path("/etc")},
     {"lakehouse_acknowledged_ids": "events:all"},
     {"lakehouse_retention_max_lifetime": "long"},
+    {"lakehouse_spark_packages": "group:artifact:1.0"},
+    {"lakehouse_spark_secret_file": Path("/nowhere/spark.secret")},
 ]
 OPENINGS = [run_lifecycle.open_run, run_lifecycle.open_maintenance]
 

@@ -39,9 +39,14 @@ def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | Non
     assert read_retention(_settings(tmp_path, config)) == found
 
 
-def test_a_lifetime_fits_into_the_tables(tmp_path: Path) -> None:
-    retention = read_retention(_settings(tmp_path, "retention: {default_policy: {max_lifetime: 99999999999999999999}}"))
-    assert retention.variables(datetime(2026, 11, 17, tzinfo=UTC))["retention_max_lifetime"] == 2**63 - 1
+def test_durations_fit_into_the_tables(tmp_path: Path) -> None:
+    long = "9" * 50
+    config = f"default_policy: {{max_lifetime: {long}}}, allowed_lifetime_min: {long}"
+    config = f"retention: {{{config}, purge_jobs: [{{interval: {long}y}}]}}"
+    retention = read_retention(_settings(tmp_path, config))
+    variables = retention.variables(datetime(2026, 11, 17, tzinfo=UTC))
+    assert variables["retention_max_lifetime"] == variables["retention_least_lifetime"] == 2**63 - 1
+    assert variables["retention_purge_delay"] == 2**63 - 1 + DAY_MILLISECONDS
 
 
 def test_own_settings_win(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 
 _MAXIMUM_LIFETIME: Final = 2**63 - 1
-"""Longest lifetime that fits into a bigint, in ms. Synapse permits longer lifetimes."""
+"""Longest duration that fits into a bigint, in ms. Synapse permits longer durations."""
 
 
 class RetentionError(LakehouseError):
@@ -37,9 +37,9 @@ class Retention:
             "retention_enabled": self.enabled,
             "retention_max_lifetime": None if self.max_lifetime is None else min(self.max_lifetime, _MAXIMUM_LIFETIME),
             "as_of": int(as_of.timestamp() * 1000),
-            "retention_least_lifetime": self.least_lifetime,
+            "retention_least_lifetime": min(self.least_lifetime, _MAXIMUM_LIFETIME),
             # The next purge job starts after one interval, and takes some time.
-            "retention_purge_delay": self.purge_interval + DAY_MILLISECONDS,
+            "retention_purge_delay": min(self.purge_interval, _MAXIMUM_LIFETIME) + DAY_MILLISECONDS,
         }
 
 

@@ -49,6 +49,12 @@ def is_local(master: str) -> bool:
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
+def check_secret_file(settings: Settings) -> None:
+    """Raise :class:`SparkSecretError` if LAKEHOUSE_SPARK_SECRET_FILE is set, but contains no secret for this user."""
+    if settings.lakehouse_spark_secret_file:
+        _secret(settings)
+
+
 def _secret(settings: Settings) -> str:
     """The value of ``spark.authenticate.secret`` in the file LAKEHOUSE_SPARK_SECRET_FILE."""
     file = settings.lakehouse_spark_secret_file
