@@ -10,6 +10,7 @@ from synapse_lakehouse.errors import LakehouseError
 
 _CONFLICT: Final = "conflict with recovery"
 _SERIALIZATION_FAILURE: Final = "40001"
+_SNAPSHOT_TOO_OLD: Final = "72000"
 _UNKNOWN_NAME: Final = re.compile('(database|role) ".*" does not exist')
 
 
@@ -28,6 +29,9 @@ class ReadError(LakehouseError):
     def __init__(self, error: Exception) -> None:
         message = str(error).partition("\n")[0]
         lacks_reason = is_recovery_conflict(error) and _CONFLICT not in message
+        if getattr(error, "sqlstate", None) == _SNAPSHOT_TOO_OLD:
+            # PostgreSQL 14 to 16 have the setting; off is the default.
+            message += " (set old_snapshot_threshold of the server to -1, or to more than the duration of a copy)"
         super().__init__(f"{message} ({_CONFLICT})" if lacks_reason else message)
 
 

@@ -27,6 +27,7 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
     message = f"connected to {database}, PostgreSQL {version}{', a standby' if is_standby else ''}"
     yield DoctorFinding(FindingLevel.OK, "source", message)
     yield _clock(connection)
+    yield from check_snapshot_age(connection)
     try:
         if is_sample:
             yield DoctorFinding(FindingLevel.OK, "role", "the role of the embedded server; all sessions are read-only")
@@ -38,6 +39,15 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
     except psycopg.Error as error:
         message = f"The schema cannot be examined. PostgreSQL reported: {' '.join(str(error).split())}"
         yield DoctorFinding(FindingLevel.FAIL, "schema", message, "Correct the cause, then run this again.")
+
+
+def check_snapshot_age(connection: Connection) -> Findings:
+    """Check that the server does not end long copies by ``old_snapshot_threshold`` (PostgreSQL 14 to 16)."""
+    (threshold,) = _fetch_row(connection, "select current_setting('old_snapshot_threshold', true)")
+    if threshold not in (None, "-1"):
+        message = f"old_snapshot_threshold is {threshold}: a copy that takes longer fails with `snapshot too old`."
+        advice = "Set it to -1, its default, and restart PostgreSQL. Or set it to more than the duration of a copy."
+        yield DoctorFinding(FindingLevel.WARN, "source", message, advice)
 
 
 def measure_database_bytes(connection: Connection) -> int | None:
