@@ -16,6 +16,7 @@ from synapse_lakehouse.config import libpq_variables
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.local.services import connect_services
 from synapse_lakehouse.postgres.connection import connect
@@ -90,3 +91,19 @@ def test_the_source_is_connected_to_with_them(
         assert connection.execute("show TimeZone").fetchone() == ("UTC",)
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(without)
+
+
+def test_the_catalog_does_not_use_pgoptions_in_any_process(embedded: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an Airflow that another program started."""
+    with connect_services(embedded) as found:
+        monkeypatch.setenv("PGOPTIONS", "-c search_path=synapse")
+        with closing(open_catalog(found)) as catalog:
+            assert catalog.table_exists(RELEASES_TABLE)
+        assert RELEASES_TABLE in list_catalog_entries(found)
+
+
+def test_a_configuration_of_pyiceberg_does_not_apply(embedded: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = {"catalog": {"lake": {"s3.access-key-id": "other", "py-io-impl": "other", "table-default.owner": "other"}}}
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG.config", other)
+    with connect_services(embedded) as found, closing(open_catalog(found)) as catalog:
+        assert "other" not in catalog.properties.values()

@@ -128,15 +128,19 @@ def get_redaction_pattern() -> str:
 def open_catalog(settings: Settings) -> "Catalog":
     """Return the catalog for PyIceberg, which needs no JVM.
 
+    PyIceberg's configuration files and PYICEBERG_CATALOG__* do not apply. They describe the operator's own catalogs.
+
     :raises CatalogError: when LAKEHOUSE_CATALOG_URI is not valid.
     """
-    from pyiceberg.catalog import load_catalog  # This import takes most of a second.
+    # These imports take most of a second.
+    from pyiceberg.catalog.rest import RestCatalog
+    from pyiceberg.catalog.sql import SqlCatalog
 
     properties = {"warehouse": settings.warehouse} | object_store.get_catalog_properties(settings)
     if uses_rest_catalog(settings):
-        return load_catalog(CATALOG_NAME, type="rest", uri=parse_rest_uri(settings), **properties)
+        return RestCatalog(CATALOG_NAME, **properties | {"type": "rest", "uri": parse_rest_uri(settings)})
     uri = catalog_uri.to_sqlalchemy_url(get_postgres_parameters(settings))
-    return load_catalog(CATALOG_NAME, type="sql", uri=uri, schema_version="v1", **properties)
+    return SqlCatalog(CATALOG_NAME, **properties | {"type": "sql", "uri": uri, "schema_version": "v1"})
 
 
 def uses_rest_catalog(settings: Settings) -> bool:

@@ -34,6 +34,9 @@ _SERVER_TYPES: Final = {
     "standby": "secondary",
 }
 _CONVERTED: Final = frozenset({"dbname", "host", "passfile", "password", "port", "user"})
+NO_OPTIONS: Final = " "
+"""Value of libpq's parameter ``options`` for a URI without it. Otherwise libpq uses PGOPTIONS, which is meant for the
+source and may change the search path. SQLAlchemy omits an empty value."""
 _EXAMPLE: Final = "An example is postgresql://user:password@host:5432/iceberg"
 
 
@@ -90,6 +93,7 @@ def to_sqlalchemy_url(parameters: Mapping[str, str]) -> str:
     """Return the URL for SQLAlchemy and psycopg2 with the libpq ``parameters``, including a password."""
     login = ":".join(quote(parameters[name], safe="") for name in ("user", "password") if name in parameters)
     options = {name: value for name, value in parameters.items() if name not in {"user", "password", "dbname"}}
+    options = {"options": NO_OPTIONS} | options
     return f"postgresql+psycopg2://{login}@/{quote(_database(parameters), safe='')}{_query(options)}"
 
 

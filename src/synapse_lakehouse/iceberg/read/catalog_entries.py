@@ -10,7 +10,7 @@ import psycopg2  # type: ignore[import-untyped]
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import CATALOG_NAME, SCHEMAS, get_postgres_parameters, uses_rest_catalog
-from synapse_lakehouse.iceberg.catalog.catalog_uri import CatalogError
+from synapse_lakehouse.iceberg.catalog.catalog_uri import NO_OPTIONS, CatalogError
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 
 
@@ -30,7 +30,7 @@ def list_catalog_entries(settings: Settings) -> dict[str, CatalogEntry]:
     try:
         if uses_rest_catalog(settings):
             return _rest_entries(settings)
-        parameters = {"connect_timeout": 10} | get_postgres_parameters(settings)
+        parameters = {"connect_timeout": 10, "options": NO_OPTIONS} | get_postgres_parameters(settings)
     except CatalogError as error:
         raise LakeReadError(str(error)) from None
     try:
