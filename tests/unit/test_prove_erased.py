@@ -67,6 +67,7 @@ def test_an_unreadable_file_is_no_proof() -> None:
         ({"content": "hello"}, True),
         ({"content": ["hello"]}, True),
         ({"content": None}, False),
+        ({"content": {}, "unsigned": ["hello"]}, True),
         ({"content": {}, "unsigned": {"prev_content": {"displayname": "Erin"}}}, True),
         ({"content": {}, "unsigned": {"redacted_because": {"content": {"reason": "hello"}}}}, True),
         ({"content": {}, "org.example.note": "hello"}, True),
@@ -85,7 +86,8 @@ def test_content_columns_are_those_that_redaction_removes(event: dict[str, Any],
         assert connection.sql(f"select {HAS_CONTENT['json']} from found").fetchone() == (expected,)
 
 
-def test_text_that_is_no_json_is_content() -> None:
+@pytest.mark.parametrize("text", ["hello", '"hello"', '["hello"]', "5"])
+def test_text_that_is_no_json_object_is_content(text: str) -> None:
     with duckdb.connect() as connection:
-        connection.execute("create table found as select 'hello' as json")
+        connection.execute("create table found as select $json as json", {"json": text})
         assert connection.sql(f"select {HAS_CONTENT['json']} from found").fetchone() == (True,)

@@ -177,7 +177,8 @@ HAS_CONTENT: Final = {
     + " or ".join(
         f"coalesce({condition}, false)"
         for condition in (
-            "json_type(json, '$.content') not in ('OBJECT', 'NULL')",
+            # An event or ``unsigned`` of another type may contain any text.
+            *(f"json_type(json, '{path}') not in ('OBJECT', 'NULL')" for path in ("$", "$.content", "$.unsigned")),
             f"if(json_extract_string(json, '$.type') = 'm.room.redaction', {_other_keys('$.content', ['redacts'])}"
             f" or {_is_text('$.content.redacts')}, len(json_keys(json, '$.content')) > 0)",
             _is_text("$.redacts"),
