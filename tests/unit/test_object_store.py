@@ -68,8 +68,9 @@ def test_nothing_but_the_warehouse_is_read() -> None:
         for file in ("s3://lake/other/file", "/etc/hostname", "https://s3/lake/warehouse/file"):
             with pytest.raises(duckdb.PermissionException):
                 connection.execute(f"from read_blob({quote_literal(file)})")
+    elsewhere = on_s3().model_copy(update={"lakehouse_warehouse": "gs://lake/warehouse"})
     with pytest.raises(LakeReadError, match="neither a folder nor on S3"):
-        duckdb_reader.open_duckdb(on_s3("gs://lake/warehouse"))
+        duckdb_reader.open_duckdb(elsewhere)
 
 
 def test_s3_keys_are_not_passed_to_executors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,3 +100,23 @@ def test_a_value_that_is_no_text_is_named(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(name, os.fsdecode(b"postgr\xe9s"))
 
     assert f"{name}: Value error, is not UTF-8" in output("doctor")
+
+
+@pytest.mark.parametrize("place", ["gs://lake", "s3a://lake/x", "hdfs://host/x", "s3:/lake", "s3://", "file://host/x"])
+def test_a_warehouse_elsewhere_is_refused(place: str) -> None:
+    with pytest.raises(ValidationError, match=r"lakehouse_warehouse\n.*s3://bucket/prefix"):
+        Settings(lakehouse_warehouse=place)
+
+
+@pytest.mark.parametrize(
+    ("place", "uri"),
+    [("s3://lake/x/", "s3://lake/x"), ("file:///srv/x", "file:///srv/x"), ("/srv/c:/x", "file:///srv/c%3A/x")],
+)
+def test_a_warehouse_is_a_folder_or_a_bucket(place: str, uri: str) -> None:
+    assert Settings(lakehouse_warehouse=place).warehouse == uri
+
+
+@pytest.mark.parametrize("name", ["lakehouse_home", "lakehouse_warehouse"])
+def test_a_home_of_an_unknown_user_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match=f"{name}\n.*home folder of that user is unknown"):
+        Settings(**{name: "~nobody-of-this-name/lake"})

@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AwareDatetime, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from synapse_lakehouse.config import env_file, libpq_variables
+from synapse_lakehouse.config import env_file, libpq_variables, paths
 from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS, is_heap_size
 
 PROJECT_FOLDER = Path(__file__).parents[3]
@@ -58,7 +58,9 @@ class Settings(BaseSettings):
         None,
         description="path of homeserver.yaml, for its stream_writers, retention and state_compressor; optional",
     )
-    lakehouse_home: Path = Field(Path(".lakehouse"), description="folder for all local files of the platform")
+    lakehouse_home: Annotated[Path, AfterValidator(paths.resolve_path)] = Field(
+        Path(".lakehouse"), description="folder for all local files of the platform"
+    )
     lakehouse_catalog_uri: str | None = Field(
         None,
         repr=False,
@@ -67,7 +69,7 @@ class Settings(BaseSettings):
     lakehouse_catalog_properties: Annotated[dict[str, str], NoDecode] = Field(
         {}, repr=False, description="further Iceberg catalog properties as JSON, such as S3 endpoint and region"
     )
-    lakehouse_warehouse: str | None = Field(
+    lakehouse_warehouse: Annotated[str, AfterValidator(paths.check_warehouse)] | None = Field(
         None, description="location of table files: a folder or s3://bucket/prefix; unset: a folder of LAKEHOUSE_HOME"
     )
     lakehouse_stream_writers: str = Field(
@@ -234,11 +236,6 @@ class Settings(BaseSettings):
             raise ValueError("must not set the heap; set LAKEHOUSE_DRIVER_MEMORY instead, for example to 2g")
         return options
 
-    @field_validator("lakehouse_home")
-    @classmethod
-    def _resolve_home(cls, home: Path) -> Path:
-        return home.expanduser().resolve()
-
     @field_validator("lakehouse_ui_hosts")
     @classmethod
     def _check_hosts(cls, hosts: str) -> str:
@@ -281,7 +278,7 @@ class Settings(BaseSettings):
     def warehouse(self) -> str:
         """URI of the warehouse, without a trailing slash."""
         location = (self.lakehouse_warehouse or str(self.lakehouse_home / "warehouse")).rstrip("/")
-        return location if "://" in location else Path(location).expanduser().resolve().as_uri()
+        return location if "://" in location else paths.resolve_path(Path(location)).as_uri()
 
     @property
     def uses_sample(self) -> bool:
