@@ -33,9 +33,10 @@ def find_cache_folder() -> Path | None:
     Each version of the sources has its own folder, because Numba does not recompile a function when its callee changes.
     """
     home = os.environ.get("LAKEHOUSE_HOME")
-    for parent in [_PACKAGE / "__pycache__", *([Path(home).expanduser()] if home else [])]:
-        folder = parent / f"compiled-{_VERSION}"
-        with suppress(OSError):
+    for parent in [_PACKAGE / "__pycache__", *([Path(home)] if home else [])]:
+        # The home folder of `~` may be unknown.
+        with suppress(OSError, RuntimeError):
+            folder = parent.expanduser() / f"compiled-{_VERSION}"
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             TemporaryFile(dir=folder).close()
             return folder

@@ -60,6 +60,11 @@ def test_without_a_folder_functions_are_compiled_each_time(read_only: None, monk
     assert numba_jit.cached_njit(lambda number: number + 1)(1) == 2
 
 
+def test_an_unknown_home_folder_is_no_place(read_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", "~nobody-of-this-name/lake")
+    assert numba_jit.find_cache_folder() is None
+
+
 def test_a_checkout_that_is_mounted_read_only_is_enough(tmp_path: Path) -> None:
     sources = Path(numba_jit.__file__).parent
     command = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", str(sources), sys.executable]

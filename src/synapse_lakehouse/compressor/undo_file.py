@@ -152,11 +152,17 @@ def read(path: Path) -> UndoFile:
     except (OSError, pa.ArrowInvalid) as error:
         raise CompressorError(f"{path} cannot be read as an undo file: {error}") from None
     metadata = table.schema.metadata or {}
-    if table.column_names != list(_COLUMNS) or _ROOM not in metadata:
+    are_ids = all(pa.types.is_integer(field.type) for field in list(table.schema)[:2])
+    if table.column_names != list(_COLUMNS) or not are_ids:
         raise CompressorError(f"{path} is not an undo file of the compressor.")
     pairs = table.select(_COLUMNS[:2]).group_by(list(_COLUMNS[:2])).aggregate([])
     edges = pairs.filter(pc.is_valid(pairs["prev_state_group"]))
     rows = table.filter(pc.is_valid(table["type"])).drop_columns("prev_state_group")
-    room_id, database, written = (metadata[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
-    position = WalPosition(**json.loads(metadata[_WAL_POSITION])) if _WAL_POSITION in metadata else None
+    try:
+        room_id, database, written = (metadata[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
+        position = WalPosition(**json.loads(metadata[_WAL_POSITION])) if _WAL_POSITION in metadata else None
+    except (KeyError, TypeError, ValueError):
+        raise CompressorError(
+            f"{path} is not an undo file of the compressor, because its metadata is damaged."
+        ) from None
     return UndoFile(path, room_id, database, position, written, np.sort(pairs["state_group"].to_numpy()), edges, rows)
