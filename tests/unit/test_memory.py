@@ -9,7 +9,7 @@ import pytest
 from synapse_lakehouse.cli.doctor import machine
 from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.cli.runs.local_run import LocalRun
-from synapse_lakehouse.cli.runs.out_of_memory import explain_kill, required_bytes
+from synapse_lakehouse.cli.runs.out_of_memory import explain_failure, required_bytes
 from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local import memory
@@ -109,16 +109,35 @@ def test_an_airflow_that_was_killed_is_noticed(
 
 def test_a_failure_for_another_reason_is_not_explained_by_memory() -> None:
     settings = Settings(_env_file=None)
-    assert explain_kill({"a": "the disk is full"}, 0, Memory(GIB, GIB, "x"), settings) is None
+    assert explain_failure({"a": "the disk is full"}, 0, Memory(GIB, GIB, "x"), settings) is None
 
 
 @pytest.mark.parametrize(("why", "kills"), [(f"Airflow {KILLED_TEXT}.", 0), ("EOFError", 1)])
 def test_a_kill_is_explained_with_the_limit_and_setting(why: str, kills: int) -> None:
     settings = Settings(_env_file=None, lakehouse_driver_memory="1g")
-    said = explain_kill({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
+    said = explain_failure({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
     assert said
     for part in ("signal 9", "0.9 GiB", "/sys/fs/cgroup/x", "LAKEHOUSE_DRIVER_MEMORY=1g"):
         assert part in said
+
+
+@pytest.mark.parametrize(
+    ("why", "part"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", "heap of Spark's driver is full"),
+        ("java.lang.OutOfMemoryError: GC overhead limit exceeded", "heap of Spark's driver is full"),
+        ("java.lang.OutOfMemoryError: unable to create native thread", "could not get more memory"),
+        ("MemoryError", "could not get more memory"),
+        ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", "could not get more memory"),
+        ("_duckdb.OutOfMemoryException: Out of Memory Error: failed to allocate data", "could not get more memory"),
+        ("There is insufficient memory for the Java Runtime Environment to continue.", "could not get more memory"),
+    ],
+)
+def test_a_process_without_memory_is_explained(why: str, part: str) -> None:
+    said = explain_failure({"a": why}, 0, Memory(GIB, 0, "/sys/fs/cgroup/x"), Settings(_env_file=None))
+    assert said
+    for expected in (part, "1.0 GiB", "/sys/fs/cgroup/x", "LAKEHOUSE_DRIVER_MEMORY"):
+        assert expected in said
 
 
 @pytest.mark.parametrize(

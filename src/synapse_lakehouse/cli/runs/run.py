@@ -65,7 +65,7 @@ def _run(prepared: environment.PreparedAirflow, start: datetime, now: datetime) 
             raise typer.Exit(130) from None
     if run.failed():
         run_output.print_failures(failures, run.where)
-        reason = out_of_memory.explain_kill(
+        reason = out_of_memory.explain_failure(
             failures, memory.count_memory_kills() - kills, memory.read_memory(), prepared.settings
         )
         if reason:
