@@ -63,6 +63,18 @@ def test_the_superuser_runs_no_function_of_an_owner(own: EmbeddedServer) -> None
     assert own.comment("trap") == "remembered"
 
 
+def test_a_new_password_runs_no_function_of_an_owner(own: EmbeddedServer) -> None:
+    uri = roles.ensure_owner(own, "renewed")
+    with psycopg.connect(uri) as connection:
+        connection.execute(
+            "create function public.quote_ident(name) returns text language plpgsql as"
+            " $$begin raise exception 'run by %', current_user; end$$"
+        )
+    own.password_file("renewed").unlink()
+    with psycopg.connect(roles.ensure_owner(own, "renewed")) as connection:
+        assert connection.execute("select current_user").fetchone() == ("renewed",)
+
+
 def test_a_database_of_the_superuser_is_handed_over(own: EmbeddedServer) -> None:
     own.create_database("earlier")
     with psycopg.connect(own.dsn("earlier")) as superuser:

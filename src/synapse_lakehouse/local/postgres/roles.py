@@ -36,7 +36,12 @@ def ensure_owner(server: EmbeddedServer, database: str) -> str:
     if owned is None:
         server.create_database(database)
     password, is_new = _read_or_generate_password(server, database)
-    if is_new or owned != (True,):
+    if owned == (True,):
+        if is_new:
+            # In its own database, the role could make the superuser run functions.
+            with psycopg.connect(server.dsn()) as connection:
+                _create_role(connection, database, password)
+    else:
         with psycopg.connect(server.dsn(database)) as connection:
             _create_role(connection, database, password)
             for (statement,) in connection.execute(_OWNED_BY_OTHERS, [database]).fetchall():
