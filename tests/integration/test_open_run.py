@@ -118,3 +118,15 @@ def test_the_compressor_s_configuration_stops_no_other_run(lake: Callable[..., S
     assert done.exit_code == 1
     (failed,) = [one for one in json.loads(done.stdout) if one["level"] == "FAIL"]
     assert failed["subject"] == "state compressor"
+
+
+def test_a_pooler_that_drops_the_session_settings_is_refused_at_once(
+    lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("synapse_lakehouse.postgres.connection.add_session_settings", lambda dsn, *_: dsn)
+    settings = lake(synapse_dsn=source_copy)
+    with pytest.raises(AirflowFailException, match="connection pooler") as refused:
+        run_lifecycle.open_run()
+    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
+    assert done.exit_code == 1
+    assert str(refused.value) in {one["message"] for one in json.loads(done.stdout) if one["level"] == "FAIL"}

@@ -79,6 +79,7 @@ def open_run() -> None:
         if messages := [problem.message for problem in problems if problem.stops_runs]:
             raise settings_check.ConfigurationError("\n".join(messages))
         with connection.connect(settings) as source:
+            connection.require_session_settings(source, settings)
             preflight.check_source_database(
                 source,
                 declared,

@@ -11,7 +11,7 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Fi
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.access.schema_drift import find_drift, find_drifted_tables, find_unknown_objects
-from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.connection import Connection, require_session_settings
 from synapse_lakehouse.postgres.errors import SourceError
 
 _CLOCK_SECONDS: Final = 5
@@ -28,6 +28,10 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
     yield DoctorFinding(FindingLevel.OK, "source", message)
     yield _clock(connection)
     yield from check_snapshot_age(connection)
+    try:
+        require_session_settings(connection, settings)
+    except SourceError as error:
+        yield DoctorFinding(FindingLevel.FAIL, "source", str(error))
     try:
         if is_sample:
             yield DoctorFinding(FindingLevel.OK, "role", "the role of the embedded server; all sessions are read-only")
