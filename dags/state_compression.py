@@ -3,8 +3,8 @@
 **What it does.** The DAG is disabled by default. `enabled` under `state_compressor` in `SYNAPSE_CONFIG`, or
 `LAKEHOUSE_COMPRESSOR_ENABLED=true`, enables it. Every `time_between_runs`, it plans how to store room state in fewer
 rows, for the rooms with the most uncompressed state. It reads the latest release, so the plan (`gold.compression_plan`)
-puts no load on Synapse. An operator approves or rejects it under *Required Actions*. A plan that is not approved before
-the next scheduled run is rejected. `LAKEHOUSE_COMPRESSOR_APPLY=true` skips the approval step. An approved plan is
+puts no load on Synapse. An operator approves or rejects it under *Required Actions*. If no operator approves a plan,
+the next scheduled run rejects it. `LAKEHOUSE_COMPRESSOR_APPLY=true` skips the approval step. An approved plan is
 applied over `SYNAPSE_WRITE_DSN` while Synapse is running, room by room, in small transactions. Every state group is
 read again and compared; a room with a changed state is restored. `audit.compression_runs` records the outcome of each
 room as soon as it is known. `lakehouse compress history` shows these outcomes, and those of `lakehouse compress apply`.
@@ -13,16 +13,16 @@ room as soon as it is known. `lakehouse compress history` shows these outcomes, 
 
 * `plan_compression`: there is no release yet, a named room does not exist, or the saved progress cannot be read from
   the database. Nothing was changed. (Airflow shows an invalid setting as an import error of this DAG.)
-* `apply`: `SYNAPSE_WRITE_DSN` is not set or its role lacks a privilege (`lakehouse grants --compress`), another
-  compressor is running, the connection was lost, or the state of a room changed, and the room was restored (please
-  report this). All other changes are correct and stay. If a room is recorded as faulty, nothing is written until that
-  room is repaired.
+* `apply`: `SYNAPSE_WRITE_DSN` is not set, its role lacks a privilege (`lakehouse grants --compress`), another
+  compressor is running, or the connection was lost. Or a room's state changed: the room was restored, and you should
+  report this bug. All other changes are correct and stay. If a room is recorded as faulty, nothing is written until
+  that room is repaired.
 * `verify`: a room has faults. `audit.compression_runs` names the room and its undo file;
   `lakehouse compress undo --repair --yes FILE` restores it. Or an undo file is missing: bring it back and clear the
   task.
 
 **Is a rerun safe?** Yes, at any time, from any task. The plan starts from the present state groups, and finished rooms
-are skipped. A faulty room stays recorded as faulty until it is repaired. The next run plans a rejected room again.
+are skipped. A faulty room stays recorded until it is repaired. The next run plans the rooms of a rejected plan again.
 """
 
 from datetime import UTC, datetime, timedelta

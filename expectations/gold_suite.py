@@ -48,7 +48,7 @@ class DbtArtifacts:
 
 
 def read_artifacts(settings: Settings, run: Run) -> DbtArtifacts:
-    """Read dbt's artifacts of ``run``.
+    """Read the dbt artifacts that the lakehouse run ``run`` wrote.
 
     :raises DbtArtifactError: if they are missing or belong to another run.
     """

@@ -138,7 +138,7 @@ class ExpectNoPositionRegression(MetricExpectation):
 class ExpectSequenceNotBehind(MetricExpectation):
     """The sequence has assigned every ID that a row or a position contains.
 
-    When Synapse starts, it advances sequences that are behind rows, but stops if a sequence is behind a position.
+    At its start, Synapse advances a sequence that is behind rows. If it is behind a position, Synapse does not start.
     Sequences count up even where the IDs are negative. ID 1 counts as assigned from the start.
     """
 

@@ -62,12 +62,12 @@ def delete_rows(
     if not surplus:
         return DeletedRows()
     if surplus > expected:
-        raise FullCopyRequiredError(f"{surplus:,} of its {base.rows:,} rows in the lake are outdated or deleted")
+        raise FullCopyRequiredError(f"{surplus:,} of {base.rows:,} rows of {table.name} in the lake are outdated")
     outdated, snapshot_id = 0, base.snapshot_id
     if paths := [*new_pages, *changes]:
         newer_keys = spark.read.parquet(*paths).select(*table.primary_key)
         if table.repeats_keys and _may_share_keys(target, _read_keys(target, snapshot_id), newer_keys, base.since):
-            raise FullCopyRequiredError(f"keys of {table.name} repeat, so the changed rows of a key are unknown")
+            raise FullCopyRequiredError(f"keys of {table.name} repeat, so it is unknown which rows of a key changed")
         outdated, snapshot_id = target.delete_keys(newer_keys, new_pages)
     missing = surplus - outdated
     if missing < 0:

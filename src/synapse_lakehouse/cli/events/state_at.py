@@ -63,6 +63,6 @@ def _require_state(connection: DuckDBPyConnection, settings: Settings, release: 
     )
     if not connection.execute(query).fetchone():
         raise LakeReadError(
-            f"The state at {to_printable(event_id)} is unknown: the event is an outlier, outside its room's event "
-            "graph, or its state group is missing or damaged (silver.state_faults)."
+            f"The state at {to_printable(event_id)} is unknown: the event is an outlier (outside its room's event "
+            "graph), or its state group is missing or damaged (see silver.state_faults)."
         )

@@ -105,7 +105,7 @@ def _rest_secrets(settings: Settings) -> dict[str, str]:
 
 
 def _variable(name: str) -> str:
-    """Name of the driver's environment variable for the secret property ``name`` of a REST catalog."""
+    """Return the driver's environment variable for one secret property of a REST catalog."""
     return "ICEBERG_" + re.sub(r"\W", "_", name).upper()
 
 

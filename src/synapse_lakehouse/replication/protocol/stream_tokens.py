@@ -116,7 +116,7 @@ class Progress:
             if self._unfinished_characters.total() > MAX_UNFINISHED_CHARACTERS:
                 count = len(self._unfinished_rows[source])
                 raise EndlessTokenError(
-                    f"{command.stream}: {count} rows of one token arrived without its last row, too many for memory"
+                    f"{command.stream}: {count} rows of one token arrived without its end; more do not fit in memory"
                 )
             return None
         rows = self._unfinished_rows.pop(source, [])
