@@ -95,7 +95,7 @@ def audit_page() -> str:
     tables = list(_tables(MODELS / "audit" / "_audit__sources.yml"))
     lines = [
         _NOTICE + "# Audit tables\n",
-        "The audit tables record each run: what it read, measured, validated and published. They are append-only and",
+        "The audit tables record the data that runs read, measured, validated and published. They are append-only and",
         "have no branches. If a run has several tries, the rows of the last try count. Times are in UTC. The",
         "[glossary](../glossary.md) explains the terms.\n",
         "`audit.releases` names the run of each release. To read the records of a release, join the table with",

@@ -138,7 +138,7 @@ class ExpectNoPositionRegression(MetricExpectation):
 class ExpectSequenceNotBehind(MetricExpectation):
     """The sequence has assigned every ID that a row or a position contains.
 
-    At its start, Synapse advances a sequence that is behind rows. If it is behind a position, Synapse does not start.
+    Synapse does not start if a sequence is behind a position. If a sequence is behind rows only, Synapse advances it.
     Sequences count up even where the IDs are negative. ID 1 counts as assigned from the start.
     """
 

@@ -116,7 +116,7 @@ class Progress:
             if self._unfinished_characters.total() > MAX_UNFINISHED_CHARACTERS:
                 count = len(self._unfinished_rows[source])
                 raise EndlessTokenError(
-                    f"{command.stream}: {count} rows of one token arrived without its end; more do not fit in memory"
+                    f"{command.stream}: memory limit reached after {count} rows of a token without its last row"
                 )
             return None
         rows = self._unfinished_rows.pop(source, [])
