@@ -142,7 +142,7 @@ def test_tables_that_are_not_plain_are_named(
     with pytest.raises(SourceError) as caught:
         check(settings, synapse_dsn=source_copy)
     kinds = dict(line.split(" is ", 1) for line in str(caught.value).splitlines())
-    assert {table: kind.partition(",")[0] for table, kind in kinds.items()} == KINDS
+    assert {table: kind.partition(".")[0] for table, kind in kinds.items()} == KINDS
     partly = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_on_drift": "partial"})
     with export_snapshot(partly, catalogue.load_catalogue()) as (_, snapshot):
         assert set(snapshot.drifted_tables) == set(KINDS)
