@@ -139,7 +139,7 @@ def open_catalog(settings: Settings) -> "Catalog":
     properties = {"warehouse": settings.warehouse} | object_store.get_catalog_properties(settings)
     if uses_rest_catalog(settings):
         return RestCatalog(CATALOG_NAME, **properties | {"type": "rest", "uri": parse_rest_uri(settings)})
-    uri = catalog_uri.to_sqlalchemy_url(get_postgres_parameters(settings))
+    uri = catalog_uri.to_sqlalchemy_url({"options": catalog_uri.NO_OPTIONS} | get_postgres_parameters(settings))
     return SqlCatalog(CATALOG_NAME, **properties | {"type": "sql", "uri": uri, "schema_version": "v1"})
 
 

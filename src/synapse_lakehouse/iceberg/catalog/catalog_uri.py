@@ -93,7 +93,6 @@ def to_sqlalchemy_url(parameters: Mapping[str, str]) -> str:
     """Return the URL for SQLAlchemy and psycopg2 with the libpq ``parameters``, including a password."""
     login = ":".join(quote(parameters[name], safe="") for name in ("user", "password") if name in parameters)
     options = {name: value for name, value in parameters.items() if name not in {"user", "password", "dbname"}}
-    options = {"options": NO_OPTIONS} | options
     return f"postgresql+psycopg2://{login}@/{quote(_database(parameters), safe='')}{_query(options)}"
 
 
