@@ -1,15 +1,40 @@
 """Spark apps for a sequence of runs, started and published like those of the DAG."""
 
 import os
+import shutil
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write.publish import publish_branch
+from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.spark_app import SparkApp
+
+LARGE_SERVER: Final = {"lakehouse_driver_memory": "2g", "lakehouse_driver_java_options": "-XX:+UseParallelGC"}
+"""Default heap, but the JIT compiler and collector for long runs, as the operating guide advises."""
+
+
+@contextmanager
+def new_lake(home: Path) -> Iterator[Settings]:
+    """Yield the settings of an empty lake in the folder ``home``, with a catalog in PostgreSQL; delete the folder."""
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    with embedded_postgres.run_server(home / "postgres") as server:
+        server.create_database("lake")
+        lake = {
+            "lakehouse_warehouse": str(home / "warehouse"),
+            "lakehouse_catalog_uri": server.dsn("lake"),
+            "synapse_server_name": "bench.example",
+        }
+        yield Settings().model_copy(update=lake | LARGE_SERVER)
+    shutil.rmtree(home)
 
 
 def set_driver_memory(settings: Settings) -> None:

@@ -1,25 +1,23 @@
 """Measure the task ``resolve_state`` on synthetic state groups, and write ``docs/bench-state.md``; needs no Synapse."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from bench import spark_runs
 from bench.machine import describe_machine
 from bench.meter import Cost, Meter, server_pid
 from bench.report import DOCS, Folder, Table, write_page
 from bench.statistics import slope
 from bench.worker_process import WorkerProcess
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres import embedded_postgres
 
 GROUPS: Final = 5_000_000
 SIZES: Final = (0.01, 0.05, 0.2, 1.0)
 INCREMENT: Final = 0.001
 """New groups of the second run, as a share of the first run's."""
-_SETTINGS: Final = {"lakehouse_driver_memory": "2g", "lakehouse_driver_java_options": "-XX:+UseParallelGC"}
 
 
 @dataclass(frozen=True)
@@ -58,26 +56,15 @@ def main(
 
 def measure_state(home: Path, groups: int) -> tuple[StateRun, StateRun]:
     """Create groups in a new lake below ``home``, and measure a full run and an incremental one."""
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
     runs = []
-    with embedded_postgres.run_server(home / "postgres") as server:
-        server.create_database("state")
-        lake = {
-            "lakehouse_warehouse": str(home / "warehouse"),
-            "lakehouse_catalog_uri": server.dsn("state"),
-            "synapse_server_name": "bench.example",
-        }
-        settings = Settings().model_copy(update=lake | _SETTINGS)
-        with WorkerProcess("bench.state.state_lake:StateLake", settings) as worker:
-            for name, new_groups in (("all rooms", groups), ("0.1% new groups", max(int(INCREMENT * groups), 1))):
-                rows = worker.call("add_groups", new_groups)
-                with Meter(worker.pid, server_pid(home / "postgres")) as meter:
-                    worker.call("resolve")
-                runs.append(StateRun(name, groups, rows, worker.call("count_written_bytes"), meter.cost))
-                typer.echo(runs[-1])
-                worker.call("publish")
-    shutil.rmtree(home)
+    with spark_runs.new_lake(home) as settings, WorkerProcess("bench.state.state_lake:StateLake", settings) as worker:
+        for name, new_groups in (("all rooms", groups), ("0.1% new groups", max(int(INCREMENT * groups), 1))):
+            rows = worker.call("add_groups", new_groups)
+            with Meter(worker.pid, server_pid(home / "postgres")) as meter:
+                worker.call("resolve")
+            runs.append(StateRun(name, groups, rows, worker.call("count_written_bytes"), meter.cost))
+            typer.echo(runs[-1])
+            worker.call("publish")
     return runs[0], runs[1]
 
 

@@ -11,6 +11,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.iceberg.write.commits import ensure_branch
 from synapse_lakehouse.iceberg.write.publish import fast_forward_main
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
@@ -39,7 +40,7 @@ class StateLake:
         self._rooms = self._rooms or max(groups // 2 // _GROUPS_PER_ROOM, 1)
         spark, rooms = self._app.spark, self._rooms
         for name in _BRONZE:
-            self._create_branch(f"bronze.{name}")
+            ensure_branch(spark, f"bronze.{name}", self._app.run.branch)
         spark.sql(f"""
             select id, if(id % 2 = 0, '!large', concat('!', id div 2 % {rooms})) as room_id,
                 if(id % 2 = 0, id div 2, id div 2 div {rooms}) as step, if(id % 2 = 0, 2, 2 * {rooms}) as distance
@@ -88,13 +89,6 @@ class StateLake:
     def close(self) -> None:
         """Stop Spark."""
         self._app.spark.stop()
-
-    def _create_branch(self, name: str) -> None:
-        """Create the run's branch at main; a branch that a Spark write creates is empty."""
-        table = load_iceberg_table(self._app.spark, name)
-        table.refresh()
-        if table.currentSnapshot() is not None and not table.refs().containsKey(self._app.run.branch):
-            table.manageSnapshots().createBranch(self._app.run.branch, table.currentSnapshot().snapshotId()).commit()
 
     def _new_app(self) -> SparkApp:
         self._runs += 1

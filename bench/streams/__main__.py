@@ -1,28 +1,22 @@
 """Measure the task ``measure_streams`` on synthetic IDs, and write ``docs/bench-streams.md``; needs no Synapse."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from bench import spark_runs
 from bench.machine import describe_machine
 from bench.meter import Cost, Meter, server_pid
 from bench.report import DOCS, Folder, Table, write_page
 from bench.worker_process import WorkerProcess
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres import embedded_postgres
 
 IDS: Final = 100_000_000
 SIZES: Final = (0.01, 0.1, 1.0)
 INCREMENT: Final = 0.001
 """New IDs of the second run, as a share of the first run's."""
-LARGE_SERVER: Final = {
-    "lakehouse_driver_memory": "2g",
-    "lakehouse_driver_java_options": "-XX:+UseParallelGC",
-}
-"""Default heap, but the JIT compiler and collector for long runs, as the operating guide advises."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +45,19 @@ def main(
 
 def measure_streams(home: Path, ids: int) -> list[StreamRun]:
     """Create about ``ids`` IDs in a new lake below ``home``, and measure a full run and an incremental one."""
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
     runs = []
-    with embedded_postgres.run_server(home / "postgres") as server:
-        server.create_database("streams")
-        lake = {
-            "lakehouse_warehouse": str(home / "warehouse"),
-            "lakehouse_catalog_uri": server.dsn("streams"),
-            "synapse_server_name": "bench.example",
-        }
-        settings = Settings().model_copy(update=lake | LARGE_SERVER)
-        with WorkerProcess("bench.streams.stream_lake:StreamLake", settings) as worker:
-            for name, new_ids in (("all IDs", ids), ("0.1% new IDs", int(INCREMENT * ids))):
-                rows = worker.call("add_ids", new_ids)
-                with Meter(worker.pid, server_pid(home / "postgres"), jvm=True) as meter:
-                    worker.call("measure")
-                measured_ids, gaps = worker.call("count_ids_and_gaps")
-                runs.append(StreamRun(name, rows, measured_ids, gaps, meter.cost))
-                typer.echo(runs[-1])
-                worker.call("publish")
-    shutil.rmtree(home)
+    with (
+        spark_runs.new_lake(home) as settings,
+        WorkerProcess("bench.streams.stream_lake:StreamLake", settings) as worker,
+    ):
+        for name, new_ids in (("all IDs", ids), ("0.1% new IDs", int(INCREMENT * ids))):
+            rows = worker.call("add_ids", new_ids)
+            with Meter(worker.pid, server_pid(home / "postgres"), jvm=True) as meter:
+                worker.call("measure")
+            measured_ids, gaps = worker.call("count_ids_and_gaps")
+            runs.append(StreamRun(name, rows, measured_ids, gaps, meter.cost))
+            typer.echo(runs[-1])
+            worker.call("publish")
     return runs
 
 

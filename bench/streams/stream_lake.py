@@ -14,6 +14,7 @@ from synapse_lakehouse.catalogue import Stream, Table
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.iceberg.write.commits import ensure_branch
 from synapse_lakehouse.spark_app import SparkApp
 
 _SHARES: Final = {
@@ -87,7 +88,7 @@ class StreamLake:
             predicate = "pmod(n, 100) <> 50" if table.name == "events" else "pmod(n, 4) = 0"
         else:
             predicate = f"pmod(n, {len(stream_tables)}) = {stream_tables.index(table.name)}"
-        self._create_branch(table.name)
+        ensure_branch(self._app.spark, f"bronze.{table.name}", self._app.run.branch)
         columns = ", ".join(
             f"cast({self._value(stream, table, field)} as {field.dataType.simpleString()}) as {field.name}"
             for field in self._app.spark.table(f"bronze.{table.name}").schema
@@ -96,12 +97,6 @@ class StreamLake:
             f"insert into bronze.{table.name} select {columns}"  # noqa: S608
             f" from (select id as n from range({previous + 1}, {last + 1})) where not {_ROLLED_BACK} and {predicate}"
         )
-
-    def _create_branch(self, name: str) -> None:
-        """Create the run's branch at main; a branch that a Spark write creates is empty."""
-        table = load_iceberg_table(self._app.spark, f"bronze.{name}")
-        if table.currentSnapshot() is not None and not table.refs().containsKey(self._app.run.branch):
-            table.manageSnapshots().createBranch(self._app.run.branch, table.currentSnapshot().snapshotId()).commit()
 
     def _value(self, stream: Stream, table: Table, field: StructField) -> str:
         if field.name == table.streams[stream.name]:

@@ -8,7 +8,6 @@ from typing import Final
 
 from dbt.contracts.graph.manifest import Manifest
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.iceberg.read.changed_rows import read_changed_rows, read_rows_at
@@ -34,8 +33,10 @@ def register_changes(
     views = {source.name: source.config.meta for source in sources}
     names = {meta.get("changes_of") or meta["previous_of"] for meta in views.values()}
     tables = {name: load_table_or_none(catalog, name) for name in names}
-    main = {name: _snapshot_id(table, "main") for name, table in tables.items()}
-    head = {name: _snapshot_id(table, branch) for name, table in tables.items()}
+    main, head = (
+        {name: input_fingerprint.find_snapshot_id(table, of) for name, table in tables.items()}
+        for of in ("main", branch)
+    )
     events = input_fingerprint.get_snapshot_property(
         input_fingerprint.find_snapshot(tables["bronze.events"], "main"), "total-records"
     )
@@ -52,8 +53,3 @@ def register_changes(
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(register, views))
     return True
-
-
-def _snapshot_id(table: Table | None, branch: str) -> int | None:
-    snapshot = input_fingerprint.find_snapshot(table, branch)
-    return snapshot.snapshot_id if snapshot else None

@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.iceberg.read.changed_rows import read_rows_at
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.ingest.branch_table import BranchTable
 from synapse_lakehouse.postgres.connection import Connection
@@ -66,7 +67,7 @@ def delete_rows(
     outdated, snapshot_id = 0, base.snapshot_id
     if paths := [*new_pages, *changes]:
         newer_keys = spark.read.parquet(*paths).select(*table.primary_key)
-        if table.repeats_keys and _may_share_keys(target, _read_keys(target, snapshot_id), newer_keys, base.since):
+        if table.repeats_keys and _may_share_keys(target, base, newer_keys):
             raise FullCopyRequiredError(f"keys of {table.name} repeat, so it is unknown which rows of a key changed")
         outdated, snapshot_id = target.delete_keys(newer_keys, new_pages)
     missing = surplus - outdated
@@ -74,7 +75,7 @@ def delete_rows(
         raise FullCopyRequiredError(f"{-missing} rows of {table.name} are missing in the lake")
     if not missing:
         return DeletedRows(outdated)
-    on_branch = _read_keys(target, snapshot_id)
+    on_branch = _read_keys(spark, table, snapshot_id)
     missing_keys = persist_to_disk(_find_missing(spark, target.connection, table, on_branch, changes))
     deleted, _ = target.delete_keys(missing_keys)
     if deleted != missing:
@@ -87,29 +88,26 @@ def persist_to_disk(frame: DataFrame) -> DataFrame:
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
-def _read_keys(target: BranchTable, snapshot_id: int) -> DataFrame:
+def _read_keys(spark: SparkSession, table: Table, snapshot_id: int) -> DataFrame:
     # A DELETE refreshes cached frames, and only rows of a named snapshot stay the same then.
-    rows = target.app.spark.read.option("versionAsOf", snapshot_id).table(target.name)
-    return rows.select(*target.table.primary_key)
+    return read_rows_at(spark, f"bronze.{table.name}", snapshot_id).select(*table.primary_key)
 
 
-def _may_share_keys(target: BranchTable, lake_keys: DataFrame, changed_keys: DataFrame, since: int) -> bool:
+def _may_share_keys(target: BranchTable, base: Baseline, changed_keys: DataFrame) -> bool:
     """Return whether changed rows may share keys with unchanged rows, which would be deleted with the old versions.
 
     Unchanged rows are in the lake, so only keys that the lake contains are looked up in the source.
     """
-    key = target.table.primary_key
-    shared = lake_keys.join(changed_keys, _same_key(lake_keys, changed_keys, key), "left_semi").distinct()
-    keys = shared.limit(_MAX_KEYS + 1).toArrow()
-    return keys.num_rows > _MAX_KEYS or has_older_versions(target.connection, target.table, keys, since)
+    table = target.table
+    lake_keys = _read_keys(target.app.spark, table, base.snapshot_id)
+    same_key = _same_key(lake_keys, changed_keys, table.primary_key)
+    keys = lake_keys.join(changed_keys, same_key, "left_semi").distinct().limit(_MAX_KEYS + 1).toArrow()
+    return keys.num_rows > _MAX_KEYS or has_older_versions(target.connection, table, keys, base.since)
 
 
 def find_deleted_keys(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame:
     """Return the keys that the Iceberg snapshot ``before`` of a table contains and ``after`` does not."""
-    old, new = (
-        spark.read.option("versionAsOf", snapshot_id).table(f"bronze.{table.name}").select(*table.primary_key)
-        for snapshot_id in (before, after)
-    )
+    old, new = (_read_keys(spark, table, snapshot_id) for snapshot_id in (before, after))
     return persist_to_disk(old.join(new, _same_key(old, new, table.primary_key), "left_anti"))
 
 

@@ -26,18 +26,6 @@ ROWS: Final = "bronze.state_groups_state"
 _GROUPS_PER_TASK: Final = 250_000
 """A task takes about 400 bytes of memory for each group. A larger room is one task."""
 
-_NUMBERED: Final = pa.schema(
-    {
-        "room_id": pa.string(),
-        "state_group": pa.int64(),
-        "root": pa.int64(),
-        "position": pa.int64(),
-        "last_position": pa.int64(),
-        "is_group": pa.bool_(),
-        "fault": pa.string(),
-        "is_first_change": pa.bool_(),
-    }
-)
 _POSITION_TYPES: Final = "room_id string, state_group bigint, root bigint, position bigint, last_position bigint"
 _NUMBERED_TYPES: Final = f"{_POSITION_TYPES}, is_group boolean, fault string, is_first_change boolean"
 _ENDS: Final = ("state_group", "prev_state_group")
@@ -73,18 +61,12 @@ def number_changed_rooms(
     """
     graph = _read_graph(spark)
     changed_rows = changes[ROWS].select("state_group").distinct()
-    ids = [
-        changes[GROUPS].select("id"),
-        changes[EDGES].select("state_group"),
-        changes[EDGES].select("prev_state_group"),
-    ]
+    ids = [changes[GROUPS].select("id"), *(changes[EDGES].select(end) for end in _ENDS)]
     changed = reduce(DataFrame.unionAll, ids, changed_rows).toDF("state_group").distinct()
-    by_edge = [
-        graph.edges.select(f.col(end).alias("state_group"), "component") for end in ("state_group", "prev_state_group")
-    ]
+    by_edge = [graph.edges.select(f.col(end).alias("state_group"), "component") for end in _ENDS]
     components = reduce(DataFrame.unionAll, by_edge, graph.groups.select("state_group", "component"))
     # A deleted group may have been the last one of its room.
-    deleted_from = graph.add_component(changes[GROUPS].select(_vertex(f.col("room_id")).alias("vertex")))
+    deleted_from = _add_component(changes[GROUPS].select(_vertex(f.col("room_id")).alias("vertex")), graph.components)
     affected = components.join(changed, "state_group").select("component").unionAll(deleted_from.select("component"))
     affected = affected.distinct().persist(StorageLevel.DISK_ONLY)
     groups, edges = (frame.join(affected, "component", "left_semi") for frame in (graph.groups, graph.edges))
@@ -92,7 +74,7 @@ def number_changed_rooms(
     count = groups.count()
     if count > max_share * spark.table(GROUPS).count():
         return None
-    before = graph.add_component(previous.withColumn("vertex", _vertex(f.col("room_id"))))
+    before = _add_component(previous.withColumn("vertex", _vertex(f.col("room_id"))), graph.components)
     return _number(groups, edges, before.join(affected, "component", "left_semi"), changed_rows, count)
 
 
@@ -108,9 +90,6 @@ class _RoomGraph:
     groups: DataFrame
     edges: DataFrame
     components: DataFrame
-
-    def add_component(self, rows: DataFrame) -> DataFrame:
-        return _add_component(rows, self.components)
 
 
 def _read_graph(spark: SparkSession) -> _RoomGraph:
@@ -174,4 +153,4 @@ def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:
     changes = find_first_changes(previous, numbered.nodes, changed.combine_chunks())
     changes = changes.append_column("is_first_change", pa.array([True] * changes.num_rows, pa.bool_()))
     tables = [numbered.nodes, numbered.faults, changes]
-    return pa.concat_tables(tables, promote_options="default").select(_NUMBERED.names).cast(_NUMBERED)
+    return pa.concat_tables(tables, promote_options="default")

@@ -66,14 +66,13 @@ def resolve_rooms(
     :param minimum_rows: with fewer rows of ``state_groups_state`` all rooms are resolved.
     """
     fingerprint = _fingerprint(catalog, branch)
-    previous = load_table_or_none(catalog, _POSITIONS)
     rows = input_fingerprint.find_snapshot(load_table_or_none(catalog, number_rooms.ROWS), branch)
     has_enough_rows = int(input_fingerprint.get_snapshot_property(rows, "total-records") or 0) >= minimum_rows
-    if has_enough_rows and previous and previous.current_snapshot() and is_up_to_date(catalog, "main"):
+    if has_enough_rows and is_up_to_date(catalog, "main"):
         for name in _TABLES:
             # An earlier try may have written to the branch.
-            main = input_fingerprint.find_snapshot(load_table_or_none(catalog, name), "main")
-            reset_branch(spark, name, branch, main.snapshot_id if main else None)
+            main = input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main")
+            reset_branch(spark, name, branch, main)
         changes = {name: _read_changes(spark, catalog, name, branch) for name in SOURCE_TABLES}
         if numbered := number_changed_rooms(spark, changes, spark.table(_POSITIONS), _MAX_SHARE):
             _resolve_in_part(spark, numbered, fingerprint)
@@ -92,8 +91,7 @@ def _fingerprint(catalog: Catalog, branch: str) -> str:
 
 def _read_changes(spark: SparkSession, catalog: Catalog, name: str, branch: str) -> DataFrame:
     table = load_table_or_none(catalog, name)
-    snapshots = (input_fingerprint.find_snapshot(table, of) for of in ("main", branch))
-    before, after = (snapshot.snapshot_id if snapshot else None for snapshot in snapshots)
+    before, after = (input_fingerprint.find_snapshot_id(table, of) for of in ("main", branch))
     return read_changed_rows(spark, name, before, after)
 
 

@@ -37,6 +37,12 @@ def find_snapshot(table: Table | None, branch: str) -> Snapshot | None:
     return table.snapshot_by_id(ref.snapshot_id) if table and ref else None
 
 
+def find_snapshot_id(table: Table | None, branch: str) -> int | None:
+    """Return the ID of :func:`find_snapshot`; None if there is no snapshot."""
+    snapshot = find_snapshot(table, branch)
+    return snapshot.snapshot_id if snapshot else None
+
+
 def get_snapshot_property(snapshot: Snapshot | None, name: str) -> str | None:
     """Return the property ``name`` of a snapshot's summary."""
     return snapshot.summary.get(name) if snapshot and snapshot.summary else None

@@ -147,8 +147,8 @@ def _ensure_initialised(data: Path) -> str:
         if password := read_private_text(secret):
             return password
         raise EmbeddedPostgresError(
-            f"{secret} contains no password, so nobody can log in to the embedded PostgreSQL. Restore the file from a "
-            f"backup. Or delete {data} and the warehouse; the next run then starts with an empty lake."
+            f"{secret} contains no password, so no client can log in to the embedded PostgreSQL. Restore the file from "
+            f"a backup. Or delete {data} and the warehouse; the next run then starts with an empty lake."
         )
     if data.exists():
         _stop(data)
