@@ -65,16 +65,21 @@
 {%- endmacro %}
 
 
-{# Sorted IDs of the nodes from which the model is built, without its affected keys, which only select rows. #}
-{% macro input_nodes() -%}
+{#
+    Sorted IDs of the nodes from which the model is built, without its affected keys, which only select rows. Instead of
+    an ephemeral model, whose SQL is a part of this model's SQL: the nodes from which it is built.
+#}
+{% macro input_nodes(ephemeral=none) -%}
     {%- set ids = [] -%}
-    {%- for id in model.depends_on.nodes | sort -%}
+    {%- for id in (ephemeral or model).depends_on.nodes -%}
         {%- set node = graph.sources.get(id) or graph.nodes.get(id) -%}
-        {%- if node.get('source_name') != 'changes' and node.config.get('materialized') != 'affected_keys' -%}
+        {%- if node.config.get('materialized') == 'ephemeral' -%}
+            {%- do ids.extend(input_nodes(node)) -%}
+        {%- elif node.get('source_name') != 'changes' and node.config.get('materialized') != 'affected_keys' -%}
             {%- do ids.append(id) -%}
         {%- endif -%}
     {%- endfor -%}
-    {{- return(ids) -}}
+    {{- return(ids | unique | sort) -}}
 {%- endmacro %}
 
 

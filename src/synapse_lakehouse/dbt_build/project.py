@@ -45,8 +45,9 @@ def build_project(app: SparkApp) -> None:
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
 
     def progress(event: EventMsg) -> None:
-        if event.info.name == "NodeFinished" and event.data.node_info.resource_type == "model":
-            relation, took = event.data.node_info.node_relation, event.data.run_result.execution_time
+        node = event.data.node_info if event.info.name == "NodeFinished" else None
+        if node and node.resource_type == "model" and node.materialized != "ephemeral":
+            relation, took = node.node_relation, event.data.run_result.execution_time
             app.report_progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
 
     built = run_dbt(app, ["build", "--exclude-resource-type", "unit_test"], progress)

@@ -1,6 +1,4 @@
-{# Pieces of state that a state group lacks. Columns: room_id, event_id (the missing state event), state_group (the oldest
-   group that lacks it), found (the state event that it has instead; NULL: none). #}
-{% macro missing_state() -%}
+-- The oldest group that lacks a piece of state. `found`: the state event that it has instead.
 with after_events as (
     select events.*, positions.position
     from {{ ref('events') }} as events
@@ -23,16 +21,18 @@ owed as (
     from after_events
     where is_state and not rejected
     union all
-    select kept.room_id, kept.type, kept.state_key, kept.event_id, ends.state_group, ends.position, false as is_own
-    from {{ source('synapse', 'current_state_events') }} as kept
-    inner join ends on kept.room_id = ends.room_id
+    select pieces.room_id, pieces.type, pieces.state_key, pieces.event_id, ends.state_group, ends.position, false as is_own
+    from {{ source('synapse', 'current_state_events') }} as pieces
+    inner join ends on pieces.room_id = ends.room_id
 )
 
 select
+    'state_group_incomplete' as check_name,
+    'fail' as severity,
     owed.room_id,
-    owed.event_id,
-    min(owed.state_group) as state_group,
-    min_by(intervals.event_id, owed.state_group) as found
+    owed.event_id as subject,
+    'to be in state group ' || min(owed.state_group) as expected,
+    coalesce(min_by(intervals.event_id, owed.state_group), 'nothing') as found
 from owed
 left join {{ source('state', 'state_intervals') }} as intervals
     on
@@ -43,4 +43,3 @@ left join {{ source('state', 'state_intervals') }} as intervals
         and owed.position <= intervals.last_position
 where intervals.event_id is null or (owed.is_own and intervals.event_id <> owed.event_id)
 group by owed.room_id, owed.event_id
-{%- endmacro %}

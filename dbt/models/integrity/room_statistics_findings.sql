@@ -1,16 +1,13 @@
-{# Synapse's statistics of each room, and the actual counts: room_id, name, stored, counted, slack (the allowed excess of
-   stored). Statistics that Synapse has not updated yet are omitted. #}
-{% macro room_statistics() -%}
-    {%- set counted = {
-        'current_state_events': 'true',
-        'joined_members': "membership = 'join'",
-        'invited_members': "membership = 'invite'",
-        'left_members': "membership = 'leave'",
-        'banned_members': "membership = 'ban'",
-        'knocked_members': "membership = 'knock'",
-        'local_users_in_room': "membership = 'join' and " ~ server_name('state_key') ~ " = '" ~ var('server_name') ~ "'",
-    } -%}
-    {%- set removed = {'current_state_events': 'removed', 'left_members': 'removed_members'} -%}
+{%- set counted = {
+    'current_state_events': 'true',
+    'joined_members': "membership = 'join'",
+    'invited_members': "membership = 'invite'",
+    'left_members': "membership = 'leave'",
+    'banned_members': "membership = 'ban'",
+    'knocked_members': "membership = 'knock'",
+    'local_users_in_room': "membership = 'join' and " ~ server_name('state_key') ~ " = '" ~ var('server_name') ~ "'",
+} -%}
+{%- set removed = {'current_state_events': 'removed', 'left_members': 'removed_members'} -%}
 with changes as (
     select
         room_id,
@@ -31,9 +28,15 @@ recounts as (
     group by room_id
 )
 
--- Synapse continues to count removed pieces of state, and former members as users that left. For a room that was purged
--- before the last changes were counted, Synapse creates a new row that no client sees.
-select stats.room_id, number.*
+-- `slack`: the allowed excess. Synapse continues to count removed pieces of state, and former members as users that left.
+-- For a room that was purged before the last changes were counted, Synapse creates a new row that no client sees.
+select
+    'room_statistics' as check_name,
+    'warn' as severity,
+    stats.room_id,
+    number.name as subject,
+    string(number.counted) as expected,
+    string(number.stored) as found
 from {{ source('synapse', 'room_stats_current') }} as stats
 left semi join {{ source('synapse', 'rooms') }} as rooms on stats.room_id = rooms.room_id
 left join recounts on stats.room_id = recounts.room_id
@@ -48,5 +51,7 @@ cross join lateral inline(array(
     ){{ "," if not loop.last }}
     {%- endfor %}
 )) as number
-where stats.completed_delta_stream_id >= coalesce(changes.last_change, stats.completed_delta_stream_id)
-{%- endmacro %}
+where
+    -- Statistics that Synapse has not updated yet are omitted.
+    stats.completed_delta_stream_id >= coalesce(changes.last_change, stats.completed_delta_stream_id)
+    and (number.stored < number.counted or number.stored > number.counted + number.slack)

@@ -1,0 +1,29 @@
+select
+    'event_without_json' as check_name,
+    'fail' as severity,
+    room_id,
+    event_id as subject,
+    'a row of event_json' as expected,
+    'none' as found
+from {{ ref('events') }}
+where json_bytes is null
+
+union all
+
+-- Synapse does not load unreadable events and those with another ID (synapse.storage.databases.main.events_worker).
+select
+    'event_altered',
+    case when reason in ('event_id', 'not_an_event') then 'fail' else 'warn' end,
+    room_id,
+    event_id,
+    'the JSON that its id and its hash stand for',
+    reason
+from {{ ref('event_hashes') }}
+where verdict = 'altered'
+
+union all
+
+-- Events in rooms of unknown versions are legal: Synapse omits them.
+select 'event_unloadable', 'fail', room_id, event_id, 'an event that Synapse can load', unloadable
+from {{ ref('events') }}
+where json_bytes is not null and unloadable <> 'room_version_unknown'
