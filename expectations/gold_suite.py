@@ -33,9 +33,9 @@ class DbtArtifacts:
     results: Mapping[str, Any]
 
     def models(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """Tables and views of dbt, with their names in the lake."""
+        """Tables and views of dbt, with their names in the lake. An ephemeral model is neither."""
         for node in self.manifest["nodes"].values():
-            if node["resource_type"] == "model":
+            if node["resource_type"] == "model" and node["config"]["materialized"] != "ephemeral":
                 yield _name(node), node
 
     def tests(self) -> Iterable[tuple[str, Mapping[str, Any]]]:

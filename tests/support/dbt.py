@@ -91,7 +91,7 @@ class OneModelProject:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ignored = shutil.ignore_patterns("silver", "gold", "bronze", "_exposures.yml")
+        ignored = shutil.ignore_patterns("silver", "gold", "integrity", "bronze", "_exposures.yml")
         shutil.copytree(PROJECT_FOLDER / "dbt", folder, ignore=ignored)
         (folder / "models" / "silver").mkdir()
 

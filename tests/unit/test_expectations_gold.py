@@ -31,6 +31,11 @@ MANIFEST: dict[str, Any] = {
             "unique_id": "model.p.events", "resource_type": "model", "schema": "gold", "alias": "events",
             "config": {"materialized": "replace_on_branch", "meta": {"primary_key": ["event_id"]}},
         },
+        # An ephemeral model is no table, so nothing is expected of it.
+        "model.p.findings": {
+            "unique_id": "model.p.findings", "resource_type": "model", "schema": "silver", "alias": "findings",
+            "config": {"materialized": "ephemeral", "meta": {}},
+        },
         "test.p.unique_events": {
             "unique_id": "test.p.unique_events", "resource_type": "test", "name": "unique_events", "schema": "x",
             "attached_node": "model.p.events", "config": {"severity": "ERROR"}, "depends_on": {"nodes": []},
@@ -208,7 +213,8 @@ def test_artifacts_of_another_run_are_refused(settings: Settings, lake: InMemory
 
 
 def test_every_model_declares_its_key() -> None:
-    declared = (PROJECT_FOLDER / "dbt" / "models").rglob("*.yml")
+    folder = PROJECT_FOLDER / "dbt" / "models"
+    declared = [path for layer in ("silver", "gold") for path in (folder / layer).rglob("*.yml")]
     models = [
         model for path in declared for model in yaml.safe_load(path.read_text(encoding="utf-8")).get("models", [])
     ]
