@@ -17,13 +17,23 @@ def doctor(
         bool,
         typer.Option("--deep", help="Also check the integrity of Synapse's database, and read every unique key."),
     ] = False,
+    indexes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE",
+            help="With --deep: compare every index of this table with its rows, instead of reading all unique keys. "
+            "Repeat the option for further tables.",
+        ),
+    ] = None,
     format: Annotated[output.OutputFormat, typer.Option(help="Output format.")] = output.OutputFormat.TABLE,
 ) -> None:
     """Check settings, source, role, schema, sequences, clock, disk, Java, jars and lake; exit code 1 on a FAIL."""
     from synapse_lakehouse.cli.doctor.finding import FindingLevel
     from synapse_lakehouse.cli.doctor.run_checks import examine
 
-    findings = examine(Settings(), deep=deep)
+    if indexes and not deep:
+        raise typer.BadParameter("--indexes reads whole tables. Add --deep.")
+    findings = examine(Settings(), deep=deep, index_tables=indexes or ())
     if format is output.OutputFormat.TABLE:
         table = output.create_table()
         table.add_column("", no_wrap=True)

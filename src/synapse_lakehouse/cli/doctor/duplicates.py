@@ -12,7 +12,7 @@ _ADVICE = (
     "The unique index is corrupt, often after a change of the operating system's collations. Stop Synapse, delete the "
     "wrong rows, then run REINDEX TABLE. See docs/runbooks/duplicate-ids.md."
 )
-_SLOW = "Raise LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS, or use a replica. Then run this command again."
+SLOW_ADVICE = "Raise LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS, or use a replica. Then run this command again."
 
 
 def examine(connection: Connection, declared: Catalogue) -> Findings:
@@ -26,7 +26,7 @@ def examine(connection: Connection, declared: Catalogue) -> Findings:
                 duplicate = duplicates.find_duplicate_keys(connection, table)
             except ReadError as error:
                 yield DoctorFinding(
-                    FindingLevel.WARN, _SUBJECT, f"{table.name} could not be read completely: {error}", _SLOW
+                    FindingLevel.WARN, _SUBJECT, f"{table.name} could not be read completely: {error}", SLOW_ADVICE
                 )
             else:
                 checked += not duplicate.keys

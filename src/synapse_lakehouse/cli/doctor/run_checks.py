@@ -1,10 +1,11 @@
 """Run all checks of ``lakehouse doctor`` and collect their findings."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.cli.doctor import compressor, duplicates, env_file, lake, machine, sequences, source
+from synapse_lakehouse.cli.doctor import compressor, duplicates, env_file, indexes, lake, machine, sequences, source
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError
@@ -24,10 +25,11 @@ class _SourceResult:
     bytes: int | None = None
 
 
-def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
+def examine(given: Settings, *, deep: bool = False, index_tables: Sequence[str] = ()) -> list[DoctorFinding]:
     """Run all checks and return their findings. Embedded servers run during the checks if the settings need them.
 
     :param deep: also read every unique key of the source, and the integrity checks of the latest release.
+    :param index_tables: with ``deep``, compare the indexes of these tables with the heap, and read no other table.
     """
     findings = [
         *machine.check_setting_names(),
@@ -43,7 +45,9 @@ def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
     needs_server = given.uses_sample or not given.lakehouse_catalog_uri
     if needs_server and not (given.lakehouse_home / "postgres").exists():
         # Check the homeserver's database even before the first run sets up the embedded server.
-        result = _SourceResult() if given.uses_sample else _source(given, nullcontext(given), declared, deep=deep)
+        result = (
+            _SourceResult() if given.uses_sample else _source(given, nullcontext(given), declared, deep, index_tables)
+        )
         result.findings += compressor.examine(given)
         message = f"The embedded PostgreSQL in {given.lakehouse_home} does not exist yet."
         set_up = DoctorFinding(FindingLevel.WARN, "set-up", message, "Run `make run`, which creates it.")
@@ -53,7 +57,7 @@ def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
             settings = stack.enter_context(connect_services(given, source=False))
         except (EmbeddedPostgresError, LocalServicesError) as error:
             return [*findings, *machine.check_disk(given), DoctorFinding(FindingLevel.FAIL, "lake", str(error))]
-        result = _source(given, connect_services(given), declared, deep=deep)
+        result = _source(given, connect_services(given), declared, deep, index_tables)
         findings += [
             *result.findings,
             *compressor.examine(given),
@@ -64,7 +68,11 @@ def examine(given: Settings, *, deep: bool = False) -> list[DoctorFinding]:
 
 
 def _source(
-    given: Settings, running: AbstractContextManager[Settings], declared: Catalogue | None, *, deep: bool
+    given: Settings,
+    running: AbstractContextManager[Settings],
+    declared: Catalogue | None,
+    deep: bool,
+    index_tables: Sequence[str],
 ) -> _SourceResult:
     result = _SourceResult()
     try:
@@ -74,7 +82,9 @@ def _source(
                 result.progress = synapse_startup.read_progress(connection, declared)
                 result.findings += sequences.examine(declared, result.progress)
             result.bytes = source.measure_database_bytes(connection)
-            if deep and declared:
+            if index_tables and declared:
+                result.findings += indexes.examine(connection, indexes.find_tables(declared, index_tables))
+            elif deep and declared:
                 result.findings += duplicates.examine(connection, declared)
     except (EmbeddedPostgresError, LocalServicesError, SourceError) as error:
         result.findings.append(DoctorFinding(FindingLevel.FAIL, "source", str(error)))

@@ -17,7 +17,7 @@ from synapse_lakehouse.postgres.rows.json_check import OLDEST_SERVER_VERSION
 from synapse_lakehouse.postgres.rows.key_ranges import RANGE_DIGITS, key_range_postgres_sql
 from synapse_lakehouse.postgres.rows.select_sql import build_column_sql, build_select
 
-_HASH_DIGITS: Final = 7
+HASH_DIGITS: Final = 7
 """Hexadecimal digits of the MD5 in each sum. Sums over 2^35 rows fit into 64 bits."""
 
 RANGE_COUNT: Final = 16**RANGE_DIGITS
@@ -74,9 +74,9 @@ def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDES
     """
     sums = (
         sql.SQL("sum(('x' || substr(hash, {start}, {digits}))::bit({bits})::int)").format(
-            start=sql.Literal(start), digits=sql.Literal(_HASH_DIGITS), bits=sql.SQL(str(4 * _HASH_DIGITS))
+            start=sql.Literal(start), digits=sql.Literal(HASH_DIGITS), bits=sql.SQL(str(4 * HASH_DIGITS))
         )
-        for start in (1, 1 + _HASH_DIGITS)
+        for start in (1, 1 + HASH_DIGITS)
     )
     within: sql.Composable = sql.SQL("")
     if part.of > 1:
@@ -109,7 +109,7 @@ def row_hash_spark_sql(table: Table) -> str:
 
 def hash_sum_spark_sql(number: int) -> str:
     """Return Spark's SQL for the ``number``-th sum (0 or 1) over a column ``hash``."""
-    return f"sum(cast(conv(substr(hash, {1 + number * _HASH_DIGITS}, {_HASH_DIGITS}), 16, 10) as int))"
+    return f"sum(cast(conv(substr(hash, {1 + number * HASH_DIGITS}, {HASH_DIGITS}), 16, 10) as int))"
 
 
 def find_differing_ranges(source: DigestsByRange, lake: DigestsByRange) -> list[str]:

@@ -1,0 +1,143 @@
+"""Compare an index with the heap of its table, in one PostgreSQL snapshot."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
+from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest, add_hash, build_digest_query, group_sql
+from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry, IndexFault, IndexFaultKind, find_index_faults
+from synapse_lakehouse.postgres.indexes.index_scan import (
+    PLAIN_INDEX_SCANS_ONLY,
+    SEQUENTIAL_SCANS_ONLY,
+    build_entries_query,
+    build_heap_query,
+    choose_key_search,
+    reads_only,
+)
+
+MAX_EXAMINED_ROWS: Final = 100_000
+"""Maximum number of rows of differing groups that are compared one by one."""
+
+DAMAGE_CODES: Final = frozenset({"XX000", "XX001", "XX002", "58030", "58P01"})
+"""SQLSTATEs of reads of damaged or missing files: internal error, data or index corrupted, I/O error, no such file."""
+
+
+@dataclass
+class IndexComparison:
+    """The result for one index.
+
+    * ``not_checked``: the reason why PostgreSQL cannot read the index by itself; empty if it was checked.
+    * ``entries``, ``rows``: number of entries in the index that return a row, and of rows that should have an entry.
+    * ``faults``: those of ``examined`` of ``differing`` groups of rows.
+    """
+
+    index: BtreeIndex
+    not_checked: str = ""
+    entries: int = 0
+    rows: int = 0
+    differing: int = 0
+    examined: int = 0
+    faults: list[IndexFault] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def compare_with_heap(connection: Connection, index: BtreeIndex, max_rows: int = MAX_EXAMINED_ROWS) -> IndexComparison:
+    """Compare all entries of ``index`` with all rows of its table. A row is identified by its place in the heap.
+
+    The comparison runs in a transaction of its own.
+
+    :raises ReadError: when a statement fails for another reason than damage, for example after its timeout.
+    """
+    result = IndexComparison(index)
+    started = time.monotonic()
+    try:
+        with connection.transaction():
+            _compare(connection, result, max_rows)
+    except psycopg.Error as error:
+        if error.sqlstate not in DAMAGE_CODES:
+            raise ReadError(error) from None
+        result.faults.append(IndexFault(IndexFaultKind.UNREADABLE, (f"{error.sqlstate} {ReadError(error)}",)))
+    finally:
+        connection.rollback()
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _compare(connection: Connection, result: IndexComparison, max_rows: int) -> None:
+    index = result.index
+    hashed = ["row_id", *(f"k{place}" for place in range(len(index.keys)))]
+    with _scans(connection, PLAIN_INDEX_SCANS_ONLY):
+        if not (search := choose_key_search(connection, index)):
+            result.not_checked = "PostgreSQL reads another index, or none, for its keys"
+            return
+        entries_query = build_entries_query(index, search, [sql.SQL("true")])
+        entries = _read_digests(
+            connection, build_digest_query(entries_query, hashed, are_entries=True, are_grouped=True)
+        )
+    rows_query = build_heap_query(index)
+    with _scans(connection, SEQUENTIAL_SCANS_ONLY):
+        if not reads_only(connection, rows_query, "Seq Scan"):
+            result.not_checked = "PostgreSQL does not read the table sequentially"
+            return
+        rows = _read_digests(connection, build_digest_query(rows_query, hashed, are_entries=False, are_grouped=True))
+    result.entries, result.rows = (sum(digest.rows for digest in side.values()) for side in (entries, rows))
+    differing = [name for name in sorted(entries.keys() | rows.keys()) if entries.get(name) != rows.get(name)]
+    examined = _choose_groups(differing, entries, rows, max_rows)
+    result.differing, result.examined = len(differing), len(examined)
+    if not examined:
+        return
+    with _scans(connection, PLAIN_INDEX_SCANS_ONLY):
+        found = read_entries(connection, add_hash(entries_query, hashed), hashed, _is_in(examined))
+    with _scans(connection, SEQUENTIAL_SCANS_ONLY):
+        query = sql.SQL("select {} from ({}) as hashed where {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, hashed)), add_hash(rows_query, hashed), _is_in(examined)
+        )
+        result.faults = find_index_faults(found, connection.execute(query).fetchall())
+
+
+def read_entries(
+    connection: Connection, entries: sql.Composed, columns: list[str], condition: sql.Composable
+) -> list[IndexEntry]:
+    """Return those of the ``entries`` that fulfil ``condition``, with the values of ``columns``."""
+    query = sql.SQL(
+        "select place, row_id::text, is_own, {columns} from"
+        " (select *, row_number() over () as place from ({entries}) as ordered) as numbered where {condition}"
+    ).format(columns=sql.SQL(", ").join(map(sql.Identifier, columns)), entries=entries, condition=condition)
+    return [IndexEntry(place, row_id, tuple(row), is_own) for place, row_id, is_own, *row in connection.execute(query)]
+
+
+@contextmanager
+def _scans(connection: Connection, settings: str) -> Iterator[None]:
+    """Allow one type of scan while the context lasts."""
+    with connection.transaction(force_rollback=True):
+        connection.execute(settings.encode())
+        yield
+
+
+def _read_digests(connection: Connection, query: sql.Composed) -> dict[str, EntryDigest]:
+    return {name: EntryDigest(*map(int, digest)) for name, *digest in connection.execute(query)}
+
+
+def _choose_groups(
+    differing: list[str], entries: Mapping[str, EntryDigest], rows: Mapping[str, EntryDigest], max_rows: int
+) -> list[str]:
+    """Return the first of the groups that have at most ``max_rows`` together, and at least one group."""
+    chosen: list[str] = []
+    for name in differing:
+        max_rows -= sum(side[name].rows for side in (entries, rows) if name in side)
+        if chosen and max_rows < 0:
+            break
+        chosen.append(name)
+    return chosen
+
+
+def _is_in(groups: list[str]) -> sql.Composed:
+    return sql.SQL("{} = any({})").format(group_sql(), sql.Literal(groups))

@@ -1,0 +1,207 @@
+"""SQL that reads the rows of a B-tree index by a plain index scan.
+
+An index scan searches keys in the index and returns the rows to which the entries point. PostgreSQL does not compare a
+row's key with the key of its entry, because both are equal in an intact index. So a wrong entry returns the row of
+another key. Three observations find each wrong or missing entry of a range of keys:
+
+1. A row with a key outside the range: its entry is wrong.
+2. A row that a search for the row's own key does not return: its entry is wrong, and its own entry is missing.
+3. A row that occurs twice, or not at all, compared with the heap.
+
+A wrong entry points to a row inside or outside the range. Outside: case 1. Inside, the row's own entry exists, and the
+row occurs twice (3), or it does not exist (2).
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from itertools import product
+from typing import Any, Final
+
+from psycopg import sql
+
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
+
+Key = tuple[Any, ...]
+"""A key of an index: one value for each key column."""
+
+_TRUE: Final = sql.SQL("true")
+
+PLAIN_INDEX_SCANS_ONLY: Final = "; ".join(
+    f"set local {name} = off"
+    for name in (
+        "enable_seqscan", "enable_bitmapscan", "enable_indexonlyscan", "enable_tidscan", "enable_sort",
+        "enable_incremental_sort", "jit",
+    )
+)  # fmt: skip
+SEQUENTIAL_SCANS_ONLY: Final = "; ".join(
+    f"set local {name} = off"
+    for name in ("enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan", "enable_tidscan", "jit")
+)
+
+
+class KeySearch(Enum):
+    """How the search for a row's own key is written, so that PostgreSQL searches this index and no other one."""
+
+    EQUAL = "equal"
+    ORDERED = "ordered"
+    """A comparison of rows, in the order of the index. No index with other columns fits it."""
+
+
+def choose_key_search(connection: Connection, index: BtreeIndex) -> KeySearch | None:
+    """Return the form for which PostgreSQL reads ``index`` by plain index scans only; None if there is none.
+
+    The transaction must have the settings :data:`PLAIN_INDEX_SCANS_ONLY`.
+    """
+    for form in KeySearch:
+        if reads_only(connection, build_entries_query(index, form, [_TRUE]), "Index Scan", index.name):
+            return form
+    return None
+
+
+def reads_only(connection: Connection, query: sql.Composed, node_type: str, index: str | None = None) -> bool:
+    """Return whether PostgreSQL's plan of ``query`` reads tables by one type of node, and by no index but ``index``."""
+    row = connection.execute(sql.SQL("explain (format json) ") + query).fetchone()
+    assert row is not None
+    scans = [node for node in _iterate_nodes(row[0][0]["Plan"]) if "Relation Name" in node or "Index Name" in node]
+    return bool(scans) and all(node["Node Type"] == node_type and node.get("Index Name") == index for node in scans)
+
+
+def build_entries_query(
+    index: BtreeIndex, search: KeySearch, ranges: Sequence[sql.Composable], columns: Sequence[str] = ()
+) -> sql.Composed:
+    """Return the query of the rows that ``index`` returns in ``ranges``, in the order of the index.
+
+    Columns: row_id (ctid), k0, k1, … (key), c0, c1, … (``columns``), is_own (a search for the row's key returns it).
+
+    :param ranges: conditions on the key; the ranges are read one after the other.
+    """
+    parts = [_build_range_query(index, condition, columns) for condition in ranges]
+    entries = sql.SQL(" union all ").join(sql.SQL("select * from ({}) as part").format(part) for part in parts)
+    return sql.SQL("select entry.*, satisfies and ({own}) > 0 as is_own from ({entries}) as entry").format(
+        own=_build_own_entry(index, search), entries=entries
+    )
+
+
+def build_heap_query(index: BtreeIndex, columns: Sequence[str] = ()) -> sql.Composed:
+    """Return the query of the same columns of all rows that ``index`` should contain, without is_own."""
+    return sql.SQL("select {columns} from {table} where {condition}").format(
+        columns=_columns(index, columns), table=sql.Identifier(index.table), condition=index.condition
+    )
+
+
+def build_range_conditions(index: BtreeIndex, first: Key | None, end: Key | None) -> list[sql.Composable]:
+    """Return conditions that together contain all keys from ``first`` on and before ``end``, each of them once.
+
+    A comparison of rows is neither true nor false where it meets a NULL. Such keys come last among those with the same
+    preceding columns, so each nullable column needs a condition of its own.
+
+    :param first: None: from the begin of the index. ``end``: None: to its end. Neither contains NULL.
+    """
+    bounds = [
+        sql.SQL("{key} {sign} {value}").format(
+            key=_row(_key_sql(index)), sign=sql.SQL(sign), value=_row(_literals(index, bound))
+        )
+        for sign, bound in ((">=", first), ("<", end))
+        if bound is not None
+    ]
+    conditions: list[sql.Composable] = [sql.SQL(" and ").join(bounds) if bounds else _TRUE]
+    keys = _key_sql(index)
+    for place, is_nullable in enumerate(index.nullable if first is not None else ()):
+        prefix = (first or ())[:place]
+        if is_nullable and (end is None or end[:place] != prefix):
+            equal = [sql.SQL("{} = {}").format(*pair) for pair in zip(keys, _literals(index, prefix), strict=False)]
+            conditions.append(sql.SQL(" and ").join([*equal, sql.SQL("{} is null").format(keys[place])]))
+    return conditions
+
+
+def _build_range_query(index: BtreeIndex, condition: sql.Composable, columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(
+        "select {columns}, coalesce({predicate}, false) as satisfies from {table}"
+        " where {predicate} and {condition}{order}"
+    ).format(
+        columns=_columns(index, columns),
+        predicate=index.condition,
+        table=sql.Identifier(index.table),
+        condition=condition,
+        order=_order(index),
+    )
+
+
+def _build_own_entry(index: BtreeIndex, search: KeySearch) -> sql.Composed:
+    """SQL of the number of entries for the key of ``entry`` that point to its row."""
+    nullable = [place for place, is_nullable in enumerate(index.nullable) if is_nullable]
+    cases: list[sql.Composable] = []
+    for nulls in product((True, False), repeat=len(nullable)):
+        null_places = {place for place, is_null in zip(nullable, nulls, strict=True) if is_null}
+        lookup = sql.SQL(
+            "(select count(*) from (select ctid as row_id from {table} where {predicate} and {same}{order}) as own"
+            " where own.row_id = entry.row_id)"
+        ).format(
+            table=sql.Identifier(index.table),
+            predicate=index.condition,
+            same=_same_key(index, search, null_places),
+            order=_order(index) if search is KeySearch.ORDERED else sql.SQL(""),
+        )
+        if not null_places:
+            return sql.SQL("case {} else {} end").format(sql.SQL(" ").join(cases), lookup) if cases else lookup
+        are_null = sql.SQL(" and ").join(
+            sql.SQL("entry.{} is {}null").format(sql.Identifier(f"k{place}"), sql.SQL("" if is_null else "not "))
+            for place, is_null in zip(nullable, nulls, strict=True)
+        )
+        cases.append(sql.SQL("when {} then {}").format(are_null, lookup))
+    raise AssertionError("the last case has no NULL")
+
+
+def _same_key(index: BtreeIndex, search: KeySearch, null_places: set[int]) -> sql.Composable:
+    keys, values = _key_sql(index), [sql.Identifier("entry", f"k{place}") for place in range(len(index.keys))]
+    # Only columns before the first NULL can be compared as a row.
+    compared = min(null_places, default=len(keys)) if search is KeySearch.ORDERED else 0
+    conditions = [
+        sql.SQL(f"{{}} {sign} {{}}").format(_row(keys[:compared]), _row(values[:compared]))
+        for sign in (">=", "<=")
+        if compared
+    ]
+    conditions += [
+        sql.SQL("{} is null").format(keys[place])
+        if place in null_places
+        else sql.SQL("{} = {}").format(keys[place], values[place])
+        for place in range(compared, len(keys))
+    ]
+    return sql.SQL(" and ").join(conditions)
+
+
+def _order(index: BtreeIndex) -> sql.Composed:
+    return sql.SQL(" order by {}").format(sql.SQL(", ").join(_key_sql(index)))
+
+
+def _columns(index: BtreeIndex, columns: Sequence[str]) -> sql.Composed:
+    named = [(key, f"k{place}") for place, key in enumerate(_key_sql(index))]
+    named += [(sql.Identifier(name), f"c{place}") for place, name in enumerate(columns)]
+    return sql.SQL(", ").join(
+        [
+            sql.SQL("ctid as row_id"),
+            *(sql.SQL("{} as {}").format(source, sql.Identifier(name)) for source, name in named),
+        ]
+    )
+
+
+def _key_sql(index: BtreeIndex) -> list[sql.Composable]:
+    return [sql.SQL(key) for key in index.keys]
+
+
+def _literals(index: BtreeIndex, key: Key) -> list[sql.Composable]:
+    return [
+        sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(kind))
+        for value, kind in zip(key, index.types, strict=False)
+    ]
+
+
+def _row(columns: Sequence[sql.Composable]) -> sql.Composed:
+    return sql.SQL("({})").format(sql.SQL(", ").join(columns))
+
+
+def _iterate_nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", []):
+        yield from _iterate_nodes(inner)

@@ -1,0 +1,147 @@
+"""``lakehouse doctor --deep --indexes`` compares indexes with the heap."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.sample import read_server_name
+from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
+from synapse_lakehouse.postgres.indexes.heap_comparison import IndexComparison, compare_with_heap
+from synapse_lakehouse.postgres.indexes.index_faults import IndexFaultKind
+from tests.support.doctor import Examine
+from tests.support.index_damage import DAMAGES, damaged_sample, repeat_entry
+from tests.support.reader_role import reader_role
+
+FOREIGN, MISSING, REPEATED, UNREADABLE = IndexFaultKind
+
+
+@pytest.fixture(scope="module")
+def damaged(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The sample with damaged indexes, for the role of ``lakehouse grants``."""
+    with damaged_sample(tmp_path_factory.mktemp("damaged") / "pg") as (_, dsn), reader_role(settings, dsn) as reader:
+        yield reader.dsn
+
+
+def compare(dsn: str, table: str, index: str | None = None) -> dict[str, IndexComparison]:
+    settings = Settings(_env_file=None, synapse_dsn=dsn, synapse_server_name=read_server_name())
+    with connect(settings) as connection:
+        indexes = read_indexes(connection, catalogue.load_catalogue().table(table))
+        connection.rollback()
+        return {
+            found.name: compare_with_heap(connection, found)
+            for found in indexes.checkable
+            if index in (None, found.name)
+        }
+
+
+def rows(dsn: str, query: str) -> set[tuple[object, ...]]:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off")
+        return set(connection.execute(query.encode()))
+
+
+def test_entries_that_point_to_rows_of_other_groups(damaged: str) -> None:
+    (found,) = compare(damaged, "state_groups_state").values()
+    new = rows(
+        damaged, "select ctid::text, state_group, type, state_key from state_groups_state where state_group > 1000000"
+    )
+    assert found.entries == found.rows
+    assert {fault.row for fault in found.faults if fault.kind is FOREIGN} == new
+    assert {fault.row for fault in found.faults if fault.kind is MISSING} == new
+    assert len(found.faults) == 2 * len(new) > 150
+
+
+def test_an_entry_that_points_to_the_next_key(damaged: str) -> None:
+    found = compare(damaged, "state_groups")
+    last = rows(damaged, "select ctid::text, id from state_groups order by id desc limit 1")
+    unique = found.pop("state_groups_pkey")
+    assert unique.entries == unique.rows
+    assert {(fault.kind, fault.row) for fault in unique.faults} == {
+        (kind, row) for kind in (FOREIGN, MISSING) for row in last
+    }
+    assert [other.faults for other in found.values()] == [[]]
+
+
+def test_rows_that_a_unique_index_lacks(damaged: str) -> None:
+    (found,) = compare(damaged, "event_json").values()
+    new = rows(
+        damaged, "select ctid::text, event_id from event_json where event_id like '%x' and length(event_id) = 45"
+    )
+    assert {(fault.kind, fault.row) for fault in found.faults} == {(MISSING, row) for row in new}
+    assert (len(new), found.rows - found.entries) == (7, 7)
+
+
+def test_a_read_error_is_a_finding(damaged: str) -> None:
+    found = compare(damaged, "event_edges", "event_edges_event_id_prev_event_id_idx")
+    (fault,) = found["event_edges_event_id_prev_event_id_idx"].faults
+    assert fault.kind is UNREADABLE
+    assert "XX002" in fault.row[0]
+
+
+def test_the_command_names_index_and_remedy(examine: Examine, damaged: str) -> None:
+    code, found = examine(
+        "--deep", "--indexes", "state_groups_state", "--indexes", "event_edges", "--indexes", "event_json",
+        synapse_dsn=damaged, synapse_server_name=read_server_name(),
+    )  # fmt: skip
+    assert code == 1
+    failed = [finding for finding in found["indexes"] if finding["level"] == "FAIL"]
+    assert {finding["message"].split()[0] for finding in failed} == DAMAGES.keys() - {"state_groups_pkey"}
+    assert all("REINDEX" in finding["advice"] for finding in failed)
+    assert "duplicates" not in found
+
+
+def test_repeated_entries(tmp_path: Path) -> None:
+    index = "event_to_state_groups_sg_index"
+    with damaged_sample(tmp_path / "pg", {}, ()) as (_, dsn):
+        ((first, second, group),) = rows(
+            dsn,
+            "select (array_agg(ctid order by ctid))[1]::text, (array_agg(ctid order by ctid))[2]::text, state_group"
+            " from event_to_state_groups group by state_group having count(*) > 2 order by count(*) desc limit 1",
+        )
+    with damaged_sample(tmp_path / "pg", {index: repeat_entry(str(first), str(second))}, ()) as (_, dsn):
+        found = compare(dsn, "event_to_state_groups", index)[index]
+        assert found.entries == found.rows
+        assert {(fault.kind, fault.row) for fault in found.faults} == {
+            (REPEATED, (first, group)), (MISSING, (second, group)),
+        }  # fmt: skip
+
+
+def test_large_differences_are_examined_in_part(damaged: str) -> None:
+    settings = Settings(_env_file=None, synapse_dsn=damaged, synapse_server_name=read_server_name())
+    with connect(settings) as connection:
+        (index,) = read_indexes(connection, catalogue.load_catalogue().table("state_groups_state")).checkable
+        connection.rollback()
+        found = compare_with_heap(connection, index, max_rows=10)
+    assert 0 < found.examined < found.differing
+    assert Counter(fault.kind for fault in found.faults).keys() == {FOREIGN, MISSING}
+
+
+def test_intact_indexes_have_no_fault(reader: str) -> None:
+    checked = 0
+    for table in catalogue.load_catalogue().copied_tables():
+        for name, found in compare(reader, table.name).items():
+            assert (name, found.not_checked, found.faults, found.entries) == (name, "", [], found.rows)
+            checked += 1
+    assert checked > 100
+
+
+def test_a_timeout_is_no_damage(reader: str, source_copy: str) -> None:
+    settings = Settings(
+        _env_file=None,
+        synapse_dsn=reader,
+        synapse_server_name=read_server_name(),
+        lakehouse_statement_timeout_seconds=1,
+    )
+    with psycopg.connect(source_copy) as busy, connect(settings) as connection:
+        (index, *_) = read_indexes(connection, catalogue.load_catalogue().table("threads")).checkable
+        connection.rollback()
+        busy.execute("lock table threads in access exclusive mode")
+        with pytest.raises(ReadError):
+            compare_with_heap(connection, index)
