@@ -11,7 +11,7 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate docs sample answers lock-jars sbom earlier-lake bench bench-copy bench-state bench-visibility bench-streams bench-tap bench-compression clean
+.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate docs sample answers lock-jars sbom earlier-lake bench bench-copy bench-state bench-executors bench-visibility bench-streams bench-tap bench-compression clean
 
 ##@ Use
 help: ## Show this help
@@ -78,13 +78,16 @@ earlier-lake: setup ## Store a small lake of the version COMMIT, for the upgrade
 	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
 	git -C $(CURDIR) worktree remove --force .lakehouse/earlier; exit $$done
 
-bench: bench-copy bench-state bench-visibility bench-streams bench-tap bench-compression ## Run all benchmarks, into docs/bench*.md (BENCH="--scale 0.1")
+bench: bench-copy bench-state bench-executors bench-visibility bench-streams bench-tap bench-compression ## Run all benchmarks, into docs/bench*.md (BENCH="--scale 0.1")
 
 bench-copy: setup ## Compare copies and increments with other tools (BENCH="--scale 0.1 --rounds 3")
 	@$(UV) run --locked --group bench python -m bench.copy $(BENCH)
 
 bench-state: setup ## Resolve the state of 5 million state groups, and then of 0.1% new ones (BENCH="--scale 0.1")
 	@$(UV) run --locked python -m bench.state $(BENCH)
+
+bench-executors: setup ## Resolve the same state on 1, 2 and 4 executors of one core (BENCH="--scale 0.1")
+	@$(UV) run --locked python -m bench.state.executors $(BENCH)
 
 bench-visibility: setup ## Measure room state and visibility of a large homeserver (BENCH="--scale 0.1")
 	@$(UV) run --locked python -m bench.visibility $(BENCH)

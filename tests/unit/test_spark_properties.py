@@ -1,5 +1,6 @@
 """The Spark properties of a session, on one machine and on a cluster."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,22 @@ def test_an_operator_sets_executors_and_partitions(tmp_path: Path) -> None:
     assert properties["spark.executor.instances"] == "3"
     assert properties[PARTITIONS] == "600"
     assert Settings(_env_file=None, **_lower(settings.to_environment())) == settings
+
+
+@pytest.mark.parametrize(
+    ("executors", "partitions"),
+    [
+        ({"cores.max": "300"}, "900"),
+        ({"cores.max": "3", "executor.cores": "1"}, "200"),
+        ({"executor.instances": "50", "executor.cores": "4"}, "600"),
+        ({"executor.instances": "100"}, "300"),
+        ({"executor.instances": "2", "dynamicAllocation.maxExecutors": "40", "executor.cores": "8"}, "960"),
+        ({"executor.instances": "many", "cores.max": "-1"}, "200"),
+    ],
+)
+def test_partitions_grow_with_the_executors(tmp_path: Path, executors: dict[str, str], partitions: str) -> None:
+    settings = _settings(tmp_path, json.dumps({f"spark.{name}": value for name, value in executors.items()}))
+    assert get_session_properties("yarn", settings)[PARTITIONS] == partitions
 
 
 @pytest.mark.parametrize("name", ["spark.authenticate", "spark.redaction.regex", "spark.sql.defaultCatalog"])

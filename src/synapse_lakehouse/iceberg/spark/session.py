@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
@@ -34,7 +34,8 @@ _FIXED: Final = {
 
 
 _PARTITIONS_ON_CLUSTER: Final = 200
-"""Spark's default. A larger cluster needs a larger ``spark.sql.shuffle.partitions``."""
+"""Spark's default, and the fewest partitions of a shuffle on a cluster."""
+_PYTHON: Final = "spark.pyspark.python"
 
 
 class SparkPropertiesError(LakehouseError):
@@ -47,7 +48,10 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
     Inside spark-submit, the submitter sets master and jars. Otherwise Spark runs on all cores of this machine. If a
     session is running, it switches to the branch.
     """
+    # PySpark reads the workers' Python from the environment only.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if python := settings.lakehouse_spark_properties.get(_PYTHON):
+        os.environ["PYSPARK_PYTHON"] = python
     is_submitted = "SPARK_ENV_LOADED" in os.environ
     if is_submitted:
         SparkContext._ensure_initialized()
@@ -95,8 +99,22 @@ def get_session_properties(master: str, settings: Settings) -> dict[str, str]:
             f"LAKEHOUSE_SPARK_PROPERTIES sets {', '.join(refused)}, which the lakehouse sets itself. Remove this part."
         )
     # Small tables need few partitions. Adaptive execution merges small partitions and splits skewed ones.
-    partitions = max(8, 3 * (os.cpu_count() or 1)) if spark_network.is_local(master) else _PARTITIONS_ON_CLUSTER
+    if spark_network.is_local(master):
+        partitions = max(8, 3 * (os.cpu_count() or 1))
+    else:
+        partitions = max(_PARTITIONS_ON_CLUSTER, 3 * _count_executor_cores(settings.lakehouse_spark_properties))
     return {"spark.sql.shuffle.partitions": str(partitions)} | settings.lakehouse_spark_properties | own
+
+
+def _count_executor_cores(properties: Mapping[str, str]) -> int:
+    """Return the cores of all executors as far as ``properties`` limits them, else 0."""
+
+    def number(name: str) -> int:
+        value = properties.get(name, "")
+        return int(value) if value.isdecimal() else 0
+
+    executors = max(number("spark.executor.instances"), number("spark.dynamicAllocation.maxExecutors"))
+    return max(number("spark.cores.max"), executors * max(number("spark.executor.cores"), 1))
 
 
 def load_iceberg_table(spark: SparkSession, name: str) -> Any:
