@@ -4,9 +4,10 @@
 counts and hashes of key ranges with the source, in the same PostgreSQL snapshot. It reads differing ranges again.
 `LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. Each run begins with the slices of tables that were
 not compared for the longest time. Then the run maintains the lake's files, even if an earlier task failed. It rewrites
-files with deleted rows, merges small files, expires releases older than `LAKEHOUSE_ERASURE_DAYS` with their snapshots,
-tags, branches and files, and deletes orphan files. Content that was purged or redacted in Synapse is therefore erased
-from the warehouse after `LAKEHOUSE_ERASURE_DAYS` days. `lakehouse prove-erased` verifies the erasure.
+files with deleted content or many deleted rows, merges small files, expires releases older than
+`LAKEHOUSE_ERASURE_DAYS` with their snapshots, tags, branches and files, and deletes orphan files. Content that was
+purged or redacted in Synapse is therefore erased from the warehouse after `LAKEHOUSE_ERASURE_DAYS` days. `lakehouse
+prove-erased` verifies the erasure.
 
 **When it fails.** The log of the failed task ends with the reason.
 

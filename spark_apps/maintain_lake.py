@@ -28,13 +28,14 @@ def maintain_lake(app: SparkApp) -> None:
     # Maintenance works on main, not on the run's own branch.
     app.spark.conf.unset("spark.wap.branch")
     failures: list[Exception] = []
-    if published := store.read_releases(app.catalog):
+    published, expiry = store.read_releases(app.catalog), now - timedelta(days=days)
+    retained = maintenance.select_retained_releases(published, expiry)
+    if retained:
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
         compacted, failures = compact_and_publish(
-            app.spark, app.catalog, published[-1], branch, app.lease.renew, app.report_progress
+            app.spark, app.catalog, retained, branch, app.lease.renew, app.report_progress
         )
         published += [compacted] if compacted else []
-    expiry = now - timedelta(days=days)
     retained = maintenance.select_retained_releases(published, expiry)
     app.report_progress(f"retained: the latest release, and all releases since {expiry:%Y-%m-%d %H:%M}Z")
 

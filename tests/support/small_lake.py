@@ -56,6 +56,11 @@ class SmallLake(AdvancingLake):
         finally:
             app.lease.release()
 
+    def count_delete_files(self, name: str) -> int:
+        """Number of delete files of the table ``bronze.<name>``."""
+        tasks = self.app().catalog.load_table(f"bronze.{name}").scan().plan_files()
+        return sum(len(task.delete_files) for task in tasks)
+
     def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
         """Exit code and rows of prove-erased, by table and what remains."""
         done = self.ask("prove-erased", user, "--format", "json")

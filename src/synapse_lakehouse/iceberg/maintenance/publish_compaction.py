@@ -1,8 +1,10 @@
 """Compact the tables of the latest release, and publish the result as a new release with the same rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
@@ -14,35 +16,39 @@ from synapse_lakehouse.iceberg.maintenance import compaction
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write.publish import append_release, fast_forward_main
 
+_PARALLEL_TABLES: Final = 4
+
 
 def compact_and_publish(
     spark: SparkSession,
     catalog: Catalog,
-    latest: Release,
+    retained: Sequence[Release],
     branch: str,
     require_lease: Callable[[], None],
     report_progress: Callable[[str], None],
 ) -> tuple[Release | None, list[Exception]]:
     """Compact the tables that need it, and publish them; return the new release (or None) and the failures.
 
-    The new release has the rows of ``latest`` in other files, and its run, interval and positions. If a run crashed
-    while it published, ``main`` of a table may not be at the release's snapshot. Such a table is skipped, and the next
-    run publishes it. If the compaction of a table fails (damaged file, changed rows), the table stays as it is.
+    The new release has the rows of the latest release in other files, and its run, interval and positions. If the
+    compaction of a table fails (damaged file, changed rows), the table stays as it is.
 
+    :param retained: the releases that stay readable, the latest last.
     :param require_lease: function that raises if another run has taken the lake lease. That run may have published.
     """
-    compacted: dict[str, int] = {}
+    latest, compacted = retained[-1], dict[str, int]()
     failures: list[Exception] = []
-    for name, head in sorted(latest.tables.items()):
+    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
+        plans = {name: pool.submit(_plan, spark, name, retained) for name in sorted(latest.tables)}
+    for name, plan in plans.items():
         try:
-            if _head(spark, name) != head or not compaction.count_files(spark, name, head).need_compaction:
+            if (options := plan.result()) is None:
                 continue
-            snapshot_id = compaction.compact_table(spark, name, head, branch)
+            snapshot_id = compaction.compact_table(spark, name, latest.tables[name], branch, options)
         except (ReleaseError, Py4JJavaError) as failure:
             report_progress(f"{name} could not be compacted")
             failures.append(failure)
             continue
-        if snapshot_id != head:
+        if snapshot_id != latest.tables[name]:
             compacted[name] = snapshot_id
             report_progress(f"{name} compacted")
     if not compacted:
@@ -64,9 +70,18 @@ def compact_and_publish(
     return release, failures
 
 
-def _head(spark: SparkSession, name: str) -> int | None:
-    current = load_iceberg_table(spark, name).currentSnapshot()
-    return None if current is None else int(current.snapshotId())
+def _plan(spark: SparkSession, name: str, retained: Sequence[Release]) -> dict[str, str] | None:
+    """Options of the compaction of a table; None if it needs none.
+
+    If a run crashed while it published, main may not be at the release's snapshot. The next run publishes such a table.
+    """
+    table, head = load_iceberg_table(spark, name), retained[-1].tables[name]
+    current = table.currentSnapshot()
+    if current is None or int(current.snapshotId()) != head:
+        return None
+    snapshots = (release.tables[name] for release in retained if name in release.tables)
+    oldest = next(snapshot_id for snapshot_id in snapshots if table.snapshot(snapshot_id) is not None)
+    return compaction.plan_compaction(spark, name, head, oldest)
 
 
 def _correct_ledger(catalog: Catalog, release: Release, compacted: Mapping[str, int]) -> None:

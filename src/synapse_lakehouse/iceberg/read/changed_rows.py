@@ -33,16 +33,18 @@ def read_changed_rows(spark: SparkSession, name: str, before: int | None, after:
     inserted = deleted = none
     if before != after:
         table = load_iceberg_table(spark, name)
-        old, new = _scan_tasks(table, before), _scan_tasks(table, after)
+        old, new = scan_tasks(table, before), scan_tasks(table, after)
         if added := [new[path] for path in new.keys() - old.keys()]:
-            inserted = _read_tasks(spark, table, added).select(none.columns)
+            inserted = read_tasks(spark, table, added).select(none.columns)
         if removed := [old[path] for path in old.keys() - new.keys()]:
-            deleted = _read_tasks(spark, table, removed).select(none.columns)
+            deleted = read_tasks(spark, table, removed).select(none.columns)
         # Files of which more rows are deleted now.
-        if common := [path for path in old.keys() & new.keys() if _delete_files(old[path]) != _delete_files(new[path])]:
+        if common := [
+            path for path in old.keys() & new.keys() if list_delete_files(old[path]) != list_delete_files(new[path])
+        ]:
             position = ["_file", "_pos"]
-            rows = _read_tasks(spark, table, (old[path] for path in common)).select(*none.columns, *position)
-            remaining = _read_tasks(spark, table, (new[path] for path in common)).select(position)
+            rows = read_tasks(spark, table, (old[path] for path in common)).select(*none.columns, *position)
+            remaining = read_tasks(spark, table, (new[path] for path in common)).select(position)
             deleted = deleted.unionAll(rows.join(remaining, position, "left_anti").select(none.columns))
     inserted, deleted = (
         rows.withColumn("_change_type", f.lit(change)) for change, rows in (("INSERT", inserted), ("DELETE", deleted))
@@ -75,20 +77,21 @@ def _list_steps(table: Table, before: int, after: int) -> Iterator[tuple[int, in
         yield before, last
 
 
-def _scan_tasks(table: Any, snapshot_id: int | None) -> Mapping[str, Any]:
-    """Iceberg's tasks that read a snapshot, by the path of their data file."""
+def scan_tasks(table: Any, snapshot_id: int | None) -> Mapping[str, Any]:
+    """Return Iceberg's tasks that read a snapshot of a (Java) table, by the path of their data file."""
     if snapshot_id is None:
         return {}
     tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
     return {task.file().location(): task for task in iterate_java(tasks)}
 
 
-def _delete_files(task: Any) -> set[str]:
+def list_delete_files(task: Any) -> set[str]:
+    """Return the paths of the delete files that apply to the data file of a task."""
     return {file.location() for file in iterate_java(task.deletes())}
 
 
-def _read_tasks(spark: SparkSession, table: Any, tasks: Iterable[Any]) -> DataFrame:
-    """The rows that scan tasks read, as Iceberg's own compaction reads them."""
+def read_tasks(spark: SparkSession, table: Any, tasks: Iterable[Any]) -> DataFrame:
+    """Return the rows that scan tasks of a (Java) table read, as Iceberg's own compaction reads them."""
     name, staged = uuid.uuid4().hex, spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
     for task in tasks:
         staged.add(task)

@@ -1,6 +1,6 @@
 """Create the lake's own tables: bronze as the catalogue declares it, resolved state, and audit."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -70,7 +70,8 @@ of the protocol there are ``GAP`` (tokens that the tap did not receive) and ``TA
 _AUDIT: Final = _UNBRANCHED | {"commit.manifest.min-count-to-merge": "10"}
 
 # IDs of scheduled runs have the same prefix, so truncated bounds (the default) would not distinguish their files.
-_WHOLE_RUN_IDS: Final = {"write.metadata.metrics.column.run_id": "full"}
+_METRICS: Final = "write.metadata.metrics.column."
+_WHOLE_RUN_IDS: Final = {f"{_METRICS}run_id": "full"}
 
 # A retried append would lose the condition that no other run took the lease in the meantime.
 _NOT_RETRIED: Final = {"commit.retry.num-retries": "0"}
@@ -84,7 +85,12 @@ def get_arrow_schema(table: catalogue.Table) -> pa.Schema:
 def get_metrics_properties(table: catalogue.Table) -> dict[str, str]:
     """Return properties that keep bounds of message content out of Iceberg's manifests."""
     names = [column.name for column in table.columns if column.holds_content]
-    return {f"write.metadata.metrics.column.{name}": "none" for name in names}
+    return {f"{_METRICS}{name}": "none" for name in names}
+
+
+def has_content(properties: Mapping[str, str]) -> bool:
+    """Return whether a table with these properties has a column with message content."""
+    return any(name.startswith(_METRICS) and value == "none" for name, value in properties.items())
 
 
 def ensure_tables(catalog: Catalog, declared: catalogue.Catalogue) -> None:
