@@ -127,9 +127,9 @@ def _measure_rate(settings: Settings, port: int, pid: int, rate: int, first: int
         )
         publisher.start()
         publisher.join()
-        ended = time.monotonic()
+        ended_at = time.monotonic()
         _wait_until(lambda: len(_read_run(settings, first)) >= published, seconds=120, required=False)
-        delay = time.monotonic() - ended
+        delay = time.monotonic() - ended_at
     tokens = _read_run(settings, first)
     landed = len(set(tokens))
     return TapRun(rate, published, landed, len(tokens) - landed, meter.cost, delay)

@@ -102,7 +102,9 @@ def state_compression() -> None:
             for name in ("rooms", "number_of_rooms", "strategy", "default_levels", "max_chain")
         },
     )
-    asked = task(task_display_name="Show the plan", task_id="show_plan")(compression_tasks.describe_plan_for_approval)()
+    show_plan = task(task_display_name="Show the plan", task_id="show_plan")(
+        compression_tasks.describe_plan_for_approval
+    )()
     approved = compression_tasks.CompressionApprovalOperator(
         task_id="approve",
         task_display_name="Approve the plan",
@@ -120,7 +122,7 @@ def state_compression() -> None:
     verified = task(
         task_display_name="Verify every room", task_id="verify", on_success_callback=callbacks.resolve_dag_incident
     )(compression_tasks.verify_compression)()
-    planned >> asked >> approved >> applied >> verified
+    planned >> show_plan >> approved >> applied >> verified
 
 
 def _setting(param: str) -> str:

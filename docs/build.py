@@ -39,9 +39,9 @@ def main() -> int:
         "--builder",
         "html",
     ]
-    done = subprocess.run([*sphinx, PROJECT_FOLDER / "docs", _OUTPUT / "html"], check=False)
-    if done.returncode:
-        return done.returncode
+    result = subprocess.run([*sphinx, PROJECT_FOLDER / "docs", _OUTPUT / "html"], check=False)
+    if result.returncode:
+        return result.returncode
     shutil.copy(_dbt_page(), _OUTPUT / "html" / "dbt.html")
     print(f"The site is {_OUTPUT / 'html' / 'index.html'}.")
     return 0

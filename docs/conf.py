@@ -36,9 +36,9 @@ def setup(app: Any) -> None:
 
 
 def _prepare(_app: object, page: str, source: list[str]) -> None:
-    drawn = _FENCE.sub(lambda block: f'<pre class="mermaid">\n{html.escape(block[1], quote=False)}</pre>', source[0])
+    text = _FENCE.sub(lambda block: f'<pre class="mermaid">\n{html.escape(block[1], quote=False)}</pre>', source[0])
     lists = [
         "\n```{toctree}\n:hidden:\n:glob:\n:caption: " + caption + "\n\n" + "\n".join(pages.split()) + "\n```\n"
         for caption, pages in _LISTS.get(page, {}).items()
     ]
-    source[0] = drawn + "".join(lists) + (_DBT if page == "index" else "")
+    source[0] = text + "".join(lists) + (_DBT if page == "index" else "")

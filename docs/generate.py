@@ -124,7 +124,7 @@ def audit_page() -> str:
 def layers_picture() -> str:
     """The layers of the import contract as a Mermaid flowchart, from entry points down to declarations."""
     contracts = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    (layers,) = (it["layers"] for it in contracts["contracts"] if it["type"] == "layers")
+    (layers,) = (item["layers"] for item in contracts["contracts"] if item["type"] == "layers")
     boxes = [f'    l{i}["{re.sub(" [|:] ", " · ", layer)}"]' for i, layer in enumerate(layers)]
     arrows = [f"    l{i} --> l{i + 1}" for i in range(len(layers) - 1)]
     return "\n".join(["```mermaid", "flowchart TD", *boxes, *arrows, "```", ""])
@@ -149,7 +149,7 @@ def _tables(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _section(name: str, table: dict[str, Any], level: str = "###") -> list[str]:
     columns = table.get("columns", [])
-    rows = [(f"`{it['name']}`", f"`{it['data_type']}`", _described(it)) for it in columns]
+    rows = [(f"`{item['name']}`", f"`{item['data_type']}`", _described(item)) for item in columns]
     return [f"{level} `{name}`\n", _described(table), "", *_table(("column", "type", "meaning"), rows), ""]
 
 

@@ -38,8 +38,8 @@ def validate_metrics(
         ),
     )
     ((identifier, result),) = outcome.run_results.items()
-    shown = [identifier, identifier.expectation_suite_identifier]
-    context.build_data_docs(site_names=[_SITE], resource_identifiers=shown)  # type: ignore[arg-type]
+    identifiers = [identifier, identifier.expectation_suite_identifier]
+    context.build_data_docs(site_names=[_SITE], resource_identifiers=identifiers)  # type: ignore[arg-type]
     (page,) = context.get_docs_sites_urls(resource_identifier=identifier, site_names=[_SITE])
     return [_check_result(stage, check) for check in result.results], _public_url(settings, str(page["site_url"]))
 
@@ -79,8 +79,8 @@ def _checkpoint(context: FileDataContext, stage: str, suite: Sequence[MetricExpe
         (Path(context.root_directory) / folder / f"{stage}.json").unlink(missing_ok=True)
     source = context.data_sources.add_or_update_pandas(name="metrics")
     batch = source.add_dataframe_asset(name=stage).add_batch_definition_whole_dataframe("whole")
-    stored = context.suites.add(gx.ExpectationSuite(name=stage, expectations=list(suite)))
-    definition = context.validation_definitions.add(gx.ValidationDefinition(name=stage, data=batch, suite=stored))
+    stored_suite = context.suites.add(gx.ExpectationSuite(name=stage, expectations=list(suite)))
+    definition = context.validation_definitions.add(gx.ValidationDefinition(name=stage, data=batch, suite=stored_suite))
     return context.checkpoints.add(
         gx.Checkpoint(name=stage, validation_definitions=[definition], result_format="BASIC")
     )

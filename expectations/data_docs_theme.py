@@ -70,7 +70,7 @@ class ValidationRenderer:
 
     def render(self, result: ExpectationSuiteValidationResult) -> tuple[str, Mapping[str, Any]]:
         """Return all checks, by subject."""
-        stored = result.to_json_dict()  # type: ignore[no-untyped-call]
+        document = result.to_json_dict()  # type: ignore[no-untyped-call]
         checks = [
             {
                 "subject": result["expectation_config"]["kwargs"]["column"],
@@ -78,9 +78,9 @@ class ValidationRenderer:
                 "observed": result["result"].get("observed_value", "not evaluated"),
                 "state": _state(result),
             }
-            for result in stored["results"]
+            for result in document["results"]
         ]
-        return "validation.html", _summary(stored) | {"checks": checks, "by_subject": _by_subject(checks)}
+        return "validation.html", _summary(document) | {"checks": checks, "by_subject": _by_subject(checks)}
 
 
 class SuiteRenderer:
@@ -121,16 +121,16 @@ class IndexBuilder(DefaultSiteIndexBuilder):
         validations = []
         for key in sorted(validation_result_site_keys, key=lambda key: key.run_id.run_time, reverse=True):
             path = results.key_to_tuple(key)
-            stored = json.loads(results.store_backend.get(path))  # type: ignore[no-untyped-call]
-            validations.append(_summary(stored) | {"page": f"validations/{quote('/'.join(path))}.html"})
+            document = json.loads(results.store_backend.get(path))  # type: ignore[no-untyped-call]
+            validations.append(_summary(document) | {"page": f"validations/{quote('/'.join(path))}.html"})
         index_links_dict["validations_links"] = validations
 
 
-def _summary(stored: Mapping[str, Any]) -> dict[str, Any]:
-    counts = Counter(_state(result) for result in stored["results"])
-    run = stored["meta"]["run_id"]
+def _summary(document: Mapping[str, Any]) -> dict[str, Any]:
+    counts = Counter(_state(result) for result in document["results"])
+    run = document["meta"]["run_id"]
     return {
-        "stage": stored["suite_name"],
+        "stage": document["suite_name"],
         "run": run["run_name"],
         "validated": f"{datetime.fromisoformat(run['run_time']):%Y-%m-%d %H:%M:%S} UTC",
         "state": "failed" if counts["failed"] else "passed",

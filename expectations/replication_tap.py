@@ -42,9 +42,7 @@ def build_suite(rows: Sequence[Mapping[str, Any]]) -> list[MetricExpectation]:
     for subject in collect_metrics(rows):
         expectations += [
             ExpectRowsReceived(
-                column=subject,
-                severity=WARN,
-                description="the tap received every row, or recorded a gap",
+                column=subject, severity=WARN, description="the tap received every row, or recorded a gap"
             ),
             ExpectNoTokenRegression(
                 column=subject, severity=WARN, description="no writer announces a token lower than an earlier token"

@@ -9,11 +9,7 @@ from typing import Any, Final
 
 from expectations.metric_expectation import WARN, MetricExpectation, Metrics
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.streams.checks.stalled_writers import (
-    StreamSample,
-    count_ids_without_rows,
-    find_stalled_writers,
-)
+from synapse_lakehouse.streams.checks.stalled_writers import StreamSample, count_ids_without_rows, find_stalled_writers
 
 SOURCE_SUBJECT: Final = "the source"
 

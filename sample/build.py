@@ -50,10 +50,10 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
 
     :param workdir: an empty folder for the homeserver's files.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     def progress(stage: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {stage}", flush=True)
+        print(f"{time.monotonic() - started_at:6.1f} s  {stage}", flush=True)
 
     peers = dict(zip((SERVER_NAME, REMOTE_NAME), free_ports(2), strict=True))
     with embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:

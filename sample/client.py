@@ -65,13 +65,7 @@ class Connection:
         self._http.close()
 
     def request(
-        self,
-        method: str,
-        path: str,
-        json: object = None,
-        *,
-        token: str | None = None,
-        **options: Unpack[Options],
+        self, method: str, path: str, json: object = None, *, token: str | None = None, **options: Unpack[Options]
     ) -> Json:
         """The answer to one request, sent to process ``via`` or to the one that serves ``path``.
 
@@ -170,8 +164,8 @@ class Client:
 
     def set_account_data(self, data_type: str, content: Json, room: str | None = None) -> None:
         """Set account data of this user, of one room if ``room`` is given."""
-        where = f"/rooms/{q(room)}" if room else ""
-        self.call("PUT", f"{V3}/user/{q(self.user_id)}{where}/account_data/{q(data_type)}", content)
+        prefix = f"/rooms/{q(room)}" if room else ""
+        self.call("PUT", f"{V3}/user/{q(self.user_id)}{prefix}/account_data/{q(data_type)}", content)
 
     def receipt(self, room: str, event_id: str, kind: str = "m.read", thread: str | None = None) -> None:
         """Send a receipt (``m.read`` or ``m.read.private``), of one thread if ``thread`` is given."""

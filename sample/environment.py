@@ -61,7 +61,7 @@ def _installed_version(python: Path, package: str) -> str | None:
 
 
 def _uv() -> str:
-    found = shutil.which("uv") or shutil.which("uv", path=PROJECT / ".tools" / "uv" / "bin")
-    if not found:
+    actual = shutil.which("uv") or shutil.which("uv", path=PROJECT / ".tools" / "uv" / "bin")
+    if not actual:
         raise ServiceError("uv is not installed: run `make run` once, or install it from https://docs.astral.sh/uv/")
-    return found
+    return actual

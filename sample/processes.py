@@ -32,10 +32,10 @@ def run(command: Sequence[str | Path], purpose: str) -> None:
 
     :raises ServiceError: when it exits with an error, with ``purpose`` and the end of its output.
     """
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        printed = (done.stderr + done.stdout).decode(errors="replace").strip()[-2000:]
-        raise ServiceError(f"{purpose} failed (exit code {done.returncode}): {printed}")
+    result = subprocess.run(command, capture_output=True, check=False)
+    if result.returncode:
+        printed = (result.stderr + result.stdout).decode(errors="replace").strip()[-2000:]
+        raise ServiceError(f"{purpose} failed (exit code {result.returncode}): {printed}")
 
 
 @contextmanager

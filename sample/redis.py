@@ -15,8 +15,8 @@ def redis_server() -> str:
 
     :raises ServiceError: when it is missing and cannot be installed.
     """
-    if found := shutil.which("redis-server"):
-        return found
+    if actual := shutil.which("redis-server"):
+        return actual
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise ServiceError(
             "redis-server is not installed: Synapse's workers talk to each other through it. "
@@ -29,8 +29,8 @@ def redis_server() -> str:
          "apt-get", "install", "--yes", "--no-install-recommends", "redis-server"],
         "Installing redis-server",
     )  # fmt: skip
-    if found := shutil.which("redis-server"):
-        return found
+    if actual := shutil.which("redis-server"):
+        return actual
     raise ServiceError("redis-server was installed but is not on PATH")
 
 

@@ -45,9 +45,9 @@ def ask(dsn: str, scratch: Path, question: Callable[[Any], Awaitable[None]], **s
             await question(hs)
 
     def start() -> None:
-        asked = defer.ensureDeferred(within_context())
-        asked.addErrback(failures.append)
-        asked.addBoth(lambda _: reactor.stop())
+        result = defer.ensureDeferred(within_context())
+        result.addErrback(failures.append)
+        result.addBoth(lambda _: reactor.stop())
 
     reactor.callWhenRunning(start)
     reactor.run()

@@ -44,20 +44,23 @@ class Filter:
         try:
             return list((await self.store.get_events(event_ids, get_prev_content=True)).values())
         except Exception as error:  # noqa: BLE001 - whatever it raises is its answer
-            return [one for half in self._halves(event_ids, event_ids[0], error) for one in await self.load(half)]
+            return [item for half in self._halves(event_ids, event_ids[0], error) for item in await self.load(half)]
 
     async def see(self, user_id: str, peeking: bool, events: list[Any]) -> dict[str, Answer | None]:
         """Event id → answer: absent when hidden, None when Synapse raises on this event."""
         try:
-            seen = await filter_and_transform_events_for_client(self.storage, user_id, events, is_peeking=peeking)
+            observed = await filter_and_transform_events_for_client(self.storage, user_id, events, is_peeking=peeking)
         except Exception as error:  # noqa: BLE001 - whatever it raises is its answer
             answers: dict[str, Answer | None] = {}
             for half in self._halves(events, events[0].event_id, error):
                 answers |= await self.see(user_id, peeking, half)
             return answers if len(events) > 1 else {events[0].event_id: None}
         # what is not pruned comes back as the very object that was given
-        given = {id(event) for event in events}
-        return {one.event.event_id: ("full" if id(one.event) in given else "redacted", one.membership) for one in seen}
+        unchanged_ids = {id(event) for event in events}
+        return {
+            item.event.event_id: ("full" if id(item.event) in unchanged_ids else "redacted", item.membership)
+            for item in observed
+        }
 
     def _halves(self, asked: list[Any], first: str, error: Exception) -> list[list[Any]]:
         if len(asked) == 1:
@@ -68,9 +71,9 @@ class Filter:
 
 async def answers(hs: Any, out: Path, as_of: int) -> None:
     """Write the answers of ``hs`` to every question there is."""
-    asked = Filter(hs)
-    asked.store.clock.time_msec = lambda: as_of
-    execute = asked.store.db_pool.execute
+    visibility_filter = Filter(hs)
+    visibility_filter.store.clock.time_msec = lambda: as_of
+    execute = visibility_filter.store.db_pool.execute
     rooms, members = defaultdict(list), defaultdict(list)
     for event_id, room_id in await execute("events", "select event_id, room_id from events"):
         rooms[room_id].append(event_id)
@@ -78,24 +81,27 @@ async def answers(hs: Any, out: Path, as_of: int) -> None:
         if hs.is_mine_id(user_id):
             members[room_id].append(user_id)
     vocabulary: dict[Answer, int] = {HIDDEN: 0}
-    count, began = 0, time.monotonic()
+    count, started_at = 0, time.monotonic()
     with out.open("w") as lines:
         for number, room_id in enumerate(sorted(rooms), 1):
             event_ids = sorted(rooms[room_id])
-            events = await asked.load(event_ids)
-            unknown = dict.fromkeys(asked.errors.keys() & event_ids)
+            events = await visibility_filter.load(event_ids)
+            unknown = dict.fromkeys(visibility_filter.errors.keys() & event_ids)
             print(json.dumps({"room_id": room_id, "event_ids": event_ids}), file=lines)
             for user_id in (*sorted(members[room_id]), None):
                 for peeking in (False, True):
-                    seen = unknown | await asked.see(user_id or NOBODY + hs.hostname, peeking, events)
-                    said = [seen.get(event_id, HIDDEN) for event_id in event_ids]
-                    numbers = [one and vocabulary.setdefault(one, len(vocabulary)) for one in said]
+                    observed = unknown | await visibility_filter.see(user_id or NOBODY + hs.hostname, peeking, events)
+                    answers = [observed.get(event_id, HIDDEN) for event_id in event_ids]
+                    numbers = [item and vocabulary.setdefault(item, len(vocabulary)) for item in answers]
                     print(json.dumps({"user_id": user_id, "peeking": peeking, "answers": numbers}), file=lines)
                     count += len(event_ids)
-            pace = f"{count / (time.monotonic() - began):,.0f} a second"
+            pace = f"{count / (time.monotonic() - started_at):,.0f} a second"
             print(f"{number} of {len(rooms)} rooms, {count:,} answers, {pace}", file=sys.stderr, flush=True)
-        seconds = time.monotonic() - began
-        print(json.dumps({"vocabulary": list(vocabulary), "errors": asked.errors, "seconds": seconds}), file=lines)
+        seconds = time.monotonic() - started_at
+        print(
+            json.dumps({"vocabulary": list(vocabulary), "errors": visibility_filter.errors, "seconds": seconds}),
+            file=lines,
+        )
 
 
 def main(dsn: str, scratch: str, out: str, as_of: str, sections: str) -> None:

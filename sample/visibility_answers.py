@@ -64,8 +64,8 @@ class Recorded(NamedTuple):
 def load(path: Path) -> Recorded:
     """Read a recording."""
     table = pq.read_table(path)
-    kept = {key: json.loads((table.schema.metadata or {})[key]) for key in (b"about", b"errors")}
-    return Recorded(table.replace_schema_metadata(None), kept[b"about"], kept[b"errors"])
+    retained = {key: json.loads((table.schema.metadata or {})[key]) for key in (b"about", b"errors")}
+    return Recorded(table.replace_schema_metadata(None), retained[b"about"], retained[b"errors"])
 
 
 def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **about: str) -> float:
@@ -116,17 +116,17 @@ def _table(lines: Path) -> tuple[pa.Table, dict[str, Any]]:
             if not line["peeking"]:
                 plainly = line["answers"]
                 continue
-            numbers = [one for pair in zip(plainly, line["answers"], strict=True) for one in pair]
-            said = pa.array(numbers, pa.int32())
+            numbers = [item for pair in zip(plainly, line["answers"], strict=True) for item in pair]
+            indices = pa.array(numbers, pa.int32())
             columns = [
-                _same(room, len(said)),
-                _same(line["user_id"], len(said)),
+                _same(room, len(indices)),
+                _same(line["user_id"], len(indices)),
                 pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(events), dtype=np.int32), 2), events),
                 pa.array(np.tile([False, True], len(events))),
-                *(pa.DictionaryArray.from_arrays(said, word).cast(pa.string()).cast(WORD) for word in words),
+                *(pa.DictionaryArray.from_arrays(indices, word).cast(pa.string()).cast(WORD) for word in words),
             ]
             batch = pa.record_batch(columns, names=SCHEMA.names)
-            batches.append(batch.filter(said.is_valid()).cast(SCHEMA))
+            batches.append(batch.filter(indices.is_valid()).cast(SCHEMA))
     table = pa.Table.from_batches(batches, SCHEMA).unify_dictionaries().combine_chunks()
     return table, last
 

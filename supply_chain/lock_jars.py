@@ -13,11 +13,11 @@ def lock() -> str:
     """Content of ``jars.lock``, from Maven's repository."""
     with TemporaryDirectory() as folder:
         report = jars.resolve_packages(Path(folder), jars.REQUIRED_PACKAGES)
-        found = jars.list_resolved_jars(Path(folder))
-    if missing := [one for one in jars.REQUIRED_PACKAGES if one not in found]:
+        actual = jars.list_resolved_jars(Path(folder))
+    if missing := [package for package in jars.REQUIRED_PACKAGES if package not in actual]:
         raise jars.JarError(f"{', '.join(missing)} could not be fetched. The resolver reports:\n{report[-2000:]}")
     return jars.LOCK_FILE_HEADER + "".join(
-        f"{digest}  {coordinates}\n" for coordinates, digest in sorted(found.items())
+        f"{digest}  {coordinates}\n" for coordinates, digest in sorted(actual.items())
     )
 
 

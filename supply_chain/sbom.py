@@ -20,15 +20,15 @@ def sbom(uv: str) -> str:
 
     :param uv: path of uv.
     """
-    done = subprocess.run([uv, *_EXPORT], cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
-    bill: dict[str, Any] = json.loads(done.stdout)
+    result = subprocess.run([uv, *_EXPORT], cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
+    bill: dict[str, Any] = json.loads(result.stdout)
     del bill["serialNumber"], bill["metadata"]["timestamp"], bill["metadata"]["tools"]
     components = [_jar(coordinates, digest) for coordinates, digest in sorted(jars.read_lock_file().items())]
     bill["components"] += components
     root = bill["metadata"]["component"]["bom-ref"]
-    (project,) = (one for one in bill["dependencies"] if one["ref"] == root)
-    project["dependsOn"] = [*project.get("dependsOn", []), *(one["bom-ref"] for one in components)]
-    bill["dependencies"] += [{"ref": one["bom-ref"]} for one in components]
+    (project,) = (dependency for dependency in bill["dependencies"] if dependency["ref"] == root)
+    project["dependsOn"] = [*project.get("dependsOn", []), *(item["bom-ref"] for item in components)]
+    bill["dependencies"] += [{"ref": item["bom-ref"]} for item in components]
     return json.dumps(bill, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -75,9 +75,9 @@ class Published:
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         """What the operator's command answers as JSON."""
-        done = self.lakehouse(*arguments, "--format", "json")
-        assert done.returncode == 0, done.stderr
-        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        result = self.lakehouse(*arguments, "--format", "json")
+        assert result.returncode == 0, result.stderr
+        rows: list[dict[str, Any]] = json.loads(result.stdout)
         return rows
 
 
@@ -168,17 +168,17 @@ def copied_source(server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE
 @contextmanager
 def lake_maker(server: EmbeddedServer, settings: Settings, folder: Path) -> Iterator[Callable[..., Settings]]:
     """Makes settings of an empty lake: own catalog database, own warehouse in ``folder``."""
-    made: list[str] = []
+    created: list[str] = []
 
     def make(**changes: object) -> Settings:
         name = f"lake_{uuid.uuid4().hex[:8]}"
         server.create_database(name)
-        made.append(name)
+        created.append(name)
         own = {"lakehouse_catalog_uri": server.dsn(name), "lakehouse_warehouse": str(folder / name)}
         return settings.model_copy(update=own | changes)
 
     yield make
-    for name in made:
+    for name in created:
         server.tool("dropdb", "--force", name)
 
 
@@ -205,9 +205,9 @@ def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def publish(settings: Settings, source: PlantedSample, **variables: str) -> Published:
     """The lake of ``settings`` after one real run of the DAG on ``source``."""
-    done = lakehouse(settings, "run", **variables)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Published(settings, done.stdout + done.stderr, source)
+    result = lakehouse(settings, "run", **variables)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return Published(settings, result.stdout + result.stderr, source)
 
 
 @pytest.fixture(scope="session")
@@ -225,8 +225,8 @@ def harsh(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.T
         tables.ensure_tables(open_catalog(own), catalogue.load_catalogue())
         with cluster(tmp_path_factory.mktemp("cluster")) as spark:
             for app in ("snapshot_tables", "resolve_state"):
-                done = run_app(app, own, run, SPARK_MASTER=spark.master, **spark.variables())
-                assert done.returncode == 0, done.stdout + done.stderr
+                result = run_app(app, own, run, SPARK_MASTER=spark.master, **spark.variables())
+                assert result.returncode == 0, result.stdout + result.stderr
         with dbt_session(environment(own), tmp_path_factory.mktemp("harsh_models")) as session:
             session.build(run)
             for table in load_branched_tables(open_catalog(own)):

@@ -28,8 +28,8 @@ def transactions(log: Iterable[str]) -> Iterator[Transaction]:
     """
     first_writes: dict[str, float | None] = {}
     for line in filter(None, map(_LINE.match, log)):
-        at, process, transaction, database, command, took = line.groups()
-        started = float(at) - float(took) / 1000
+        at, process, transaction, database, command, seconds = line.groups()
+        started = float(at) - float(seconds) / 1000
         if command == "BEGIN":
             first_writes[process] = None
         elif command in _ENDS:

@@ -27,9 +27,9 @@ def source_settings(source: SourceDatabase) -> Settings:
 
 def select_tables(*tables: str) -> catalogue.Catalogue:
     """Return the catalogue with only ``tables`` (default: all of the benchmark) and their streams."""
-    whole = catalogue.load_catalogue()
-    chosen = tuple(whole.table(name) for name in tables or TABLES)
-    streams = {name for table in chosen for name in table.streams}
-    return whole.model_copy(
-        update={"tables": chosen, "streams": tuple(stream for stream in whole.streams if stream.name in streams)}
+    full = catalogue.load_catalogue()
+    selected = tuple(full.table(name) for name in tables or TABLES)
+    streams = {name for table in selected for name in table.streams}
+    return full.model_copy(
+        update={"tables": selected, "streams": tuple(stream for stream in full.streams if stream.name in streams)}
     )

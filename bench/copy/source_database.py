@@ -133,8 +133,8 @@ def _fill(source: SourceDatabase, scale: float) -> None:
             connection.execute(sql.SQL("drop index {}").format(sql.Identifier(name)))
     with ThreadPoolExecutor(_THREADS) as pool:
         futures = [
-            pool.submit(_fill_slice, source, procedure, 1 + whole * part // _SLICES, whole * (part + 1) // _SLICES)
-            for procedure, whole in (
+            pool.submit(_fill_slice, source, procedure, 1 + full * part // _SLICES, full * (part + 1) // _SLICES)
+            for procedure, full in (
                 ("add_event_json", source.events),
                 ("add_state", round(STATE_BLOCKS * scale)),
                 ("add_events", source.events),

@@ -32,8 +32,7 @@ class StateRun:
 
 
 def main(
-    scale: Annotated[float, typer.Option(help="1: up to 5M groups with 100M rows")] = 1.0,
-    folder: Folder = DOCS,
+    scale: Annotated[float, typer.Option(help="1: up to 5M groups with 100M rows")] = 1.0, folder: Folder = DOCS
 ) -> None:
     """Resolve 50,000 to 5 million groups (times the scale), of all rooms and then with 0.1% new groups."""
     machine = describe_machine()

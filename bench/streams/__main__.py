@@ -30,10 +30,7 @@ class StreamRun:
     cost: Cost
 
 
-def main(
-    scale: Annotated[float, typer.Option(help="1: up to 100M IDs")] = 1.0,
-    folder: Folder = DOCS,
-) -> None:
+def main(scale: Annotated[float, typer.Option(help="1: up to 100M IDs")] = 1.0, folder: Folder = DOCS) -> None:
     """Measure streams of 1, 10 and 100 million IDs (times the scale), all IDs and then 0.1% new ones."""
     machine = describe_machine()
     home = Settings().lakehouse_home / "bench" / "streams"

@@ -26,10 +26,7 @@ SMALLER_SIZES: Final = (0.03, 0.1, 0.3)
 """Smaller servers, as shares of the scale; they give the slope."""
 COMMAND_SIZE: Final = 0.1
 """Size of the server for which the commands are timed."""
-LARGE_SERVER: Final = {
-    "lakehouse_driver_memory": "4g",
-    "lakehouse_driver_java_options": "-XX:+UseParallelGC",
-}
+LARGE_SERVER: Final = {"lakehouse_driver_memory": "4g", "lakehouse_driver_java_options": "-XX:+UseParallelGC"}
 """Heap, JIT compiler and collector for large joins, as the operating guide advises."""
 PAIRS: Final = 1_000_000_000
 """Rooms are queried, from the largest on, up to this number of pairs."""

@@ -100,14 +100,14 @@ def _room(rng: np.random.Generator, size: int, crowd: int) -> _Room:
         members = int(min(size**0.6, 0.08 * size)) + 1
         changes = max(len(_BEGINNING) + members, size // 20)
         local = members // 2 + 1
-    known = int(crowd * 0.95)
-    key, joined = _changes(rng, changes, members, known)
+    members_in_state = int(crowd * 0.95)
+    key, joined = _changes(rng, changes, members, members_in_state)
     # First the outliers of the room's first state, then messages with state events between them.
-    size = max(size, known + changes)
-    place = np.sort(rng.choice(np.arange(known + 5, size), changes - 5, replace=False))
-    place = np.concatenate([known + np.arange(5), place])
+    size = max(size, members_in_state + changes)
+    place = np.sort(rng.choice(np.arange(members_in_state + 5, size), changes - 5, replace=False))
+    place = np.concatenate([members_in_state + np.arange(5), place])
     keys = np.full(size, -1)
-    keys[:known] = MEMBER + 1 + np.arange(known)
+    keys[:members_in_state] = MEMBER + 1 + np.arange(members_in_state)
     keys[place] = key
     change = np.searchsorted(place, np.arange(size), "right") - 1
     turn, replaces = _turns(keys)
@@ -118,23 +118,25 @@ def _room(rng: np.random.Generator, size: int, crowd: int) -> _Room:
     if not crowd and rng.random() > 0.4:
         end = begin + rng.random() * (1 - begin)
     at = np.sort(begin + rng.random(size) * (end - begin))
-    return _Room(at, keys, turn, change, replaces, sender, prev, place, _rows(key, place, prev, merges, known), local)
+    return _Room(
+        at, keys, turn, change, replaces, sender, prev, place, _rows(key, place, prev, merges, members_in_state), local
+    )
 
 
-def _changes(rng: np.random.Generator, changes: int, members: int, known: int) -> tuple[Numbers, Numbers]:
+def _changes(rng: np.random.Generator, changes: int, members: int, members_in_state: int) -> tuple[Numbers, Numbers]:
     """Return the keys of all state events, and the number of members after each."""
-    new = max(0, members - known - 1)
+    new = max(0, members - members_in_state - 1)
     rest = changes - len(_BEGINNING)
     joins = np.zeros(rest, bool)
     joins[rng.choice(rest, min(new, rest), replace=False)] = True
-    joined = 1 + known + np.cumsum(joins)
+    joined = 1 + members_in_state + np.cumsum(joins)
     key = MEMBER + np.where(joins, joined - 1, (rng.random(rest) * joined).astype(int))
     key[~joins & (rng.random(rest) < 0.02)] = TOPIC
     # Settings change a few times, whatever the size of the room.
     others = np.flatnonzero(~joins)
     settings = others[rng.random(len(others)) < _SETTINGS / max(len(others), 1)]
     key[settings] = rng.choice([VISIBILITY, JOIN_RULES], len(settings))
-    return np.concatenate([_BEGINNING, key]), np.concatenate([np.full(5, 1 + known), joined])
+    return np.concatenate([_BEGINNING, key]), np.concatenate([np.full(5, 1 + members_in_state), joined])
 
 
 def _turns(keys: Numbers) -> tuple[Numbers, Numbers]:
@@ -166,10 +168,12 @@ def _forks(rng: np.random.Generator, key: Numbers) -> tuple[Numbers, Numbers]:
     return prev, merges
 
 
-def _rows(key: Numbers, place: Numbers, prev: Numbers, merges: Numbers, known: int) -> tuple[Numbers, Numbers, Numbers]:
+def _rows(
+    key: Numbers, place: Numbers, prev: Numbers, merges: Numbers, members_in_state: int
+) -> tuple[Numbers, Numbers, Numbers]:
     """Return group, key and event of the rows that Synapse stores."""
-    state = np.full(key.max(initial=MEMBER + known) + 1, -1)
-    state[MEMBER + 1 : MEMBER + 1 + known] = np.arange(known)
+    state = np.full(key.max(initial=MEMBER + members_in_state) + 1, -1)
+    state[MEMBER + 1 : MEMBER + 1 + members_in_state] = np.arange(members_in_state)
     batches = []
     for first in range(0, len(key), _HOPS):
         state[key[first]] = place[first]

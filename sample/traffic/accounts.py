@@ -14,12 +14,12 @@ def receipts(stage: Stage) -> None:
         if name != "bob":
             stage.users[name].join(room)
     for _ in range(4):
-        said = stage.chat(room, READERS, 6)
+        messages = stage.chat(room, READERS, 6)
         for name in READERS:
-            reader, event = stage.users[name], stage.rng.choice(said)
+            reader, event = stage.users[name], stage.rng.choice(messages)
             reader.receipt(room, event, stage.rng.choice(("m.read", "m.read.private")))
-            reader.receipt(room, said[-1], "m.read.private" if name == "carol" else "m.read", thread="main")
-        markers = {"m.fully_read": said[0], "m.read": said[1], "m.read.private": said[2]}
+            reader.receipt(room, messages[-1], "m.read.private" if name == "carol" else "m.read", thread="main")
+        markers = {"m.fully_read": messages[0], "m.read": messages[1], "m.read.private": messages[2]}
         stage.users["peggy"].call("POST", f"{V3}/rooms/{q(room)}/read_markers", markers)
         path = f"{V3}/rooms/{q(room)}/typing/{q(stage.users['dave'].user_id)}"
         stage.users["dave"].call("PUT", path, {"typing": True, "timeout": 1000})
@@ -73,11 +73,7 @@ def ignoring(stage: Stage) -> None:
 
 def devices(stage: Stage) -> None:
     """An encrypted room, devices with keys that come, are renamed and go, to-device messages read and unread."""
-    encryption: Json = {
-        "type": "m.room.encryption",
-        "state_key": "",
-        "content": {"algorithm": "m.megolm.v1.aes-sha2"},
-    }
+    encryption: Json = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
     room = stage.room("encrypted", "carol", state=[encryption], room_version="11")
     stage.enter(room, "carol", "dave", "lena", "victor")
     for name in ("carol", "dave", "lena", "victor"):

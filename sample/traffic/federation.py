@@ -71,9 +71,9 @@ def _joined_elsewhere(stage: Stage, remote: Synapse, rick: Client, rosa: Client)
         stage.note("joined elsewhere", room)
         rosa.join(room)
         for number in range(25):
-            said = rick.say(room, f"{number} {stage.words()}")
+            event_id = rick.say(room, f"{number} {stage.words()}")
             if number % 8 == 4:
-                rick.redact(room, said)
+                rick.redact(room, event_id)
             if number % 10 == 5:
                 rosa.set_display_name(f"Rosa {version} {number}")
         rick.moderate("kick", room, rosa)
@@ -118,9 +118,9 @@ def _soft_failed(stage: Stage, rosa: Client) -> None:
         with ThreadPoolExecutor(4) as racers:
             sent = [racers.submit(hurry, number) for number in range(16)]
             frank.moderate("ban", room, rosa)
-            placed = [event for each in sent if (event := each.result())]
+            events = [event for each in sent if (event := each.result())]
         time.sleep(3)
-        missing = [event for event in placed if not _sees(frank, room, event)]
+        missing = [event for event in events if not _sees(frank, room, event)]
         frank.moderate("unban", room, rosa)
         if missing:
             stage.note("soft-failed or lost", *missing)

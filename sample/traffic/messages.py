@@ -44,13 +44,13 @@ def relations(stage: Stage) -> None:
     room = stage.room("relations", "carol", room_version="11")
     stage.enter(room, "carol", "dave", "frank")
     names = ("carol", "dave", "frank")
-    said = stage.chat(room, names, 10)
+    messages = stage.chat(room, names, 10)
     carol, dave, frank = stage.cast(*names)
     for number in range(4):
         edit_of(stage, room, dave.say(room, "tpyo"), dave, f"typo {number}")
     for key in ("👍", "👎", "❤️", "+1", ""):
-        frank.send(room, "m.reaction", relation("m.annotation", said[1], key=key))
-    frank.send(room, "m.room.message", {"msgtype": "m.text", "body": "ref"} | relation("m.reference", said[2]))
+        frank.send(room, "m.reaction", relation("m.annotation", messages[1], key=key))
+    frank.send(room, "m.room.message", {"msgtype": "m.text", "body": "ref"} | relation("m.reference", messages[2]))
     roots = [carol.say(room, f"thread {number} ✳") for number in range(4)]
     for root in roots:
         for speaker in (dave, frank, carol, dave):
@@ -117,9 +117,9 @@ def _call_in_public(stage: Stage, room: str, invite: Json) -> None:
             racing = [callers.submit(call, via) for via in (*stage.hs.event_persisters, *stage.hs.event_persisters)]
             host.set_state(room, "m.room.join_rules", {"join_rule": "public"}, via=stage.hs.event_persisters[0])
             racing += [callers.submit(call, via) for via in stage.hs.event_persisters]
-        placed = [event for caller in racing if (event := caller.result())]
+        events = [event for caller in racing if (event := caller.result())]
         # The sender itself does not see this message of a public room.
-        if any(_hidden(host, room, event) for event in placed):
+        if any(_hidden(host, room, event) for event in events):
             stage.note("call invite in public", room)
             return
         host.set_state(room, "m.room.join_rules", {"join_rule": "invite"})

@@ -83,8 +83,8 @@ def deleted_rooms(stage: Stage) -> None:
     for feature, how in ways:
         room = stage.room(feature, "heidi", state=[visibility("shared")])
         stage.enter(room, "heidi", "ivan", "judy")
-        said = stage.chat(room, ["heidi", "ivan", "judy"], 25)
-        stage.users["judy"].receipt(room, said[-1])
+        messages = stage.chat(room, ["heidi", "ivan", "judy"], 25)
+        stage.users["judy"].receipt(room, messages[-1])
         stage.users["ivan"].set_account_data("org.example.room", {"was": "here"}, room)
         delete_room(admin, room, how)
     unknown = f"!neverSeen:{stage.hs.server_name}"

@@ -16,9 +16,9 @@ def room_versions(stage: Stage) -> None:
         guests = stage.cast("xenia", "yusuf", "zoe")
         for guest in guests:
             guest.join(room)
-        said = stage.chat(room, ["walter", "xenia", "yusuf", "zoe"], 24)
+        messages = stage.chat(room, ["walter", "xenia", "yusuf", "zoe"], 24)
         host = stage.users["walter"]
-        host.redact(room, said[3], "not here")
+        host.redact(room, messages[3], "not here")
         host.moderate("kick", room, guests[0])
         host.moderate("ban", room, guests[1])
         guests[0].join(room)

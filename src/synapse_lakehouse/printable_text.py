@@ -72,9 +72,9 @@ def to_markdown_code(text: str) -> str:
 
 def to_spreadsheet_cell(text: str) -> str:
     """Return ``text`` like :func:`to_printable`, with an apostrophe in front if a spreadsheet would evaluate it."""
-    written = _NEW_CELL.sub(r"\\x3b", to_printable(text))
-    is_formula = written.lstrip(" ").startswith(_FORMULA) and not _HARMLESS.fullmatch(written)
-    return f"'{written}" if is_formula else written
+    cell = _NEW_CELL.sub(r"\\x3b", to_printable(text))
+    is_formula = cell.lstrip(" ").startswith(_FORMULA) and not _HARMLESS.fullmatch(cell)
+    return f"'{cell}" if is_formula else cell
 
 
 class PrintableArguments(logging.Filter):

@@ -68,13 +68,13 @@ def ui(ui_settings: Settings) -> Iterator[Ui]:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert process.stdout
-    said = []
+    lines = []
     for line in process.stdout:
-        said.append(line)
+        lines.append(line)
         if address := re.search(r"Airflow is at (http://127\.0\.0\.1:\d+)", line):
             break
     else:
-        pytest.fail("".join(said))
+        pytest.fail("".join(lines))
     ui = Ui(address[1], process, ui_settings.lakehouse_home)
     yield ui
     if process.poll() is None:

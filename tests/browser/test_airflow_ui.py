@@ -109,7 +109,7 @@ def test_a_session_needs_the_password(ui: Ui) -> None:
 
 
 def test_no_service_has_another_port(ui: Ui) -> None:
-    services = [one for one in psutil.Process(ui.process.pid).children(recursive=True) if one.name() != "postgres"]
+    services = [item for item in psutil.Process(ui.process.pid).children(recursive=True) if item.name() != "postgres"]
     listening = {
         f"http://{used.laddr.ip}:{used.laddr.port}"
         for service in services
@@ -122,10 +122,10 @@ def test_no_service_has_another_port(ui: Ui) -> None:
 
 def test_a_used_port_is_named(ui: Ui, published: Published) -> None:
     port = ui.address.rpartition(":")[2]
-    done = published.lakehouse("ui", "--port", port)
-    assert done.returncode == 1
-    assert f"Port {port} on 127.0.0.1 cannot be used" in done.stderr
-    assert f"--port {int(port) + 1}" in done.stderr
+    result = published.lakehouse("ui", "--port", port)
+    assert result.returncode == 1
+    assert f"Port {port} on 127.0.0.1 cannot be used" in result.stderr
+    assert f"--port {int(port) + 1}" in result.stderr
 
 
 def test_ctrl_c_leaves_no_process_behind(ui: Ui) -> None:

@@ -14,7 +14,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.browser.conftest import Ui, until
 from tests.conftest import Published, copied_source
-from tests.support.state_database import all_states, stored
+from tests.support.state_database import all_states, read_state
 
 pytestmark = pytest.mark.heavy
 
@@ -40,7 +40,7 @@ def _on(airflow: httpx.Client) -> None:
     until(lambda: airflow.patch(DAG, json={"is_paused": False}).status_code == 200)
 
 
-def asked(airflow: httpx.Client) -> str:
+def waiting_run(airflow: httpx.Client) -> str:
     """Address of a new run, once it waits for an answer."""
     run = airflow.post(f"{DAG}/dagRuns", json={"logical_date": datetime.now(UTC).isoformat()}).json()["dag_run_id"]
     until(lambda: states(airflow, f"{DAG}/dagRuns/{run}").get("approve") == "awaiting_input")
@@ -50,31 +50,34 @@ def asked(airflow: httpx.Client) -> str:
 
 
 def states(airflow: httpx.Client, run: str) -> dict[str, Any]:
-    found = {one["task_id"]: one["state"] for one in airflow.get(f"{run}/taskInstances").json()["task_instances"]}
-    assert "failed" not in found.values(), found
-    return found
+    actual = {
+        instance["task_id"]: instance["state"]
+        for instance in airflow.get(f"{run}/taskInstances").json()["task_instances"]
+    }
+    assert "failed" not in actual.values(), actual
+    return actual
 
 
 def test_a_rejection_changes_nothing(airflow: httpx.Client, synapse: str) -> None:
-    before, run = stored(synapse), asked(airflow)
+    before, run = read_state(synapse), waiting_run(airflow)
 
     airflow.patch(f"{run}/{ANSWER}", json={"chosen_options": ["Reject"], "params_input": {}}).raise_for_status()
 
     until(lambda: states(airflow, run).get("verify") == "skipped")
     assert states(airflow, run)["apply"] == "skipped"
-    assert stored(synapse) == before
+    assert read_state(synapse) == before
 
 
 def test_the_approver_sees_the_plan_first(airflow: httpx.Client, ui: Ui, logged_in: Chrome, synapse: str) -> None:
-    before, rows, run = all_states(synapse), stored(synapse)[1], asked(airflow)
+    before, rows, run = all_states(synapse), read_state(synapse)[1], waiting_run(airflow)
 
     logged_in.get(f"{ui.address}/dags/state_compression/runs/{run.rpartition('/')[2]}/tasks/approve/required_actions")
     until(lambda: logged_in.find_elements(By.XPATH, "//th[text()='Longest chain']"))
     assert "state_groups_state" in logged_in.find_element(By.TAG_NAME, "body").text
-    assert stored(synapse)[1] == rows
+    assert read_state(synapse)[1] == rows
     until(lambda: logged_in.find_elements(By.XPATH, "//button[normalize-space()='Approve']"))
     logged_in.find_element(By.XPATH, "//button[normalize-space()='Approve']").click()
 
     until(lambda: states(airflow, run).get("verify") == "success")
     assert all_states(synapse) == before
-    assert sum(map(len, stored(synapse)[1].values())) < sum(map(len, rows.values()))
+    assert sum(map(len, read_state(synapse)[1].values())) < sum(map(len, rows.values()))

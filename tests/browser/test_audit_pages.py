@@ -18,11 +18,11 @@ def test_data_docs_link_a_run_to_its_checks(published: Published, browser: Chrom
         browser.find_element(By.XPATH, f"//tr[td='{audit}']//a").click()
         assert browser.find_element(By.TAG_NAME, "h1").text == f"Audit of {audit}: passed"
         about = browser.find_element(By.TAG_NAME, "details")
-        said = about.find_element(By.TAG_NAME, "tr")
-        assert not said.is_displayed(), "what passed is folded"
+        row = about.find_element(By.TAG_NAME, "tr")
+        assert not row.is_displayed(), "what passed is folded"
         about.find_element(By.TAG_NAME, "summary").click()
-        assert said.is_displayed()
-        assert said.text.startswith("passed ")
+        assert row.is_displayed()
+        assert row.text.startswith("passed ")
         browser.find_element(By.LINK_TEXT, f"Expectations of {audit}").click()
         assert browser.find_elements(By.TAG_NAME, "td")
         browser.find_element(By.LINK_TEXT, "All audits").click()

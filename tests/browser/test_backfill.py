@@ -24,14 +24,14 @@ def test_a_backfill_twice_has_the_content_of_one(
     catalog = open_catalog(published.settings)
     before = store.read_releases(catalog)
     order = ["backfill", "create", "--dag-id", "lakehouse", "--from-date", DAYS[0], "--to-date", DAYS[-1]]
-    done = published.lakehouse("airflow", *order)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = published.lakehouse("airflow", *order)
+    assert result.returncode == 0, result.stdout + result.stderr
 
-    until(lambda: len(ended(airflow)) == len(DAYS), runs=len(DAYS))
-    assert set(ended(airflow)) == {"success"}
+    until(lambda: len(list_finished_runs(airflow)) == len(DAYS), runs=len(DAYS))
+    assert set(list_finished_runs(airflow)) == {"success"}
     added = store.read_releases(catalog)[len(before) :]
-    assert sorted(f"{one.interval_start:%Y-%m-%d}" for one in added) == DAYS
-    assert all(bronze(one) == bronze(before[-1]) for one in added), "the source did not change"
+    assert sorted(f"{item.interval_start:%Y-%m-%d}" for item in added) == DAYS
+    assert all(bronze(item) == bronze(before[-1]) for item in added), "the source did not change"
 
     logged_in.get(f"{ui.address}/dags/lakehouse/runs?run_type=backfill")
     WebDriverWait(logged_in, 120).until(
@@ -44,7 +44,7 @@ def bronze(release: Release) -> dict[str, int]:
     return {name: at for name, at in release.tables.items() if name.startswith("bronze.")}
 
 
-def ended(airflow: httpx.Client) -> list[str]:
+def list_finished_runs(airflow: httpx.Client) -> list[str]:
     """States of the backfill's runs that are over."""
     runs = airflow.get(RUNS).raise_for_status().json()["dag_runs"]
     return [run["state"] for run in runs if run["state"] in {"success", "failed"}]

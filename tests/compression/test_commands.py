@@ -13,7 +13,7 @@ from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.compressor.algorithm.state_tables import StateTables
 from synapse_lakehouse.compressor.postgres.transaction import GroupRooms, encode_rows, rewrite_groups
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
-from tests.support.state_database import all_states, stored
+from tests.support.state_database import all_states, read_state
 from tests.support.state_rooms import World
 
 
@@ -23,15 +23,15 @@ def test_a_plan_is_applied_verified_and_restored(
 ) -> None:
     dsn, world = rooms
     options = ("--strategy", strategy, *EVERY_ROOM)
-    before = stored(dsn)
+    before = read_state(dsn)
     planned = rows(compress(dsn, "plan", *options, "--format", "json"))
     dry = rows(compress(dsn, "apply", *options, "--format", "json"))
     assert dry == planned
-    assert stored(dsn) == before
+    assert read_state(dsn) == before
     assert sum(row["rows_before"] for row in planned) == sum(map(len, before[1].values()))
 
     applied = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
-    edges, state_rows = stored(dsn)
+    edges, state_rows = read_state(dsn)
     assert all_states(dsn) == world.states
     assert all(prev < group for group, prev in edges.items())
     assert (
@@ -54,21 +54,21 @@ def test_a_plan_is_applied_verified_and_restored(
     assert sum(row["compared"] for row in verified) >= sum(row["groups_rewritten"] for row in applied)
 
     assert compress(dsn, "undo", *files).exit_code == 0
-    assert stored(dsn) == (edges, state_rows)
+    assert read_state(dsn) == (edges, state_rows)
     assert compress(dsn, "undo", *files, "--yes").exit_code == 0
-    assert stored(dsn) == before
+    assert read_state(dsn) == before
 
 
 def test_the_sample_is_compressed_room_by_room(compress: Compress, source_copy: str) -> None:
     before = all_states(source_copy)
     planned = rows(compress(source_copy, "plan", *BEST, "--format", "json"))
     assert len(planned) == 5
-    chosen = planned[1]["room_id"]
-    (done,) = rows(compress(source_copy, "apply", *BEST, "--room", chosen, "--yes", "--format", "json"))
-    assert done["groups_rewritten"] == planned[1]["groups_to_rewrite"] > 0
-    assert done["rows_after"] == planned[1]["rows_after"] < planned[1]["rows_before"]
+    selected = planned[1]["room_id"]
+    (result,) = rows(compress(source_copy, "apply", *BEST, "--room", selected, "--yes", "--format", "json"))
+    assert result["groups_rewritten"] == planned[1]["groups_to_rewrite"] > 0
+    assert result["rows_after"] == planned[1]["rows_after"] < planned[1]["rows_before"]
     assert all_states(source_copy) == before
-    assert chosen not in {row["room_id"] for row in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
+    assert selected not in {row["room_id"] for row in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
 
 
 def test_vacuum_frees_space_in_the_table_or_on_disk(compress: Compress, rooms: tuple[str, World]) -> None:
@@ -99,13 +99,13 @@ def test_vacuum_frees_space_in_the_table_or_on_disk(compress: Compress, rooms: t
 
 def test_read_cost_is_measured_with_synapse_s_query(compress: Compress, rooms: tuple[str, World]) -> None:
     dsn, world = rooms
-    (done,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
-    assert done["rows_after"] < done["rows_before"]
-    assert done["chain_before"] == 1, "every group was whole"
-    assert 1 < done["chain_after"] <= 100
-    assert done["read_ms_before"] > 0
-    assert done["read_ms_after"] > 0
-    assert done["disk_bytes_after"] >= done["disk_bytes_before"] > 0
+    (result,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    assert result["rows_after"] < result["rows_before"]
+    assert result["chain_before"] == 1, "every group was whole"
+    assert 1 < result["chain_after"] <= 100
+    assert result["read_ms_before"] > 0
+    assert result["read_ms_after"] > 0
+    assert result["disk_bytes_after"] >= result["disk_bytes_before"] > 0
     (again,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
     assert again["chain_before"] is None, "nothing is to be written, so nothing is measured"
     group = max(group for group, room in world.groups.items() if room == "!whole")
@@ -179,6 +179,6 @@ def test_undo_skips_a_group_that_is_pending_deletion(
             "insert into state_groups_pending_deletion (state_group, insertion_ts) select max(id), 0 from state_groups"
             " where room_id = '!whole'"
         )
-    done = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
-    assert done.exit_code == 0, done.output
+    result = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
+    assert result.exit_code == 0, result.output
     assert all_states(dsn) == world.states

@@ -13,7 +13,7 @@ from synapse_lakehouse.compressor.postgres import writer as postgres_writer
 from synapse_lakehouse.compressor.postgres.transaction import rewrite_groups
 from synapse_lakehouse.compressor.record_outcome import OutcomeRow, compress_and_record
 from tests.compression.conftest import BEST, Compress, rows
-from tests.support.state_database import all_states, stored
+from tests.support.state_database import all_states, read_state
 from tests.support.state_rooms import World
 
 
@@ -25,24 +25,24 @@ def test_unreferenced_groups_are_deleted_on_request_only(compress: Compress, sou
             " and id not in (select prev_state_group from state_group_edges) order by room_id limit 20"
         ).fetchall()
         unreferenced_ids, pending = {group for group, _ in unreferenced}, unreferenced[0][0]
-        chosen = [argument for room in {room for _, room in unreferenced[:-1]} for argument in ("--room", room)]
+        selected = [argument for room in {room for _, room in unreferenced[:-1]} for argument in ("--room", room)]
         connection.execute(
             "insert into state_groups_pending_deletion (state_group, insertion_ts) values (%s, 1)", [pending]
         )
-        before = stored(source_copy)
-        options = (*BEST, *chosen, "--yes")
+        before = read_state(source_copy)
+        options = (*BEST, *selected, "--yes")
         rows(compress(source_copy, "apply", *options, "--format", "json"))
-        after = stored(source_copy)
+        after = read_state(source_copy)
         for group in unreferenced_ids:
             assert after[0].get(group) == before[0].get(group)
             assert after[1].get(group) == before[1].get(group)
         assert not unreferenced_ids & set(after[0].values())
         assert connection.execute("select count(*) from state_groups_pending_deletion").fetchone() == (1,)
 
-        done = rows(compress(source_copy, "apply", *options, "--hand-over-unreferenced", "--format", "json"))
+        result = rows(compress(source_copy, "apply", *options, "--hand-over-unreferenced", "--format", "json"))
         marked = {group for (group,) in connection.execute("select state_group from state_groups_pending_deletion")}
-        assert {group for group, room in unreferenced if room in chosen} <= marked
-        assert len(marked) == 1 + sum(row["handed_over"] for row in done)
+        assert {group for group, room in unreferenced if room in selected} <= marked
+        assert len(marked) == 1 + sum(row["handed_over"] for row in result)
         used = {group for (group,) in connection.execute("select state_group from event_to_state_groups")}
         assert not marked & used
         assert all(group in marked for group, prev in after[0].items() if prev in marked)
@@ -53,19 +53,19 @@ def test_a_room_purged_meanwhile_stops_no_other_room(
 ) -> None:
     with psycopg.connect(source_copy, autocommit=True) as connection:
         of_rooms = "select room_id from state_groups group by room_id order by count(*) desc, room_id limit 2"
-        chosen = [room for (room,) in connection.execute(of_rooms.encode())]
+        selected = [room for (room,) in connection.execute(of_rooms.encode())]
 
         def and_purged(room: str, *arguments: Any) -> OutcomeRow:
             row = compress_and_record(room, *arguments)
-            if room == chosen[0]:
+            if room == selected[0]:
                 connection.execute("delete from state_groups where room_id = %s", [room])
             return row
 
         monkeypatch.setattr(compress_actions, "compress_and_record", and_purged)
-        options = ("--room", chosen[0], "--room", chosen[1], "--hand-over-unreferenced", "--format", "json")
-        done = rows(compress(source_copy, "apply", *BEST, *options, "--yes"))
-    assert [(row["room_id"], row["skipped"]) for row in done] == [(room, None) for room in chosen]
-    assert done[0]["handed_over"] == 0
+        options = ("--room", selected[0], "--room", selected[1], "--hand-over-unreferenced", "--format", "json")
+        result = rows(compress(source_copy, "apply", *BEST, *options, "--yes"))
+    assert [(row["room_id"], row["skipped"]) for row in result] == [(room, None) for room in selected]
+    assert result[0]["handed_over"] == 0
 
 
 def test_chains_keep_the_limit_despite_pending_groups(
@@ -88,10 +88,10 @@ def test_chains_keep_the_limit_despite_pending_groups(
 
     monkeypatch.setattr(postgres_writer, "rewrite_groups", mark)
     options = (*BEST, "--room", room, "--max-chain", "20", "--yes", "--format", "json")
-    (done,) = rows(compress(dsn, "apply", *options))
-    assert done["groups_skipped"]
-    assert done["longest_chain"] <= 20
-    assert done["skipped"] is None
+    (result,) = rows(compress(dsn, "apply", *options))
+    assert result["groups_skipped"]
+    assert result["longest_chain"] <= 20
+    assert result["skipped"] is None
     assert all_states(dsn) == world.states
 
 
@@ -145,9 +145,9 @@ def test_another_compressors_work_is_noticed(
         return rewrite_groups(*arguments)
 
     monkeypatch.setattr(postgres_writer, "rewrite_groups", meddle)
-    done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
-    assert done.exit_code == 1
-    assert "!0:it's.example" in done.stderr
+    result = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
+    assert result.exit_code == 1
+    assert "!0:it's.example" in result.stderr
     assert all_states(dsn) == world.states
 
 
@@ -156,9 +156,9 @@ def test_only_one_of_ours_works_on_a_database(
 ) -> None:
     monkeypatch.setattr(connections, "_LOCK_WAIT_SECONDS", 0.1)
     with connections.open_write_connection(rooms[0]):
-        done = compress(rooms[0], "apply", "--yes")
-    assert done.exit_code == 1
-    assert "Another compression" in done.stderr
+        result = compress(rooms[0], "apply", "--yes")
+    assert result.exit_code == 1
+    assert "Another compression" in result.stderr
 
 
 def test_a_session_that_writes_is_never_ended_for_being_idle(rooms: tuple[str, World]) -> None:

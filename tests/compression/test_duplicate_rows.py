@@ -19,8 +19,8 @@ STRATEGIES = pytest.mark.parametrize("strategy", ["levels", "best"])
 def stored_rows(dsn: str, room: str | None = None) -> Counter[tuple[object, ...]]:
     """Rows of state as they are stored, of a room or of all."""
     with psycopg.connect(dsn) as connection:
-        where = " where state_group in (select id from state_groups where room_id = %(room)s)" if room else ""
-        return Counter(connection.execute((ROWS + where).encode(), {"room": room}))
+        condition = " where state_group in (select id from state_groups where room_id = %(room)s)" if room else ""
+        return Counter(connection.execute((ROWS + condition).encode(), {"room": room}))
 
 
 @STRATEGIES

@@ -38,8 +38,8 @@ Row = dict[str, Any]
 @pytest.fixture(scope="module")
 def rooms(sample_dsn: str) -> list[str]:
     """The three rooms of the sample with the most to rewrite."""
-    done = CliRunner().invoke(app, ["compress", "plan", *BEST, *JSON], env={"SYNAPSE_DSN": sample_dsn})
-    planned = sorted(json.loads(done.stdout), key=lambda row: -row["groups_to_rewrite"])[:3]
+    result = CliRunner().invoke(app, ["compress", "plan", *BEST, *JSON], env={"SYNAPSE_DSN": sample_dsn})
+    planned = sorted(json.loads(result.stdout), key=lambda row: -row["groups_to_rewrite"])[:3]
     assert all(row["groups_to_rewrite"] and row["rows_after"] < row["rows_before"] for row in planned)
     return [row["room_id"] for row in planned]
 
@@ -64,9 +64,9 @@ def compress(*arguments: str) -> Result:
 
 
 def history(*arguments: str) -> list[Row]:
-    done = compress("history", *arguments, *JSON)
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    result = compress("history", *arguments, *JSON)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)  # type: ignore[no-any-return]
 
 
 def after_rooms(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> None:
@@ -167,8 +167,8 @@ def test_a_stopped_run_records_finished_rooms(apply: list[str], monkeypatch: pyt
     stopped = compress(*apply)
     assert stopped.exit_code == INTERRUPTED
     (printed,) = json.loads(stopped.stdout)
-    done, half = history()
-    assert (done["room_id"], done["outcome"]) == (printed["room_id"], "compressed")
+    result, half = history()
+    assert (result["room_id"], result["outcome"]) == (printed["room_id"], "compressed")
     assert (half["outcome"], half["rows_before"]) == ("stopped", None)
     assert half["error"]
 

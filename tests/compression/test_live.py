@@ -17,7 +17,7 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor import undo_file
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres import embedded_postgres
-from tests.support.state_database import all_states, snapshot, stored
+from tests.support.state_database import all_states, read_state, snapshot
 from tests.support.state_people import People
 from tests.support.state_rooms import resolved
 from tests.support.state_traffic import Traffic, delete_room, traffic
@@ -49,7 +49,11 @@ def test_no_state_changes_despite_kills_and_a_live_synapse(
             is_doomed = deleting.is_alive()
             output = kill_one(chance.uniform(0.3, 2.5), *options, *(["--room", doomed] if is_doomed else []))
             assert "Error" not in output or "no room" in output, output
-            print(f"kill {number + 1} {'after the end' if output else 'in time'}:", beside.said(), written(source_copy))
+            print(
+                f"kill {number + 1} {'after the end' if output else 'in time'}:",
+                beside.progress(),
+                list_written_groups(source_copy),
+            )
             require_right(source_copy, beside)
         compress("apply", *options)
         deleting.join()
@@ -61,9 +65,9 @@ def test_no_state_changes_despite_kills_and_a_live_synapse(
     beside.finish()
     compress("apply", *options)
     require_right(source_copy, beside)
-    before = stored(source_copy)
+    before = read_state(source_copy)
     compress("apply", *options)
-    assert stored(source_copy) == before
+    assert read_state(source_copy) == before
     with psycopg.connect(source_copy) as connection:
         saved = connection.execute("select room_id, strategy, chunk_end from lakehouse_compressor_progress").fetchall()
     assert set(saved) - {(doomed, strategy, None)} == {(room, strategy, None) for room in rooms}
@@ -106,9 +110,9 @@ def test_a_running_synapse_reports_the_same_states(
                 compress("apply", *options)
             states |= people.states()
             assert len(people.said) > 50
-        before = stored(dsn)
+        before = read_state(dsn)
         compress("apply", *options)
-        assert sum(map(len, stored(dsn)[1].values())) <= sum(map(len, before[1].values()))
+        assert sum(map(len, read_state(dsn)[1].values())) <= sum(map(len, before[1].values()))
         with homeserver(folder, dsn=dsn) as hs:
             # The restart clears Synapse's caches of states.
             again = people.at(hs).states()
@@ -128,8 +132,8 @@ def errors(file: Path) -> list[str]:
 
 def compress(*arguments: str) -> None:
     """``lakehouse compress`` in this process."""
-    done = CliRunner().invoke(app, ["compress", *arguments])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, ["compress", *arguments])
+    assert result.exit_code == 0, result.output
 
 
 def largest_rooms(dsn: str) -> list[str]:
@@ -168,7 +172,7 @@ def kill_one(after_seconds: float, *arguments: str) -> str:
     return process.communicate()[0]
 
 
-def written(dsn: str) -> list[int]:
+def list_written_groups(dsn: str) -> list[int]:
     """Up to which group each room is written."""
     with psycopg.connect(dsn) as connection:
         if connection.execute("select to_regclass('lakehouse_compressor_progress')").fetchone() == (None,):

@@ -65,8 +65,8 @@ def test_a_skipped_room_takes_no_place_in_the_next_plan(published: Published, so
 
 def planned(settings: Settings, run_id: str, **variables: str) -> dict[str, dict[str, Any]]:
     """What a run of the app plans, by room."""
-    done = run_app("plan_compression", settings, Run(run_id, START, END), **variables)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = run_app("plan_compression", settings, Run(run_id, START, END), **variables)
+    assert result.returncode == 0, result.stdout + result.stderr
     query = f"select * from gold.compression_plan where run_id = '{run_id}'"
     return by_room(lakehouse(settings, "query", query, "--format", "json"))
 

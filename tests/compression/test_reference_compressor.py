@@ -16,11 +16,11 @@ from sample.environment import compressor_python
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
 from synapse_lakehouse.compressor.algorithm.level_sizes import levels_from_rows, parse_levels
-from synapse_lakehouse.compressor.algorithm.state_tables import build_edge_table, encode_tables
+from synapse_lakehouse.compressor.algorithm.state_tables import encode_tables
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.support.state_database import state_database, state_tables, store, stored
-from tests.support.state_rooms import KINDS, World, begin, grow, purge
+from tests.support.state_database import read_state, state_database, state_tables, store
+from tests.support.state_rooms import KINDS, World, begin, grow, list_edges, purge
 
 RUN = """
 from os import environ as given
@@ -63,8 +63,8 @@ def progress(dsn: str) -> tuple[dict[str, RoomProgress], int]:
 def run_reference(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> None:
     """One run of the reference."""
     environment = {"DSN": dsn, "CHUNK": str(chunk_size), "LEVELS": levels, "CHUNKS": str(chunks)}
-    done = subprocess.run([python, "-c", RUN], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([python, "-c", RUN], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
@@ -80,10 +80,9 @@ def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -
     groups = stored.groups()
     # A purge may leave rows of groups that no table names; both compressors ignore them.
     rows = rows.filter(pc.is_in(rows["state_group"], pa.array(groups.ids)))
-    ours = build_edge_table(groups)
-    assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(edges)
-    ours = names.rows(groups).cast(rows.schema)
-    assert ours.sort_by([(name, "ascending") for name in ours.column_names]).equals(rows)
+    assert sorted(list_edges(groups)) == list(zip(*(column.to_pylist() for column in edges.columns), strict=True))
+    own = names.rows(groups).cast(rows.schema)
+    assert own.sort_by([(name, "ascending") for name in own.column_names]).equals(rows)
     after, oldest = progress(dsn)
     assert after == before | {rooms[step.room]: step.progress for step in steps}
     assert not steps or oldest == steps[-1].first
@@ -126,9 +125,9 @@ def test_the_command_equals_the_reference_compressor(
                 run_reference(reference, database, 20, "7,3,2", 1000)
             else:
                 monkeypatch.setenv("SYNAPSE_WRITE_DSN", database)
-                done = CliRunner().invoke(app, ["compress", "apply", *options])
-                assert done.exit_code == 0, done.output
-            assert stored(database) == stored(twin)
+                result = CliRunner().invoke(app, ["compress", "apply", *options])
+                assert result.exit_code == 0, result.output
+            assert read_state(database) == read_state(twin)
             assert progress(database)[0] == progress(twin)[0]
 
 

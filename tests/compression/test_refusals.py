@@ -13,7 +13,7 @@ from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
-from tests.support.state_database import stored
+from tests.support.state_database import read_state
 from tests.support.state_rooms import World
 
 
@@ -31,9 +31,9 @@ from tests.support.state_rooms import World
     ],
 )
 def test_options_that_mean_nothing_are_refused(compress: Compress, options: list[str], message: str) -> None:
-    done = compress("postgresql://nobody@127.0.0.1:1/nothing", "plan", *options)
-    assert done.exit_code == 2
-    assert message in " ".join(done.stderr.replace("│", " ").split())
+    result = compress("postgresql://nobody@127.0.0.1:1/nothing", "plan", *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tuple[str, World]) -> None:
@@ -43,8 +43,8 @@ def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tup
             "update state_group_edges set prev_state_group = 1000000 where state_group = %s", [max(world.edges)]
         )
     bad = world.groups[max(world.edges)]
-    done = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
-    (skipped,) = [row for row in done if row["skipped"]]
+    result = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
+    (skipped,) = [row for row in result if row["skipped"]]
     assert skipped["room_id"] == bad
     assert "is not older" in skipped["skipped"]
     verified = compress(dsn, "verify", "--room", bad)
@@ -64,13 +64,13 @@ def test_invalid_levels_stop_only_the_strategy_levels(compress: Compress, rooms:
     assert "level 1 is missing" in skipped["skipped"]
     assert "state_compressor_progress" in skipped["skipped"]
 
-    before = stored(dsn)
-    (done,) = rows(compress(dsn, "apply", *BEST, "--room", room, "--yes", "--format", "json"))
-    assert not done["skipped"]
-    assert stored(dsn) != before
-    undone = compress(dsn, "undo", *done["undo"].split(), "--yes")
+    before = read_state(dsn)
+    (result,) = rows(compress(dsn, "apply", *BEST, "--room", room, "--yes", "--format", "json"))
+    assert not result["skipped"]
+    assert read_state(dsn) != before
+    undone = compress(dsn, "undo", *result["undo"].split(), "--yes")
     assert undone.exit_code == 0, undone.output
-    assert stored(dsn) == before
+    assert read_state(dsn) == before
 
 
 def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, rooms: tuple[str, World]) -> None:
@@ -83,12 +83,12 @@ def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, r
             [largest["room_id"]],
         )
     for command in (("plan",), ("apply", "--yes")):
-        skipped, done = rows(compress(dsn, *command, "--number-of-rooms", "1", "--format", "json"))
-        assert skipped["room_id"] == largest["room_id"] != done["room_id"]
+        skipped, result = rows(compress(dsn, *command, "--number-of-rooms", "1", "--format", "json"))
+        assert skipped["room_id"] == largest["room_id"] != result["room_id"]
         assert "two events for one type" in skipped["skipped"]
-        assert done["skipped"] is None
+        assert result["skipped"] is None
     _, further = rows(compress(dsn, "apply", "--yes", "--number-of-rooms", "1", "--format", "json"))
-    assert further["room_id"] != done["room_id"]
+    assert further["room_id"] != result["room_id"]
 
 
 def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], server: EmbeddedServer) -> None:
@@ -120,9 +120,9 @@ def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], ser
 
 def test_apply_needs_its_own_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    done = CliRunner().invoke(app, ["compress", "apply"])
-    assert done.exit_code == 1
-    assert done.stderr.startswith("Error: SYNAPSE_WRITE_DSN is not set")
+    result = CliRunner().invoke(app, ["compress", "apply"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: SYNAPSE_WRITE_DSN is not set")
 
 
 def test_without_a_cache_folder_nothing_is_written(
@@ -130,30 +130,30 @@ def test_without_a_cache_folder_nothing_is_written(
 ) -> None:
     dsn, _ = rooms
     (tmp_path / "compression").write_text("in the way")
-    before = stored(dsn)
-    done = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
-    assert done.exit_code == 1
-    assert "undo" in done.stderr
-    assert stored(dsn) == before
+    before = read_state(dsn)
+    result = compress(dsn, "apply", *BEST, "--room", "!whole", "--yes")
+    assert result.exit_code == 1
+    assert "undo" in result.stderr
+    assert read_state(dsn) == before
 
 
 def test_a_file_that_is_no_undo_file_is_refused(compress: Compress, rooms: tuple[str, World], tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     file.write_text("nothing")
-    done = compress(rooms[0], "verify", "--undo", str(file))
-    assert done.exit_code == 1
-    assert "cannot be read as an undo file" in done.stderr
+    result = compress(rooms[0], "verify", "--undo", str(file))
+    assert result.exit_code == 1
+    assert "cannot be read as an undo file" in result.stderr
 
 
 def test_a_synapse_that_deletes_groups_at_once_is_refused(compress: Compress, rooms: tuple[str, World]) -> None:
     dsn, _ = rooms
-    before = stored(dsn)
+    before = read_state(dsn)
     with psycopg.connect(dsn) as connection:
         connection.execute("drop table state_groups_pending_deletion cascade")
-    done = compress(dsn, "apply", *BEST, "--yes")
-    assert done.exit_code == 1
-    assert "Upgrade Synapse" in done.stderr
-    assert stored(dsn) == before
+    result = compress(dsn, "apply", *BEST, "--yes")
+    assert result.exit_code == 1
+    assert "Upgrade Synapse" in result.stderr
+    assert read_state(dsn) == before
 
 
 def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, source_copy: str) -> None:

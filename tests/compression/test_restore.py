@@ -24,7 +24,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
-from tests.support.state_database import all_states, state_database, store, stored
+from tests.support.state_database import all_states, read_state, state_database, store
 from tests.support.state_rooms import World, linear
 
 
@@ -44,16 +44,16 @@ def test_a_room_that_reads_otherwise_afterwards_is_put_back(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn, _ = rooms
-    before = stored(dsn)
+    before = read_state(dsn)
     spoil = (
         "update state_groups_state set event_id = '$wrong'"
         " where ctid = (select min(ctid) from state_groups_state where state_group = %(group)s)"
     )
     damage_once(monkeypatch, spoil, which=0)
-    done = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
-    assert done.exit_code == 1
-    assert "restored from" in done.stderr
-    assert stored(dsn) == before
+    result = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
+    assert result.exit_code == 1
+    assert "restored from" in result.stderr
+    assert read_state(dsn) == before
 
 
 def test_the_next_try_compares_an_interrupted_one(
@@ -77,14 +77,14 @@ def test_the_next_try_compares_an_interrupted_one(
     options = ("apply", *BEST, "--room", "!whole", "--yes")
     assert compress(dsn, *options).exit_code == INTERRUPTED
     monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
-    spoiled = stored(dsn)
+    spoiled = read_state(dsn)
     assert all_states(dsn) != world.states
 
     for _ in range(2):
         again = compress(dsn, *options)
         assert again.exit_code == 1
         assert "compression of !whole was interrupted" in again.stderr
-        assert stored(dsn) == spoiled
+        assert read_state(dsn) == spoiled
     assert compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes").exit_code == 0
     assert all_states(dsn) == world.states
     assert compress(dsn, *options).exit_code == 0
@@ -187,7 +187,7 @@ def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
 ) -> None:
     """Two compressors at once may cause this; also if the command was stopped before it compared."""
     dsn, _ = rooms
-    before = stored(dsn)
+    before = read_state(dsn)
     second_edge = (
         "insert into state_group_edges select %(group)s, min(id) from state_groups where room_id = '!whole'"
         " and id not in (select prev_state_group from state_group_edges where state_group = %(group)s)"
@@ -195,11 +195,11 @@ def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
     damage_once(monkeypatch, second_edge, which=-1)
     apply = ("apply", *BEST, "--room", "!whole", "--yes")
     if not is_stopped:
-        done = compress(dsn, *apply)
-        assert done.exit_code == 1
-        assert "cannot be resolved any more" in done.stderr
-        assert "restored from" in done.stderr
-        assert stored(dsn) == before
+        result = compress(dsn, *apply)
+        assert result.exit_code == 1
+        assert "cannot be resolved any more" in result.stderr
+        assert "restored from" in result.stderr
+        assert read_state(dsn) == before
         assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
         return
     with monkeypatch.context() as patched:
@@ -211,7 +211,7 @@ def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
     assert "--repair" in careful.stderr
     repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
     assert repaired.exit_code == 0, repaired.stderr
-    assert stored(dsn) == before
+    assert read_state(dsn) == before
     assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
 
 
@@ -221,7 +221,7 @@ def interrupt(*_: object) -> None:
 
 def test_a_deleted_room_stops_no_other_restore(compress: Compress, rooms: tuple[str, World], tmp_path: Path) -> None:
     dsn, _ = rooms
-    before = stored(dsn)
+    before = read_state(dsn)
     rows(compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes", "--format", "json"))
     rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
     with psycopg.connect(dsn) as connection:
@@ -231,11 +231,11 @@ def test_a_deleted_room_stops_no_other_restore(compress: Compress, rooms: tuple[
             connection.execute(
                 f"delete from {table} where {column} in (select id from state_groups where room_id = '!whole')".encode()
             )
-    done = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
-    assert done.exit_code == 1
-    assert "!whole" in done.stderr
-    assert "!0:it's.example" in done.stdout
-    (edges, states), (edges_now, states_now) = before, stored(dsn)
+    result = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
+    assert result.exit_code == 1
+    assert "!whole" in result.stderr
+    assert "!0:it's.example" in result.stdout
+    (edges, states), (edges_now, states_now) = before, read_state(dsn)
     assert edges | edges_now == edges
     assert states | states_now == states
 
@@ -271,20 +271,20 @@ def test_an_interrupted_run_resumes_to_the_same_result(
     with state_database(server) as twin:
         store(world, twin)
         assert compress(twin, "apply", *options).exit_code == 0
-        expected = stored(twin)
+        expected = read_state(twin)
     monkeypatch.setattr(writer, "rewrite_groups", stop)
     stops = 0
     while True:
         remaining = 5 + 8 * stops
-        done = compress(dsn, "apply", *options)
-        if done.exit_code == 0:
+        result = compress(dsn, "apply", *options)
+        if result.exit_code == 0:
             break
-        assert done.exit_code == INTERRUPTED, done.output
-        assert "Stopped" in done.stderr
+        assert result.exit_code == INTERRUPTED, result.output
+        assert "Stopped" in result.stderr
         assert all_states(dsn) == world.states
         stops += 1
     assert stops > 2
     if strategy == "levels":
-        assert stored(dsn) == expected
+        assert read_state(dsn) == expected
     else:
-        assert sum(map(len, stored(dsn)[1].values())) <= 1.02 * sum(map(len, expected[1].values()))
+        assert sum(map(len, read_state(dsn)[1].values())) <= 1.02 * sum(map(len, expected[1].values()))

@@ -29,7 +29,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE, CO
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import Published, lakehouse
-from tests.support.state_database import all_states, stored
+from tests.support.state_database import all_states, read_state
 
 RUN = Run("state_compression 1", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
 WANTED = CompressorSettings(strategy=Strategy.BEST, number_of_rooms=4)
@@ -95,15 +95,15 @@ def test_each_room_is_compressed_as_planned_and_recorded(own: Settings, lake: Ca
     freed = {row["room_id"]: row["rows_freed"] for row in history if row["outcome"] == "compressed"}
     assert freed == {plan["room_id"]: plan["rows_before"] - plan["rows_after"] for plan in planned_rooms[:3]}
     assert all(row["chain_before"] and row["read_ms_after"] for row in history if row["outcome"] == "compressed")
-    shown = lakehouse(own, "compress", "history", COLUMNS="200").stdout
-    assert f"{sum(freed.values()):,} rows and about" in shown
-    assert all(room in shown for room in freed)
+    output = lakehouse(own, "compress", "history", COLUMNS="200").stdout
+    assert f"{sum(freed.values()):,} rows and about" in output
+    assert all(room in output for room in freed)
     room = min(freed)
     assert f"{freed[room]:,} rows and about" in lakehouse(own, "compress", "history", "--room", room).stdout
 
-    after = stored(source_copy)
+    after = read_state(source_copy)
     apply.apply_plan(own, lake, RUN, print)
-    assert stored(source_copy) == after
+    assert read_state(source_copy) == after
     again = recorded(lake)
     assert all(again[row["room_id"]]["finished_at"] == rows[row["room_id"]]["finished_at"] for row in planned_rooms[:3])
 
@@ -236,10 +236,10 @@ def test_the_dag_applies_its_plan(published: Published, source_copy: str) -> Non
     )
     before = all_states(source_copy)
 
-    done = lakehouse(settings, "airflow", "dags", "test", "state_compression")
+    result = lakehouse(settings, "airflow", "dags", "test", "state_compression")
 
-    output = done.stdout + done.stderr
-    assert done.returncode == 0, output[-5000:]
+    output = result.stdout + result.stderr
+    assert result.returncode == 0, output[-5000:]
     assert all_states(source_copy) == before
     password = psycopg.conninfo.conninfo_to_dict(source_copy)["password"]
     assert str(password) not in output

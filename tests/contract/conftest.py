@@ -14,6 +14,6 @@ from sample.environment import synapse_python
 def synapse_facts() -> dict[str, Any]:
     """Facts about the installed Synapse; see synapse_facts.py."""
     script = Path(__file__).with_name("synapse_facts.py")
-    asked = subprocess.run([synapse_python(), script], capture_output=True, text=True, check=True)
-    facts: dict[str, Any] = json.loads(asked.stdout)
+    process = subprocess.run([synapse_python(), script], capture_output=True, text=True, check=True)
+    facts: dict[str, Any] = json.loads(process.stdout)
     return facts

@@ -27,7 +27,7 @@ def arguments_of(called: Callable[..., Any]) -> Iterator[dict[str, ast.expr]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == called.__name__:
                 yield dict(zip(names, node.args, strict=False)) | {
-                    one.arg: one.value for one in node.keywords if one.arg
+                    keyword.arg: keyword.value for keyword in node.keywords if keyword.arg
                 }
 
 
@@ -43,10 +43,10 @@ def sequences() -> dict[str, list[str | None]]:
 
 def generators() -> list[dict[str, Any]]:
     """One object per stream id generator: stream_name, sequence_name, tables, writers (source text), positive."""
-    found = []
+    results = []
     for arguments in arguments_of(MultiWriterIdGenerator):
         name = arguments["stream_name"]
-        found.append(
+        results.append(
             {
                 "stream_name": getattr(streams, name.value.id).NAME
                 if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name)
@@ -57,7 +57,7 @@ def generators() -> list[dict[str, Any]]:
                 "positive": ast.literal_eval(arguments["positive"]) if "positive" in arguments else True,
             }
         )
-    return found
+    return results
 
 
 if __name__ == "__main__":

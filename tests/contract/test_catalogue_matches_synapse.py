@@ -50,8 +50,8 @@ def test_unenforced_keys_have_no_unique_index(connection: Connection) -> None:
         for table in load_catalogue().tables
         if not table.key_enforced and table.primary_key
     ]
-    found = find_drift(load_catalogue().model_copy(update={"tables": tuple(pretended)}), connection)
-    assert {departure.table for departure in found} == {table.name for table in pretended}
+    actual = find_drift(load_catalogue().model_copy(update={"tables": tuple(pretended)}), connection)
+    assert {departure.table for departure in actual} == {table.name for table in pretended}
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,7 @@ def test_unenforced_keys_have_no_unique_index(connection: Connection) -> None:
         ("drop index ignored_users_uniqueness", [("ignored_users", None, "missing_unique_key")]),
         ("drop index receipts_linearized_unique_index", [("receipts_linearized", None, "missing_unique_key")]),
         ("alter sequence receipts_sequence rename to slips", [("receipts_sequence", None, "missing_sequence")]),
-        (
-            "alter table event_auth_chains rename to chains",
-            [("event_auth_chains", "chain_id", "missing_column")],
-        ),
+        ("alter table event_auth_chains rename to chains", [("event_auth_chains", "chain_id", "missing_column")]),
         ("alter table devices drop column last_seen", [("devices", "last_seen", "missing_column")]),
         (
             "alter table account_data rename column account_data_type to kind",
@@ -78,9 +75,9 @@ def test_a_changed_database_is_named(
     connection: Connection, change: str, expected: list[tuple[str, str | None, str]]
 ) -> None:
     connection.execute(change.encode())
-    found = find_drift(load_catalogue(), connection)
-    assert shape(found) == expected
-    assert all((departure.column or departure.table) in departure.message for departure in found)
+    actual = find_drift(load_catalogue(), connection)
+    assert shape(actual) == expected
+    assert all((departure.column or departure.table) in departure.message for departure in actual)
 
 
 def test_unlisted_tables_are_no_drift_and_new_ones_are_listed(connection: Connection) -> None:
@@ -110,18 +107,18 @@ def test_excluded_columns_exist_and_are_not_copied(connection: Connection) -> No
     for name, columns in connection.execute(ALL_COLUMNS_SQL):
         if rest := [column for column in columns if column not in catalogue.get(name, ())]:
             lines.append(f"{name}: {' '.join(rest)}\n")
-    kept = PROJECT_FOLDER / "src/synapse_lakehouse/postgres/excluded_columns.txt"
-    assert kept.read_text() == "".join(lines)
+    retained = PROJECT_FOLDER / "src/synapse_lakehouse/postgres/excluded_columns.txt"
+    assert retained.read_text() == "".join(lines)
 
 
 def test_a_drifted_table_is_reported_with_all_differences(connection: Connection) -> None:
     connection.execute("alter table room_depth drop column min_depth")
     connection.execute("alter table users drop column creation_ts, alter column approved type text")
     connection.execute("drop index ignored_users_uniqueness")
-    found = find_drifted_tables(load_catalogue(), connection)
-    assert found.keys() == {"room_depth", "users"}
-    assert "creation_ts" in found["users"]
-    assert "users.approved has the type text" in found["users"]
+    actual = find_drifted_tables(load_catalogue(), connection)
+    assert actual.keys() == {"room_depth", "users"}
+    assert "creation_ts" in actual["users"]
+    assert "users.approved has the type text" in actual["users"]
 
 
 def test_every_position_belongs_to_a_stream(connection: Connection) -> None:
@@ -147,16 +144,16 @@ def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, 
     elsewhere = catalogue.uncatalogued_id_columns()
     writers = {"[]": "any", "['master']": "master"}
     synapse = {
-        one["sequence_name"]: (
-            one["stream_name"] if one["writers"] != "[]" else None,
-            writers.get(one["writers"]) or one["writers"].rpartition(".")[2],
-            "positive" if one["positive"] else "negative",
-            {tuple(backing) for backing in one["tables"] if backing[0] not in elsewhere},
+        generator["sequence_name"]: (
+            generator["stream_name"] if generator["writers"] != "[]" else None,
+            writers.get(generator["writers"]) or generator["writers"].rpartition(".")[2],
+            "positive" if generator["positive"] else "negative",
+            {tuple(backing) for backing in generator["tables"] if backing[0] not in elsewhere},
         )
-        for one in synapse_facts["generators"]
-        if one["stream_name"] not in NO_REPLICATION_STREAM
+        for generator in synapse_facts["generators"]
+        if generator["stream_name"] not in NO_REPLICATION_STREAM
     }
-    ours = {
+    own = {
         stream.sequence: (
             stream.stream_positions,
             stream.writers,
@@ -165,25 +162,25 @@ def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, 
         )
         for stream in catalogue.streams
     }
-    assert ours == synapse
+    assert own == synapse
 
 
 def test_synapse_s_startup_checks_are_repeated(synapse_facts: dict[str, Any]) -> None:
     catalogue = load_catalogue()
     synapse: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    for one in synapse_facts["generators"]:
-        synapse[one["sequence_name"]] |= {(table, column) for table, _, column in one["tables"]}
+    for generator in synapse_facts["generators"]:
+        synapse[generator["sequence_name"]] |= {(table, column) for table, _, column in generator["tables"]}
     for sequence, (table, column) in synapse_facts["sequences"].items():
         if table:
             synapse[sequence].add((table, column))
-    ours: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    own: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for stream in catalogue.streams:
-        ours[stream.sequence] |= {(table.name, column) for table, column in catalogue.backing_tables(stream.name)}
+        own[stream.sequence] |= {(table.name, column) for table, column in catalogue.backing_tables(stream.name)}
     for sequence in catalogue.checked_at_start:
-        ours[sequence.name] |= set(sequence.ids.items())
-    assert ours == synapse
+        own[sequence.name] |= set(sequence.ids.items())
+    assert own == synapse
 
-    positions = {one["sequence_name"]: one["stream_name"] for one in synapse_facts["generators"]}
+    positions = {generator["sequence_name"]: generator["stream_name"] for generator in synapse_facts["generators"]}
     for sequence in catalogue.checked_at_start:
         if sequence.name not in {stream.sequence for stream in catalogue.streams}:
             assert sequence.stream_positions == positions.get(sequence.name)

@@ -127,9 +127,9 @@ def _named_files(row: str) -> set[str]:
 def _failed_checks(copy: Path) -> list[str]:
     """The checks that fail in ``copy``."""
     checks = [*DECLARED, *GENERATED]
-    done = _run(copy, sys.executable, "-m", "pytest", "--noconftest", "-p", "no:xdist", "-q", "-rf", *checks)
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    return sorted(re.findall(r"^FAILED (\S+)", done.stdout, re.MULTILINE))
+    result = _run(copy, sys.executable, "-m", "pytest", "--noconftest", "-p", "no:xdist", "-q", "-rf", *checks)
+    assert result.returncode in (0, 1), result.stdout + result.stderr
+    return sorted(re.findall(r"^FAILED (\S+)", result.stdout, re.MULTILINE))
 
 
 def _run(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:

@@ -31,11 +31,11 @@ def _python(code: str, home: Path, standard_input: str = "") -> subprocess.Compl
 def test_commands_of_services(tmp_path: Path) -> None:
     commands = [service["command"] for service in SERVICES.values() if service.get("command", [""])[0] == "airflow"]
     commands += airflow_commands("docker/initialise.sh")
-    done = _python(PARSE, tmp_path, json.dumps(commands))
+    result = _python(PARSE, tmp_path, json.dumps(commands))
     assert len(commands) == 7
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_plugin_of_trusted_hosts(tmp_path: Path) -> None:
-    done = _python(PLUGINS, tmp_path)
-    assert done.stdout.splitlines()[-1] == "['TrustedHostsMiddleware'] {}", done.stderr
+    result = _python(PLUGINS, tmp_path)
+    assert result.stdout.splitlines()[-1] == "['TrustedHostsMiddleware'] {}", result.stderr

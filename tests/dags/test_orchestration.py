@@ -59,17 +59,17 @@ def test_only_unexplained_failures_are_retried(output: str, again: bool) -> None
 def test_files_of_an_app_are_private() -> None:
     from synapse_lakehouse.orchestration.spark_tasks import create_spark_task
 
-    given: list[Context] = []
+    overrides: list[Context] = []
     context: Context = {"run_id": "manual__1"}
     before = os.umask(0o022)
     try:
-        execute = create_spark_task("snapshot_tables", "Copy", pre_execute=given.append)._pre_execute_hook
+        execute = create_spark_task("snapshot_tables", "Copy", pre_execute=overrides.append)._pre_execute_hook
         assert execute
         execute(context)
         assert os.umask(0o022) == 0o077
     finally:
         os.umask(before)
-    assert given == [context]
+    assert overrides == [context]
 
 
 @pytest.mark.parametrize("rehearse", [True, False])
@@ -99,7 +99,7 @@ def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[AlertFinding]]:
     return reported
 
 
-def ended(task: str, error: Exception | None, reason: str | None = None) -> "Context":
+def callback_context(task: str, error: Exception | None, reason: str | None = None) -> "Context":
     """The context of a task of a DAG, as its callback gets it."""
     task_instance = SimpleNamespace(task_id=task, log_url="https://airflow/log")
     dag = SimpleNamespace(dag_id="nightly", dagrun_timeout=timedelta(minutes=5))
@@ -111,9 +111,11 @@ def ended(task: str, error: Exception | None, reason: str | None = None) -> "Con
 def test_only_a_crash_of_a_validation_alerts_as_failure(news: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
-    callbacks.alert_on_dag_failure(ended("validate_bronze", callbacks.AlreadyReportedError("2 checks failed")))
+    callbacks.alert_on_dag_failure(
+        callback_context("validate_bronze", callbacks.AlreadyReportedError("2 checks failed"))
+    )
     assert news == {}
-    callbacks.alert_on_dag_failure(ended("validate_bronze", RuntimeError("the lease was lost")))
+    callbacks.alert_on_dag_failure(callback_context("validate_bronze", RuntimeError("the lease was lost")))
     (failed,) = news["dag nightly"]
     assert failed.kind is IncidentKind.RUN_FAILED
     task, interval = failed.description.splitlines()
@@ -121,14 +123,12 @@ def test_only_a_crash_of_a_validation_alerts_as_failure(news: dict[str, list[Ale
     assert "2026-11-17 00:00 to 2026-11-18 00:00 UTC" in interval
 
 
-def test_only_a_timeout_alerts_for_the_whole_run(
-    news: dict[str, list[AlertFinding]],
-) -> None:
+def test_only_a_timeout_alerts_for_the_whole_run(news: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
-    callbacks.alert_on_timeout(ended("look", None, "task_failure"))
+    callbacks.alert_on_timeout(callback_context("look", None, "task_failure"))
     assert news == {}
-    callbacks.alert_on_timeout(ended("look", None, "timed_out"))
+    callbacks.alert_on_timeout(callback_context("look", None, "timed_out"))
     (finding,) = news["dag nightly"]
     assert "run r " in finding.description
     assert "0:05:00" in finding.description
@@ -137,10 +137,12 @@ def test_only_a_timeout_alerts_for_the_whole_run(
 def test_a_task_without_downstream_has_its_own_incident(news: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
-    callbacks.alert_on_task_failure(ended("preflight", RuntimeError("too busy")))
-    callbacks.resolve_dag_incident(ended("look", None))
-    assert [one.subject for one in news["dag nightly, task preflight"]] == ["task preflight of DAG nightly"]
-    callbacks.alert_on_task_failure(ended("preflight", callbacks.AlreadyReportedError("a sequence is behind")))
+    callbacks.alert_on_task_failure(callback_context("preflight", RuntimeError("too busy")))
+    callbacks.resolve_dag_incident(callback_context("look", None))
+    assert [item.subject for item in news["dag nightly, task preflight"]] == ["task preflight of DAG nightly"]
+    callbacks.alert_on_task_failure(
+        callback_context("preflight", callbacks.AlreadyReportedError("a sequence is behind"))
+    )
     assert news["dag nightly, task preflight"] == []
 
 

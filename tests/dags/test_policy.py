@@ -36,8 +36,8 @@ print(json.dumps({"seconds": seconds() - before, "modules": sorted(set(sys.modul
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_parses_quickly_and_without_heavy_imports(file: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PARSE, file], capture_output=True, text=True, check=True)
-    parsed = json.loads(done.stdout.splitlines()[-1])
+    result = subprocess.run([sys.executable, "-c", PARSE, file], capture_output=True, text=True, check=True)
+    parsed = json.loads(result.stdout.splitlines()[-1])
     assert parsed["seconds"] < PARSE_SECONDS
     assert HEAVY.isdisjoint(name.partition(".")[0] for name in parsed["modules"])
 

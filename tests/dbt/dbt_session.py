@@ -35,10 +35,10 @@ FOR_FEW_ROWS = {
 
 
 def run_dbt(arguments: list[str]) -> dict[str, Any]:
-    done = dbtRunner().invoke(arguments)
-    nodes = [result for result in getattr(done.result, "results", []) if hasattr(result, "node")]
+    finished = dbtRunner().invoke(arguments)
+    nodes = [result for result in getattr(finished.result, "results", []) if hasattr(result, "node")]
     results = {result.node.name: [str(result.status), result.message] for result in nodes}
-    return {"success": done.success, "exception": str(done.exception), "results": results}
+    return {"success": finished.success, "exception": str(finished.exception), "results": results}
 
 
 def main() -> None:

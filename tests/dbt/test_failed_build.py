@@ -42,19 +42,21 @@ def test_failed_tests_are_named_and_main_stays(catalog: Catalog, published: Publ
     assert before["gold.current_rooms"]
     _repeat_a_row(catalog, "bronze.event_relations")
 
-    done = run_app("build_models", published.settings, RUN)
+    result = run_app("build_models", published.settings, RUN)
 
-    assert done.returncode == 1
-    assert "progress: gold.events: success" in done.stdout
-    assert "progress: gold.current_rooms: skipped" in done.stdout
-    explained = done.stderr[done.stderr.index("error: ") :]
+    assert result.returncode == 1
+    assert "progress: gold.events: success" in result.stdout
+    assert "progress: gold.current_rooms: skipped" in result.stdout
+    explained = result.stderr[result.stderr.index("error: ") :]
     assert "nothing is published" in explained
     assert "test events_event_id_is_unique: 1 rows violate it" in explained
     assert "test events_has_one_row_for_each_event: 1 rows violate it" in explained
     assert explained.count("violate it") == 2
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in result.stderr
     # what is made of the same as before was left as it is
-    on_branch = {".".join(one.name()) for one in branches.load_branched_tables(catalog) if RUN.branch in one.refs()}
+    on_branch = {
+        ".".join(table.name()) for table in branches.load_branched_tables(catalog) if RUN.branch in table.refs()
+    }
     assert on_branch == {"bronze.event_relations", "gold.events"}
     # what was built stays on the branch, and only there
     rows = {ref: _rows(catalog, "gold.events", ref) for ref in ("main", RUN.branch)}

@@ -40,14 +40,14 @@ def test_an_increment_equals_a_full_refresh(harsh: HarshLake) -> None:
         build_models(harsh, PART, EVERYTHING, in_part=True)
         build_models(harsh, WHOLE, EVERYTHING)
         few = (
-            session.written("silver.event_visibility_inputs", PART),
-            session.written("silver.event_visibility_inputs", WHOLE),
+            session.rows_of_last_commit("silver.event_visibility_inputs", PART),
+            session.rows_of_last_commit("silver.event_visibility_inputs", WHOLE),
         )
         assert few[0] < few[1] / 2
         assert len(models) > 15
         for model in models:
-            in_part, whole = (Counter(map(repr, session.sql(f"select * from {model}", on))) for on in (PART, WHOLE))
-            assert in_part - whole == whole - in_part == Counter(), model
+            in_part, full = (Counter(map(repr, session.sql(f"select * from {model}", on))) for on in (PART, WHOLE))
+            assert in_part - full == full - in_part == Counter(), model
 
 
 def _tables(session: DbtSession, schema: str) -> list[str]:

@@ -38,12 +38,12 @@ def _check_builds_in_part(lake: HarshLake, batches: list[list[str]], seed: str) 
             for table in STATE_TABLES:
                 state = [Counter(map(repr, lake.session.sql(f"select * from {table}", on))) for on in (PART, WHOLE)]
                 assert state[0] == state[1], (changes, table)
-            in_part, whole = build_rows(lake, PART, in_part=True), build_rows(lake, WHOLE)
-            shares.append(lake.session.written("silver.event_visibility_inputs", PART) / everything)
+            in_part, full = build_rows(lake, PART, in_part=True), build_rows(lake, WHOLE)
+            shares.append(lake.session.rows_of_last_commit("silver.event_visibility_inputs", PART) / everything)
             for model in MODELS:
-                different = set(map(repr, in_part[model])) ^ set(map(repr, whole[model]))
+                different = set(map(repr, in_part[model])) ^ set(map(repr, full[model]))
                 assert different == set(), (changes, model)
-                assert len(in_part[model]) == len(whole[model]), (changes, model)
+                assert len(in_part[model]) == len(full[model]), (changes, model)
             print(changes, f"{shares[-1]:.1%}", resolved_in_part[-1])
         assert sorted(shares)[len(shares) // 2] < 0.2
         assert any(resolved_in_part)
@@ -60,13 +60,13 @@ def test_affected_rows_are_those_of_a_full_build(harsh: HarshLake) -> None:
         history.redactions_go()
         for table in (*BRONZE_TABLES, *STATE_TABLES):
             copy_branch(harsh.session, table, PART, WHOLE)
-        in_part, whole = build_rows(harsh, PART, in_part=True), build_rows(harsh, WHOLE)
-        assert in_part == whole
-        rows = len(whole["silver.event_visibility_inputs"])
-        assert 0 < harsh.session.written("silver.event_visibility_inputs", PART) < rows / 4
+        in_part, full = build_rows(harsh, PART, in_part=True), build_rows(harsh, WHOLE)
+        assert in_part == full
+        rows = len(full["silver.event_visibility_inputs"])
+        assert 0 < harsh.session.rows_of_last_commit("silver.event_visibility_inputs", PART) < rows / 4
         # An earlier try of the run wrote to the branch: its next try starts from main.
         harsh.session.sql("delete from silver.event_fields where event_id > '$b'", PART)
-        assert build_rows(harsh, PART, in_part=True) == whole
+        assert build_rows(harsh, PART, in_part=True) == full
 
 
 @pytest.mark.heavy
@@ -91,7 +91,7 @@ def test_many_changes_cause_a_full_build(harsh: HarshLake) -> None:
         publish(harsh.session)
         history.set("events", "outlier = not outlier", "true")
         after = build_rows(harsh, PART, in_part=True, share=0.99)["silver.event_visibility_inputs"]
-        assert harsh.session.written("silver.event_visibility_inputs", PART) == len(after) == len(before)
+        assert harsh.session.rows_of_last_commit("silver.event_visibility_inputs", PART) == len(after) == len(before)
         assert [row["outlier"] for row in after] == [not row["outlier"] for row in before]
 
 

@@ -38,13 +38,13 @@ def _models(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _documented(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for one in [*_models(manifest), *manifest["sources"].values()]:
-        yield f"{one['schema']}.{one['name']}", one["description"]
-        for column in one["columns"].values():
-            yield f"{one['schema']}.{one['name']}.{column['name']}", column["description"]
+    for item in [*_models(manifest), *manifest["sources"].values()]:
+        yield f"{item['schema']}.{item['name']}", item["description"]
+        for column in item["columns"].values():
+            yield f"{item['schema']}.{item['name']}.{column['name']}", column["description"]
     for kind in ("exposures", "groups", "unit_tests"):
-        for one in manifest[kind].values():
-            yield f"{kind}.{one['name']}", one["description"]
+        for item in manifest[kind].values():
+            yield f"{kind}.{item['name']}", item["description"]
 
 
 def test_everything_is_described(manifest: dict[str, Any]) -> None:
@@ -111,8 +111,8 @@ def test_every_gold_model_has_a_reader(manifest: dict[str, Any], models: list[di
     gold = {model["unique_id"] for model in models if model["schema"] == "gold"}
     for exposure in manifest["exposures"].values():
         assert set(exposure["depends_on"]["nodes"]) <= gold, exposure["name"]
-    asked = [one for one in manifest["exposures"].values() if one["name"] not in ANYTHING]
-    assert gold == {node for one in asked for node in one["depends_on"]["nodes"]}
+    exposures = [row for row in manifest["exposures"].values() if row["name"] not in ANYTHING]
+    assert gold == {node for item in exposures for node in item["depends_on"]["nodes"]}
     for name in ANYTHING:
         everything = manifest["exposures"][f"exposure.synapse_lakehouse.{name}"]
         assert set(everything["depends_on"]["nodes"]) == gold, name
@@ -123,20 +123,20 @@ def test_exposures_name_existing_commands_and_tables(manifest: dict[str, Any]) -
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
     commands |= {group.name for group in app.registered_groups}
-    applications = [one for one in manifest["exposures"].values() if one["type"] == "application"]
+    applications = [row for row in manifest["exposures"].values() if row["type"] == "application"]
     for exposure in applications:
         program, command = exposure["label"].split()
         assert program == "lakehouse"
         assert command.replace("-", "_") in {(name or "").replace("-", "_") for name in commands}
     sources = (PROJECT_FOLDER / "src" / "synapse_lakehouse" / "cli").rglob("*.py")
-    named = {name for source in sources for name in re.findall(r"gold\.([a-z_]+)", source.read_text())}
+    names = {name for source in sources for name in re.findall(r"gold\.([a-z_]+)", source.read_text())}
     models = {node["name"] for node in manifest["nodes"].values() if node["resource_type"] == "model"}
-    read = {ref["name"] for one in applications if one["name"] not in ANYTHING for ref in one["refs"]}
-    assert read == named & models
+    read = {ref["name"] for item in applications if item["name"] not in ANYTHING for ref in item["refs"]}
+    assert read == names & models
 
 
 def test_exposures_name_the_documents_that_query_them(manifest: dict[str, Any]) -> None:
-    analyses = [one for one in manifest["exposures"].values() if one["type"] == "analysis"]
+    analyses = [row for row in manifest["exposures"].values() if row["type"] == "analysis"]
     assert analyses
     for exposure in analyses:
         document = (PROJECT_FOLDER / exposure["config"]["meta"]["asked_in"]).read_text()
@@ -152,11 +152,11 @@ def test_nothing_is_fetched_and_no_python_shadows_dbt() -> None:
 
 
 def test_dbt_alone_uses_the_defaults_of_the_settings() -> None:
-    given = yaml.safe_load((DBT / "dbt_project.yml").read_text())["vars"]
+    variables = yaml.safe_load((DBT / "dbt_project.yml").read_text())["vars"]
     defaults = {name: field.default for name, field in Settings.model_fields.items()}
     for variable, setting in [
         ("feed_length", "feed_length"),
         ("recent_rooms_per_user", "recent_rooms"),
         ("recent_events_per_room", "recent_events"),
     ]:
-        assert given[variable] == defaults[f"lakehouse_{setting}"]
+        assert variables[variable] == defaults[f"lakehouse_{setting}"]

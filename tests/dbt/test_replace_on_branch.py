@@ -43,9 +43,9 @@ def session(shared_session: DbtSession) -> Iterator[DbtSession]:
 
 def build(session: DbtSession, project: OneModelProject, branch: str) -> tuple[str, str]:
     """Status and message of the model."""
-    done = session.dbt("run", branch=branch, project=project.folder)
-    assert done["results"], done
-    status, message = done["results"]["thing"]
+    result = session.dbt("run", branch=branch, project=project.folder)
+    assert result["results"], result
+    status, message = result["results"]["thing"]
     return status, message
 
 
@@ -57,12 +57,12 @@ def fast_forward(session: DbtSession, name: str = "thing") -> None:
 
 def test_properties_of_a_table_are_those_of_its_model(session: DbtSession, project: OneModelProject) -> None:
     project.model("{{ config(clustered_by='a') }} select 1 as a", a="int")
-    found = []
+    results = []
     for _ in range(2):
         assert build(session, project, FIRST)[0] == "success"
-        found += session.sql(f"show tblproperties silver.thing ('{ROW_GROUP}')")
+        results += session.sql(f"show tblproperties silver.thing ('{ROW_GROUP}')")
         session.sql(f"alter table silver.thing set tblproperties ('{ROW_GROUP}' = '1048576')")
-    assert [row["value"] for row in found] == ["4194304", "4194304"]
+    assert [row["value"] for row in results] == ["4194304", "4194304"]
 
 
 def test_a_table_is_rebuilt_on_a_branch(session: DbtSession, project: OneModelProject) -> None:

@@ -61,5 +61,5 @@ def test_a_view_is_equal_without_a_jvm(view: str, columns: str, expected: list[t
         lake.execute("create schema bronze; create schema gold; set TimeZone = 'UTC'")
         for statement in (*duckdb_reader.SPARK_FUNCTION_MACROS, HEARD, EVENTS):
             lake.execute(statement)
-        found = lake.execute(f"select {columns} from ({sql}) order by all")
-        assert found.fetchall() == expected
+        rows = lake.execute(f"select {columns} from ({sql}) order by all")
+        assert rows.fetchall() == expected

@@ -6,6 +6,6 @@ from tests.conftest import HarshLake
 def test_the_unit_tests_of_the_models_pass(harsh: HarshLake) -> None:
     # The affected keys are read from views. If other tests registered them in this session, nothing changed since then.
     harsh.session.register_changes(harsh.run.branch)
-    done = harsh.session.dbt("test", "--select", "test_type:unit", branch=harsh.run.branch)
-    assert done["success"], done
-    assert len(done["results"]) >= 15
+    result = harsh.session.dbt("test", "--select", "test_type:unit", branch=harsh.run.branch)
+    assert result["success"], result
+    assert len(result["results"]) >= 15

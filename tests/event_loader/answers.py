@@ -25,7 +25,7 @@ RECORDED_ROWS = 4_000
 SEED = "recorded"
 
 
-def of_synapse(dsn: str, asked: Sequence[Row], scratch: Path) -> list[Any]:
+def answers_of_synapse(dsn: str, questions: Sequence[Row], scratch: Path) -> list[Any]:
     """Synapse's answers on the database ``dsn``, which gets the rows.
 
     :raises subprocess.CalledProcessError: when Synapse does not start; its output is on stderr.
@@ -41,15 +41,15 @@ def of_synapse(dsn: str, asked: Sequence[Row], scratch: Path) -> list[Any]:
             "copy events (event_id, room_id, type, topological_ordering, depth, stream_ordering, processed, outlier,"
             " received_ts) from stdin"
         ) as copy:
-            for number, row in enumerate(asked, 1):
+            for number, row in enumerate(questions, 1):
                 copy.write_row((row.event_id, row.room_id, "any", 1, 1, first - number, True, False, 1))
         with cursor.copy(
             "copy event_json (event_id, room_id, json, internal_metadata, format_version) from stdin"
         ) as copy:
-            for row in asked:
+            for row in questions:
                 copy.write_row((row.event_id, row.room_id, row.json, row.internal_metadata, row.format_version))
     file = scratch / "questions"
-    file.write_text("".join(f"{row.event_id}\n" for row in asked))
+    file.write_text("".join(f"{row.event_id}\n" for row in questions))
     command: list[str | Path] = [
         synapse_python(),
         "-m",
@@ -62,9 +62,9 @@ def of_synapse(dsn: str, asked: Sequence[Row], scratch: Path) -> list[Any]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def of_ours(asked: Iterable[Row]) -> list[Any]:
+def answers_of_product(questions: Iterable[Row]) -> list[Any]:
     """The product's answers."""
-    return [_ours(row) for row in asked]
+    return [_ours(row) for row in questions]
 
 
 def _ours(row: Row) -> Any:
@@ -75,9 +75,9 @@ def _ours(row: Row) -> Any:
     return False if loaded.unloadable in event_loader.RAISING_REASONS else None
 
 
-def digest(asked: Iterable[Row]) -> str:
+def digest(questions: Iterable[Row]) -> str:
     """Of the rows, to see whether they are the recorded ones."""
-    return hashlib.sha256(json.dumps(list(asked)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(list(questions)).encode()).hexdigest()
 
 
 def load() -> dict[str, Any]:
@@ -88,13 +88,13 @@ def load() -> dict[str, Any]:
 
 def main() -> None:
     """Command line."""
-    asked = list(rows(RECORDED_ROWS, SEED))
+    questions = list(rows(RECORDED_ROWS, SEED))
     with (
         tempfile.TemporaryDirectory(prefix="loader-") as folder,
         embedded_postgres.run_server(Path(folder) / "pg") as server,
     ):
-        given = of_synapse(sample.restore_sample(server, "plain"), asked, Path(folder))
-    recorded = json.dumps({"rows": digest(asked), "answers": given})
+        answers = answers_of_synapse(sample.restore_sample(server, "plain"), questions, Path(folder))
+    recorded = json.dumps({"rows": digest(questions), "answers": answers})
     RECORDED.write_bytes(gzip.compress(recorded.encode(), mtime=0))
 
 

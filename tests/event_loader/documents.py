@@ -76,12 +76,12 @@ class Row(NamedTuple):
 
 def rows(number: int, seed: str) -> Iterator[Row]:
     """So many rows with different ids, always the same for a seed."""
-    seen: set[str] = set()
+    observed: set[str] = set()
     chance = random.Random(seed)
-    while len(seen) < number:
-        row = _row(chance, len(seen), seed)
-        if row.event_id not in seen:
-            seen.add(row.event_id)
+    while len(observed) < number:
+        row = _row(chance, len(observed), seed)
+        if row.event_id not in observed:
+            observed.add(row.event_id)
             yield row
 
 
@@ -154,8 +154,8 @@ def _written(chance: random.Random, event: dict[str, Any]) -> str:
 
 def _metadata(chance: random.Random) -> str:
     if chance.random() < 0.8:
-        chosen = chance.sample(FLAGS, chance.randint(0, 4))
-        return json.dumps({name: chance.choice([True, False, True, *VALUES]) for name in chosen})
+        selected = chance.sample(FLAGS, chance.randint(0, 4))
+        return json.dumps({name: chance.choice([True, False, True, *VALUES]) for name in selected})
     return chance.choice(METADATA)
 
 
@@ -176,7 +176,7 @@ def _set_inside(chance: random.Random, event: dict[str, Any]) -> None:
 
 def _set_edges(chance: random.Random, event: dict[str, Any]) -> None:
     event[chance.choice(["prev_events", "auth_events", "prev_state_events"])] = chance.choice(
-        [one for one in VALUES if isinstance(one, list)]
+        [value for value in VALUES if isinstance(value, list)]
     )
 
 

@@ -35,19 +35,19 @@ def _fields(event: Any) -> list[Any]:
         metadata.is_redacted(), metadata.policy_server_spammy,
     ]  # fmt: skip
     redacts = event.redacts if event.type == "m.room.redaction" and isinstance(event.redacts, str) else None
-    said = [event.type, event.sender, event.room_id, state_key]
+    fields = [event.type, event.sender, event.room_id, state_key]
     if state_key is None:
-        return [None, *flags, *said, redacts, None, None, None, False, None, None, None]
+        return [None, *flags, *fields, redacts, None, None, None, False, None, None, None]
     previous = unsigned.get("prev_content")
     replaced = previous if isinstance(previous, dict) else {}
     content = dict(event.content)
 
     def value(of: dict[str, Any], key: str, counts: bool = True) -> str | None:
-        found = of.get(key) if counts else None
-        return found if found is None or isinstance(found, str) else json.dumps(found)
+        actual = of.get(key) if counts else None
+        return actual if actual is None or isinstance(actual, str) else json.dumps(actual)
 
     return [
-        None, *flags, *said, redacts, unsigned.get("replaces_state"), value(replaced, "membership"),
+        None, *flags, *fields, redacts, unsigned.get("replaces_state"), value(replaced, "membership"),
         value(replaced, "history_visibility"), "prev_content" in unsigned and "prev_sender" in unsigned,
         value(content, "membership", event.type == "m.room.member"),
         value(content, "history_visibility", event.type == "m.room.history_visibility"),

@@ -11,16 +11,16 @@ from tests.event_loader.documents import rows
 
 
 def test_every_recorded_answer_is_synapse_s() -> None:
-    recorded, asked = answers.load(), list(rows(answers.RECORDED_ROWS, answers.SEED))
-    assert answers.digest(asked) == recorded["rows"], "`make answers` records anew"
-    ours = answers.of_ours(asked)
+    recorded, questions = answers.load(), list(rows(answers.RECORDED_ROWS, answers.SEED))
+    assert answers.digest(questions) == recorded["rows"], "`make answers` records anew"
+    own_answers = answers.answers_of_product(questions)
     differences = [
-        (row, synapse, mine)
-        for row, synapse, mine in zip(asked, recorded["answers"], ours, strict=True)
-        if synapse != mine
+        (row, synapse, own)
+        for row, synapse, own in zip(questions, recorded["answers"], own_answers, strict=True)
+        if synapse != own
     ]
     assert differences == []
-    reasons = Counter(event_loader.load_event(*row).unloadable for row in asked)
+    reasons = Counter(event_loader.load_event(*row).unloadable for row in questions)
     assert reasons.keys() - {None} == event_loader.UNLOADABLE_REASONS.keys() - {"metadata_missing"}
     assert reasons[None] > 500
 
@@ -44,7 +44,9 @@ def test_metadata_that_is_not_there_is_not_taken_for_empty() -> None:
 
 @pytest.mark.heavy
 def test_synapse_agrees_on_thousands_of_other_rows(source_copy: str, tmp_path: Path) -> None:
-    asked = list(rows(20_000, "other"))
-    given = answers.of_synapse(source_copy, asked, tmp_path)
-    ours = answers.of_ours(asked)
-    assert [(row, one) for row, one, mine in zip(asked, given, ours, strict=True) if one != mine] == []
+    questions = list(rows(20_000, "other"))
+    synapse_answers = answers.answers_of_synapse(source_copy, questions, tmp_path)
+    own_answers = answers.answers_of_product(questions)
+    assert [
+        (row, answer) for row, answer, own in zip(questions, synapse_answers, own_answers, strict=True) if answer != own
+    ] == []

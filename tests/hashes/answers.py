@@ -30,33 +30,33 @@ def questions(dsn: str) -> dict[str, list[Event]]:
     """The input: synthetic events, and one event of each type and set of keys in the database ``dsn``."""
     with psycopg.connect(dsn) as source:
         stored = [json.loads(text) for (text,) in source.execute("select json from event_json order by event_id")]
-    shapes = {(one["type"], *sorted(one), *sorted(one["content"])): one for one in stored}
+    shapes = {(item["type"], *sorted(item), *sorted(item["content"])): item for item in stored}
     return {"corpus": list(corpus.events()), "sample": list(shapes.values())}
 
 
-def of_synapse(asked: list[Event]) -> dict[str, list[Answer]]:
+def answers_of_synapse(events: list[Event]) -> dict[str, list[Answer]]:
     """Synapse's answers for each room version that it knows, by its own Python.
 
     :raises subprocess.CalledProcessError: when Synapse raised; what it printed is on stderr.
     """
-    done = subprocess.run(
-        [synapse_python(), "-m", "tests.hashes.synapse_hashes"], cwd=PROJECT_FOLDER, input=json.dumps(asked), text=True,
-        stdout=subprocess.PIPE, check=True,
+    result = subprocess.run(
+        [synapse_python(), "-m", "tests.hashes.synapse_hashes"], cwd=PROJECT_FOLDER, input=json.dumps(events),
+        text=True, stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
-    answers: dict[str, list[Answer]] = json.loads(done.stdout)
+    answers: dict[str, list[Answer]] = json.loads(result.stdout)
     return answers
 
 
-def of_ours(asked: list[Event], version: str, refused: Iterable[int]) -> list[Answer]:
+def answers_of_product(events: list[Event], version: str, refused: Iterable[int]) -> list[Answer]:
     """Our own answers, without the IDs of ``refused`` events."""
     rules, without = redaction.ROOM_VERSION_RULES[version], set(refused)
-    return [_ours(event, rules, number in without) for number, event in enumerate(asked)]
+    return [_ours(event, rules, number in without) for number, event in enumerate(events)]
 
 
 def _ours(event: Event, rules: int, refused: bool) -> Answer:
-    left = redaction.redact(event, rules)
-    hashed = None if rules < 3 else event_hashes.compute_event_id(left, rules)
-    return [left, event_hashes.compute_content_hash(event).hex(), False if refused else hashed]
+    remaining = redaction.redact(event, rules)
+    hashed = None if rules < 3 else event_hashes.compute_event_id(remaining, rules)
+    return [remaining, event_hashes.compute_content_hash(event).hex(), False if refused else hashed]
 
 
 def digest(answers: list[Answer]) -> dict[str, Any]:
@@ -71,9 +71,10 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="hashes-") as folder,
         embedded_postgres.run_server(Path(folder) / "pg") as server,
     ):
-        asked = questions(sample.restore_sample(server, "plain"))
+        asked_events = questions(sample.restore_sample(server, "plain"))
     recorded = {
-        name: {version: digest(said) for version, said in of_synapse(one).items()} for name, one in asked.items()
+        name: {version: digest(answers) for version, answers in answers_of_synapse(first).items()}
+        for name, first in asked_events.items()
     }
     RECORDED.write_text(json.dumps(recorded) + "\n")
 

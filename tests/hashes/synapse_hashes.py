@@ -29,10 +29,10 @@ def event_id(event: dict[str, Any], version: RoomVersion) -> str | bool | None:
     if version.event_format == EventFormatVersions.ROOM_V1_V2:
         return None
     try:
-        made: str = make_event_from_dict(event, version).event_id
+        created: str = make_event_from_dict(event, version).event_id
     except SynapseError:
         return False
-    return made
+    return created
 
 
 if __name__ == "__main__":
@@ -40,4 +40,6 @@ if __name__ == "__main__":
     for version in (RoomVersions.MSC1767v10, RoomVersions.MSC4242v12):
         KNOWN_ROOM_VERSIONS.add_room_version(version)
     asked = json.load(sys.stdin)
-    print(json.dumps({name: [answer(one, version) for one in asked] for name, version in KNOWN_ROOM_VERSIONS.items()}))
+    print(
+        json.dumps({name: [answer(item, version) for item in asked] for name, version in KNOWN_ROOM_VERSIONS.items()})
+    )

@@ -28,7 +28,7 @@ EVENTS = st.fixed_dictionaries(
 ROOM = "!room:example.org"
 
 
-def judge(
+def verdict_of(
     event_id: str, room_id: str, text: str | None, version: str | None, format_version: int | None
 ) -> tuple[str | None, str | None]:
     """Verdict and reason."""
@@ -36,14 +36,14 @@ def judge(
     return loaded.hash_verdict, loaded.hash_reason
 
 
-def sent(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]:
+def add_hashes(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]:
     """Ids and JSON of the event, as its server would have hashed it."""
     rules = redaction.ROOM_VERSION_RULES[version]
     digest = base64.b64encode(event_hashes.compute_content_hash(event)).decode().rstrip("=")
-    whole = {**event, "hashes": {"sha256": digest}, "unsigned": {"age_ts": 1}, "signatures": {"a": {"b": "c"}}}
-    event_id = event_hashes.compute_event_id(redaction.redact(whole, rules), rules) if rules >= 3 else "$1:example.org"
+    full = {**event, "hashes": {"sha256": digest}, "unsigned": {"age_ts": 1}, "signatures": {"a": {"b": "c"}}}
+    event_id = event_hashes.compute_event_id(redaction.redact(full, rules), rules) if rules >= 3 else "$1:example.org"
     created = rules >= 12 and event["type"] == "m.room.create"
-    return event_id, "!" + event_id[1:] if created else ROOM, whole
+    return event_id, "!" + event_id[1:] if created else ROOM, full
 
 
 @settings(max_examples=50)
@@ -51,46 +51,49 @@ def sent(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]
 def test_keys_outside_the_hash_change_nothing(
     event: dict[str, Any], version: str, anything: Any, chance: random.Random
 ) -> None:
-    event_id, room_id, whole = sent(event, version)
-    changed = {**whole, "unsigned": anything, "signatures": anything, "age_ts": anything}
+    event_id, room_id, full = add_hashes(event, version)
+    changed = {**full, "unsigned": anything, "signatures": anything, "age_ts": anything}
     shuffled = dict(chance.sample(list(changed.items()), len(changed)))
-    for one in (whole, changed, shuffled):
-        for text in (json.dumps(one), json.dumps(one, ensure_ascii=False, indent=1)):
-            assert judge(event_id, room_id, text, version, None) == ("intact", None)
+    for item in (full, changed, shuffled):
+        for text in (json.dumps(item), json.dumps(item, ensure_ascii=False, indent=1)):
+            assert verdict_of(event_id, room_id, text, version, None) == ("intact", None)
 
 
 @given(EVENTS, HASHED, VALUES, st.data())
 def test_every_key_that_a_redaction_keeps_affects_the_id(
     event: dict[str, Any], version: str, other: Any, data: Any
 ) -> None:
-    event_id, room_id, whole = sent(event, version)
-    kept = redaction.redact(whole, redaction.ROOM_VERSION_RULES[version])
-    places: list[tuple[str | None, str]] = [(None, key) for key in kept.keys() - {"signatures", "content", "type"}]
-    places += [("content", key) for key in kept["content"]]
+    event_id, room_id, full = add_hashes(event, version)
+    retained = redaction.redact(full, redaction.ROOM_VERSION_RULES[version])
+    places: list[tuple[str | None, str]] = [(None, key) for key in retained.keys() - {"signatures", "content", "type"}]
+    places += [("content", key) for key in retained["content"]]
     inside, key = data.draw(st.sampled_from(sorted(places, key=str)))
-    changed = json.loads(json.dumps(whole))
+    changed = json.loads(json.dumps(full))
     (changed[inside] if inside else changed)[key] = [other, "other"]
-    assert judge(event_id, room_id, json.dumps(changed), version, None) == ("altered", "event_id")
+    assert verdict_of(event_id, room_id, json.dumps(changed), version, None) == ("altered", "event_id")
 
 
 @given(EVENTS, VERSIONS)
 def test_a_redaction_differs_from_a_change(event: dict[str, Any], version: str) -> None:
-    event_id, room_id, whole = sent({**event, "content": {**event["content"], "body": "said"}}, version)
-    left = redaction.redact(whole, redaction.ROOM_VERSION_RULES[version])
-    assert redaction.redact(left, redaction.ROOM_VERSION_RULES[version]) == left
+    event_id, room_id, full = add_hashes({**event, "content": {**event["content"], "body": "said"}}, version)
+    remaining = redaction.redact(full, redaction.ROOM_VERSION_RULES[version])
+    assert redaction.redact(remaining, redaction.ROOM_VERSION_RULES[version]) == remaining
     whole_stays = event["type"] == "m.room.create" and redaction.ROOM_VERSION_RULES[version] >= 11
-    gone = left.keys() != whole.keys() - {"unsigned"} or not whole_stays
-    assert judge(event_id, room_id, json.dumps(left), version, None) == ("pruned" if gone else "intact", None)
+    deleted = remaining.keys() != full.keys() - {"unsigned"} or not whole_stays
+    assert verdict_of(event_id, room_id, json.dumps(remaining), version, None) == (
+        "pruned" if deleted else "intact",
+        None,
+    )
 
     if not whole_stays:
-        changed = {**whole, "content": {**whole["content"], "body": "something else"}}
-        assert judge(event_id, room_id, json.dumps(changed), version, None) == ("altered", "content")
+        changed = {**full, "content": {**full["content"], "body": "something else"}}
+        assert verdict_of(event_id, room_id, json.dumps(changed), version, None) == ("altered", "content")
 
 
 def test_room_ids_are_hashes_from_version_12_on() -> None:
-    event_id, room_id, whole = sent({"type": "m.room.create", "content": {"room_version": "12"}}, "12")
-    assert judge(event_id, room_id, json.dumps(whole), "12", 4) == ("intact", None)
-    assert judge(event_id, ROOM, json.dumps(whole), "12", 4) == ("altered", "room_id")
+    event_id, room_id, full = add_hashes({"type": "m.room.create", "content": {"room_version": "12"}}, "12")
+    assert verdict_of(event_id, room_id, json.dumps(full), "12", 4) == ("intact", None)
+    assert verdict_of(event_id, ROOM, json.dumps(full), "12", 4) == ("altered", "room_id")
 
 
 @pytest.mark.parametrize(
@@ -117,15 +120,15 @@ def test_room_ids_are_hashes_from_version_12_on() -> None:
     ],
 )
 def test_unreadable_events_are_reported(text: str | None, expected: tuple[str, str | None]) -> None:
-    assert judge("$1:example.org", ROOM, text, "1", 1) == expected
+    assert verdict_of("$1:example.org", ROOM, text, "1", 1) == expected
     assert expected[0] in event_hashes.HASH_VERDICTS
     assert expected[1] is None or expected[1] in event_hashes.HASH_REASONS
 
 
 def test_an_unknown_room_version_is_reported() -> None:
-    text = json.dumps(sent({"type": "m.room.message", "content": {"body": "a"}}, "1")[2])
-    assert judge("$1:example.org", ROOM, text, "org.matrix.unheard.of", 3) == ("not_hashed", "unknown_version")
-    assert judge("$1:example.org", ROOM, text, None, 3) == ("not_hashed", "unknown_version")
-    assert judge("$1:example.org", ROOM, text, None, None) == ("intact", None)
-    event_id, room_id, whole = sent({"type": "m.room.message", "content": {"body": "a"}}, "3")
-    assert judge(event_id, room_id, json.dumps(whole), None, 2) == ("intact", None)
+    text = json.dumps(add_hashes({"type": "m.room.message", "content": {"body": "a"}}, "1")[2])
+    assert verdict_of("$1:example.org", ROOM, text, "org.matrix.unheard.of", 3) == ("not_hashed", "unknown_version")
+    assert verdict_of("$1:example.org", ROOM, text, None, 3) == ("not_hashed", "unknown_version")
+    assert verdict_of("$1:example.org", ROOM, text, None, None) == ("intact", None)
+    event_id, room_id, full = add_hashes({"type": "m.room.message", "content": {"body": "a"}}, "3")
+    assert verdict_of(event_id, room_id, json.dumps(full), None, 2) == ("intact", None)

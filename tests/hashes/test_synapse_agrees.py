@@ -14,18 +14,18 @@ RECORDED = json.loads(answers.RECORDED.read_text())
 
 
 @pytest.fixture(scope="module")
-def asked(sample_dsn: str) -> dict[str, list[answers.Event]]:
+def events_by_name(sample_dsn: str) -> dict[str, list[answers.Event]]:
     return answers.questions(sample_dsn)
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_every_answer_is_synapse_s(name: str, asked: dict[str, list[answers.Event]]) -> None:
+def test_every_answer_is_synapse_s(name: str, events_by_name: dict[str, list[answers.Event]]) -> None:
     recorded = RECORDED[name]
-    ours = {
-        version: answers.digest(answers.of_ours(asked[name], version, said["refused"]))
-        for version, said in recorded.items()
+    own = {
+        version: answers.digest(answers.answers_of_product(events_by_name[name], version, synapse_answers["refused"]))
+        for version, synapse_answers in recorded.items()
     }
-    assert ours == recorded, "`make answers` records anew; test_synapse_answers_the_same_again shows what differs"
+    assert own == recorded, "`make answers` records anew; test_synapse_answers_the_same_again shows what differs"
 
 
 def test_events_of_the_sample_have_the_hashes_of_synapse(sample_dsn: str) -> None:
@@ -50,15 +50,19 @@ def test_the_table_s_description_names_every_verdict_and_reason() -> None:
         (PROJECT_FOLDER / "dbt" / "models" / "gold" / "_gold.yml").read_text().partition("- name: event_hashes")[2]
     )
     described = described.partition("- name: verdict")[2].partition("- name: json_sha256")[0]
-    named = set(re.findall(r"`([a-z_]+)`", described))
-    assert named == event_hashes.HASH_VERDICTS.keys() | event_hashes.HASH_REASONS.keys()
+    names = set(re.findall(r"`([a-z_]+)`", described))
+    assert names == event_hashes.HASH_VERDICTS.keys() | event_hashes.HASH_REASONS.keys()
 
 
 @pytest.mark.heavy
-def test_synapse_answers_the_same_again(asked: dict[str, list[answers.Event]]) -> None:
-    for name, events in asked.items():
-        for version, said in answers.of_synapse(events).items():
-            kept = answers.digest(said)
-            ours = answers.of_ours(events, version, kept["refused"])
-            assert [(one, event) for one, mine, event in zip(said, ours, events, strict=True) if one != mine] == []
-            assert kept == RECORDED[name][version]
+def test_synapse_answers_the_same_again(events_by_name: dict[str, list[answers.Event]]) -> None:
+    for name, events in events_by_name.items():
+        for version, synapse_answers in answers.answers_of_synapse(events).items():
+            retained = answers.digest(synapse_answers)
+            own_answers = answers.answers_of_product(events, version, retained["refused"])
+            assert [
+                (answer, event)
+                for answer, own, event in zip(synapse_answers, own_answers, events, strict=True)
+                if answer != own
+            ] == []
+            assert retained == RECORDED[name][version]

@@ -164,11 +164,11 @@ class Load:
     def moderate(self, chance: random.Random) -> None:
         """History is purged, a room deleted, a user erased or deactivated: one of them."""
         self._rest(4)
-        what = chance.choice(["history", "room", "user"])
-        if what == "history":
+        kind = chance.choice(["history", "room", "user"])
+        if kind == "history":
             room, event = chance.choice(self.said[-100:])
             self._purge(room, event)
-        elif what == "room" and len(self.rooms) > 3:
+        elif kind == "room" and len(self.rooms) > 3:
             room = self.rooms.pop(0)
             answer = self.admin.call("DELETE", f"{ADMIN}/v2/rooms/{q(room)}", {"purge": True, "block": False})
             self._finished(f"{ADMIN}/v2/rooms/delete_status/{q(answer['delete_id'])}")

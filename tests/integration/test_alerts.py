@@ -94,16 +94,16 @@ def tell(lake: Settings, book: Catalog, hook: Webhook) -> Callable[..., None]:
 
 def test_each_incident_sends_one_alert_and_one_resolve(hook: Webhook, tell: Callable[..., None]) -> None:
     server = hook.open()
-    for found in ([LATE], [LATE], [], []):
-        tell("bronze", *found)
+    for actual in ([LATE], [LATE], [], []):
+        tell("bronze", *actual)
     server.shutdown()
     assert hook.titles == ["example.org: late ids: stream events", "example.org: late ids: stream events — ended"]
 
 
 def test_a_shared_incident_lasts_until_its_last_reporter(hook: Webhook, tell: Callable[..., None]) -> None:
     server = hook.open()
-    for scope, *found in (["bronze", LATE], ["streams", LATE], ["bronze"], ["bronze"]):
-        tell(scope, *found)
+    for scope, *actual in (["bronze", LATE], ["streams", LATE], ["bronze"], ["bronze"]):
+        tell(scope, *actual)
     assert hook.titles == ["example.org: late ids: stream events"]
     tell("streams")
     assert hook.titles[1:] == ["example.org: late ids: stream events — ended"]
@@ -127,8 +127,8 @@ def test_a_dead_sink_delays_nothing_and_gets_alerts_later(
     server = hook.open()
     tell("bronze", LATE, to=both)
     tell("streams", OVERDUE, to=both)
-    for one in (server, living):
-        one.shutdown()
+    for item in (server, living):
+        item.shutdown()
     assert sorted(hook.titles) == sorted(other.titles) == [
         "example.org: late ids: stream events", "example.org: release overdue: the lake",
     ]  # fmt: skip
@@ -167,15 +167,15 @@ def test_a_log_of_an_earlier_version_is_continued(hook: Webhook, book: Catalog, 
     with book.load_table(incident_log.INCIDENTS_TABLE).update_schema() as update:
         update.delete_column("consequence")
     names = [name for name in store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].names if name != "consequence"]
-    (known,) = compute_incident_events([], [OVERDUE], "streams", "", datetime.now(UTC) - timedelta(hours=1))
-    row = {name: getattr(known, name, None) for name in names} | {"kind": known.kind.value}
+    (incident,) = compute_incident_events([], [OVERDUE], "streams", "", datetime.now(UTC) - timedelta(hours=1))
+    row = {name: getattr(incident, name, None) for name in names} | {"kind": incident.kind.value}
     earlier = pa.Table.from_pylist(
         [row], schema=pa.schema([store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].field(name) for name in names])
     )
     book.load_table(incident_log.INCIDENTS_TABLE).append(earlier)
-    assert incident_log.read_incident_log(book).events == (known,)
+    assert incident_log.read_incident_log(book).events == (incident,)
     tables.ensure_audit_tables(book)
-    assert incident_log.read_incident_log(book).events == (known,)
+    assert incident_log.read_incident_log(book).events == (incident,)
 
     tell("bronze", replace(LATE, consequence="nothing is published"))
     server = hook.open()
@@ -189,9 +189,9 @@ def test_a_log_of_an_earlier_version_is_continued(hook: Webhook, book: Catalog, 
 def test_pending_alerts_of_other_runs_wait_for_minutes(hook: Webhook, book: Catalog, tell: Callable[..., None]) -> None:
     now = datetime.now(UTC)
     for minutes, subject in ((0, "new"), (10, "left untold")):
-        found = [AlertFinding(IncidentKind.LATE_IDS, subject, "late")]
+        actual = [AlertFinding(IncidentKind.LATE_IDS, subject, "late")]
         incident_log.append_events(
-            book, compute_incident_events([], found, "bronze", "", now - timedelta(minutes=minutes))
+            book, compute_incident_events([], actual, "bronze", "", now - timedelta(minutes=minutes))
         )
     server = hook.open()
     tell("streams", OVERDUE)

@@ -84,17 +84,17 @@ def test_rows_after_a_crash_of_the_source_are_copied(
             _await_recovery(dsn, walwriter)
             with psycopg.connect(dsn, autocommit=True) as writer:
                 writer.execute(BLOCK, ["!after:it"])
-            found = lake.advance()
+            actual = lake.advance()
             assert lake.departures() == {}
-            assert {row["extent"] for row in found.values()} == extents
+            assert {row["extent"] for row in actual.values()} == extents
 
 
 @contextmanager
 def _busy_disk(session: psycopg.Connection[tuple[object, ...]], seconds: float) -> Iterator[int]:
     """For a while, what writes the log to the disk comes to nothing: its process id."""
-    found = session.execute(WALWRITER).fetchone()
-    assert found is not None
-    (writer,) = found
+    rows = session.execute(WALWRITER).fetchone()
+    assert rows is not None
+    (writer,) = rows
     assert isinstance(writer, int)
 
     def go_on() -> None:

@@ -44,18 +44,18 @@ def test_faults_are_found_and_readers_keep_the_release(spoiled: Published) -> No
     before = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
     events = published.lakehouse("query", "select count(*) as n from gold.events", "--format", "json").stdout
 
-    done = published.lakehouse("run")
+    result = published.lakehouse("run")
 
-    assert done.returncode == 1
+    assert result.returncode == 1
     for fault in ("stream events", "bronze.rooms", "bronze.erased_users"):
-        assert fault in done.stdout + done.stderr
+        assert fault in result.stdout + result.stderr
     after = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
     assert after == before
     assert published.lakehouse("query", "select count(*) as n from gold.events", "--format", "json").stdout == events
 
-    left = json.loads(published.lakehouse("branches", "--format", "json").stdout)
-    assert len(left) == 1
-    name = left[0]["branch"]
+    remaining = json.loads(published.lakehouse("branches", "--format", "json").stdout)
+    assert len(remaining) == 1
+    name = remaining[0]["branch"]
     assert name in published.lakehouse("branches", "drop", name).stdout
     assert json.loads(published.lakehouse("branches", "--format", "json").stdout) == []
 

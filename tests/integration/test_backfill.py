@@ -43,13 +43,13 @@ def test_days_in_any_order_and_twice_have_equal_content(
     late = {day: _ran(backfilled, day) for day in (third, first, second)}
     timed = {(stream.name, table.name) for stream, table in _backing() if _knows_when(table)}
     for day in days:
-        assert {one: late[day][one] for one in timed} == {one: in_order[day][one] for one in timed}
+        assert {item: late[day][item] for item in timed} == {item: in_order[day][item] for item in timed}
     # Without a time, ids belong to the run that saw them first: once, in either order.
     for slices in (in_order, late):
-        seen_by = Counter(one for day in days for one in slices[day] if one not in timed and slices[day][one])
+        seen_by = Counter(item for day in days for item in slices[day] if item not in timed and slices[day][item])
         assert set(seen_by.values()) == {1}
-    assert {one: late[third][one] for one in in_order[first].keys() - timed} == {
-        one: in_order[first][one] for one in in_order[first].keys() - timed
+    assert {item: late[third][item] for item in in_order[first].keys() - timed} == {
+        item: in_order[first][item] for item in in_order[first].keys() - timed
     }
 
     # What came meanwhile, and was seen first by another day's run, is not the day's when that is run again.
@@ -72,8 +72,8 @@ def _spread(dsn: str) -> None:
 
 def _ran(settings: Settings, day: str) -> Slices:
     """Run the day; rows in its interval by stream and table."""
-    done: subprocess.CompletedProcess[str] = lakehouse(settings, "run", "--date", day)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result: subprocess.CompletedProcess[str] = lakehouse(settings, "run", "--date", day)
+    assert result.returncode == 0, result.stdout + result.stderr
     catalog = open_catalog(settings)
     latest = store.read_releases(catalog)[-1]
     assert f"{latest.interval_start:%Y-%m-%d}" == day

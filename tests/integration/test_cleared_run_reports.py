@@ -36,10 +36,10 @@ def catalog(lake: Settings) -> Iterator[Catalog]:
 
 def attempt(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
     """A try of a run with a fault in each of some streams; the hour is their safe bound."""
-    found = {name: {"stream": name, "measured_at": DAY + hour * HOUR} for name in ("events", "receipts")}
-    bounds = [row | {"safe_bound": hour, "rule": "configured", "sequence_is_called": True} for row in found.values()]
+    actual = {name: {"stream": name, "measured_at": DAY + hour * HOUR} for name in ("events", "receipts")}
+    bounds = [row | {"safe_bound": hour, "rule": "configured", "sequence_is_called": True} for row in actual.values()]
     gap = {"first_id": hour, "last_id": hour, "flags": []}
-    late = [row | gap | {"class": faults[name]} for name, row in found.items() if name in faults]
+    late = [row | gap | {"class": faults[name]} for name, row in actual.items() if name in faults]
     store.append_audit_rows(catalog, "audit.stream_positions", bounds, run)
     if late:
         moment = {"measured_at": DAY + hour * HOUR + timedelta(minutes=1)}
@@ -52,18 +52,18 @@ def attempt(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
 
 def publish(catalog: Catalog, run: Run, hour: int, *, accepted: int | None = None, snapshot: int) -> None:
     """A release of a run; a compaction, if it was ``accepted`` in an earlier hour."""
-    known = store.read_releases(catalog)
+    releases = store.read_releases(catalog)
     maps: dict[str, Any] = {"tables": [("bronze.events", snapshot)], "positions": [], "views": []}
     moments = {"published_at": DAY + hour * HOUR, "accepted_at": DAY + (accepted or hour) * HOUR}
-    store.append_audit_rows(catalog, "audit.releases", [{"release": len(known) + 1} | maps | moments], run)
+    store.append_audit_rows(catalog, "audit.releases", [{"release": len(releases) + 1} | maps | moments], run)
 
 
-def told(lake: Settings, number: int | None = None) -> list[tuple[str, str, int, int | None]]:
+def list_gaps(lake: Settings, number: int | None = None) -> list[tuple[str, str, int, int | None]]:
     """The reported gaps: stream, class, hour and release."""
     with duckdb_reader.open_duckdb(lake) as connection:
         release = duckdb_reader.get_release(connection, lake, number)
-        found = gaps.read_gaps(connection, lake, release, is_latest=number is None)
-    return [(one.stream, one.kind, one.first_id, one.release) for one in found]
+        actual = gaps.read_gaps(connection, lake, release, is_latest=number is None)
+    return [(item.stream, item.kind, item.first_id, item.release) for item in actual]
 
 
 def test_gaps_are_those_of_the_attempt_that_was_published(lake: Settings, catalog: Catalog) -> None:
@@ -71,22 +71,22 @@ def test_gaps_are_those_of_the_attempt_that_was_published(lake: Settings, catalo
     attempt(catalog, FIRST, 2, receipts="in_flight")
     publish(catalog, FIRST, 3, snapshot=2)
     attempt(catalog, FIRST, 4, events="lost")
-    assert told(lake, 1) == [("receipts", "in_flight", 2, 1)]
-    assert told(lake) == [("events", "lost", 4, None), ("receipts", "in_flight", 2, 1)]
+    assert list_gaps(lake, 1) == [("receipts", "in_flight", 2, 1)]
+    assert list_gaps(lake) == [("events", "lost", 4, None), ("receipts", "in_flight", 2, 1)]
 
     attempt(catalog, SECOND, 5, receipts="rolled_back")
     publish(catalog, SECOND, 6, snapshot=5)
-    assert told(lake) == [("receipts", "rolled_back", 5, 2)]
+    assert list_gaps(lake) == [("receipts", "rolled_back", 5, 2)]
     publish(catalog, SECOND, 7, accepted=6, snapshot=50)
-    assert told(lake) == [("receipts", "rolled_back", 5, 2)]
+    assert list_gaps(lake) == [("receipts", "rolled_back", 5, 2)]
 
     attempt(catalog, FIRST, 8, events="rolled_back")
     publish(catalog, FIRST, 9, snapshot=8)
     attempt(catalog, FIRST, 10, events="purged")
-    assert told(lake) == [("receipts", "rolled_back", 5, 2), ("events", "rolled_back", 8, 4)]
-    assert told(lake, 3) == told(lake, 2) == [("receipts", "rolled_back", 5, 2)]
+    assert list_gaps(lake) == [("receipts", "rolled_back", 5, 2), ("events", "rolled_back", 8, 4)]
+    assert list_gaps(lake, 3) == list_gaps(lake, 2) == [("receipts", "rolled_back", 5, 2)]
     attempt(catalog, THIRD, 11, events="in_flight")
-    assert told(lake) == [("receipts", "rolled_back", 5, 2), ("events", "rolled_back", 8, 4)]
+    assert list_gaps(lake) == [("receipts", "rolled_back", 5, 2), ("events", "rolled_back", 8, 4)]
 
 
 def test_reports_are_those_of_the_published_try(lake: Settings, catalog: Catalog) -> None:
@@ -95,10 +95,10 @@ def test_reports_are_those_of_the_published_try(lake: Settings, catalog: Catalog
     attempt(catalog, FIRST, 3)
     with duckdb_reader.open_duckdb(lake) as connection:
         release = duckdb_reader.get_release(connection, lake)
-        (events, _), found = (
+        (events, _), actual = (
             positions.read_positions(connection, lake, release),
             release_summary.read_summary(connection, lake, release),
         )
     assert (events.stream, events.bound) == ("events", 1)
-    assert [table.rows_read for table in found.tables] == [1]
-    assert [warning.subject for warning in found.warnings] == ["hour 1"]
+    assert [table.rows_read for table in actual.tables] == [1]
+    assert [warning.subject for warning in actual.warnings] == ["hour 1"]

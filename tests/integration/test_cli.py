@@ -24,6 +24,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write.tables import ensure_audit_tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from synapse_lakehouse.local.services import run_embedded_server
+from tests.support.branch_views import create_branch_views
 from tests.support.two_releases import EVENTS, RUNS, leave_branch, publish_release
 
 Command = Callable[..., Result]
@@ -104,10 +105,10 @@ def test_a_query_lists_the_tables_of_a_release(run_command: Command) -> None:
 
 
 def test_an_unknown_table_is_reported_with_near_names(run_command: Command) -> None:
-    done = run_command("query", "select * from gold.evnts")
-    assert done.exit_code == 1
-    assert "There is no table" in done.stderr
-    assert "in release 2. Did you mean gold.events" in done.stderr
+    result = run_command("query", "select * from gold.evnts")
+    assert result.exit_code == 1
+    assert "There is no table" in result.stderr
+    assert "in release 2. Did you mean gold.events" in result.stderr
     assert "Did you mean bronze.events or gold.events?" in run_command("query", "select * from events").stderr
 
 
@@ -126,26 +127,26 @@ def test_an_unknown_table_is_reported_with_near_names(run_command: Command) -> N
 def test_an_invalid_query_is_explained_and_does_nothing(
     run_command: Command, tmp_path: Path, sql: str, message: str
 ) -> None:
-    done = run_command("query", sql)
-    assert done.exit_code == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    result = run_command("query", sql)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", [["query", "select * from gold.events"], ["positions"], ["summary"]])
 def test_no_such_release(run_command: Command, command: list[str]) -> None:
-    done = run_command(*command, "--release", "9")
-    assert done.exit_code == 1
-    assert "release 9" in done.stderr
+    result = run_command(*command, "--release", "9")
+    assert result.exit_code == 1
+    assert "release 9" in result.stderr
 
 
 def test_before_the_first_release(run_command: Command, new_catalog: Callable[[str], Settings]) -> None:
     empty = new_catalog("cli_empty")
-    done = run_command("query", "select * from gold.events", settings=empty)
-    assert done.exit_code == 1
-    assert "no release yet" in done.stderr
-    assert "make run" in done.stderr
+    result = run_command("query", "select * from gold.events", settings=empty)
+    assert result.exit_code == 1
+    assert "no release yet" in result.stderr
+    assert "make run" in result.stderr
     with closing(open_catalog(empty)) as catalog:
         catalog.create_namespace("audit")
         catalog.create_table("audit.checks", store.AUDIT_SCHEMAS["audit.checks"])
@@ -154,19 +155,19 @@ def test_before_the_first_release(run_command: Command, new_catalog: Callable[[s
 
 
 def test_without_a_lake_nothing_is_started(run_command: Command, tmp_path: Path) -> None:
-    done = run_command("query", "select 1", settings=Settings(_env_file=None, lakehouse_home=tmp_path / "home"))
-    assert done.exit_code == 1
-    assert "There is no lake in" in done.stderr
+    result = run_command("query", "select 1", settings=Settings(_env_file=None, lakehouse_home=tmp_path / "home"))
+    assert result.exit_code == 1
+    assert "There is no lake in" in result.stderr
     assert not (tmp_path / "home").exists()
 
 
 def test_an_unreachable_catalog(run_command: Command, lake: Settings) -> None:
     uri = f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/iceberg"
-    done = run_command("positions", settings=lake.model_copy(update={"lakehouse_catalog_uri": uri}))
-    assert done.exit_code == 1
-    assert "The Iceberg catalog cannot be read" in done.stderr
-    assert "LAKEHOUSE_CATALOG_URI" in done.stderr
-    assert "secret-word" not in done.output
+    result = run_command("positions", settings=lake.model_copy(update={"lakehouse_catalog_uri": uri}))
+    assert result.exit_code == 1
+    assert "The Iceberg catalog cannot be read" in result.stderr
+    assert "LAKEHOUSE_CATALOG_URI" in result.stderr
+    assert "secret-word" not in result.output
 
 
 def test_gaps_of_all_releases_and_of_a_failed_run(run_command: Command) -> None:
@@ -179,9 +180,9 @@ def test_gaps_of_all_releases_and_of_a_failed_run(run_command: Command) -> None:
     later = [*first, ("rolled_back", 20, 22, 2), ("in_flight", 32, 32, 2)]
     assert gaps("--release", "2") == later
     assert gaps() == [("lost", 7, 7, None), *later]
-    shown = run_command("positions", "--gaps").stdout
-    assert "not published" in shown
-    assert "20 to 22" in shown
+    output = run_command("positions", "--gaps").stdout
+    assert "not published" in output
+    assert "20 to 22" in output
 
 
 def test_positions(run_command: Command) -> None:
@@ -208,9 +209,9 @@ def test_releases_and_summary(run_command: Command) -> None:
 def test_a_failed_runs_branch_is_read_listed_and_dropped(run_command: Command, lake: Settings) -> None:
     branch = RUNS[2].branch
     with duckdb_reader.open_duckdb(lake) as connection:
-        duckdb_reader.create_views(connection, lake, None, ["bronze.events", "gold.events"], branch=branch)
-        found = connection.execute("select (select count(*) from bronze.events), (select count(*) from gold.events)")
-        assert found.fetchall() == [(35, 30)]
+        create_branch_views(connection, lake, branch, ["bronze.events", "gold.events"])
+        rows = connection.execute("select (select count(*) from bronze.events), (select count(*) from gold.events)")
+        assert rows.fetchall() == [(35, 30)]
     with closing(open_catalog(lake)) as catalog:
         assert [branch in catalog.load_table(name).refs() for name in ("bronze.events", "gold.events")] == [True, False]
     (listed,) = _json(run_command("branches", "--format", "json"))
@@ -240,10 +241,10 @@ def test_a_failed_runs_branch_is_read_listed_and_dropped(run_command: Command, l
 def test_connect_never_prints_a_secret(run_command: Command, lake: Settings, tool: str) -> None:
     password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
     keys = lake.model_copy(update={"lakehouse_catalog_properties": {"s3.secret-access-key": "secret-word"}})
-    done = run_command("connect", tool, settings=keys)
-    assert done.exit_code == 0
-    assert password not in done.output
-    assert "secret-word" not in done.output
+    result = run_command("connect", tool, settings=keys)
+    assert result.exit_code == 0
+    assert password not in result.output
+    assert "secret-word" not in result.output
 
 
 def test_the_printed_duckdb_script_runs(run_command: Command) -> None:
@@ -257,26 +258,28 @@ def test_the_printed_pyiceberg_script_runs(run_command: Command, lake: Settings,
     script = tmp_path / "read.py"
     script.write_text(run_command("connect", "pyiceberg", "--release", "1").stdout)
     password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, script], env=os.environ | {"PGPASSWORD": password}, capture_output=True, text=True, check=True
     )
-    assert "event_id: string" in done.stdout
-    assert '"$1_9"' in done.stdout
-    assert '"$2_' not in done.stdout
+    assert "event_id: string" in result.stdout
+    assert '"$1_9"' in result.stdout
+    assert '"$2_' not in result.stdout
 
 
 @pytest.mark.heavy
 def test_the_printed_spark_command_runs(run_command: Command, lake: Settings, tmp_path: Path) -> None:
     script = tmp_path / "read.sh"
     printed = run_command("connect", "spark", "--release", "1").stdout
-    named = re.search(r"SELECT \* FROM (.*);", printed)
-    assert named
-    script.write_text(printed.replace("spark-sql ", f"spark-sql -e 'select count(*) from {named[1]}' "))
+    selected = re.search(r"SELECT \* FROM (.*);", printed)
+    assert selected
+    script.write_text(printed.replace("spark-sql ", f"spark-sql -e 'select count(*) from {selected[1]}' "))
     password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
-    known = os.environ | {"PGPASSWORD": password, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", script], env=known, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == ["10"]
+    environment = os.environ | {"PGPASSWORD": password, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    result = subprocess.run(
+        ["bash", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.split() == ["10"]
     assert (tmp_path / "lake.conf").stat().st_mode & 0o077 == 0
     assert not (tmp_path / "metastore_db").exists()
 
@@ -288,8 +291,8 @@ def test_a_query_imports_nothing_heavy(lake: Settings, tmp_path: Path) -> None:
         "heavy = {'airflow', 'pyspark', 'great_expectations', 'pyiceberg', 'pandas', 'pyarrow'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], env=os.environ | lake.to_environment(), cwd=tmp_path, capture_output=True,
         text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.endswith("\n[]\n")
+    assert result.stdout.endswith("\n[]\n")

@@ -40,31 +40,31 @@ def test_a_user_who_was_never_in_the_room_gets_an_answer(published: Published, h
 
 
 def test_an_answer_is_explained_step_by_step(published: Published, hidden: dict[str, Any]) -> None:
-    said = published.lakehouse("who-can-see", hidden["event_id"], "--explain").stdout
-    assert f"{hidden['sender']} (join): full, by the rule joined" in said
-    assert explain_rule("joined")[-1] in said
-    assert explain_rule("not_joined")[-1] in said
+    output = published.lakehouse("who-can-see", hidden["event_id"], "--explain").stdout
+    assert f"{hidden['sender']} (join): full, by the rule joined" in output
+    assert explain_rule("joined")[-1] in output
+    assert explain_rule("not_joined")[-1] in output
 
 
 def test_unknown_events_are_reported(published: Published, hidden: dict[str, Any]) -> None:
     for command in ("who-can-see", "state-at"):
-        done = published.lakehouse(command, "$no:such'event")
-        assert done.returncode == 1
-        assert "Release 1 has no event $no:such'event" in done.stderr
-    done = published.lakehouse("who-can-see", hidden["event_id"], "--user", "@them:elsewhere.org")
-    assert done.returncode == 1
-    assert "is not a user of synapse.example" in done.stderr
-    done = published.lakehouse("visible", hidden["sender"], "--room", "!none")
-    assert done.returncode == 1
-    assert "no event of the room !none" in done.stderr
+        result = published.lakehouse(command, "$no:such'event")
+        assert result.returncode == 1
+        assert "Release 1 has no event $no:such'event" in result.stderr
+    result = published.lakehouse("who-can-see", hidden["event_id"], "--user", "@them:elsewhere.org")
+    assert result.returncode == 1
+    assert "is not a user of synapse.example" in result.stderr
+    result = published.lakehouse("visible", hidden["sender"], "--room", "!none")
+    assert result.returncode == 1
+    assert "no event of the room !none" in result.stderr
 
 
 def test_visible_events_of_a_user(published: Published, hidden: dict[str, Any]) -> None:
     rooms = {row["room_id"]: row for row in published.rows("visible", hidden["sender"])}
     events = published.rows("visible", hidden["sender"], "--room", hidden["room_id"])
-    seen = rooms[hidden["room_id"]]
-    assert seen["shown"] + seen["without_content"] + seen["hidden"] == len(events)
-    assert seen["shown"] == sum(event["outcome"] == "full" for event in events)
+    observed = rooms[hidden["room_id"]]
+    assert observed["shown"] + observed["without_content"] + observed["hidden"] == len(events)
+    assert observed["shown"] == sum(event["outcome"] == "full" for event in events)
     assert hidden["event_id"] in {event["event_id"] for event in events if event["outcome"] == "full"}
 
 
@@ -76,8 +76,8 @@ def test_retention_is_evaluated_at_the_given_time(published: Published) -> None:
     )  # fmt: skip
     long_after = published.rows("who-can-see", row["event_id"], "--as-of", "2100-01-01")
     long_before = published.rows("who-can-see", row["event_id"], "--as-of", "2020-01-01")
-    assert {one["rule"] for one in long_after} <= {"retention", "sender_ignored"}
-    assert "retention" not in {one["rule"] for one in long_before}
+    assert {item["rule"] for item in long_after} <= {"retention", "sender_ignored"}
+    assert "retention" not in {item["rule"] for item in long_before}
 
 
 def test_the_state_at_an_event(published: Published, hidden: dict[str, Any]) -> None:
@@ -104,9 +104,9 @@ def test_an_unknown_state_is_reported(published: Published) -> None:
     (outlier,) = published.rows(
         "query", "select event_id from gold.events where outlier order by event_id limit 1",
     )  # fmt: skip
-    done = published.lakehouse("state-at", outlier["event_id"])
-    assert done.returncode == 1
-    assert "is unknown: the event is an outlier" in done.stderr
+    result = published.lakehouse("state-at", outlier["event_id"])
+    assert result.returncode == 1
+    assert "is unknown: the event is an outlier" in result.stderr
 
 
 def _outcomes(published: Published, *arguments: str) -> dict[str, str]:
@@ -125,16 +125,16 @@ def test_a_former_member_reads_as_a_member(published: Published) -> None:
         " and seen.rule = 'shared' and later.topological_ordering > last.topological_ordering"
         " group by all order by all limit 1",
     )  # fmt: skip
-    asked = left["user_id"], "--room", left["room_id"]
-    member, peeking = _outcomes(published, *asked, "--as-member"), _outcomes(published, *asked, "--peeking")
-    assert _outcomes(published, *asked) == member != peeking
-    (room,) = [one for one in published.rows("visible", left["user_id"]) if one["room_id"] == left["room_id"]]
+    arguments = left["user_id"], "--room", left["room_id"]
+    member, peeking = _outcomes(published, *arguments, "--as-member"), _outcomes(published, *arguments, "--peeking")
+    assert _outcomes(published, *arguments) == member != peeking
+    (room,) = [row for row in published.rows("visible", left["user_id"]) if row["room_id"] == left["room_id"]]
     assert room["shown"] == list(member.values()).count("full")
 
 
 @pytest.mark.parametrize(("membership", "forgotten"), [("ban", 0), ("leave", 1)])
 def test_a_user_that_was_banned_or_forgot_only_peeks(published: Published, membership: str, forgotten: int) -> None:
-    (gone,) = published.rows(
+    (deleted,) = published.rows(
         "query",
         "select mine.user_id, mine.room_id from bronze.local_current_membership as mine"
         " join gold.event_visibility as seen using (user_id, room_id)"
@@ -143,7 +143,7 @@ def test_a_user_that_was_banned_or_forgot_only_peeks(published: Published, membe
         f"  group by room_id having min(forgotten) = {forgotten})"
         " group by all order by all limit 1",
     )  # fmt: skip
-    asked = gone["user_id"], "--room", gone["room_id"]
-    seen = _outcomes(published, *asked)
-    assert seen == _outcomes(published, *asked, "--peeking")
-    assert seen != _outcomes(published, *asked, "--as-member")
+    arguments = deleted["user_id"], "--room", deleted["room_id"]
+    observed = _outcomes(published, *arguments)
+    assert observed == _outcomes(published, *arguments, "--peeking")
+    assert observed != _outcomes(published, *arguments, "--as-member")

@@ -12,6 +12,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import HarshLake, Published, lakehouse
+from tests.support.branch_views import create_branch_views
 from tests.support.cluster import cluster
 from tests.support.dataframe_compare import contents, differences, release_of
 
@@ -20,9 +21,7 @@ def test_workers_copied_every_row(harsh: HarshLake) -> None:
     assert harsh.applications == 2, "the copy and the state were made by both workers"
     tables = catalogue.load_catalogue().copied_tables()
     with duckdb_reader.open_duckdb(harsh.settings) as lake, psycopg.connect(str(harsh.settings.synapse_dsn)) as source:
-        duckdb_reader.create_views(
-            lake, harsh.settings, None, [f"bronze.{table.name}" for table in tables], branch=harsh.run.branch
-        )
+        create_branch_views(lake, harsh.settings, harsh.run.branch, [f"bronze.{table.name}" for table in tables])
         assert {table.name: differences(table, lake, source) for table in tables} == {
             table.name: (0, 0) for table in tables
         }
@@ -33,7 +32,7 @@ def test_a_cluster_publishes_the_same_content(
     published: Published, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     release = release_of(published.settings)
-    here = contents(published.settings, release.tables)
+    local_contents = contents(published.settings, release.tables)
     with duckdb_reader.open_duckdb(published.settings) as lake:
         duckdb_reader.create_views(lake, published.settings, release, ["silver.retention_time"])
         ((as_of,),) = lake.execute("select as_of from silver.retention_time").fetchall()
@@ -43,13 +42,13 @@ def test_a_cluster_publishes_the_same_content(
 
     with cluster(tmp_path) as spark:
         connection = json.dumps({"conn_type": "spark", "host": spark.master, "extra": {"deploy-mode": "client"}})
-        done = lakehouse(
+        result = lakehouse(
             elsewhere, "run", "--date", f"{release.interval_start:%Y-%m-%d}", AIRFLOW_CONN_SPARK_DEFAULT=connection,
             **spark.variables(),
         )  # fmt: skip
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     assert spark.applications() == 5, "the five Spark apps ran on the workers"
-    there = release_of(elsewhere)
-    assert there.interval_start == release.interval_start
-    assert contents(elsewhere, there.tables) == here
+    cluster_release = release_of(elsewhere)
+    assert cluster_release.interval_start == release.interval_start
+    assert contents(elsewhere, cluster_release.tables) == local_contents

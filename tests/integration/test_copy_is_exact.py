@@ -38,13 +38,13 @@ def test_every_row_is_there_with_the_same_content(
 def test_event_json_is_byte_for_byte_the_same(
     lake: DuckDBPyConnection, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
-    here = dict(lake.execute("select event_id, sha256(json) from bronze.event_json").fetchall())
-    there = {
+    in_lake = dict(lake.execute("select event_id, sha256(json) from bronze.event_json").fetchall())
+    in_source = {
         event_id: hashlib.sha256(bytes(json)).hexdigest()
         for event_id, json in source.execute("select event_id, convert_to(json, 'UTF8') from event_json")
     }
-    assert here == there
-    assert len(here) > 3000
+    assert in_lake == in_source
+    assert len(in_lake) > 3000
 
 
 def test_the_summary_has_results_and_links(published: Published) -> None:

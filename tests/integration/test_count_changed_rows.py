@@ -27,7 +27,7 @@ def changed(source_copy: str) -> tuple[int, int, set[str]]:
         ids = source.execute("update events set depth = depth + 1 where random() < 0.1 returning event_id").fetchall()
         source.execute("delete from events where event_id not in (select event_id from event_json)")
         (rows,) = source.execute("select count(*) from events").fetchone() or (0,)
-        return since, rows, {one for (one,) in ids}
+        return since, rows, {first for (first,) in ids}
 
 
 def test_changed_rows_are_found_and_read_where_they_are(
@@ -35,14 +35,14 @@ def test_changed_rows_are_found_and_read_where_they_are(
 ) -> None:
     since, rows, ids = changed
     with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
-        found = count_changed_rows(connection, EVENTS, since)
-        assert (found.rows, found.changed) == (rows, len(ids))
+        actual = count_changed_rows(connection, EVENTS, since)
+        assert (actual.rows, actual.changed) == (rows, len(ids))
         at = [column.name for column in EVENTS.columns].index("event_id")
-        for statement in (build_select(EVENTS, since=since), build_select(EVENTS, since=since, ctids=found.ctids)):
+        for statement in (build_select(EVENTS, since=since), build_select(EVENTS, since=since, ctids=actual.ctids)):
             read = [row[at] for row in connection.execute(statement)]
             assert len(read) == len(ids)
             assert set(read) == ids
-        assert count_changed_rows(connection, EVENTS, since) == found
+        assert count_changed_rows(connection, EVENTS, since) == actual
         (now,) = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone() or (0,)
         assert count_changed_rows(connection, EVENTS, now) == RowCounts(rows, 0, "{}")
 
@@ -64,8 +64,8 @@ def test_invisible_rows_are_not_counted(
         source.execute("delete from events where random() < 0.5")
         with connect(settings.model_copy(update={"synapse_dsn": source_copy})) as connection:
             for _ in range(2):
-                found = count_changed_rows(connection, EVENTS, since)
-                assert (found.rows, found.changed) == (rows, len(ids))
+                actual = count_changed_rows(connection, EVENTS, since)
+                assert (actual.rows, actual.changed) == (rows, len(ids))
                 assert count_rows(connection, EVENTS) == rows
 
 
@@ -97,15 +97,15 @@ def test_large_tables_are_counted_side_by_side_in_one_snapshot(
     settings: Settings, source_copy: str, pages: int, connections: int, expected: int
 ) -> None:
     counting = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_source_connections": connections})
-    began = Barrier(expected, timeout=30)
+    started_at = Barrier(expected, timeout=30)
     counted: list[tuple[int, int]] = []
 
     def count_events(over: Connection) -> None:
-        began.wait()
+        started_at.wait()
         counted.append((over.info.backend_pid, count_rows(over, EVENTS)))
 
     with (
-        export_snapshot(counting, catalogue.load_catalogue()) as (connection, taken),
+        export_snapshot(counting, catalogue.load_catalogue()) as (connection, snapshot),
         psycopg.connect(source_copy) as source,
     ):
         before = count_rows(connection, EVENTS)
@@ -113,7 +113,7 @@ def test_large_tables_are_counted_side_by_side_in_one_snapshot(
         source.execute("delete from events")
         source.commit()
         with ThreadPoolExecutor(max(connections - 1, 1)) as readers:
-            count_tables(counting, connection, taken, [(pages, count_events)] * 6, readers)
+            count_tables(counting, connection, snapshot, [(pages, count_events)] * 6, readers)
     assert [rows for _, rows in counted] == [before] * 6
     assert len({backend for backend, _ in counted}) == expected
 
@@ -121,18 +121,21 @@ def test_large_tables_are_counted_side_by_side_in_one_snapshot(
 @pytest.mark.parametrize("at_first", [True, False])
 def test_no_count_starts_after_a_failed_one(settings: Settings, source_copy: str, at_first: bool) -> None:
     counting = settings.model_copy(update={"synapse_dsn": source_copy})
-    began = Barrier(2, timeout=30)
+    started_at = Barrier(2, timeout=30)
     later: list[Connection] = []
-    with export_snapshot(counting, catalogue.load_catalogue()) as (connection, taken), ThreadPoolExecutor(1) as readers:
+    with (
+        export_snapshot(counting, catalogue.load_catalogue()) as (connection, snapshot),
+        ThreadPoolExecutor(1) as readers,
+    ):
 
         def fail(over: Connection) -> None:
-            began.wait()
+            started_at.wait()
             fails = (over is connection) is at_first
             # Over the first connection nobody ends it.
             over.execute("select 1 / 0" if fails else f"select pg_sleep({600 if at_first else 1})")
 
         tables: list[CountRows] = [fail, fail, later.append]
         with pytest.raises(psycopg.errors.DivisionByZero):
-            count_tables(counting, connection, taken, [(10_000, one) for one in tables], readers)
+            count_tables(counting, connection, snapshot, [(10_000, table) for table in tables], readers)
         connection.rollback()
     assert not later

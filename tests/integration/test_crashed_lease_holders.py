@@ -25,9 +25,7 @@ from synapse_lakehouse.iceberg.write.publish import publish_branch
 SECONDS = 1
 
 
-def test_branches_of_crashed_holders_are_handed_on(
-    new_lake: Callable[..., Settings],
-) -> None:
+def test_branches_of_crashed_holders_are_handed_on(new_lake: Callable[..., Settings]) -> None:
     with closing(open_catalog(new_lake())) as catalog:
         tables.ensure_tables(catalog, catalogue.load_catalogue())
         first, second, third = (Lease(catalog, f"holder {name}", name, SECONDS) for name in ("one", "two", "three"))

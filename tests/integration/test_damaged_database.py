@@ -20,6 +20,7 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 from tests.conftest import Published, run_app
 from tests.integration import damage
+from tests.support.branch_views import create_branch_views
 
 RUN = Run("test_integrity", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
 FINDINGS = "select check_name, subject from gold.state_integrity where severity <> 'info'"
@@ -30,13 +31,13 @@ def test_nothing_is_wrong_with_a_healthy_database(published: Published) -> None:
         release = duckdb_reader.get_release(connection, published.settings)
         duckdb_reader.create_views(connection, published.settings, release, ["gold.state_integrity", "audit.checks"])
         assert connection.execute(FINDINGS).fetchall() == []
-        judged = connection.execute("select subject from audit.checks where subject like 'check %' and success")
-        assert {subject for (subject,) in judged.fetchall()} == {f"check {check.name}" for check in INTEGRITY_CHECKS}
+        subjects = connection.execute("select subject from audit.checks where subject like 'check %' and success")
+        assert {subject for (subject,) in subjects.fetchall()} == {f"check {check.name}" for check in INTEGRITY_CHECKS}
     examined = published.lakehouse("doctor", "--deep", "--format", "json")
-    found = {one["subject"]: one for one in json.loads(examined.stdout)}
-    assert found["integrity"]["level"] == found["duplicates"]["level"] == "OK"
-    assert found["state_group_unreferenced"]["level"] == "OK"
-    assert not {"WARN", "FAIL"} & {found[check.name]["level"] for check in INTEGRITY_CHECKS if check.name in found}
+    actual = {load["subject"]: load for load in json.loads(examined.stdout)}
+    assert actual["integrity"]["level"] == actual["duplicates"]["level"] == "OK"
+    assert actual["state_group_unreferenced"]["level"] == "OK"
+    assert not {"WARN", "FAIL"} & {actual[check.name]["level"] for check in INTEGRITY_CHECKS if check.name in actual}
 
 
 @pytest.fixture
@@ -48,8 +49,8 @@ def planted(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settin
     settings = new_lake(synapse_dsn=source_copy, lakehouse_retention_enabled=True, lakehouse_as_of=later)
     tables.ensure_tables(open_catalog(settings), catalogue.load_catalogue())
     for name in ("snapshot_tables", "resolve_state", "build_models"):
-        done = run_app(name, settings, RUN)
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = run_app(name, settings, RUN)
+        assert result.returncode == 0, result.stdout + result.stderr
     return settings, expected
 
 
@@ -57,10 +58,10 @@ def planted(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settin
 def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, set[tuple[str, str]]]) -> None:
     settings, expected = planted
     with duckdb_reader.open_duckdb(settings) as connection:
-        duckdb_reader.create_views(connection, settings, None, ["gold.state_integrity"], branch=RUN.branch)
-        found = set(connection.execute(FINDINGS).fetchall())
+        create_branch_views(connection, settings, RUN.branch, ["gold.state_integrity"])
+        rows = set(connection.execute(FINDINGS).fetchall())
         unneeded = connection.execute("select 1 from gold.state_integrity where subject = '900000300'").fetchall()
-    assert found == expected | damage.FOLLOWS
+    assert rows == expected | damage.FOLLOWS
     assert {check for check, _ in expected} | {"state_group_unreferenced"} == {check.name for check in INTEGRITY_CHECKS}
     assert len(unneeded) == 2  # the end of the long chain, which no event needs
 
@@ -72,15 +73,15 @@ def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, se
     warned = {check.subject for check in judgement.warnings}
     assert warned >= {f"check {name}" for name, _ in expected}
     counted = {row["check_name"]: row["serious"] for row in store.read_run_rows(catalog, "audit.integrity", RUN.run_id)}
-    assert counted == {check.name: sum(name == check.name for name, _ in found) for check in INTEGRITY_CHECKS}
+    assert counted == {check.name: sum(name == check.name for name, _ in rows) for check in INTEGRITY_CHECKS}
 
     release = {"release": 1, "tables": [("gold.state_integrity", snapshot)], "positions": [], "views": []}
     store.append_audit_rows(catalog, "audit.releases", [release | {"published_at": datetime.now(UTC)}], RUN)
     examined = CliRunner().invoke(app, ["doctor", "--deep", "--format", "json"], env=settings.to_environment())
-    told = {one["subject"]: one for one in json.loads(examined.stdout)}
+    reported = {load["subject"]: load for load in json.loads(examined.stdout)}
     assert examined.exit_code == 1
     for name, subject in expected:
-        assert subject.strip() in told[name]["message"]
-        assert told[name]["advice"]
-    assert told["state_reset"]["level"] == "FAIL"
-    assert told["room_statistics"]["level"] == "WARN"
+        assert subject.strip() in reported[name]["message"]
+        assert reported[name]["advice"]
+    assert reported["state_reset"]["level"] == "FAIL"
+    assert reported["room_statistics"]["level"] == "WARN"

@@ -34,7 +34,7 @@ def reader(published: Published) -> dict[str, Any]:
 
 
 def _about(query: str, reader: dict[str, Any], since: int = 0) -> str:
-    given = {
+    parameters = {
         "!room:server": reader["room_id"],
         "@user:server": reader["user_id"],
         "(123, 4567)": f"({reader['depth']}, {reader['position']})",
@@ -42,8 +42,8 @@ def _about(query: str, reader: dict[str, Any], since: int = 0) -> str:
         "then 60 when 3 then 75 else 58": "then 2 when 3 then 3 else 1",
         "release = 7": "release = 1",
     }
-    for example, meant in given.items():
-        query = query.replace(example, meant)
+    for example, expected in parameters.items():
+        query = query.replace(example, expected)
     return query
 
 
@@ -58,14 +58,14 @@ def test_a_feed_continues_after_the_release(published: Published, reader: dict[s
         " where release = 1 and stream = 'events'",
     )  # fmt: skip
     feed = f"select stream_ordering from gold.user_event_feed where user_id = '{reader['user_id']}' order by all"
-    whole = [row["stream_ordering"] for row in published.rows("query", feed)]
-    middle = whole[len(whole) // 2]
+    full = [row["stream_ordering"] for row in published.rows("query", feed)]
+    middle = full[len(full) // 2]
     first, second, none = (
         [row["stream_ordering"] for row in published.rows("query", _about(CONTINUES, reader, since))]
         for since in (0, middle, position["safe_bound"])
     )
-    assert first == [one for one in whole if one <= position["safe_bound"]]
-    assert second == [one for one in first if one > middle]
+    assert first == [item for item in full if item <= position["safe_bound"]]
+    assert second == [item for item in first if item > middle]
     assert none == []
 
 
@@ -74,14 +74,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str | No
     """What dbt makes of ``page_back`` with these arguments; None where it refuses."""
     folder = str(tmp_path_factory.mktemp("dbt"))
     dbt = PROJECT_FOLDER / "dbt"
-    where = ["--project-dir", dbt, "--profiles-dir", dbt, "--target-path", folder, "--log-path", folder]
+    options = ["--project-dir", dbt, "--profiles-dir", dbt, "--target-path", folder, "--log-path", folder]
     offline = ["--no-introspect", "--no-populate-cache"]
 
     def compile(*arguments: object) -> str | None:
-        given = ", ".join("none" if one is None else repr(one) for one in arguments)
-        page = f"{{{{ page_back({given}) }}}}"
-        done = dbtRunner().invoke(["-q", "compile", *map(str, where), *offline, "--inline", page])
-        return str(done.result.results[0].node.compiled_code) if done.success else None  # type: ignore[union-attr]
+        call = ", ".join("none" if argument is None else repr(argument) for argument in arguments)
+        page = f"{{{{ page_back({call}) }}}}"
+        finished = dbtRunner().invoke(["-q", "compile", *map(str, options), *offline, "--inline", page])
+        return str(finished.result.results[0].node.compiled_code) if finished.success else None  # type: ignore[union-attr]
 
     return compile
 
@@ -95,20 +95,22 @@ def _page(published: Published, compiled: Callable[..., str | None], *arguments:
 def test_pages_follow_each_other(
     published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
 ) -> None:
-    asked = reader["room_id"], reader["user_id"]
-    whole = published.rows(
+    reader_ids = reader["room_id"], reader["user_id"]
+    full = published.rows(
         "query",
         "select event_id, outcome from gold.events join gold.event_visibility as seen using (room_id, event_id)"
-        f" where room_id = '{asked[0]}' and user_id = '{asked[1]}' and not peeking and outcome <> 'hidden'"
+        f" where room_id = '{reader_ids[0]}' and user_id = '{reader_ids[1]}' and not peeking and outcome <> 'hidden'"
         " order by topological_ordering desc, stream_ordering desc",
     )
-    length = len(whole) // 4
+    length = len(full) // 4
     pages: list[list[dict[str, Any]]] = []
-    while (page := _page(published, compiled, *asked, pages[-1][-1]["next_token"] if pages else None, length)) != []:
+    while (
+        page := _page(published, compiled, *reader_ids, pages[-1][-1]["next_token"] if pages else None, length)
+    ) != []:
         pages.append(page)
     assert length > 1
     assert len(pages) > 3
-    assert [{name: row[name] for name in ("event_id", "outcome")} for page in pages for row in page] == whole
+    assert [{name: row[name] for name in ("event_id", "outcome")} for page in pages for row in page] == full
 
 
 def test_a_page_begins_with_the_event_that_its_token_names(
@@ -116,8 +118,8 @@ def test_a_page_begins_with_the_event_that_its_token_names(
 ) -> None:
     token = f"t{reader['depth']}-{reader['position']}"
     page = _page(published, compiled, reader["room_id"], reader["user_id"], token)
-    asked = published.rows("query", _about(PAGE, reader))
-    assert [{name: row[name] for name in asked[0]} for row in page] == asked
+    rows = published.rows("query", _about(PAGE, reader))
+    assert [{name: row[name] for name in rows[0]} for row in page] == rows
     assert (page[0]["topological_ordering"], page[0]["stream_ordering"]) == (reader["depth"], reader["position"])
 
 

@@ -27,7 +27,7 @@ with embedded_postgres.run_server(Path(sys.argv[1])):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete, unused cluster."""
     data = tmp_path_factory.mktemp("home") / "postgres"
     with embedded_postgres.run_server(data):
@@ -39,14 +39,14 @@ def half_made(data: Path) -> Path:
     for _ in range(20):
         user = subprocess.Popen([sys.executable, "-c", USE, data])
         deadline = time.monotonic() + 30
-        while not (made := list(data.parent.glob("**/PG_VERSION"))) and time.monotonic() < deadline:
+        while not (created := list(data.parent.glob("**/PG_VERSION"))) and time.monotonic() < deadline:
             time.sleep(0.002)
         user.send_signal(signal.SIGINT)
         if user.wait(30):
-            return made[0].parent
+            return created[0].parent
         # On a busy machine it was done before it was told to stop.
-        for one in data.parent.iterdir():
-            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        for item in data.parent.iterdir():
+            shutil.rmtree(item) if item.is_dir() else item.unlink()
     raise AssertionError("initdb was done before it was told to stop, every time")
 
 
@@ -59,44 +59,46 @@ def test_an_interrupted_first_start_leaves_nothing(tmp_path: Path) -> None:
     assert not data.exists()
     with embedded_postgres.run_server(data) as server:
         assert server.create_database("lake")
-    assert {one.name for one in tmp_path.iterdir()} == {
+    assert {item.name for item in tmp_path.iterdir()} == {
         "postgres", "postgres.lock", "postgres.password", "postgres.start.lock"
     }  # fmt: skip
 
 
-def test_a_failed_start_is_explained_and_leaves_nothing(made: Path) -> None:
+def test_a_failed_start_is_explained_and_leaves_nothing(new_cluster: Path) -> None:
     with (
         pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"server\.log"),
-        embedded_postgres.run_server(made, options=["port=none"]),
+        embedded_postgres.run_server(new_cluster, options=["port=none"]),
     ):
         pass
-    assert not (made / "postmaster.pid").exists()
+    assert not (new_cluster / "postmaster.pid").exists()
 
 
-def test_a_server_that_does_not_answer_is_stopped_all_the_same(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_stopped_all_the_same(
+    new_cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded_postgres, "START_SECONDS", 5)
     monkeypatch.setattr(embedded_postgres, "_answers", lambda port: False)
     with (
         pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"did not answer.*server\.log"),
-        embedded_postgres.run_server(made),
+        embedded_postgres.run_server(new_cluster),
     ):
         pass
-    assert not (made / "postmaster.pid").exists()
+    assert not (new_cluster / "postmaster.pid").exists()
 
 
-def test_an_incomplete_folder_is_recreated(made: Path) -> None:
-    before = made.with_name("postgres.password").read_text()
-    for database in (made / "base").glob("[45]"):
+def test_an_incomplete_folder_is_recreated(new_cluster: Path) -> None:
+    before = new_cluster.with_name("postgres.password").read_text()
+    for database in (new_cluster / "base").glob("[45]"):
         (database / "PG_VERSION").unlink()
 
-    with embedded_postgres.run_server(made) as server:
+    with embedded_postgres.run_server(new_cluster) as server:
         assert "postgres" in server.databases()
     assert server.password != before
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
-def test_a_damaged_password_file_is_explained(made: Path, content: bytes | None) -> None:
-    file = made.with_name("postgres.password")
+def test_a_damaged_password_file_is_explained(new_cluster: Path, content: bytes | None) -> None:
+    file = new_cluster.with_name("postgres.password")
     before = file.read_text()
     file.unlink()
     if content is not None:
@@ -104,7 +106,7 @@ def test_a_damaged_password_file_is_explained(made: Path, content: bytes | None)
     try:
         with (
             pytest.raises(embedded_postgres.EmbeddedPostgresError, match=r"postgres\.password contains no password"),
-            embedded_postgres.run_server(made),
+            embedded_postgres.run_server(new_cluster),
         ):
             pass
     finally:
@@ -143,7 +145,7 @@ class TestAsRoot:
                 assert status["Groups"].split() == []
             environ = Path(f"/proc/{pid}/environ").read_bytes()
             assert b"sesame" not in environ
-            assert {one.split(b"=")[0] for one in environ.split(b"\0") if one} <= {
+            assert {item.split(b"=")[0] for item in environ.split(b"\0") if item} <= {
                 b"PATH", b"LC_ALL", b"TZ", b"PWD", b"OLDPWD", b"SHLVL", b"_", b"PG_GRANDPARENT_PID", b"PGSYSCONFDIR",
                 b"PGLOCALEDIR", b"PGDATA",
             }  # fmt: skip
@@ -173,12 +175,14 @@ class TestAsRoot:
             assert {path.stat().st_uid for path in copy.rglob("*")} == {0}
             assert not [path for path in copy.rglob("*") if path.stat().st_mode & 0o022 and not path.is_symlink()]
 
-    def test_a_folder_of_an_earlier_version_is_taken_over(self, made: Path) -> None:
-        with embedded_postgres.run_server(made) as server:
+    def test_a_folder_of_an_earlier_version_is_taken_over(self, new_cluster: Path) -> None:
+        with embedded_postgres.run_server(new_cluster) as server:
             server.create_database("lake")
         nobody = pwd.getpwnam("nobody")
-        for path in (made, *made.rglob("*")):
+        for path in (new_cluster, *new_cluster.rglob("*")):
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
-        with embedded_postgres.run_server(made) as server:
+        with embedded_postgres.run_server(new_cluster) as server:
             assert "lake" in server.databases()
-        assert {path.stat().st_uid for path in (made, *made.rglob("*"))} == {pwd.getpwnam(account.ACCOUNT_NAME).pw_uid}
+        assert {path.stat().st_uid for path in (new_cluster, *new_cluster.rglob("*"))} == {
+            pwd.getpwnam(account.ACCOUNT_NAME).pw_uid
+        }

@@ -34,10 +34,10 @@ _CHUNK = 16 << 20
 def test_executors_get_neither_the_catalog_s_password_nor_keys(
     new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    shown, key, secret = (secrets.token_hex(16) for _ in range(3))
+    shown_key, key, secret = (secrets.token_hex(16) for _ in range(3))
     lake = new_lake(
         lakehouse_catalog_properties={
-            "s3.access-key-id": key, "s3.secret-access-key": secret, "table-default.shown": shown
+            "s3.access-key-id": key, "s3.secret-access-key": secret, "table-default.shown": shown_key
         }
     )  # fmt: skip
     password = str(urlsplit(str(lake.lakehouse_catalog_uri)).password)
@@ -50,10 +50,10 @@ def test_executors_get_neither_the_catalog_s_password_nor_keys(
         assert "done\n" in iter(process.stdout.readline, "")
         executors = list(_working_below(tmp_path))
         assert len(executors) >= 4, "two executors with their Python workers"
-        found = {value for executor in executors for value in _found(executor, {shown, key, secret, password})}
+        actual = {value for executor in executors for value in _found(executor, {shown_key, key, secret, password})}
         of_driver = _found(process.pid, {password, secret})
         process.communicate("\n")
-    assert found == {shown}, "what is not secret shows that the search works"
+    assert actual == {shown_key}, "what is not secret shows that the search works"
     assert of_driver == {password, secret}
 
 
@@ -69,11 +69,11 @@ def _working_below(folder: Path) -> Iterator[int]:
 
 def _found(pid: int, values: set[str]) -> set[str]:
     """Those of ``values`` that are in the memory of a process, its variables and arguments included."""
-    found = set()
+    results = set()
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             addresses, rights, *_ = line.split()
-            start, end = (int(one, 16) for one in addresses.split("-"))
+            start, end = (int(item, 16) for item in addresses.split("-"))
             if not rights.startswith("rw"):
                 continue
             rest = b""
@@ -82,6 +82,6 @@ def _found(pid: int, values: set[str]) -> set[str]:
                     content = rest + os.pread(memory.fileno(), min(_CHUNK, end - at), at)
                 except OSError:
                     break
-                found |= {value for value in values if value.encode() in content}
+                results |= {value for value in values if value.encode() in content}
                 rest = content[-64:]
-    return found
+    return results

@@ -23,13 +23,13 @@ def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., S
     warehouse = Path(settings.warehouse.removeprefix("file://"))
     warehouse.mkdir()
     mount_and_run = 'mount -t tmpfs -o size="$1" none "$2" && exec "$3" run'
-    done = subprocess.run(
+    result = subprocess.run(
         [*UNSHARE, "sh", "-c", mount_and_run, "sh", SMALL, warehouse, BIN / "lakehouse"],
         env=environment(settings), cwd=settings.lakehouse_home, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 1
-    assert "disk is full" in done.stdout + done.stderr
-    assert "No release was published" in done.stdout + done.stderr
+    assert result.returncode == 1
+    assert "disk is full" in result.stdout + result.stderr
+    assert "No release was published" in result.stdout + result.stderr
     # It is explained at once: trying again would only fail again.
     log = max((settings.lakehouse_home / "logs").glob("run_*.log")).read_text()
     assert log.count("Spark-Submit cmd") == 1

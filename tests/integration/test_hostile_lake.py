@@ -63,8 +63,8 @@ REFUSED: Final = {
 @pytest.fixture(scope="module")
 def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     with lake_maker(server, settings, tmp_path_factory.mktemp("hostile")) as make:
-        made = make()
-        with closing(open_catalog(made)) as catalog:
+        created = make()
+        with closing(open_catalog(created)) as catalog:
             for schema in SCHEMAS:
                 catalog.create_namespace(schema)
             ensure_audit_tables(catalog)
@@ -85,11 +85,11 @@ def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Te
                     row |= {"branch": RUN.branch}
                 if name == "audit.ledger":
                     row |= {"table_name": "events"}
-                known = {field.name for field in columns}
+                declared_names = {field.name for field in columns}
                 audit_store.append_audit_rows(
-                    catalog, name, [{key: one for key, one in row.items() if key in known}], RUN
+                    catalog, name, [{key: value for key, value in row.items() if key in declared_names}], RUN
                 )
-        yield made
+        yield created
 
 
 def value(kind: pa.DataType) -> Any:
@@ -122,7 +122,7 @@ def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 def test_output_of_commands_is_printable(ask: Callable[..., Result], name: str) -> None:
     shown = ask(*COMMANDS.get(name, [name]))
     assert shown.exit_code == 0, shown.output
-    assert not hostile_text.unshown(shown.output)
+    assert not hostile_text.list_unprintable(shown.output)
     assert r"\x1b" in shown.output
     assert "forged\r" not in shown.output
     assert not [line for line in shown.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
@@ -132,13 +132,13 @@ def test_output_of_commands_is_printable(ask: Callable[..., Result], name: str) 
 def test_machine_readable_output_is_printable(ask: Callable[..., Result], name: str) -> None:
     written = ask(*COMMANDS[name], "--format", "json")
     assert written.exit_code == 0, written.output
-    assert not hostile_text.unshown(written.output)
-    texts = [one for row in json.loads(written.stdout) for one in row.values() if isinstance(one, str)]
-    assert any(hostile_text.ALL in one for one in texts)
+    assert not hostile_text.list_unprintable(written.output)
+    texts = [item for row in json.loads(written.stdout) for item in row.values() if isinstance(item, str)]
+    assert any(hostile_text.ALL in text for text in texts)
     written = ask(*COMMANDS[name], "--format", "csv")
-    assert not hostile_text.unshown(written.output)
+    assert not hostile_text.list_unprintable(written.output)
     for row in csv.reader(io.StringIO(written.stdout)):
-        assert not [one for one in row if one.lstrip(" ").startswith(("=", "+", "-", "@", "\uff1d"))]
+        assert not [item for item in row if item.lstrip(" ").startswith(("=", "+", "-", "@", "\uff1d"))]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -146,7 +146,7 @@ def test_quotes_in_errors_are_printable(ask: Callable[..., Result], name: str) -
     refused = ask(*REFUSED[name])
     assert refused.exit_code in {1, 2}, refused.output
     assert "Traceback" not in refused.output
-    assert not hostile_text.unshown(refused.output)
+    assert not hostile_text.list_unprintable(refused.output)
     assert not [line for line in refused.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
 
 
@@ -171,15 +171,15 @@ def test_a_room_is_compressed_and_put_back_whatever_its_texts(
             monkeypatch.setenv(name, dsn)
 
         def run(*arguments: str) -> Result:
-            done = CliRunner().invoke(app, ["compress", *arguments])
-            assert not hostile_text.unshown(done.output), arguments
-            return done
+            result = CliRunner().invoke(app, ["compress", *arguments])
+            assert not hostile_text.list_unprintable(result.output), arguments
+            return result
 
         for form in ("table", "csv", "json"):
             assert run("plan", "--strategy", "best", "--format", form).exit_code == 0
             assert run("apply", "--strategy", "best", "--format", form).exit_code == 0
-        done = run("apply", "--strategy", "best", "--room", room, "--yes", "--format", "json")
-        (row,) = json.loads(done.stdout)
+        result = run("apply", "--strategy", "best", "--room", room, "--yes", "--format", "json")
+        (row,) = json.loads(result.stdout)
         assert (row["room_id"], row["rows_after"] < row["rows_before"]) == (room, True)
         for form in ("table", "csv", "json"):
             assert run("verify", "--room", room, "--format", form).exit_code in {0, 1}

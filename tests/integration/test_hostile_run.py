@@ -72,13 +72,13 @@ def lake(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosti
             synapse_config=sample.SAMPLE_CONFIG,
             lakehouse_alert_urls=" ".join(alerts.urls),
         )
-        made = HostileLake(settings, owner, [lakehouse(settings, "run")], alerts)
+        created = HostileLake(settings, owner, [lakehouse(settings, "run")], alerts)
         with psycopg.connect(owner) as connection:
             hostile_source.plant_refusal(connection)
-        made.outputs.append(lakehouse(settings, "run"))
+        created.outputs.append(lakehouse(settings, "run"))
         with psycopg.connect(owner) as connection:
             hostile_source.take_refusal_back(connection)
-        yield made
+        yield created
 
 
 @pytest.mark.heavy
@@ -102,13 +102,13 @@ def test_every_command_is_harmless(
     for arguments in TRIED[command]:
         for form in forms or [None]:
             options = ["--format", form] if form else []
-            done = CliRunner().invoke(app, [*command.split(), *arguments, *options], env=variables)
-            assert done.exit_code in (0, 1, 2, 3), (arguments, done.output)
-            assert done.exception is None or isinstance(done.exception, SystemExit), (arguments, done.exception)
-            assert "Traceback" not in done.output
-            _require_harmless(done.output)
-            _require_same(done, form)
-            quotes |= done.exit_code in (0, 3) and bool(re.search("forged|x1b|u001b", done.output))
+            result = CliRunner().invoke(app, [*command.split(), *arguments, *options], env=variables)
+            assert result.exit_code in (0, 1, 2, 3), (arguments, result.output)
+            assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
+            assert "Traceback" not in result.output
+            _require_harmless(result.output)
+            _require_same(result, form)
+            quotes |= result.exit_code in (0, 3) and bool(re.search("forged|x1b|u001b", result.output))
     assert quotes or command not in QUOTING
 
 
@@ -147,7 +147,7 @@ def test_logs_of_runs_and_of_tasks_are_lines_of_the_product(lake: HostileLake) -
     for file in files:
         text = file.read_text()
         assert not FORGED.search(text), file
-        assert not hostile_text.unshown(re.sub(r"\x1b\[\d+m|\t", "", text)), file
+        assert not hostile_text.list_unprintable(re.sub(r"\x1b\[\d+m|\t", "", text)), file
 
 
 @pytest.mark.heavy
@@ -184,7 +184,7 @@ def _wait_for_commands(settings: Settings) -> None:
 
 
 def _require_harmless(text: str) -> None:
-    assert not hostile_text.unshown(text)
+    assert not hostile_text.list_unprintable(text)
     assert not FORGED.search(text)
 
 

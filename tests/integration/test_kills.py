@@ -105,15 +105,15 @@ class KilledRuns:
         for change in [IN_EVERY_ROW] if is_aimed else self.chance.sample(CHANGES, self.chance.randint(1, 3)):
             self.source.execute(change.encode())
         self.runs += 1
-        began = time.monotonic()
+        started_at = time.monotonic()
         process.run(self.runs)
         if is_undisturbed:
             assert process.await_outcome() == "done", Path(self.log.name).read_text()[-5000:]
-            self.duration = time.monotonic() - began
+            self.duration = time.monotonic() - started_at
             _check_published(self.lake)
             print(f"run {self.runs}: equal to the source after {sum(self.killed.values())} kills")
         else:
-            self._kill(process, began, is_aimed=is_aimed)
+            self._kill(process, started_at, is_aimed=is_aimed)
 
     def stop(self) -> None:
         """End the process, if it lives."""
@@ -208,13 +208,13 @@ def _branches(catalog: Catalog) -> set[str]:
 
 def _orphans(catalog: Catalog) -> set[Path]:
     """Files in the folders of tables that no table refers to."""
-    found: set[Path] = set()
+    results: set[Path] = set()
     for name in (name for schema in catalog.list_namespaces() for name in catalog.list_tables(schema)):
         table = catalog.load_table(name)
         folder = _path(table.location())
-        found |= {path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc")}
-        found -= set(_referred(table))
-    return {path for path in found if not path.name.startswith("version-hint")}
+        results |= {path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc")}
+        results -= set(_referred(table))
+    return {path for path in results if not path.name.startswith("version-hint")}
 
 
 def _referred(table: Table) -> Iterator[Path]:

@@ -44,27 +44,27 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings without a source and a catalog, of a home whose lake has one release."""
-    given = Settings(_env_file=None, lakehouse_home=tmp_path_factory.mktemp("home"))
+    configured = Settings(_env_file=None, lakehouse_home=tmp_path_factory.mktemp("home"))
     run = Run("published", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
-    with connect_services(given) as found, closing(open_catalog(found)) as catalog:
+    with connect_services(configured) as actual, closing(open_catalog(actual)) as catalog:
         catalog.create_namespace("audit")
         catalog.create_table(RELEASES_TABLE, store.AUDIT_SCHEMAS[RELEASES_TABLE], properties=FORMAT_PROPERTIES)
         release = {"release": 1, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
         counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "positions": [], "tables": []}
         store.append_audit_rows(catalog, "audit.releases", [release | counts | {"views": []}], run)
-        yield given
+        yield configured
 
 
 def test_commands_answer_the_same_with_variables_for_the_source(embedded: Settings) -> None:
     expected = lakehouse(embedded, "releases", "--format", "json")
     assert json.loads(expected.stdout)[0]["release"] == 1
-    with connect_services(embedded) as found:
+    with connect_services(embedded) as actual:
         # As the processes of a run have it.
-        resolved = embedded.model_copy(update={"lakehouse_catalog_uri": found.lakehouse_catalog_uri})
+        resolved = embedded.model_copy(update={"lakehouse_catalog_uri": actual.lakehouse_catalog_uri})
         everything = {name: value for variables in FOR_THE_SOURCE for name, value in variables.items()}
-        for given, variables in (*((embedded, one) for one in FOR_THE_SOURCE), (resolved, everything)):
-            done = lakehouse(given, "releases", "--format", "json", **variables)
-            assert (done.returncode, done.stdout) == (0, expected.stdout), done.stderr
+        for settings, variables in (*((embedded, item) for item in FOR_THE_SOURCE), (resolved, everything)):
+            result = lakehouse(settings, "releases", "--format", "json", **variables)
+            assert (result.returncode, result.stdout) == (0, expected.stdout), result.stderr
 
 
 def test_a_uri_of_the_embedded_server_stays(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,11 +81,11 @@ def test_the_source_is_connected_to_with_them(
     monkeypatch.setenv("PGOPTIONS", "-c search_path=elsewhere")
     monkeypatch.setenv("PGTZ", "Asia/Tokyo")
     without = f"postgresql://postgres@127.0.0.1:{server.port}/{conninfo_to_dict(source_copy)['dbname']}"
-    given = Settings(
+    configured = Settings(
         _env_file=None, lakehouse_home=tmp_path, synapse_dsn=without, synapse_server_name="synapse.example"
     )
     libpq_variables.remove_from_environment()
-    with connect(given) as connection:
+    with connect(configured) as connection:
         (count,) = connection.execute("select count(*) from users").fetchone() or (0,)
         assert count > 0
         assert connection.execute("show TimeZone").fetchone() == ("UTC",)
@@ -95,15 +95,15 @@ def test_the_source_is_connected_to_with_them(
 
 def test_the_catalog_does_not_use_pgoptions_in_any_process(embedded: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an Airflow that another program started."""
-    with connect_services(embedded) as found:
+    with connect_services(embedded) as actual:
         monkeypatch.setenv("PGOPTIONS", "-c search_path=synapse")
-        with closing(open_catalog(found)) as catalog:
+        with closing(open_catalog(actual)) as catalog:
             assert catalog.table_exists(RELEASES_TABLE)
-        assert RELEASES_TABLE in list_catalog_entries(found)
+        assert RELEASES_TABLE in list_catalog_entries(actual)
 
 
 def test_a_configuration_of_pyiceberg_does_not_apply(embedded: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     other = {"catalog": {"lake": {"s3.access-key-id": "other", "py-io-impl": "other", "table-default.owner": "other"}}}
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG.config", other)
-    with connect_services(embedded) as found, closing(open_catalog(found)) as catalog:
+    with connect_services(embedded) as actual, closing(open_catalog(actual)) as catalog:
         assert "other" not in catalog.properties.values()

@@ -17,6 +17,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import environment, lake_maker, lakehouse
+from tests.support.branch_views import create_branch_views
 from tests.support.dbt import dbt_session
 from tests.support.synapse_answers import (
     RECENT,
@@ -76,8 +77,8 @@ def own(
     hs, _ = recorded
     with lake_maker(server, settings, tmp_path_factory.mktemp("lakes")) as make:
         own = make(synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path.resolve())
-        done = lakehouse(own, "run")
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = lakehouse(own, "run")
+        assert result.returncode == 0, result.stdout + result.stderr
         yield own
 
 
@@ -92,7 +93,7 @@ def lake(own: Settings) -> Iterator[DuckDBPyConnection]:
 @pytest.fixture(scope="module")
 def visible_events(lake: DuckDBPyConnection) -> dict[Pair, list[str]]:
     """Visible events of each user in each joined room, newest first, by the query of the how-to guide."""
-    found = lake.sql("""
+    actual = lake.sql("""
         select seen.user_id, seen.room_id, timeline.event_id
         from gold.room_timeline as timeline
         join gold.event_visibility as seen using (room_id, event_id)
@@ -100,7 +101,7 @@ def visible_events(lake: DuckDBPyConnection) -> dict[Pair, list[str]]:
         where not seen.peeking and seen.outcome <> 'hidden'
         order by timeline.topological_ordering desc, timeline.stream_ordering desc
     """).fetchall()
-    return group_by_pair(found)
+    return group_by_pair(actual)
 
 
 def test_pages_equal_the_visible_events(
@@ -120,10 +121,10 @@ def test_a_first_sync_has_the_recent_events(
         lake.sql("select user_id, room_id, event_id from gold.recent_events order by event_rank").fetchall()
     )
     current = {event for (event,) in lake.sql("select event_id from gold.events where is_current_state").fetchall()}
-    wanted = without_hidden_state(answers.first, visible_events, current)
-    assert wanted
+    expected = without_hidden_state(answers.first, visible_events, current)
+    assert expected
     # Where a sync contains invisible state, the lake has older events.
-    assert {pair: recent.get(pair, [])[: len(events)][::-1] for pair, events in wanted.items()} == wanted
+    assert {pair: recent.get(pair, [])[: len(events)][::-1] for pair, events in expected.items()} == expected
     assert all(len(recent[pair]) == min(RECENT, len(visible_events[pair])) for pair in recent)
 
 
@@ -135,9 +136,9 @@ def test_the_feed_has_events_since_a_token(
     stays = lake.sql("select user_id, room_id, since_stream_ordering from gold.current_rooms").fetchall()
     feed, moved = _since(lake, answers)
     in_room = [(user, room) for user, room, since in stays if since <= parse_token(answers.since[user])[0]]
-    wanted = without_hidden_state({pair: answers.news.get(pair, []) for pair in in_room}, visible_events, current)
-    assert sum(map(len, wanted.values())) > 200
-    assert {pair: feed.get(pair, []) for pair in in_room} == wanted
+    expected = without_hidden_state({pair: answers.news.get(pair, []) for pair in in_room}, visible_events, current)
+    assert sum(map(len, expected.values())) > 200
+    assert {pair: feed.get(pair, []) for pair in in_room} == expected
     assert answers.invites
     assert answers.invites <= moved
 
@@ -154,14 +155,14 @@ def test_the_feed_has_events_before_a_leave(recorded: tuple[Synapse, Answers], l
         ).fetchall()
     )
     feed, _ = _since(lake, answers)
-    wanted = without_hidden_state(answers.farewells, visible, current)
-    assert all(len(events) > 1 for events in wanted.values())
+    expected = without_hidden_state(answers.farewells, visible, current)
+    assert all(len(events) > 1 for events in expected.values())
     # An invite after the leave is news as well, but of another kind.
     feed_events = {
-        pair: [event for event in feed.get(pair, []) if event not in current or event in wanted[pair]]
-        for pair in wanted
+        pair: [event for event in feed.get(pair, []) if event not in current or event in expected[pair]]
+        for pair in expected
     }
-    assert feed_events == wanted
+    assert feed_events == expected
 
 
 def _since(lake: DuckDBPyConnection, answers: Answers) -> tuple[dict[Pair, list[str]], set[Pair]]:
@@ -191,12 +192,10 @@ def test_a_shortened_feed_equals_a_sync(
     variables = json.dumps({"server_name": hs.server_name, "feed_length": FEW})
     with dbt_session(environment(own), tmp_path) as session:
         models = ["feed_memberships", "user_event_feed", "user_feed_starts"]
-        done = session.dbt("run", "--select", *models, "--vars", variables, branch="short")
-        assert done["success"], done
+        result = session.dbt("run", "--select", *models, "--vars", variables, branch="short")
+        assert result["success"], result
     with duckdb_reader.open_duckdb(own) as connection:
-        duckdb_reader.create_views(
-            connection, own, None, ["gold.user_event_feed", "gold.user_feed_starts"], branch="short"
-        )
+        create_branch_views(connection, own, "short", ["gold.user_event_feed", "gold.user_feed_starts"])
         feed = group_by_pair(
             connection.sql(
                 "select user_id, room_id, event_id from gold.user_event_feed order by stream_ordering"
@@ -209,12 +208,12 @@ def test_a_shortened_feed_equals_a_sync(
     stays = lake.sql("select user_id, room_id, since_stream_ordering from gold.current_rooms").fetchall()
     synced = {user: sync_from(answers, user, start) for user, start in starts.items() if user in answers.tokens}
     in_room = [(user, room) for user, room, since in stays if user in synced and since <= starts[user]]
-    wanted = without_hidden_state(
+    expected = without_hidden_state(
         {(user, room): synced[user].get(room, []) for user, room in in_room}, visible_events, current
     )
     assert len(synced) > 5
-    assert sum(map(len, wanted.values())) > 50
-    assert {pair: feed.get(pair, []) for pair in in_room} == wanted
+    assert sum(map(len, expected.values())) > 50
+    assert {pair: feed.get(pair, []) for pair in in_room} == expected
 
 
 def test_a_room_has_news_until_its_last_change(
@@ -272,8 +271,8 @@ def test_timelines_mark_extremities_and_the_purge(recorded: tuple[Synapse, Answe
         ends[room].add(event)
     assert {room: ends[room] for room in answers.extremities} == answers.extremities
     assert len(answers.extremities) > 10
-    found = lake.sql("select event_id from gold.room_timeline where history_ends_here").fetchall()
-    assert found == [(answers.purged,)]
+    rows = lake.sql("select event_id from gold.room_timeline where history_ends_here").fetchall()
+    assert rows == [(answers.purged,)]
 
 
 def test_state_now_and_at_events_equals_that_of_synapse(

@@ -44,9 +44,9 @@ def test_the_copy_of_a_live_homeserver_equals_it(new_lake: Callable[..., Setting
             release = duckdb_reader.get_release(lake, settings)
             duckdb_reader.create_views(lake, settings, release, release.tables)
             differ = {
-                table.name: found
+                table.name: actual
                 for table in catalogue.load_catalogue().copied_tables()
-                if (found := differences(table, lake, source)) != (0, 0)
+                if (actual := differences(table, lake, source)) != (0, 0)
             }
         assert differ == {}
 

@@ -51,14 +51,14 @@ def _use(hs: Synapse) -> None:
     with ThreadPoolExecutor(8) as racers:
         # What says the same and is sent within the same millisecond is one event.
         sends = [partial(user.say, room, f"to {process}", via=process) for user in (alice, bob) for process in hs.urls]
-        said = [each.result() for each in [racers.submit(send) for send in sends]]
-    bob.receipt(room, said[-1])
+        event_ids = [each.result() for each in [racers.submit(send) for send in sends]]
+    bob.receipt(room, event_ids[-1])
 
     config = yaml.safe_load(hs.config_path.read_text())
     assert config["stream_writers"]["events"] == list(hs.event_persisters)
     with psycopg.connect(hs.dsn) as database:
         positions = database.execute("select stream_name, instance_name from stream_positions").fetchall()
-        stored = database.execute("select count(*) from events where event_id = any(%s)", [said]).fetchone()
+        stored = database.execute("select count(*) from events where event_id = any(%s)", [event_ids]).fetchone()
     assert {("events", writer) for writer in hs.event_persisters} <= set(positions)
     assert ("receipts", "worker1") in positions
     assert stored == (8,)
@@ -77,8 +77,8 @@ def _be_alerted(hs: Synapse) -> None:
     (message,) = build_messages([begun], hs.server_name, settings.lakehouse_runbooks)
     (sink,) = load_sinks(settings)
     assert sink.send(message, MAX_SECONDS)
-    said = alice.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": "b", "limit": "5"})["chunk"]
-    bodies = [one["content"]["body"] for one in said if one["type"] == "m.room.message"]
+    messages = alice.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": "b", "limit": "5"})["chunk"]
+    bodies = [item["content"]["body"] for item in messages if item["type"] == "m.room.message"]
     assert any("late ids: stream events" in body and "docs/runbooks/late-ids.md" in body for body in bodies), bodies
 
 

@@ -28,15 +28,15 @@ def test_the_range_of_any_lost_event_contains_its_id(sample_dsn: str) -> None:
         edges = source.execute(EDGES, [SERVER]).fetchall()
     ids, rooms = ({event: of[n] for event, *of in events} for n in (0, 1))
     backfilled = {room for _, stream_id, room in events if stream_id < 0}
-    chosen, narrow = random.Random(3), 0
+    selected, narrow = random.Random(3), 0
     for share in (0.001, 0.05, 0.5):
-        lost = {event for event in ids if chosen.random() < share}
-        known = [
+        lost = {event for event in ids if selected.random() < share}
+        local_edges = [
             LocalEdge(child, parent, None if child in lost else child_id, None if parent in lost else parent_id)
             for child, parent, child_id, parent_id in edges
             if (rooms[child] not in backfilled if child in lost else child_id > 0)
         ]
-        for event, (low, high) in compute_id_ranges(lost, known, {}).items():
+        for event, (low, high) in compute_id_ranges(lost, local_edges, {}).items():
             assert low is None or low <= ids[event], event
             assert high is None or ids[event] <= high, event
             narrow += low is not None and high is not None
@@ -46,6 +46,6 @@ def test_the_range_of_any_lost_event_contains_its_id(sample_dsn: str) -> None:
 def test_the_rules_separate_events_from_outliers(sample_dsn: str) -> None:
     with psycopg.connect(sample_dsn) as source:
         events = source.execute("select event_id, outlier from events").fetchall()
-        shown = {event for (event,) in source.execute(NO_OUTLIERS).fetchall()}
-    assert {event for event, outlier in events if not outlier} <= shown
-    assert not {event for event, outlier in events if outlier} & shown
+        event_ids = {event for (event,) in source.execute(NO_OUTLIERS).fetchall()}
+    assert {event for event, outlier in events if not outlier} <= event_ids
+    assert not {event for event, outlier in events if outlier} & event_ids

@@ -54,10 +54,10 @@ def test_lost_events_are_reported_until_the_room_is_accepted(
     with receivers() as alerts:
         settings = new_lake(synapse_dsn=source_copy, lakehouse_alert_urls=" ".join(alerts.urls))
         assert _run(settings) == 1
-        found = _findings(settings)
-        assert {subject: room for subject, (room, *_) in found.items()} == rooms
-        assert {severity for _, severity, _ in found.values()} == {"fail"}
-        for event_id, (_, _, expected) in found.items():
+        actual = _findings(settings)
+        assert {subject: room for subject, (room, *_) in actual.items()} == rooms
+        assert {severity for _, severity, _ in actual.values()} == {"fail"}
+        for event_id, (_, _, expected) in actual.items():
             assert _is_in_range(ids[event_id], expected)
         assert _is_met(settings) is False
         for titles in _titles(alerts):
@@ -73,8 +73,8 @@ def test_lost_events_are_reported_until_the_room_is_accepted(
 
 def _run(settings: Settings) -> int:
     """The release that a whole run published."""
-    done = lakehouse(settings, "run")
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = lakehouse(settings, "run")
+    assert result.returncode == 0, result.stdout + result.stderr
     releases = store.read_releases(open_catalog(settings))
     return max(release.number for release in releases)
 

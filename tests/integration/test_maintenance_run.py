@@ -37,9 +37,9 @@ def test_maintenance_erases_what_synapse_deleted(new_lake: Callable[..., Setting
     with psycopg.connect(source_copy, autocommit=True) as connection:
         connection.execute(PURGE.encode())
 
-    done = lakehouse(settings, "airflow", "dags", "test", "lake_maintenance")
+    result = lakehouse(settings, "airflow", "dags", "test", "lake_maintenance")
 
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
     proof = lakehouse(settings, "prove-erased", ERIN)
     assert proof.returncode == 0, proof.stdout + proof.stderr
     assert "Proven" in proof.stdout
@@ -47,7 +47,7 @@ def test_maintenance_erases_what_synapse_deleted(new_lake: Callable[..., Setting
         "select count(*) as tables, sum(differing)::int as differing, bool_or(differing is null) as cut"
         " from audit.reconciliation"
     )
-    (found,) = json.loads(lakehouse(settings, "query", parity, "--format", "json").stdout)
-    assert found["tables"] > 50
-    assert (found["differing"], found["cut"]) == (0, False)
+    (actual,) = json.loads(lakehouse(settings, "query", parity, "--format", "json").stdout)
+    assert actual["tables"] > 50
+    assert (actual["differing"], actual["cut"]) == (0, False)
     assert json.loads(lakehouse(settings, "branches", "--format", "json").stdout) == []

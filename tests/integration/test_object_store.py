@@ -48,9 +48,9 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
     published: Published, new_lake: Callable[..., Settings], endpoint: str
 ) -> None:
     release = release_of(published.settings)
-    with duckdb_reader.open_duckdb(published.settings) as here:
-        duckdb_reader.create_views(here, published.settings, release, ["silver.retention_time"])
-        ((as_of,),) = here.execute("select as_of from silver.retention_time").fetchall()
+    with duckdb_reader.open_duckdb(published.settings) as in_lake:
+        duckdb_reader.create_views(in_lake, published.settings, release, ["silver.retention_time"])
+        ((as_of,),) = in_lake.execute("select as_of from silver.retention_time").fetchall()
     settings = new_lake(
         synapse_dsn=published.settings.synapse_dsn,
         lakehouse_as_of=datetime.fromtimestamp(as_of / 1000, UTC),
@@ -62,12 +62,12 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
         },
     )  # fmt: skip
 
-    done = lakehouse(settings, "run", "--date", f"{release.interval_start:%Y-%m-%d}")
+    result = lakehouse(settings, "run", "--date", f"{release.interval_start:%Y-%m-%d}")
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    there = release_of(settings)
-    assert contents(settings, there.tables) == contents(published.settings, release.tables)
-    told = done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
+    new_release = release_of(settings)
+    assert contents(settings, new_release.tables) == contents(published.settings, release.tables)
+    reported = result.stdout + result.stderr
     for command in (
         ["releases"],
         ["positions"],
@@ -77,7 +77,7 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
     ):
         answer = lakehouse(settings, *command)
         assert answer.returncode == 0, answer.stdout + answer.stderr
-        told += answer.stdout + answer.stderr
+        reported += answer.stdout + answer.stderr
     (event,) = json.loads(
         lakehouse(settings, "query", "select min(event_id) as id from gold.events", "--format", "json").stdout
     )
@@ -85,5 +85,5 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
     for question in questions:
         assert lakehouse(settings, *question).stdout == lakehouse(published.settings, *question).stdout
     for tool in ("duckdb", "spark", "pyiceberg", "trino"):
-        told += lakehouse(settings, "connect", tool).stdout
-    assert SECRET not in told
+        reported += lakehouse(settings, "connect", tool).stdout
+    assert SECRET not in reported

@@ -42,10 +42,10 @@ def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.
     context = {"dag": dag, "run_id": "manual__1", "data_interval_start": START, "data_interval_end": END}
     monkeypatch.setattr(run_lifecycle, "get_current_context", lambda: context)
     monkeypatch.chdir(tmp_path)
-    made = new_lake()
+    created = new_lake()
 
     def configure(**changes: object) -> Settings:
-        settings = made.model_copy(update=changes)
+        settings = created.model_copy(update=changes)
         for name, value in settings.to_environment().items():
             monkeypatch.setenv(name, value)
         return settings
@@ -105,18 +105,18 @@ def test_a_setting_that_later_tasks_read_is_refused_at_once(
         run_lifecycle.open_run()
     with closing(open_catalog(settings)) as catalog:
         assert not catalog.list_namespaces()
-    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
-    assert done.exit_code == 1
-    failed = {one["message"] for one in json.loads(done.stdout) if one["level"] == "FAIL"}
+    result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
+    assert result.exit_code == 1
+    failed = {load["message"] for load in json.loads(result.stdout) if load["level"] == "FAIL"}
     assert str(refused.value) in failed
 
 
 def test_the_compressor_s_configuration_stops_no_other_run(lake: Callable[..., Settings]) -> None:
     settings = lake(lakehouse_compressor_chunk_size="many")
     run_lifecycle.open_run()
-    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
-    assert done.exit_code == 1
-    (failed,) = [one for one in json.loads(done.stdout) if one["level"] == "FAIL"]
+    result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
+    assert result.exit_code == 1
+    (failed,) = [load for load in json.loads(result.stdout) if load["level"] == "FAIL"]
     assert failed["subject"] == "state compressor"
 
 
@@ -127,6 +127,6 @@ def test_a_pooler_that_drops_the_session_settings_is_refused_at_once(
     settings = lake(synapse_dsn=source_copy)
     with pytest.raises(AirflowFailException, match="connection pooler") as refused:
         run_lifecycle.open_run()
-    done = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
-    assert done.exit_code == 1
-    assert str(refused.value) in {one["message"] for one in json.loads(done.stdout) if one["level"] == "FAIL"}
+    result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
+    assert result.exit_code == 1
+    assert str(refused.value) in {load["message"] for load in json.loads(result.stdout) if load["level"] == "FAIL"}

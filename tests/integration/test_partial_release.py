@@ -15,8 +15,8 @@ pytestmark = pytest.mark.heavy
 
 def test_a_drifted_table_is_absent_from_one_release(new_lake: Callable[..., Settings], source_copy: str) -> None:
     settings = new_lake(synapse_dsn=source_copy)
-    whole = lakehouse(settings, "run")
-    assert whole.returncode == 0, whole.stdout + whole.stderr
+    full = lakehouse(settings, "run")
+    assert full.returncode == 0, full.stdout + full.stderr
     (before,) = _rows(settings, "select safe_bound from audit.stream_positions where stream = 'receipts'")
     with psycopg.connect(source_copy, autocommit=True) as source:
         source.execute("alter table receipts_linearized rename column event_id to target")
@@ -41,8 +41,10 @@ def test_a_drifted_table_is_absent_from_one_release(new_lake: Callable[..., Sett
     assert "0 failed" in partial.stdout
     latest = "select release, partial from audit.releases order by release desc limit 1"
     assert _rows(settings, latest) == [{"release": 2, "partial": ["receipts_linearized"]}]
-    held = "select safe_bound, rule from audit.stream_positions join audit.releases using (run_id) where release = 2"
-    assert _rows(settings, f"{held} and stream = 'receipts'") == [before | {"rule": "not_copied"}]
+    branches = (
+        "select safe_bound, rule from audit.stream_positions join audit.releases using (run_id) where release = 2"
+    )
+    assert _rows(settings, f"{branches} and stream = 'receipts'") == [before | {"rule": "not_copied"}]
 
     with psycopg.connect(source_copy, autocommit=True) as source:
         source.execute("alter table receipts_linearized rename column target to event_id")
@@ -55,7 +57,7 @@ def test_a_drifted_table_is_absent_from_one_release(new_lake: Callable[..., Sett
 
 
 def _rows(settings: Settings, query: str) -> list[dict[str, object]]:
-    done = lakehouse(settings, "query", query, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    rows: list[dict[str, object]] = json.loads(done.stdout)
+    result = lakehouse(settings, "query", query, "--format", "json")
+    assert result.returncode == 0, result.stderr
+    rows: list[dict[str, object]] = json.loads(result.stdout)
     return rows

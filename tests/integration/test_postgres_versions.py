@@ -91,7 +91,7 @@ def test_it_is_copied_and_changes_are_found(other: Other) -> None:
     source.execute("truncate erased_users")
     source.execute("vacuum (full) room_memberships")
     source.execute(f"alter role {READER} set log_statement = 'all'".encode())
-    said = server.log.stat().st_size
+    log_size = server.log.stat().st_size
     changed = lake.advance()
     assert lake.departures() == {}
     assert {name for name, row in changed.items() if row["extent"] != "none"} == {
@@ -99,10 +99,10 @@ def test_it_is_copied_and_changes_are_found(other: Other) -> None:
     }  # fmt: skip
     assert 0 < changed["events"]["rows_read"] < 0.1 * changed["events"]["rows_source"]
     assert changed["event_edges"]["rows_read"] == 0
-    asked = server.log.read_text()[said:]
+    statements = server.log.read_text()[log_size:]
     # How many rows there are is known from the scan that finds changed ones.
-    assert "pg_stat_get_xact_tuples_returned" in asked
-    assert 'count(*) from "events"' not in asked
+    assert "pg_stat_get_xact_tuples_returned" in statements
+    assert 'count(*) from "events"' not in statements
 
     assert {row["extent"] for row in lake.advance().values()} == {"none"}
 
@@ -141,27 +141,27 @@ def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> N
                     build_conninfo(settings), str(snapshot), "select pg_sleep(1)::text as user_id",
                     get_arrow_schema(other.lake.declared.table("erased_users")), (), tmp_path.as_uri(), {},
                 )  # fmt: skip
-                assert [one.rows for one in copy_chunks([sleeping])] == [1]
+                assert [chunk.rows for chunk in copy_chunks([sleeping])] == [1]
                 time.sleep(1)
                 assert connection.execute("select 1").fetchone() == (1,)
-                said = dict(connection.execute("select name, source from pg_settings where name = any(%s)",
+                sources = dict(connection.execute("select name, source from pg_settings where name = any(%s)",
                                                [list(timeouts)]).fetchall())  # fmt: skip
-                assert set(said.values()) <= {"client", "session"}
+                assert set(sources.values()) <= {"client", "session"}
         finally:
             owner.execute(f"alter role {name} reset all".encode())
 
 
 def test_the_doctor_warns_of_old_public_rights(other: Other) -> None:
     lake, *_, version = other
-    done = lake.ask("doctor")
-    assert done.exit_code == 0, done.stdout
+    result = lake.ask("doctor")
+    assert result.exit_code == 0, result.stdout
     # Until version 15 everybody could make tables in a new database.
-    assert ("has CREATE on schema public" in done.stdout) is version.startswith("14.")
-    assert "may create temporary tables and create large objects and write messages" in flat(done.stdout)
+    assert ("has CREATE on schema public" in result.stdout) is version.startswith("14.")
+    assert "may create temporary tables and create large objects and write messages" in flat(result.stdout)
     other.owner.execute(public_rights.build_hardening_sql(READER).encode())
-    done = lake.ask("doctor")
-    assert done.exit_code == 0, done.stdout
-    assert "temporary tables" not in done.stdout
+    result = lake.ask("doctor")
+    assert result.exit_code == 0, result.stdout
+    assert "temporary tables" not in result.stdout
 
 
 def flat(text: str) -> str:
@@ -179,7 +179,7 @@ def _programs(version: str) -> Iterator[Path]:
     )
     with TemporaryDirectory() as folder:
         with zipfile.ZipFile(jar) as packed:
-            (archive,) = (one for one in packed.namelist() if one.endswith(".txz"))
+            (archive,) = (item for item in packed.namelist() if item.endswith(".txz"))
             with packed.open(archive) as stream, tarfile.open(fileobj=stream, mode="r:xz") as tar:
                 # The oldest Python has no filter for what is in it; all of it is what its SHA-256 says.
                 tar.extractall(folder)

@@ -55,9 +55,9 @@ def test_errors_quote_no_table_content(settings: Settings, source_copy: str, tmp
     with pytest.raises(ReadError) as refused, export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         connection.execute(failing)
     for caught in (broken, refused):
-        told = "".join(traceback.format_exception(caught.value))
-        assert "invalid input syntax for type json" in told
-        assert CANARY not in told
+        reported = "".join(traceback.format_exception(caught.value))
+        assert "invalid input syntax for type json" in reported
+        assert CANARY not in reported
 
 
 def test_canaries_are_in_no_output(published: Published, server: EmbeddedServer, tmp_path: Path) -> None:
@@ -68,11 +68,11 @@ def test_canaries_are_in_no_output(published: Published, server: EmbeddedServer,
 
 def test_the_lake_s_files_are_for_their_user_alone(published: Published) -> None:
     (first, *_) = sorted((published.settings.lakehouse_home / "logs").glob("run_*.log"), key=_last_written)
-    found = Path(published.settings.warehouse.removeprefix("file://")).rglob("*")
+    actual = Path(published.settings.warehouse.removeprefix("file://")).rglob("*")
     # Later ones may be of tests, which write with whatever umask they have.
-    written = [one for one in found if one.is_file() and _last_written(one) <= _last_written(first)]
+    written = [item for item in actual if item.is_file() and _last_written(item) <= _last_written(first)]
     assert len(written) > 500
-    assert not [one for one in written if one.stat().st_mode & 0o077]
+    assert not [item for item in written if item.stat().st_mode & 0o077]
 
 
 def _last_written(file: Path) -> float:
@@ -91,7 +91,9 @@ def test_canaries_are_in_no_debug_output(
     searched, warehouses = search(talkative, server, tmp_path)
     assert warehouses == {"warehouse", Path(settings.warehouse).name}
     assert {"logs", "events", "printed"} <= searched
-    assert any(b"SparkListenerTaskEnd" in one.read_bytes() for one in (tmp_path / "events").rglob("*") if one.is_file())
+    assert any(
+        b"SparkListenerTaskEnd" in item.read_bytes() for item in (tmp_path / "events").rglob("*") if item.is_file()
+    )
 
 
 def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_path: Path) -> None:
@@ -104,13 +106,13 @@ def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_pat
         lakehouse_catalog_properties={"credential": f"reader:{CANARY}"},
     )
     variables = os.environ | settings.to_environment() | {"SPARK_CONF_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", SPARK], env=variables, check=True, capture_output=True, text=True)
-    written = b"".join(one.read_bytes() for one in (tmp_path / "events").rglob("*") if one.is_file())
+    result = subprocess.run([sys.executable, "-c", SPARK], env=variables, check=True, capture_output=True, text=True)
+    written = b"".join(item.read_bytes() for item in (tmp_path / "events").rglob("*") if item.is_file())
     assert b"spark.sql.catalog.lake.uri" in written
     assert CANARY.encode() not in written
-    assert CANARY not in done.stdout + done.stderr
-    default, ours = done.stdout.splitlines()[-2:]
-    assert ours.startswith(default + "|"), "what Spark hides by itself stays hidden"
+    assert CANARY not in result.stdout + result.stderr
+    default, own = result.stdout.splitlines()[-2:]
+    assert own.startswith(default + "|"), "what Spark hides by itself stays hidden"
 
 
 def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
@@ -130,19 +132,19 @@ def search(published: Published, server: EmbeddedServer, scratch: Path) -> tuple
         dumped = server.tool("pg_dump", database=database, stdout=subprocess.PIPE).stdout
         (scratch / f"{database}.sql").write_bytes(dumped)
 
-    found: dict[str, set[str]] = {}
+    actual: dict[str, set[str]] = {}
     searched: set[str] = set()
     for folder in (home, scratch):
         for path, content in contents(folder):
             searched |= {path.suffix, path.relative_to(folder).parts[0]}
-            places = source.canaries.found(content)
+            places = source.canaries.list_columns_in(content)
             places |= {name for name in ("password", "copied") if getattr(source, name).encode() in content}
             for place in places:
-                found.setdefault(place, set()).add(str(path.relative_to(folder)))
-    copied = {Path(one).parts[0] for one in found.pop("copied")}
-    assert found == {}
+                actual.setdefault(place, set()).add(str(path.relative_to(folder)))
+    copied = {Path(item).parts[0] for item in actual.pop("copied")}
+    assert actual == {}
     assert {".parquet", ".avro", ".json", ".html"} <= searched
-    assert any(b"snapshot_tables" in one.read_bytes() for one in (home / "logs").rglob("*") if one.is_file())
+    assert any(b"snapshot_tables" in item.read_bytes() for item in (home / "logs").rglob("*") if item.is_file())
     assert b"rendered_task_instance_fields" in (scratch / f"{services.AIRFLOW_DATABASE}.sql").read_bytes()
     # The server has the shipped sample, without canaries, beside the databases of Airflow and of the catalog.
     return searched, copied - {"postgres"}

@@ -29,14 +29,14 @@ def session(server: EmbeddedServer) -> Iterator[Session]:
 
 
 def projected(session: Session, text: str | None) -> object:
-    found = set()
+    results = set()
     for version in VERSIONS:
         statement = sql.SQL("select {} from (select %s::text as data) as given").format(
             build_column_sql(COLUMN, version)
         )
         (value,) = session.execute(statement, [text]).fetchone() or ("nothing",)
-        found.add(value)
-    (value,) = found
+        results.add(value)
+    (value,) = results
     return json.loads(str(value)) if value is not None else None
 
 
@@ -133,12 +133,12 @@ VALUES = st.recursive(
 @given(document=st.dictionaries(st.sampled_from(["ts", "ts ", "x\\", "\0", "\ud800", "y"]), VALUES))
 def test_it_equals_python_s_projection(session: Session, document: dict[str, object]) -> None:
     text = json.dumps(document)
-    found = projected(session, text)
-    assert isinstance(found, dict)
+    actual = projected(session, text)
+    assert isinstance(actual, dict)
     listed = {"ts": document["ts"]} if "ts" in document else {}
-    assert found.keys() == listed.keys()
+    assert actual.keys() == listed.keys()
     if not re.search(r"\\u(0000|d)", text):
-        assert found == listed
+        assert actual == listed
 
 
 PUT = '[]{}:,"\\u1e-.0truefalsn \x01\x02é'

@@ -212,8 +212,8 @@ def test_hardening_stops_the_role_and_not_synapse(
 def test_a_security_definer_function_is_reported(role: Role, database: str) -> None:
     def warned() -> list[str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
-            found = examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants")
-            return [finding.advice for finding in found if "SECURITY DEFINER" in finding.message]
+            findings = examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants")
+            return [finding.advice for finding in findings if "SECURITY DEFINER" in finding.message]
 
     assert warned() == []
     with psycopg.connect(database, autocommit=True) as owner:
@@ -231,8 +231,8 @@ def test_a_security_definer_function_is_reported(role: Role, database: str) -> N
 def test_rights_on_the_system_and_by_default_are_reported(role: Role, database: str) -> None:
     def warned() -> dict[str, str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
-            found = list(examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants"))
-            return {finding.message: finding.advice for finding in found if finding.level is FindingLevel.WARN}
+            findings = list(examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants"))
+            return {finding.message: finding.advice for finding in findings if finding.level is FindingLevel.WARN}
 
     before = warned()
     with psycopg.connect(database, autocommit=True) as owner:
@@ -245,9 +245,9 @@ def test_rights_on_the_system_and_by_default_are_reported(role: Role, database: 
             "alter default privileges in schema public grant usage on sequences to public",
         ):
             owner.execute(grant.format(role.name).encode())
-        found = warned()
+        actual = warned()
         try:
-            new = {message: advice for message, advice in found.items() if message not in before}
+            new = {message: advice for message, advice in actual.items() if message not in before}
             assert len(new) == 3
             for granted in ("pg_read_file(text)", "pg_ls_dir(text)", "SELECT on pg_authid", "UPDATE (rolname)"):
                 assert any(granted in message for message in new), (granted, new)
@@ -259,9 +259,9 @@ def test_rights_on_the_system_and_by_default_are_reported(role: Role, database: 
 
 
 def test_a_role_name_is_no_sql(settings: Settings) -> None:
-    done = lakehouse(settings, "grants", "--role", "x; drop role postgres")
-    assert done.returncode == 2
-    assert "drop role" not in done.stdout
+    result = lakehouse(settings, "grants", "--role", "x; drop role postgres")
+    assert result.returncode == 2
+    assert "drop role" not in result.stdout
 
 
 def test_the_role_can_read_every_stream(settings: Settings, role: Role) -> None:

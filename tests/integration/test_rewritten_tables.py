@@ -98,14 +98,11 @@ def test_tables_rewritten_at_every_try_are_named(
         lock_tables(connection, tables)
 
     monkeypatch.setattr(snapshot, "lock_tables", too_late)
-    with (
-        pytest.raises(SourceError, match=rf"\b3\b.*{TABLE.name}"),
-        export_snapshot(source, catalogue.load_catalogue()),
-    ):
+    with pytest.raises(SourceError, match=rf"\b3\b.*{TABLE.name}"), export_snapshot(source, catalogue.load_catalogue()):
         pass
     assert len(times) == 3
     monkeypatch.setattr(
-        snapshot, "lock_tables", lambda *given: too_late(*given) if len(times) < 5 else lock_tables(*given)
+        snapshot, "lock_tables", lambda *arguments: too_late(*arguments) if len(times) < 5 else lock_tables(*arguments)
     )
     with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         assert count_rows(connection, TABLE) == rows

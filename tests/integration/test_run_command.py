@@ -36,28 +36,28 @@ def interrupt(run: subprocess.Popen[str], ends_with: int = 130) -> str:
 
 
 def test_a_future_interval_is_refused_before_anything_starts(settings: Settings) -> None:
-    done = lakehouse(settings, "run", "--date", f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}")
-    assert done.returncode == 1
-    assert "is not over yet" in done.stderr
-    assert done.stdout == ""
+    result = lakehouse(settings, "run", "--date", f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}")
+    assert result.returncode == 1
+    assert "is not over yet" in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize("date", ["yesterday", "2026-02-30"])
 def test_a_date_that_is_none_is_refused(settings: Settings, date: str) -> None:
-    done = lakehouse(settings, "run", "--date", date)
-    assert done.returncode == 2
-    assert date in done.stderr
+    result = lakehouse(settings, "run", "--date", date)
+    assert result.returncode == 2
+    assert date in result.stderr
 
 
 def test_a_refused_first_run_is_explained_and_alerts(new_lake: Callable[..., Settings], settings: Settings) -> None:
     wrong = make_conninfo(str(settings.synapse_dsn), password="secret-word")
     own = new_lake(synapse_dsn=wrong)
-    done = lakehouse(own, "run")
-    said = done.stdout + done.stderr
-    assert done.returncode == 1
-    assert "password for synapse_sample is wrong" in said
-    assert "Traceback" not in said
-    assert "secret-word" not in said
+    result = lakehouse(own, "run")
+    output = result.stdout + result.stderr
+    assert result.returncode == 1
+    assert "password for synapse_sample is wrong" in output
+    assert "Traceback" not in output
+    assert "secret-word" not in output
     with closing(open_catalog(own)) as catalog:
         (incident,) = incident_log.read_incident_log(catalog).events
     assert (incident.kind, incident.begins) == ("run-failed", True)
@@ -67,8 +67,8 @@ def test_a_refused_first_run_is_explained_and_alerts(new_lake: Callable[..., Set
 def test_concurrent_runs_publish_one_after_the_other(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
     together = [runs.start(settings, "--date", "2026-11-01") for _ in range(2)]
-    said = [one.communicate(timeout=1200)[0] for one in together]
-    assert [one.returncode for one in together] == [0, 0], said
+    outputs = [item.communicate(timeout=1200)[0] for item in together]
+    assert [item.returncode for item in together] == [0, 0], outputs
     catalog = open_catalog(settings)
     first, second = store.read_releases(catalog)
     assert first.interval_start == second.interval_start
@@ -93,27 +93,28 @@ def test_a_killed_airflow_is_explained(new_lake: Callable[..., Settings]) -> Non
     run = _waiting(new_lake())
     for child in runs.children(run):
         os.kill(child, signal.SIGKILL)
-    said, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=120)
     assert run.returncode == 1
-    assert "was killed by signal 9" in said
-    assert f"The limit is {format_gibibytes(memory.read_memory().limit)}" in said
-    assert "LAKEHOUSE_DRIVER_MEMORY" in said
+    assert "was killed by signal 9" in output
+    assert f"The limit is {format_gibibytes(memory.read_memory().limit)}" in output
+    assert "LAKEHOUSE_DRIVER_MEMORY" in output
 
 
 @pytest.mark.heavy
 def test_a_run_without_enough_memory_is_explained(new_lake: Callable[..., Settings], limited: Path) -> None:
     in_group = 'echo $$ > "$0/cgroup.procs"; exec "$@"'
     settings = new_lake()
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", in_group, limited, BIN / "lakehouse", "run"], env=environment(settings),
         cwd=settings.lakehouse_home, text=True, capture_output=True, check=False, timeout=1800,
     )  # fmt: skip
-    assert done.returncode == 1, done.stdout
+    assert result.returncode == 1, result.stdout
     assert (
-        "The kernel killed a process of this run (signal 9) because memory ran out. The limit is 0.7 GiB" in done.stdout
+        "The kernel killed a process of this run (signal 9) because memory ran out. The limit is 0.7 GiB"
+        in result.stdout
     )
-    assert str(limited) in done.stdout
-    assert "LAKEHOUSE_DRIVER_MEMORY" in done.stdout
+    assert str(limited) in result.stdout
+    assert "LAKEHOUSE_DRIVER_MEMORY" in result.stdout
 
 
 @pytest.fixture

@@ -42,15 +42,15 @@ def walked(lake: DuckDBPyConnection) -> dict[int, State]:
 
 
 def test_every_group_has_its_state_in_few_rows(lake: DuckDBPyConnection, walked: dict[int, State]) -> None:
-    found: dict[int, State] = {group: {} for group in walked}
+    actual: dict[int, State] = {group: {} for group in walked}
     for group, kind, key, event in lake.sql("""
         select state_group, type, state_key, event_id
         from silver.state_positions join silver.state_intervals as state using (room_id)
         where position between first_position and state.last_position
     """).fetchall():
-        assert (kind, key) not in found[group]
-        found[group][kind, key] = event
-    assert found == walked
+        assert (kind, key) not in actual[group]
+        actual[group][kind, key] = event
+    assert actual == walked
     counted = lake.sql(
         "select (select count(*) from silver.state_intervals) <= 2 * (select count(*) from bronze.state_groups_state)"
     )
@@ -75,7 +75,7 @@ def test_every_event_has_the_state_after_and_before_it(lake: DuckDBPyConnection,
         assert after[event] == walked[group]
         if key is not None:
             own = {(kind, key): replaced} if replaced else {}
-            assert before[event] == {one: it for one, it in walked[group].items() if one != (kind, key)} | own
+            assert before[event] == {piece: item for piece, item in walked[group].items() if piece != (kind, key)} | own
         else:
             assert before[event] == walked[group]
     assert after.keys() | before.keys() == {event for event, *_ in events}

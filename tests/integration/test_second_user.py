@@ -26,8 +26,8 @@ CANARY = secrets.token_hex(16)
 @pytest.fixture(scope="module")
 def other() -> Iterator[Stranger]:
     """A second user."""
-    with stranger() as made:
-        yield made
+    with stranger() as created:
+        yield created
 
 
 @pytest.fixture

@@ -14,36 +14,42 @@ from synapse_lakehouse.local.services import connect_services, remember_lake
 
 def test_each_homeserver_has_its_own_lake(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
-    mine = Settings(_env_file=None, lakehouse_home=tmp_path)
-    theirs = mine.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "[::1]:8448"})
+    own = Settings(_env_file=None, lakehouse_home=tmp_path)
+    other = own.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "[::1]:8448"})
 
-    def places(given: Settings, **how: bool) -> tuple[str, str]:
-        with connect_services(given, **how) as settings:
+    def database_and_warehouse(configured: Settings, **how: bool) -> tuple[str, str]:
+        with connect_services(configured, **how) as settings:
             database = conninfo_to_dict(str(settings.lakehouse_catalog_uri))["dbname"]
             return str(database), settings.warehouse.removeprefix(tmp_path.as_uri())
 
-    assert places(mine) == places(mine, source=False, latest=True) == ("iceberg", "/warehouse")
-    assert places(theirs) == ("iceberg-___1__8448", "/warehouse-___1__8448")
-    with connect_services(theirs) as settings:
-        remember_lake(theirs)
-        assert places(settings) == places(theirs), "what a run's processes are told is what they take"
-    assert places(mine, source=False, latest=True) == places(theirs)
-    assert places(mine, source=False) == places(mine) == ("iceberg", "/warehouse")
-    remember_lake(mine)
-    assert places(mine, source=False, latest=True) == ("iceberg", "/warehouse")
-    elsewhere = theirs.model_copy(update={"lakehouse_warehouse": "s3://lake/warehouse"})
+    assert (
+        database_and_warehouse(own)
+        == database_and_warehouse(own, source=False, latest=True)
+        == ("iceberg", "/warehouse")
+    )
+    assert database_and_warehouse(other) == ("iceberg-___1__8448", "/warehouse-___1__8448")
+    with connect_services(other) as settings:
+        remember_lake(other)
+        assert database_and_warehouse(settings) == database_and_warehouse(other), (
+            "what a run's processes are told is what they take"
+        )
+    assert database_and_warehouse(own, source=False, latest=True) == database_and_warehouse(other)
+    assert database_and_warehouse(own, source=False) == database_and_warehouse(own) == ("iceberg", "/warehouse")
+    remember_lake(own)
+    assert database_and_warehouse(own, source=False, latest=True) == ("iceberg", "/warehouse")
+    elsewhere = other.model_copy(update={"lakehouse_warehouse": "s3://lake/warehouse"})
     with connect_services(elsewhere) as settings:
         assert settings.warehouse == "s3://lake/warehouse/lake-___1__8448"
 
 
 def test_several_at_once_find_the_sample_whole(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
-    given = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name=sample.read_server_name())
+    configured = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name=sample.read_server_name())
     together = Barrier(3)
 
     def users(_: int) -> object:
         together.wait()
-        with connect_services(given) as settings, psycopg.connect(str(settings.synapse_dsn)) as connection:
+        with connect_services(configured) as settings, psycopg.connect(str(settings.synapse_dsn)) as connection:
             return connection.execute("select count(*) from users").fetchone()
 
     with ThreadPoolExecutor(3) as pool:
@@ -54,20 +60,20 @@ def test_several_at_once_find_the_sample_whole(tmp_path: Path) -> None:
 def test_a_configured_warehouse_is_not_shared(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     disk = tmp_path / "disk"
-    mine = Settings(_env_file=None, lakehouse_home=tmp_path, lakehouse_warehouse=f"{disk}/")
-    theirs = mine.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "example.org"})
+    own = Settings(_env_file=None, lakehouse_home=tmp_path, lakehouse_warehouse=f"{disk}/")
+    other = own.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "example.org"})
 
-    def place(given: Settings) -> str:
-        with connect_services(given) as settings:
+    def warehouse_of(configured: Settings) -> str:
+        with connect_services(configured) as settings:
             return settings.warehouse.removeprefix(tmp_path.as_uri())
 
-    assert (place(mine), place(theirs)) == ("/disk", "/disk/lake-example.org")
+    assert (warehouse_of(own), warehouse_of(other)) == ("/disk", "/disk/lake-example.org")
     with (
-        connect_services(theirs) as settings,
+        connect_services(other) as settings,
         psycopg.connect(str(settings.lakehouse_catalog_uri), autocommit=True) as lake,
     ):
         lake.execute("create table iceberg_tables (metadata_location text)")
         lake.execute("insert into iceberg_tables values (%s)", [f"{settings.warehouse}/bronze/events/metadata/1"])
-        assert place(theirs) == "/disk/lake-example.org"
+        assert warehouse_of(other) == "/disk/lake-example.org"
         lake.execute("update iceberg_tables set metadata_location = %s", [f"file:{disk}/bronze/events/metadata/1"])
-        assert place(theirs) == "/disk", "a lake of an earlier version stays where it is"
+        assert warehouse_of(other) == "/disk", "a lake of an earlier version stays where it is"

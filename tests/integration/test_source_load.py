@@ -143,15 +143,17 @@ def test_a_run_limits_its_connections_and_stops_cleanly(
             assert run.poll() is None, run.stdout and run.stdout.read()
             sessions = _sessions(watcher)
             looks.append({pid for pid, *_ in sessions})
-            if copying_since is None and any(re.match("COPY .*state_groups_state", str(one[3])) for one in sessions):
+            if copying_since is None and any(
+                re.match("COPY .*state_groups_state", str(session[3])) for session in sessions
+            ):
                 copying_since = time.monotonic()
             time.sleep(0.02)
         assert runs.lease_holder(settings) not in {None, "the first run"}
         children = runs.children(run)
         os.kill(run.pid, signal.SIGINT)
-        asked = time.monotonic()
+        started_at = time.monotonic()
         assert _until(lambda: not _sessions(watcher), CANCEL_SECONDS), _sessions(watcher)
-        took = time.monotonic() - asked
+        seconds = time.monotonic() - started_at
         run.wait(60)
     finally:
         run.kill()
@@ -160,7 +162,7 @@ def test_a_run_limits_its_connections_and_stops_cleanly(
         set.intersection(*some) for some in zip(*(looks[i:] for i in range(LOOKS_OF_ONE_THAT_ENDS)), strict=False)
     ]
     assert 1 < max(map(len, lasting)) <= settings.lakehouse_source_connections
-    assert took < CANCEL_SECONDS
+    assert seconds < CANCEL_SECONDS
     assert run.returncode == 130
     assert child_processes.list_session_members(children) == []
     assert runs.lease_holder(settings) is None

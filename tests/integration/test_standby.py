@@ -75,7 +75,7 @@ def test_a_standby_s_sequence_is_no_regression(settings: Settings, pair: Pair) -
         primary.execute("select nextval('receipts_sequence')")
     _remove_row_versions(pair)
     with psycopg.connect(pair.standby) as standby, psycopg.connect(pair.primary) as primary:
-        then, now = (synapse_startup.read_progress(one, declared)["receipts"] for one in (standby, primary))
+        then, now = (synapse_startup.read_progress(item, declared)["receipts"] for item in (standby, primary))
     assert then.last_allocated_id > now.last_allocated_id
     assert check_regression(declared.stream("receipts"), then, now) is None
 

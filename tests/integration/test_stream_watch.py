@@ -53,9 +53,9 @@ def looked(source_copy: str, new_lake: Callable[..., Settings], monkeypatch: pyt
 
     def look() -> Looks:
         watch_streams()
-        told = lakehouse(settings, "positions", "--history", "--format", "json")
+        reported = lakehouse(settings, "positions", "--history", "--format", "json")
         assert lakehouse(settings, "positions", "--history").stdout.startswith("Latest samples")
-        return {row["stream"]: row for row in json.loads(told.stdout)}
+        return {row["stream"]: row for row in json.loads(reported.stdout)}
 
     return look
 
@@ -79,7 +79,7 @@ def test_open_idle_and_vanished_writers_are_recorded(source_copy: str, looked: C
 
 
 def test_a_regressed_database_is_one_incident(source_copy: str, looked: Callable[[], Looks]) -> None:
-    def told() -> list[tuple[str, str, bool]]:
+    def list_incident_events() -> list[tuple[str, str, bool]]:
         with closing(open_catalog(Settings())) as catalog:
             rows = catalog.load_table("audit.incidents").scan().to_arrow().sort_by("at").to_pylist()
         return [(row["kind"], row["subject"], row["begins"]) for row in rows if row["kind"] and not row["sink"]]
@@ -88,10 +88,10 @@ def test_a_regressed_database_is_one_incident(source_copy: str, looked: Callable
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("update stream_positions set stream_id = stream_id - 100 where stream_name = 'events'")
         looked(), looked()
-        assert told() == [("position-went-back", "stream events", True)]
+        assert list_incident_events() == [("position-went-back", "stream events", True)]
         synapse.execute("update stream_positions set stream_id = stream_id + 100 where stream_name = 'events'")
         looked()
-    assert told()[1:] == [("position-went-back", "stream events", False)]
+    assert list_incident_events()[1:] == [("position-went-back", "stream events", False)]
 
 
 def test_idle_and_removed_writers_do_not_stop_the_bound(
@@ -110,8 +110,8 @@ def test_idle_and_removed_writers_do_not_stop_the_bound(
             for _ in range(15):
                 synapse.execute(NEXT_COMMITS.replace("$late", f"${uuid.uuid4()}"))
             bounds.append(looked()["events"])
-    assert [one["safe_bound"] for one in bounds] == [one["last_allocated_id"] for one in bounds]
-    assert {one["open_since"] for one in bounds} == {None}
+    assert [bound["safe_bound"] for bound in bounds] == [bound["last_allocated_id"] for bound in bounds]
+    assert {bound["open_since"] for bound in bounds} == {None}
 
 
 def test_faults_that_stop_synapse_s_start_are_reported(source_copy: str, looked: Callable[[], Looks]) -> None:
@@ -140,13 +140,13 @@ def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callab
             synapse.execute(f"select setval('{sequence}', 2)".encode())
         synapse.execute("insert into stream_positions values ('e2e_cross_signing_keys', 'master', 10000)")
         synapse.execute("insert into device_lists_remote_pending values (20000, '@far:away.example', 'DEVICE')")
-    with pytest.raises(AirflowFailException) as told:
+    with pytest.raises(AirflowFailException) as reported:
         preflight()
     repairs = {"e2e_cross_signing_keys_sequence": 10000, "device_lists_sequence": 20000} | furthest
     for sequence, end in repairs.items():
-        assert f"select setval('{sequence}', {end});" in str(told.value)
-    assert str(told.value).count("setval") == len(repairs)
-    assert "master" in str(told.value)
+        assert f"select setval('{sequence}', {end});" in str(reported.value)
+    assert str(reported.value).count("setval") == len(repairs)
+    assert "master" in str(reported.value)
 
 
 def test_preflight_fails_if_a_stream_is_unreadable(source_copy: str, looked: Callable[[], Looks]) -> None:
@@ -177,7 +177,7 @@ def test_overdue_is_reported_without_the_source(looked: Callable[[], Looks], mon
     with pytest.raises(AirflowFailException, match="No connection"):
         watch_streams(cast(RuntimeTaskInstanceProtocol, SimpleNamespace(log_url="https://airflow/log")))
     with closing(open_catalog(Settings())) as catalog:
-        assert [(one.kind, one.page) for one in incident_log.read_incident_log(catalog).events] == [
+        assert [(event.kind, event.page) for event in incident_log.read_incident_log(catalog).events] == [
             (IncidentKind.RELEASE_OVERDUE, "https://airflow/log")
         ]
 

@@ -105,8 +105,8 @@ def test_normal_changes_of_writers_raise_no_alert(
 
 
 def _run(lake: Settings, when: str) -> None:
-    done = lakehouse(lake, "run")
-    assert done.returncode == 0, when + done.stdout + done.stderr
+    result = lakehouse(lake, "run")
+    assert result.returncode == 0, when + result.stdout + result.stderr
     wrong = "select distinct run_id, stage, expectation, subject, observed from audit.checks where not success"
     assert _told(lake, wrong) == [], when
     gaps = _told(lake, "select stream, class, count(*) from audit.stream_gaps group by all order by all")

@@ -31,8 +31,8 @@ def _copy(server: EmbeddedServer, settings: Settings) -> Iterator[str]:
 @pytest.fixture
 def homeserver(settings: Settings, _copy: str) -> Iterator[Database]:
     """A homeserver with two event persisters, before its first event."""
-    given = {"synapse_dsn": _copy, "synapse_config": None, "lakehouse_stream_writers": "events:ep1,ep2"}
-    with Database(settings.model_copy(update=given)) as database:
+    overrides = {"synapse_dsn": _copy, "synapse_config": None, "lakehouse_stream_writers": "events:ep1,ep2"}
+    with Database(settings.model_copy(update=overrides)) as database:
         database.empty()
         yield database
 

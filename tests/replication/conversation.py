@@ -90,8 +90,8 @@ async def serving(
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     running = asyncio.create_task(server.serve("127.0.0.1", port, ready.set_result, stop))
     try:
-        done, _ = await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
-        if running in done:
+        finished, _ = await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
+        if running in finished:
             running.result()
         yield ready.result()
     finally:
@@ -109,9 +109,9 @@ async def serving_command(database: Database, dialect: Dialect, *options: str) -
     try:
         assert serve.stdout
         line = (await serve.stdout.readline()).decode()
-        where = re.search(r" on 127\.0\.0\.1:(\d+), ", line)
-        assert where, line
-        yield int(where[1])
+        address = re.search(r" on 127\.0\.0\.1:(\d+), ", line)
+        assert address, line
+        yield int(address[1])
     finally:
         serve.terminate()
         await serve.wait()

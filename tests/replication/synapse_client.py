@@ -84,8 +84,8 @@ def in_background(server_name: str) -> Callable[..., Any]:
     """The method of that name that the homeserver object of recent releases has."""
     from synapse.metrics.background_process_metrics import run_as_background_process
 
-    def run(name: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        return run_as_background_process(name, server_name, function, *given, **named)
+    def run(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return run_as_background_process(name, server_name, function, *arguments, **options)
 
     return run
 

@@ -100,9 +100,9 @@ def test_a_primary_is_not_waited_for(primary: Database) -> None:
 
     async def scenario() -> list[Update | Gap]:
         reader = AsyncReader(feed, standby_wait_seconds=1000.0)
-        found = [item async for item in reader.read_missed(MissedRange(*EP1, 2, 5), Progress({EP1: 2}))]
+        actual = [item async for item in reader.read_missed(MissedRange(*EP1, 2, 5), Progress({EP1: 2}))]
         await reader.close()
-        return found
+        return actual
 
     assert asyncio.run(scenario()) == [Gap(*EP1, 2, 5, 0, NO_ROW)]
 

@@ -87,8 +87,8 @@ class Lake:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
-    with closing(load_catalog("lake", type="sql", **where)) as catalog:
+    properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    with closing(load_catalog("lake", type="sql", **properties)) as catalog:
         for schema in ("audit", "bronze"):
             catalog.create_namespace(schema)
         for name in (TABLE, "audit.snapshots", "audit.releases", "audit.stream_gaps"):

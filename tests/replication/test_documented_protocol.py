@@ -28,9 +28,9 @@ def test_each_requirement_names_tests_that_exist() -> None:
     rows = [line.split("|")[1:-1] for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 30
     for requirement, _, tests in rows:
-        named = re.findall(r"`([\w/]+\.py)::(\w+)`", tests)
-        assert named, requirement
-        for path, name in named:
+        references = re.findall(r"`([\w/]+\.py)::(\w+)`", tests)
+        assert references, requirement
+        for path, name in references:
             assert f"def {name}(" in (PROJECT_FOLDER / "tests" / path).read_text(), f"{path}::{name}"
 
 

@@ -11,14 +11,9 @@ from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.decode import parse_line
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress
-from synapse_lakehouse.replication.tap.iceberg_sink import (
-    Batch,
-    IcebergSink,
-    MonotonicClock,
-    TapRunningError,
-)
+from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink, MonotonicClock, TapRunningError
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor, hash_json
-from tests.replication.commands_table import EP1, landed, new_batch
+from tests.replication.commands_table import EP1, new_batch, read_commands
 from tests.replication.database import CATALOGUE
 
 
@@ -34,9 +29,9 @@ def test_each_command_fills_its_columns(catalog: Catalog) -> None:
     batch.add(c.Unknown("USER_IP", "@a secret"))
     batch.add_positions(progress.positions)
     landing.append(batch)
-    rows = landed(catalog)
-    named = ("command", "stream", "instance", "token", "ordinal", "previous", "row")
-    assert [tuple(row[name] for name in named) for row in rows[:4]] == [
+    rows = read_commands(catalog)
+    names = ("command", "stream", "instance", "token", "ordinal", "previous", "row")
+    assert [tuple(row[name] for name in names) for row in rows[:4]] == [
         ("RDATA", *EP1, 5, 0, None, '["ev",["$a"]]'),
         ("RDATA", *EP1, 5, 1, None, '["ev",["$b"]]'),
         ("POSITION", *EP1, 7, None, 5, None),
@@ -52,11 +47,11 @@ def test_lone_surrogates_are_replaced(catalog: Catalog) -> None:
     batch = new_batch()
     for line in (b'RDATA push_rules ep1 5 ["@\\ud800:x \\ud83d\\ude00"]', b'LOCK_RELEASED ["\\udfff","lock","key"]'):
         command = parse_line(line, Dialect.REDIS)
-        heard = Progress().add_row(command) if isinstance(command, c.Rdata) else command
-        assert heard
-        batch.add(heard)
+        received = Progress().add_row(command) if isinstance(command, c.Rdata) else command
+        assert received
+        batch.add(received)
     IcebergSink(catalog, "redis", Dialect.REDIS).append(batch)
-    pushed, released = landed(catalog)
+    pushed, released = read_commands(catalog)
     assert json.loads(pushed["row"]) == ["@\N{REPLACEMENT CHARACTER}:x \N{GRINNING FACE}"]
     assert json.loads(released["fields"])["instance"] == "\N{REPLACEMENT CHARACTER}"
 
@@ -78,18 +73,18 @@ def test_a_commit_with_a_lost_answer_is_not_repeated(catalog: Catalog, monkeypat
     batch.add(c.Position(*EP1, 5, 7))
     commit = type(catalog).commit_table
 
-    def losing(*given: Any, **named: Any) -> Any:
+    def losing(*arguments: Any, **options: Any) -> Any:
         how = fails.pop() if fails else None
         if how == "before":
             raise ConnectionError
-        answer = commit(*given, **named)
+        result = commit(*arguments, **options)
         if how == "after":
             raise ConnectionError
-        return answer
+        return result
 
     monkeypatch.setattr(type(catalog), "commit_table", losing)
     landing.append(batch)
-    assert [row["command"] for row in landed(catalog)] == ["POSITION"]
+    assert [row["command"] for row in read_commands(catalog)] == ["POSITION"]
     assert not fails
 
 
@@ -115,7 +110,7 @@ def test_the_later_of_two_taps_stops(catalog: Catalog) -> None:
     successor.append(batch())
     with pytest.raises(TapRunningError):
         first.append(batch())
-    assert len(landed(catalog, command="TAP")) == 4
+    assert len(read_commands(catalog, command="TAP")) == 4
 
 
 def test_a_tap_stops_if_another_one_commits_first(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +122,12 @@ def test_a_tap_stops_if_another_one_commits_first(catalog: Catalog, monkeypatch:
         batch.add_positions({EP1: 7})
     commit = type(catalog).commit_table
 
-    def overtaken(*given: Any, **named: Any) -> Any:
+    def overtaken(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(type(catalog), "commit_table", commit)
         second.append(batches[1])
-        return commit(*given, **named)
+        return commit(*arguments, **options)
 
     monkeypatch.setattr(type(catalog), "commit_table", overtaken)
     with pytest.raises(TapRunningError):
         first.append(batches[0])
-    assert len(landed(catalog, command="POSITION")) == 1
+    assert len(read_commands(catalog, command="POSITION")) == 1

@@ -48,15 +48,15 @@ def test_every_row_is_received_or_served_once(tmp_path: Path) -> None:
             synapse_config=hs.config_path,
         )  # fmt: skip
         with Database(settings) as database:
-            heard, served = asyncio.run(_follow(hs, database))
+            received, served = asyncio.run(_follow(hs, database))
             rows = {stream: _tokens(database, stream) for stream in STREAMS}
             bounds = database.open_reader().read_positions().by_stream
     for stream in STREAMS:
         assert {token for _, token in rows[stream] if token <= bounds[stream]} - served[stream].keys() == set(), stream
-        named = {(writer, token) for writer, token in rows[stream] if writer}
-        assert named - heard[stream].keys() == set(), stream
-        assert {token for _, token in rows[stream]} - {token for _, token in heard[stream]} == set(), stream
-        assert set(heard[stream].values()) <= {1}, stream
+        tokens = {(writer, token) for writer, token in rows[stream] if writer}
+        assert tokens - received[stream].keys() == set(), stream
+        assert {token for _, token in rows[stream]} - {token for _, token in received[stream]} == set(), stream
+        assert set(received[stream].values()) <= {1}, stream
         assert set(served[stream].values()) <= {1}, stream
     assert len(rows["events"]) > 200
 
@@ -132,8 +132,8 @@ def _talk(hs: Synapse, quiet: threading.Event, *refusals: type[Exception]) -> No
         with suppress(*refusals):
             room = alice.create_room(preset="public_chat")
             bob.join(room)
-            said = [alice.say(room, f"message {number}", via=process) for process in hs.urls]
-            bob.receipt(room, said[-1])
+            event_ids = [alice.say(room, f"message {number}", via=process) for process in hs.urls]
+            bob.receipt(room, event_ids[-1])
             bob.set_account_data(f"test.{number % 3}", {"n": number})
             # Synapse fails at a join while two others are in progress.
             with suppress(MatrixError):
@@ -165,20 +165,20 @@ def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., S
             talking.join()
             time.sleep(20)
             assert tap.poll() is None
-        found, announced, landed = _compared(settings)
+        actual, announced, landed = _compared(settings)
 
-    counted = [sum(row[name] or 0 for row in found) for name in ("ids", "tokens_received", "tokens_read", "gaps")]
-    assert sum(row["ids"] for row in found if row["stream"] == "events") > 200
+    counted = [sum(row[name] or 0 for row in actual) for name in ("ids", "tokens_received", "tokens_read", "gaps")]
+    assert sum(row["ids"] for row in actual if row["stream"] == "events") > 200
     assert all(counted), counted
-    assert {row["stream"] for row in found if row["tokens_received"]} >= {
+    assert {row["stream"] for row in actual if row["tokens_received"]} >= {
         "events",
         "receipts",
         "account_data",
         "device_lists",
     }
-    unexplained = [(row["stream"], row["instance"], row["missing"]) for row in found if row["unexplained"]]
+    unexplained = [(row["stream"], row["instance"], row["missing"]) for row in actual if row["unexplained"]]
     assert unexplained == []
-    assert [row for row in found if row["token_regressions"]] == []
+    assert [row for row in actual if row["token_regressions"]] == []
     assert announced == []
     assert len(landed) == len(set(landed)), "nothing is there twice"
 

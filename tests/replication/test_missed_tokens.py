@@ -33,7 +33,7 @@ def test_tokens_missed_while_disconnected_are_read_once(
             while not progress.positions:
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(happens, 2, "ep1", is_published=True)
-            found = await first
+            actual = await first
             await asyncio.to_thread(happens, 3, "ep1", is_published=False)
             await asyncio.to_thread(happens, 4, "ep2", is_published=False)
             hub.break_connections()
@@ -43,7 +43,7 @@ def test_tokens_missed_while_disconnected_are_read_once(
             await asyncio.to_thread(hub.publish, 'RDATA events ep2 4 ["ev",["$e4"]]')
             await asyncio.to_thread(hub.publish, "POSITION events ep1 9 9")
             await asyncio.to_thread(happens, 10, "ep1", is_published=True)
-            return found + await rest
+            return actual + await rest
 
     with caplog.at_level(logging.WARNING):
         items = asyncio.run(scenario())
@@ -95,9 +95,9 @@ def test_rows_of_a_writer_that_came_up_meanwhile_are_read(hub: Hub, homeserver: 
             return await take(items, 5)
 
     items = asyncio.run(scenario())
-    heard = [(item.instance, item.token) for item in items if isinstance(item, Update)]
+    received = [(item.instance, item.token) for item in items if isinstance(item, Update)]
     gaps = [(item.instance, item.after, item.recovered) for item in items if isinstance(item, Gap)]
-    assert heard == [("ep1", 4), ("new", 3), ("new", 5)]
+    assert received == [("ep1", 4), ("new", 3), ("new", 5)]
     assert gaps == [("ep1", 2, 1), ("new", 2, 2)]
 
 
@@ -140,8 +140,8 @@ def test_a_token_received_in_part_is_completed(hub: Hub, homeserver: Database) -
             return await first
 
     progress = Progress({EP1: 90, EP2: 90})
-    read, before, whole, received, *cut = asyncio.run(scenario())
-    updates = [item for item in (read, whole, received) if isinstance(item, Update)]
+    read, before, full, received, *cut = asyncio.run(scenario())
+    updates = [item for item in (read, full, received) if isinstance(item, Update)]
     assert [(update.token, len(update.rows), update.is_read) for update in updates] == [
         (100, 1, True), (101, 3, True), (102, 1, False),
     ]  # fmt: skip
@@ -160,11 +160,11 @@ def test_missed_tokens_of_an_unknown_stream_are_a_gap(hub: Hub, homeserver: Data
             await asyncio.to_thread(hub.publish, "RDATA novel ep1 8 [1]", "POSITION novel ep1 9 10")
             return await first
 
-    before, heard, position, missed = asyncio.run(scenario())
+    before, received, position, missed = asyncio.run(scenario())
     assert isinstance(before, Gap)
     assert isinstance(missed, Gap)
     assert (before.after, before.upto, missed.after, missed.upto) == (5, 7, 8, 10)
-    assert (type(heard), type(position)) == (Update, c.Position)
+    assert (type(received), type(position)) == (Update, c.Position)
     assert missed.cause == NO_TABLE
 
 

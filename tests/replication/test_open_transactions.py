@@ -79,8 +79,8 @@ def test_account_data_of_an_unconfigured_writer(homeserver: Database) -> None:
             [f"t{token}", token],
         )
 
-    given = {"lakehouse_stream_writers": "account_data:worker1"}
-    with Database(homeserver.settings.model_copy(update=given)) as other:
+    overrides = {"lakehouse_stream_writers": "account_data:worker1"}
+    with Database(homeserver.settings.model_copy(update=overrides)) as other:
         for writer in ("worker1", "master"):
             other.set_position("account_data", writer, 4)
         other.set_last_allocated("account_data", 4)
@@ -151,9 +151,7 @@ def test_caches_advance_on_a_busy_database(homeserver: Database) -> None:
     assert reached[-1] > reached[1]
 
 
-def test_caches_wait_for_transactions_on_a_standby(
-    homeserver: Database,
-) -> None:
+def test_caches_wait_for_transactions_on_a_standby(homeserver: Database) -> None:
     homeserver.enter_recovery()
     homeserver.add_invalidation(3, "ep1")
     source = homeserver.open_reader(settle_seconds=0.2)

@@ -132,8 +132,8 @@ def test_no_history_of_a_new_writer_is_sent(homeserver: Database) -> None:
         homeserver.set_position("push_rules", "sw1", 4)
         rows: list[str] = []
         while len(rows) < 4:
-            heard = await conversation.read_until(lambda line: line.startswith("RDATA"))
-            rows.append(" ".join(heard[-1].split()[1:4]))
+            received = await conversation.read_until(lambda line: line.startswith("RDATA"))
+            rows.append(" ".join(received[-1].split()[1:4]))
         assert sorted(rows) == ["backfill ep1 4", "events ep2 4", "events ep2 5", "push_rules sw1 4"]
 
     run_conversations(homeserver, Dialect.INSTANCES, follow)

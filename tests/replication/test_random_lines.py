@@ -127,12 +127,12 @@ def test_the_redis_client_survives_random_messages(sample: Database, tmp_path: P
             pipeline.execute()
 
     async def scenario(port: int) -> int:
-        random, heard, progress, hub = Random(1), 0, Progress(), Redis(port=port)
+        random, received, progress, hub = Random(1), 0, Progress(), Redis(port=port)
 
         async def hear() -> None:
-            nonlocal heard
+            nonlocal received
             async for item in items:
-                heard += 1
+                received += 1
                 if item == c.NewActiveTask("end"):
                     break
 
@@ -140,13 +140,13 @@ def test_the_redis_client_survives_random_messages(sample: Database, tmp_path: P
         items = follow_redis(f"redis://127.0.0.1:{port}", "synapse.example", progress, reader, timing)
         async with aclosing(items):
             hearing = asyncio.create_task(hear())
-            while heard < LINES:
+            while received < LINES:
                 while not progress.is_connected:
                     assert not hearing.done()
                     await asyncio.sleep(0.001)
                 # What follows a command that moves positions and cannot be read is lost until the listener is back.
                 await asyncio.to_thread(publish, hub, noise(random, 2000, commands=0.001))
-                if heard >= 20_000 and not tracemalloc.is_tracing():
+                if received >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
             while not hearing.done():
                 await asyncio.to_thread(publish, hub, b"NEW_ACTIVE_TASK end")

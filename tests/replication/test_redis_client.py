@@ -44,8 +44,8 @@ def test_all_commands_are_received_and_none_published(hub: Hub, homeserver: Data
             await asyncio.to_thread(hub.publish, *lines)
             return await first
 
-    heard = asyncio.run(scenario())
-    items = [item for item in heard if not isinstance(item, Gap)]
+    received = asyncio.run(scenario())
+    items = [item for item in received if not isinstance(item, Gap)]
     assert items[1] == Update(
         *EP2, 2,
         (
@@ -59,7 +59,7 @@ def test_all_commands_are_received_and_none_published(hub: Hub, homeserver: Data
     ]  # fmt: skip
     assert items[8] == c.Unknown("USER_SYNC", "of nobody")
     # The first token of each writer may have begun before anybody listened, and there are no rows to see that by.
-    assert [(gap.stream, gap.after, gap.upto) for gap in heard if isinstance(gap, Gap)] == [
+    assert [(gap.stream, gap.after, gap.upto) for gap in received if isinstance(gap, Gap)] == [
         ("caches", 1, 4), ("caches", 4, 5), ("events", 1, 2),
     ]  # fmt: skip
     assert hub.client.info("commandstats")["cmdstat_publish"]["calls"] == len(lines) + 1
@@ -113,11 +113,11 @@ def test_a_silent_redis_is_disconnected(homeserver: Database, caplog: pytest.Log
         mute = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
         hub = Hub(mute.sockets[0].getsockname()[1])
         async with mute, listening(hub, homeserver, Progress()) as items:
-            heard = asyncio.create_task(anext(items))
+            received = asyncio.create_task(anext(items))
             while redis_client.__name__ not in {record.name for record in caplog.records}:
                 await asyncio.sleep(0.05)
-            heard.cancel()
-            await asyncio.wait([heard])
+            received.cancel()
+            await asyncio.wait([received])
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -27,13 +27,7 @@ pytestmark = pytest.mark.heavy
 CLIENT: Final = Path(__file__).with_name("synapse_client.py")
 SECONDS: Final = 300
 
-STREAMS: Final = {
-    "1.0.0": 10,
-    "1.12.4": 10,
-    "1.40.0": 10,
-    "1.70.1": 10,
-    NEWEST: 16,
-}
+STREAMS: Final = {"1.0.0": 10, "1.12.4": 10, "1.40.0": 10, "1.70.1": 10, NEWEST: 16}
 """Number of streams with a table, by release. Other streams of the release have a position and no rows."""
 
 Token = tuple[str, str | None, int]
@@ -54,25 +48,25 @@ def test_every_row_arrives_once_and_is_parsed(version: str, busy: Database) -> N
     dialect = Dialect.TOKENS if release < (1, 13) else Dialect.INSTANCES
     expected = dict(_rows(busy, release, dialect))
     if dialect is Dialect.TOKENS:
-        known, arrived = asyncio.run(_follow(busy, version, dialect, expected, None))
+        known_streams, arrived = asyncio.run(_follow(busy, version, dialect, expected, None))
     else:
         with every_stream.unwritten(busy) as write:
-            known, arrived = asyncio.run(_follow(busy, version, dialect, expected, write))
+            known_streams, arrived = asyncio.run(_follow(busy, version, dialect, expected, write))
 
-    assert len(known) == STREAMS[version]
-    wanted = {token: rows for token, rows in expected.items() if token[0] in known}
-    assert arrived.keys() == wanted.keys()
-    for token, rows in wanted.items():
+    assert len(known_streams) == STREAMS[version]
+    relevant = {token: rows for token, rows in expected.items() if token[0] in known_streams}
+    assert arrived.keys() == relevant.keys()
+    for token, rows in relevant.items():
         assert [_fields(row) for row in arrived[token]] == rows, token
-    _every_row_of_the_tables_is_among(wanted, busy)
+    _every_row_of_the_tables_is_among(relevant, busy)
 
 
-def _every_row_of_the_tables_is_among(wanted: Mapping[Token, Any], database: Database) -> None:
+def _every_row_of_the_tables_is_among(relevant: Mapping[Token, Any], database: Database) -> None:
     """IDs as the tables have them, up to the end of their streams."""
     tokens: dict[str, set[int]] = {}
-    for stream, _, token in wanted:
+    for stream, _, token in relevant:
         tokens.setdefault(stream, set()).add(token)
-    for stream, found in tokens.items():
+    for stream, actual in tokens.items():
         sign = -1 if CATALOGUE.stream(stream).sign == "negative" else 1
         announced = {shape.table for shape in ROW_SCHEMAS[stream] if shape.is_announced}
         ids = {
@@ -84,7 +78,7 @@ def _every_row_of_the_tables_is_among(wanted: Mapping[Token, Any], database: Dat
                 + " and event_id in (select event_id from events)" * (table.name == "ex_outlier_stream")
             )
         }
-        assert found == ids, stream
+        assert actual == ids, stream
 
 
 def _rows(database: Database, release: Release, dialect: Dialect) -> Iterator[tuple[Token, list[Any]]]:
@@ -122,25 +116,25 @@ async def _follow(
     form = "--row-format", ".".join(map(str, parse_release(version) or ()))
     async with (
         serving_command(database, dialect, *form) as port,
-        _client(version, port) as said,
+        _client(version, port) as messages,
         asyncio.timeout(SECONDS),
     ):
-        streams = set((await anext(said))["streams"])
-        positions, known = set[str](), streams & ROW_SCHEMAS.keys()
-        wanted = sum(stream in known for stream, _, _ in expected)
-        async for item in said:
+        streams = set((await anext(messages))["streams"])
+        positions, known_streams = set[str](), streams & ROW_SCHEMAS.keys()
+        relevant = sum(stream in known_streams for stream, _, _ in expected)
+        async for item in messages:
             assert "error" not in item, item
             positions.add(item["stream"])
             if item["rows"]:
                 token = (item["stream"], item["instance"], item["token"])
                 assert token not in arrived, "once"
                 arrived[token] = item["rows"]
-            if write and positions >= known:
+            if write and positions >= known_streams:
                 await asyncio.to_thread(write)
                 write = None
-            if len(arrived) >= wanted and positions >= known:
+            if len(arrived) >= relevant and positions >= known_streams:
                 break
-    return known, arrived
+    return known_streams, arrived
 
 
 @asynccontextmanager
@@ -150,13 +144,13 @@ async def _client(version: str, port: int) -> AsyncIterator[AsyncIterator[dict[s
         release_python(version), "-P", CLIENT, str(port), "synapse.example", stdout=PIPE, limit=1 << 24
     )
 
-    async def said() -> AsyncIterator[dict[str, Any]]:
+    async def messages_of_client() -> AsyncIterator[dict[str, Any]]:
         assert client.stdout
         while line := await client.stdout.readline():
             yield json.loads(line)
 
     try:
-        yield said()
+        yield messages_of_client()
     finally:
         with suppress(ProcessLookupError):
             client.terminate()

@@ -32,19 +32,21 @@ def test_the_next_tap_reads_what_a_killed_one_missed(
 
     def tokens(count: int) -> list[tuple[int, str]]:
         """Tokens that were landed, at least ``count`` of them."""
-        deadline, found = time.monotonic() + 30, list[tuple[int, str]]()
-        while len(found) < count:
-            assert time.monotonic() < deadline, found
+        deadline, actual = time.monotonic() + 30, list[tuple[int, str]]()
+        while len(actual) < count:
+            assert time.monotonic() < deadline, actual
             time.sleep(0.2)
             table = load_table_or_none(catalog, COMMANDS_TABLE)
             rows = table.scan().to_arrow().to_pylist() if table else []
-            found = [(row["token"], row["source"]) for row in rows if row["command"] == "RDATA"]
-        return sorted(found)
+            actual = [(row["token"], row["source"]) for row in rows if row["command"] == "RDATA"]
+        return sorted(actual)
 
     with redis(tmp_path, tmp_path / "redis.log") as port:
         hub = Redis(port=port)
-        given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
-        settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
+        overrides = homeserver.settings.model_dump(
+            include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"}
+        )
+        settings = new_lake(**overrides, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
         catalog = open_catalog(settings)
         with running_tap(settings, hub) as tap:
             time.sleep(1)
@@ -65,8 +67,8 @@ def test_the_next_tap_reads_what_a_killed_one_missed(
         findings = json.loads(lakehouse(settings, "doctor", "--format", "json").stdout)
         (finding,) = [item for item in findings if item["subject"] == "replication tap"]
         assert (finding["level"], finding["message"]) == ("OK", "the tap last listened 0 minutes ago")
-        asked = "select count(distinct token) from bronze.replication_commands where command = 'RDATA'"
-        assert json.loads(lakehouse(settings, "query", asked, "--format", "json").stdout) == [
+        query = "select count(distinct token) from bronze.replication_commands where command = 'RDATA'"
+        assert json.loads(lakehouse(settings, "query", query, "--format", "json").stdout) == [
             {"count(DISTINCT token)": 5}
         ]
 
@@ -79,40 +81,42 @@ def test_a_tap_over_tcp_writes_served_and_missed_rows(
         homeserver.add_event(token, "ep1")
         homeserver.complete_events(token)
 
-    def landed(command: str, tokens: list[int]) -> None:
+    def wait_for_commands(command: str, tokens: list[int]) -> None:
         """Wait until all ``tokens`` of events were landed, each once."""
-        deadline, found = time.monotonic() + 60, None
-        while found != tokens:
-            assert time.monotonic() < deadline, found
+        deadline, actual = time.monotonic() + 60, None
+        while actual != tokens:
+            assert time.monotonic() < deadline, actual
             time.sleep(0.5)
             table = load_table_or_none(open_catalog(settings), COMMANDS_TABLE)
             rows = table.scan().to_arrow().to_pylist() if table else []
-            found = sorted(row["token"] for row in rows if (row["command"], row["stream"]) == (command, "events"))
-            found = found if command == "RDATA" else sorted(set(found))
+            actual = sorted(row["token"] for row in rows if (row["command"], row["stream"]) == (command, "events"))
+            actual = actual if command == "RDATA" else sorted(set(actual))
 
-    given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
-    settings = new_lake(**given)
+    overrides = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
+    settings = new_lake(**overrides)
     happens(2)
-    with replicating(settings, "serve", "--dialect", dialect, "--port", "0") as (said, _):
-        port = said.partition("127.0.0.1:")[2].partition(",")[0]
+    with replicating(settings, "serve", "--dialect", dialect, "--port", "0") as (output, _):
+        port = output.partition("127.0.0.1:")[2].partition(",")[0]
         with replicating(settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
-            landed("POSITION", [2])
+            wait_for_commands("POSITION", [2])
             happens(3)
-            landed("RDATA", [3])
+            wait_for_commands("RDATA", [3])
             tap.send_signal(signal.SIGTERM)
             assert tap.wait(timeout=30) == 0
         happens(4)
         with replicating(settings, "tap", "--dialect", dialect, "--port", port):
-            landed("RDATA", [3, 4])
+            wait_for_commands("RDATA", [3, 4])
             happens(5)
-            landed("RDATA", [3, 4, 5])
+            wait_for_commands("RDATA", [3, 4, 5])
 
 
 def test_a_tap_s_memory_does_not_grow(homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path) -> None:
     with redis(tmp_path, tmp_path / "redis.log") as port:
         hub = Redis(port=port)
-        given = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
-        settings = new_lake(**given, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
+        overrides = homeserver.settings.model_dump(
+            include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"}
+        )
+        settings = new_lake(**overrides, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
         used = []
         with running_tap(settings, hub) as tap:
             for number in range(6):

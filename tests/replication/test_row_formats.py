@@ -68,8 +68,8 @@ def test_rows_have_the_requested_format(homeserver: Database) -> None:
         for stream, last in (("events", 2), ("device_lists", 3), ("receipts", 2)):
             conversation.send(f"REPLICATE {stream} 1")
             end = f"RDATA {stream} {last}"
-            heard = await conversation.read_until(partial(is_last, end))
-            rows += [json.loads(line.split(" ", 3)[3]) for line in heard if line.startswith("RDATA")]
+            received = await conversation.read_until(partial(is_last, end))
+            rows += [json.loads(line.split(" ", 3)[3]) for line in received if line.startswith("RDATA")]
         assert rows == [
             ["ev", ["$e2", "!r", "m.room.message", None, None, None, None, False]],
             ["@a"],

@@ -73,17 +73,19 @@ def test_a_page_is_read_without_later_rows(homeserver: Database, stream: str) ->
         sign,
     )
     homeserver.execute("analyze events")
-    given = {"after": 1, "upto": 20_000, "writer": None, "unnamed": "master", "rows": 100}
+    parameters = {"after": 1, "upto": 20_000, "writer": None, "unnamed": "master", "rows": 100}
     with psycopg.connect(str(homeserver.settings.synapse_dsn)) as connection:
         for statement in (
             server_sql.build_page_end_query(CATALOGUE, stream, ROW_SCHEMAS[stream][0]),
             server_sql.build_token_page_query(CATALOGUE, stream),
         ):
-            explained = connection.execute(sql.SQL("explain (analyze, format json) ") + statement, given).fetchone()
+            explained = connection.execute(
+                sql.SQL("explain (analyze, format json) ") + statement, parameters
+            ).fetchone()
             read = re.findall(r"'Relation Name': 'events'.*?'Actual Rows': (\d+)", str(explained))
             assert [int(count) for count in read] == [100]
-            found = connection.execute(statement, given).fetchall()
-            assert max(found) == (101,)
+            row = connection.execute(statement, parameters).fetchall()
+            assert max(row) == (101,)
 
 
 def test_rows_without_a_writer_belong_to_the_only_one(sample: Database) -> None:
@@ -101,7 +103,7 @@ def test_rows_without_a_writer_belong_to_the_only_one(sample: Database) -> None:
 def test_every_row_of_the_sample_is_one_line(sample: Database) -> None:
     positions = sample.open_reader().read_positions().by_stream
     streams = sorted(set(positions) - {"caches"})
-    seen: Counter[str] = Counter()
+    observed: Counter[str] = Counter()
     tokens: dict[str, list[int]] = {stream: [] for stream in streams}
 
     async def follow(conversation: Conversation) -> None:
@@ -111,7 +113,7 @@ def test_every_row_of_the_sample_is_one_line(sample: Database) -> None:
             match (await conversation.receive() or "").split(" ", 3):
                 case ["RDATA", stream, token, row]:
                     json.loads(row)
-                    seen[stream] += 1
+                    observed[stream] += 1
                     if token != "batch":
                         tokens[stream].append(int(token))
                         at[stream] = int(token)
@@ -131,9 +133,9 @@ def test_every_row_of_the_sample_is_one_line(sample: Database) -> None:
         ]
         # Of a message to several devices, and of a change that several servers are informed of, one row is sent.
         alike = stream in ("to_device", "device_lists")
-        assert seen[stream] == sum(len(set(rows)) if alike else len(rows) for rows in counted), stream
+        assert observed[stream] == sum(len(set(rows)) if alike else len(rows) for rows in counted), stream
         assert tokens[stream] == sorted({token for rows in counted for (token,) in rows}), stream
-    assert seen["events"] > 4000
+    assert observed["events"] > 4000
 
 
 def test_every_writer_of_caches_is_followed(homeserver: Database) -> None:

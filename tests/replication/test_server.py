@@ -113,7 +113,7 @@ def test_invalid_commands_end_with_an_error(sample: Database, said: str, answer:
 
 
 def test_commands_of_clients_are_recorded(sample: Database) -> None:
-    told = [
+    reported = [
         c.UserSync("@a:x", True, 5, "id"),
         c.ClearUserSync("id"),
         c.FederationAck(5, "fed"),
@@ -127,7 +127,7 @@ def test_commands_of_clients_are_recorded(sample: Database) -> None:
         conversation.send("REMOVE_PUSHER app key @a:x", "INVALIDATE_CACHE f [1]", "REMOTE_SERVER_UP y", "", "REPLICATE")
         await conversation.read_until(lambda line: line.startswith("POSITION"))
 
-    assert run_conversations(sample, Dialect.INSTANCES, tell) == told
+    assert run_conversations(sample, Dialect.INSTANCES, tell) == reported
 
 
 def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> None:
@@ -139,11 +139,11 @@ def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> Non
 
     async def say_what_is_no_command(conversation: Conversation) -> None:
         conversation.send("PING 1")
-        heard = asyncio.create_task(conversation.read_until(lambda line: line.startswith("ERROR")))
-        while not heard.done():
+        received = asyncio.create_task(conversation.read_until(lambda line: line.startswith("ERROR")))
+        while not received.done():
             conversation.send("WHAT is this", "")
             await asyncio.sleep(0.1)
-        assert heard.result()[-1].startswith("ERROR ")
+        assert received.result()[-1].startswith("ERROR ")
 
     async def be_silent(conversation: Conversation) -> None:
         conversation.send("NAME me")
@@ -266,10 +266,10 @@ def test_the_command_serves_the_sample(sample: Database) -> None:
     )  # fmt: skip
     try:
         assert serve.stdout
-        said = serve.stdout.readline()
-        where = re.fullmatch(r"Serving the streams of synapse.example on 127.0.0.1:(\d+), dialect tokens.\n", said)
-        assert where, said + serve.communicate(timeout=60)[1]
-        with socket.create_connection(("127.0.0.1", int(where[1])), timeout=60) as talking:
+        line = serve.stdout.readline()
+        address = re.fullmatch(r"Serving the streams of synapse.example on 127.0.0.1:(\d+), dialect tokens.\n", line)
+        assert address, line + serve.communicate(timeout=60)[1]
+        with socket.create_connection(("127.0.0.1", int(address[1])), timeout=60) as talking:
             lines = talking.makefile("rw", newline="\n")
             lines.write("NAME netcat\nUSER_SYNC id @a:x start 5\nREPLICATE events 4400\n")
             lines.flush()
@@ -279,8 +279,12 @@ def test_the_command_serves_the_sample(sample: Database) -> None:
             assert lines.readlines()[-1] == "ERROR server stopping\n"
         assert serve.wait(timeout=60) == 0
         recorded = sample.settings.lakehouse_home / "logs/replication/received.jsonl"
-        kept = json.loads(recorded.read_text().splitlines()[-1])
-        assert (kept["from"], kept["command"], kept["user_id"]) == ("subscriber 1 (netcat)", "USER_SYNC", "@a:x")
+        retained = json.loads(recorded.read_text().splitlines()[-1])
+        assert (retained["from"], retained["command"], retained["user_id"]) == (
+            "subscriber 1 (netcat)",
+            "USER_SYNC",
+            "@a:x",
+        )
     finally:
         serve.kill()
         serve.communicate()

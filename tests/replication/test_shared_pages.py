@@ -44,13 +44,13 @@ def test_subscribers_of_a_backlog_share_its_pages(homeserver: Database, read: li
             followers = [await open_.enter_async_context(connected(port)) for _ in range(20)]
             for follower in followers:
                 follower.send("REPLICATE push_rules 1")
-            heard = await asyncio.gather(
+            received = await asyncio.gather(
                 *(
                     follower.read_until(lambda line: line.startswith(f"RDATA push_rules {ROWS} "))
                     for follower in followers
                 )
             )
-        tokens = [[int(line.split()[2]) for line in lines if line.startswith("RDATA")] for lines in heard]
+        tokens = [[int(line.split()[2]) for line in lines if line.startswith("RDATA")] for lines in received]
         assert tokens == [list(range(2, ROWS + 1))] * 20
 
     asyncio.run(follow())

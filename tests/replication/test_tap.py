@@ -17,16 +17,12 @@ from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Progress
 from synapse_lakehouse.replication.tap.follower import ClientTiming, Item, process_command
-from synapse_lakehouse.replication.tap.iceberg_sink import (
-    Batch,
-    IcebergSink,
-    SinkWriteError,
-)
+from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink, SinkWriteError
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from synapse_lakehouse.replication.tap.tap import CommitPolicy, write_items
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
 from synapse_lakehouse.replication.tap_liveness import read_last_commit_time, read_last_commit_time_by_duckdb
-from tests.replication.commands_table import EP1, landed, new_batch
+from tests.replication.commands_table import EP1, new_batch, read_commands
 from tests.replication.database import CATALOGUE
 
 
@@ -46,7 +42,7 @@ def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatc
         if how == "after":
             raise CrashError
 
-    async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
+    async def items(progress: Progress) -> AsyncGenerator[Item, None]:
         progress.mark_disconnected()
         for token in range(progress.positions.get(EP1, 1) + 1, last + 1):
             for number in range(token % 3, -1, -1):
@@ -62,7 +58,7 @@ def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatc
         progress = Progress(landing.read_positions())
         landing_it = asyncio.create_task(
             write_items(
-                heard(progress), progress, landing, new_batch, stop, CommitPolicy(rows=60, seconds=0.2, max_pending=90)
+                items(progress), progress, landing, new_batch, stop, CommitPolicy(rows=60, seconds=0.2, max_pending=90)
             )
         )
         while progress.positions.get(EP1) != last and not landing_it.done():
@@ -78,14 +74,14 @@ def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatc
         except CrashError:
             crashes += 1
     assert crashes > 1
-    rows = [(row["token"], row["ordinal"]) for row in landed(catalog, command="RDATA")]
+    rows = [(row["token"], row["ordinal"]) for row in read_commands(catalog, command="RDATA")]
     assert sorted(rows) == [(token, number) for token in range(2, last + 1) for number in range(token % 3 + 1)]
 
 
 def test_a_tap_that_cannot_write_can_be_stopped(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = asyncio.Event()
 
-    async def heard(progress: Progress) -> AsyncGenerator[Item, None]:
+    async def items(progress: Progress) -> AsyncGenerator[Item, None]:
         async for item in process_command(c.Rdata(*EP1, 2, ["ev", ["$2"]]), progress, None):
             yield item
         await asyncio.Event().wait()
@@ -95,13 +91,13 @@ def test_a_tap_that_cannot_write_can_be_stopped(catalog: Catalog, monkeypatch: p
         stop, progress = asyncio.Event(), Progress()
         loop = asyncio.get_running_loop()
 
-        def failing(*given: Any, **named: Any) -> Any:
+        def failing(*arguments: Any, **options: Any) -> Any:
             loop.call_soon_threadsafe(tried.set)
             raise ConnectionError
 
         monkeypatch.setattr(type(catalog), "commit_table", failing)
         landing_it = asyncio.create_task(
-            write_items(heard(progress), progress, landing, new_batch, stop, CommitPolicy(seconds=0.1))
+            write_items(items(progress), progress, landing, new_batch, stop, CommitPolicy(seconds=0.1))
         )
         async with asyncio.timeout(30):
             await tried.wait()
@@ -110,7 +106,7 @@ def test_a_tap_that_cannot_write_can_be_stopped(catalog: Catalog, monkeypatch: p
 
     with pytest.raises(SinkWriteError):
         asyncio.run(until_asked())
-    assert landed(catalog) == []
+    assert read_commands(catalog) == []
 
 
 def test_a_quiet_tap_shows_a_sign_of_life(catalog: Catalog) -> None:
@@ -131,22 +127,22 @@ def test_a_quiet_tap_shows_a_sign_of_life(catalog: Catalog) -> None:
     asyncio.run(listen(0.6, is_connected=True, reads=False))
     assert read_last_commit_time(catalog) is None
     asyncio.run(listen(1.5, is_connected=True))
-    assert landed(catalog, command="TAP")
+    assert read_commands(catalog, command="TAP")
     now = datetime.now(UTC)
-    found = read_last_commit_time(catalog)
-    assert found
-    assert now - timedelta(seconds=5) < found <= now
+    actual = read_last_commit_time(catalog)
+    assert actual
+    assert now - timedelta(seconds=5) < actual <= now
     # Its snapshots are given up, its rows stay.
     table = catalog.load_table(COMMANDS_TABLE)
     table.append(tables.COMMANDS_SCHEMA.empty_table())
     table.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
     again = read_last_commit_time(catalog)
     assert again
-    assert abs(found - again) < timedelta(seconds=5)
+    assert abs(actual - again) < timedelta(seconds=5)
 
 
 def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) -> None:
-    """Also where what it landed while it was heard is known by its rows alone."""
+    """Also where what it landed while it was items is known by its rows alone."""
     settings = new_lake()
     catalog = open_catalog(settings)
     greeting = b"SERVER synapse.example\nPOSITION events 5\n"
@@ -160,11 +156,11 @@ def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) 
         progress = Progress(landing.read_positions())
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
-        heard = follow_server(address, progress, streams=["events"], timing=ClientTiming(first=0.1, longest=0.1))
+        received = follow_server(address, progress, streams=["events"], timing=ClientTiming(first=0.1, longest=0.1))
         asyncio.get_running_loop().call_later(1.5, stop.set)
         async with server:
             await write_items(
-                heard, progress, landing, lambda: Batch(RowRedactor(CATALOGUE), "tcp", Dialect.TOKENS), stop,
+                received, progress, landing, lambda: Batch(RowRedactor(CATALOGUE), "tcp", Dialect.TOKENS), stop,
                 CommitPolicy(seconds=0.3, quiet=0.3),
             )  # fmt: skip
 
@@ -173,20 +169,20 @@ def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) 
             return {read_last_commit_time(catalog), read_last_commit_time_by_duckdb(connection, settings)}
 
     asyncio.run(follow_who_says(b"ERROR too many connections\n"))
-    assert last() == {landed(catalog, command="ERROR")[0]["received_at"]}
+    assert last() == {read_commands(catalog, command="ERROR")[0]["received_at"]}
     asyncio.run(follow_who_says(greeting))
     (listened,) = last()
     assert listened
-    count = len(landed(catalog))
+    count = len(read_commands(catalog))
     asyncio.run(follow_who_says(greeting + b"ERROR there is no such stream\n"))
-    assert len(landed(catalog)) > count
+    assert len(read_commands(catalog)) > count
     assert last() == {listened}
     table = catalog.load_table(COMMANDS_TABLE)
     listening = [
         snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.timestamp_ms <= listened.timestamp() * 1000
     ]
     table.maintenance.expire_snapshots().by_ids(listening).commit()
-    (known,) = last()
-    assert known
-    assert abs(listened - known) < timedelta(seconds=5)
+    (committed,) = last()
+    assert committed
+    assert abs(listened - committed) < timedelta(seconds=5)
     assert IcebergSink(catalog, "tcp", Dialect.TOKENS).read_positions() == {("events", None): 5}

@@ -36,7 +36,7 @@ def write(homeserver: Database, random: Random) -> None:
         homeserver.set_position("events", writer, TOKENS[-1])
 
 
-def written(homeserver: Database, *, by_writer: bool) -> dict[Any, int]:
+def rows_by_token(homeserver: Database, *, by_writer: bool) -> dict[Any, int]:
     """Rows of each token, as they are in the database."""
     rows = homeserver.execute(
         "select instance_name, id, count(*)::int from (select instance_name, stream_ordering as id from events"
@@ -51,7 +51,7 @@ async def breaking(port: int, random: Random) -> AsyncIterator[int]:
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to, back = await asyncio.open_connection("127.0.0.1", port)
-        left = random.choice([1, 60, 600, 6000])
+        remaining = random.choice([1, 60, 600, 6000])
 
         async def up() -> None:
             while data := await reader.read(1 << 16):
@@ -59,10 +59,10 @@ async def breaking(port: int, random: Random) -> AsyncIterator[int]:
 
         pumping = asyncio.create_task(up())
         with suppress(OSError):
-            while left > 0 and (data := await to.read(left)):
+            while remaining > 0 and (data := await to.read(remaining)):
                 writer.write(data)
                 await writer.drain()
-                left -= len(data)
+                remaining -= len(data)
         pumping.cancel()
         back.transport.abort()
         writer.close()
@@ -76,13 +76,13 @@ async def breaking(port: int, random: Random) -> AsyncIterator[int]:
 
 async def gather(following: AsyncIterator[Item], enough: Callable[[Item], bool]) -> list[Item]:
     """Items up to the first that satisfies ``enough``."""
-    found = []
+    results = []
     async with asyncio.timeout(30):
         async for item in following:
-            found.append(item)
+            results.append(item)
             if enough(item):
                 break
-    return found
+    return results
 
 
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(2, 22))]
@@ -101,7 +101,7 @@ def test_tokens_arrive_once_over_a_breaking_network(homeserver: Database, seed: 
         return [item for item in items if isinstance(item, Update)], progress
 
     updates, progress = asyncio.run(scenario())
-    assert {update.token: len(update.rows) for update in updates} == written(homeserver, by_writer=False)
+    assert {update.token: len(update.rows) for update in updates} == rows_by_token(homeserver, by_writer=False)
     assert [update.token for update in updates] == sorted({update.token for update in updates})
     assert progress.repeated == 0
 
@@ -126,7 +126,9 @@ def test_missed_tokens_of_instances_are_read(homeserver: Database, seed: int) ->
 
     items = asyncio.run(scenario())
     updates = [item for item in items if isinstance(item, Update)]
-    assert {(item.instance, item.token): len(item.rows) for item in updates} == written(homeserver, by_writer=True)
+    assert {(item.instance, item.token): len(item.rows) for item in updates} == rows_by_token(
+        homeserver, by_writer=True
+    )
     assert len(updates) == len({(item.instance, item.token) for item in updates})
     assert any(isinstance(item, Gap) and item.recovered for item in items)
 
@@ -186,29 +188,29 @@ def against(
         running = await asyncio.start_server(answer, "127.0.0.1", 0)
         address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
         following = follow_server(address, Progress({("events", None): 1}), streams=["events"], timing=timing)
-        found: list[Item] = []
+        results: list[Item] = []
         async with running, aclosing(following), asyncio.timeout(60):
             async for item in following:
-                found.append(item)
-                if len(found) == count:
+                results.append(item)
+                if len(results) == count:
                     break
-        return found
+        return results
 
     return asyncio.run(scenario())
 
 
 def test_the_client_sends_its_name_and_pings() -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.extend([await reader.readline() for _ in range(6)])
+        received.extend([await reader.readline() for _ in range(6)])
         writer.write(b"SERVER synapse.example\nWHATEVER comes\n")
 
     assert against(answer, 2)[1] == Unknown("WHATEVER", "comes")
-    assert heard[0] == b"NAME synapse-lakehouse\n"
-    assert heard[1].startswith(b"PING 1")
-    assert heard[2] == b"REPLICATE events 1\n"
-    assert all(line.startswith(b"PING ") for line in heard[3:])
+    assert received[0] == b"NAME synapse-lakehouse\n"
+    assert received[1].startswith(b"PING 1")
+    assert received[2] == b"REPLICATE events 1\n"
+    assert all(line.startswith(b"PING ") for line in received[3:])
 
 
 def test_a_server_of_another_homeserver_is_refused() -> None:
@@ -249,12 +251,12 @@ def test_delays_grow_while_connections_bring_no_rows(rows: bytes, holds: float, 
 def test_an_ended_connection_resumes_from_the_last_token(
     ending: bytes, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked: list[bytes] = []
+    questions: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append([await reader.readline() for _ in range(3)][2])
+        questions.append([await reader.readline() for _ in range(3)][2])
         writer.write(b"SERVER synapse.example\nPOSITION events 1\n")
-        if len(asked) == 1:
+        if len(questions) == 1:
             writer.write(b"RDATA events batch [1]\n" + ending)
         else:
             writer.write(b"RDATA events batch [1]\nRDATA events 2 [2]\n")
@@ -264,5 +266,5 @@ def test_an_ended_connection_resumes_from_the_last_token(
         items = against(answer, 5 + ending.startswith(b"ERROR"))
     assert [item for item in items if isinstance(item, Update)] == [Update("events", None, 2, ([1], [2]))]
     assert Position("events", None, None, 1) in items
-    assert asked == [b"REPLICATE events 1\n"] * 2
+    assert questions == [b"REPLICATE events 1\n"] * 2
     assert said in caplog.text

@@ -60,7 +60,7 @@ CONVERSATIONS = {
 
 OURS = {
     GUEST_ACCESS: '["ev",["$149019767112vOHxz:localhost:8823","!AFDCvgApUmpdfVjIXm:localhost:8823",'
-    '"m.room.guest_access","",null,null,null,false,false]]',
+    '"m.room.guest_access","",null,null,null,false,false]]'
 }
 """What our server sends instead of a documented row: rows of events have had a tag and more fields since then."""
 
@@ -82,15 +82,15 @@ def followed(dialect: Dialect, script: list[tuple[str, str]], streams: list[str]
             if side == ">":
                 writer.write(line.encode() + b"\n")
             else:
-                said.append(without_time((await reader.readline()).decode().strip()))
+                output.append(without_time((await reader.readline()).decode().strip()))
         ended.set()
         writer.close()
 
-    said: list[str] = []
+    output: list[str] = []
     progress = Progress({(stream, None): 1 for stream in streams})
 
     async def scenario() -> list[Item]:
-        found: list[Item] = []
+        results: list[Item] = []
         running = await asyncio.start_server(play, "127.0.0.1", 0)
         address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "localhost:8823")
         following = follow_server(
@@ -98,14 +98,14 @@ def followed(dialect: Dialect, script: list[tuple[str, str]], streams: list[str]
         )
         async with running, aclosing(following) as items, asyncio.timeout(SECONDS):
             async for item in items:
-                found.append(item)
-                if len(found) == count:
+                results.append(item)
+                if len(results) == count:
                     break
             await ended.wait()
-        return found
+        return results
 
     items = asyncio.run(scenario())
-    assert said == [without_time(line) for side, line in script if side == "<"]
+    assert output == [without_time(line) for side, line in script if side == "<"]
     return items
 
 
@@ -125,18 +125,18 @@ def test_the_client_follows_the_documented_examples(dialect: Dialect) -> None:
 @pytest.mark.parametrize("dialect", list(CONVERSATIONS))
 def test_the_client_decodes_the_documented_batch(dialect: Dialect) -> None:
     source = "caches" if dialect is Dialect.TOKENS else "caches master"
-    told = [*(("batch", row) for row in BATCHED[:3]), ("54", BATCHED[3])]
+    reported = [*(("batch", row) for row in BATCHED[:3]), ("54", BATCHED[3])]
     whole_cache = '["get_user_by_id", null, 1550574873252]'
     script = [
         *lines(dialect)[:2],
-        *((">", f"RDATA {source} {token} {row}") for token, row in told),
+        *((">", f"RDATA {source} {token} {row}") for token, row in reported),
         (">", f"RDATA {source} 550953772 {whole_cache}"),
     ]
-    _, batched, whole = followed(dialect, script, [], 3)
+    _, batched, full = followed(dialect, script, [], 3)
     assert isinstance(batched, Update)
     assert (batched.token, len(batched.rows)) == (54, 4)
-    assert isinstance(whole, Update)
-    assert (whole.token, whole.rows) == (550953772, (["get_user_by_id", None, 1550574873252],))
+    assert isinstance(full, Update)
+    assert (full.token, full.rows) == (550953772, (["get_user_by_id", None, 1550574873252],))
 
 
 @pytest.mark.parametrize("dialect", list(CONVERSATIONS))
@@ -181,11 +181,11 @@ def test_the_server_follows_the_documented_examples(homeserver: Database, dialec
                 expected = without_time(line.replace(row, OURS.get(row, row)))
                 # There are more streams today than when the documents were written, and ours come sorted.
                 while expected not in announced:
-                    heard = without_time(await conversation.receive())
-                    if not heard.startswith("POSITION"):
-                        assert heard == expected
+                    received = without_time(await conversation.receive())
+                    if not received.startswith("POSITION"):
+                        assert received == expected
                         break
-                    announced.add(heard)
+                    announced.add(received)
             assert await conversation.receive() is None
 
     with source:

@@ -42,7 +42,7 @@ def receipt(homeserver: Database, token: int, data: str, user: str | None = None
     )  # fmt: skip
 
 
-def done(homeserver: Database, token: int) -> None:
+def mark_persisted(homeserver: Database, token: int) -> None:
     homeserver.set_last_allocated("receipts", token)
     homeserver.set_position("receipts", "sw1", token)
 
@@ -65,7 +65,7 @@ def test_rows_with_invalid_json_are_skipped(homeserver: Database, caplog: pytest
         receipt(homeserver, token, data.replace("x7b", f"x{SECRET}"))
     end = len(UNREADABLE) + 2
     receipt(homeserver, end, '{"ts": 7}')
-    done(homeserver, end)
+    mark_persisted(homeserver, end)
     row = f'["!r","m.read","@{end}","$e",null,' + '{"ts":7}]'
 
     async def follow(conversation: Conversation) -> None:
@@ -77,8 +77,8 @@ def test_rows_with_invalid_json_are_skipped(homeserver: Database, caplog: pytest
     with caplog.at_level(logging.WARNING):
         # A second follower is not told again.
         run_conversations(homeserver, Dialect.TOKENS, follow, follow)
-    named = skipped(caplog)
-    assert named == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MAX_LOGGED)]
+    skipped_rows = skipped(caplog)
+    assert skipped_rows == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MAX_LOGGED)]
     assert SECRET not in caplog.text
 
 
@@ -102,7 +102,7 @@ def test_tokens_of_skipped_rows_are_sent(homeserver: Database, dialect: Dialect)
         name(4, {"@f": bad})
         name(5, {"@g": good})
         name(6, {"@h": bad, "@i": bad})
-        done(homeserver, 6)
+        mark_persisted(homeserver, 6)
         source = "receipts" if dialect is Dialect.TOKENS else "receipts sw1"
         end = "POSITION receipts 6" if dialect is Dialect.TOKENS else "POSITION receipts sw1 5 6"
         lines = await conversation.read_until(lambda line: line == end)
@@ -118,7 +118,7 @@ def test_tokens_of_skipped_rows_are_sent(homeserver: Database, dialect: Dialect)
 
 def test_lone_surrogates_are_sent_as_replacement(homeserver: Database) -> None:
     receipt(homeserver, 2, r'{"ts": "\ud800 \u0000 \ud83d\ude00", "other": 5}')
-    done(homeserver, 2)
+    mark_persisted(homeserver, 2)
 
     async def follow(conversation: Conversation) -> None:
         conversation.send("REPLICATE receipts 1")
@@ -144,7 +144,7 @@ def _receipts_through(homeserver: Database, data: str) -> Iterator[None]:
 def test_a_row_that_postgresql_cannot_read_is_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     for token in (2, 3, 4):
         receipt(homeserver, token, '{"ts": 7}')
-    done(homeserver, 4)
+    mark_persisted(homeserver, 4)
 
     async def follow(conversation: Conversation) -> None:
         conversation.send("REPLICATE receipts 1")
@@ -168,7 +168,7 @@ def test_text_that_is_not_utf_8_is_skipped(homeserver: Database, caplog: pytest.
     )
     for token in (2, 3):
         receipt(homeserver, token, '{"ts": 7}')
-    done(homeserver, 3)
+    mark_persisted(homeserver, 3)
 
     async def follow(conversation: Conversation) -> None:
         conversation.send("REPLICATE receipts 1")
@@ -187,7 +187,7 @@ def test_text_that_is_not_utf_8_is_skipped(homeserver: Database, caplog: pytest.
 
 def test_an_error_of_the_table_skips_no_row(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     receipt(homeserver, 2, '{"ts": 7}')
-    done(homeserver, 2)
+    mark_persisted(homeserver, 2)
     feed = homeserver.open_reader()
     feed.read_positions()
     homeserver.execute("alter table receipts_linearized rename to real_receipts")
@@ -213,15 +213,15 @@ def test_a_writer_with_an_unsendable_name_is_left_out(homeserver: Database, capl
 
     run_conversations(homeserver, Dialect.INSTANCES, follow, follow)
     arguments = [record.args for record in caplog.records if record.name.endswith("replication.server.server")]
-    named = [args[1] for args in arguments if isinstance(args, tuple) and len(args) == 2]
-    assert sorted(map(str, named)) == sorted(("two words", r"line\nbreak", "", "x" * 2000))
+    skipped_rows = [args[1] for args in arguments if isinstance(args, tuple) and len(args) == 2]
+    assert sorted(map(str, skipped_rows)) == sorted(("two words", r"line\nbreak", "", "x" * 2000))
 
 
 def test_the_largest_rows_can_be_sent(homeserver: Database) -> None:
     """Up to the most levels, and to the longest line."""
     for token, data in ((2, "[" * 126 + "]" * 126), (3, f'"{"x" * (MAX_ROW_BYTES - 200)}"')):
         receipt(homeserver, token, f'{{"ts": {data}}}')
-    done(homeserver, 3)
+    mark_persisted(homeserver, 3)
     updates, _ = homeserver.open_reader().read_page(("receipts", None), 1, 3)
     assert [update.token for update in updates] == [2, 3]
     for update in updates:
@@ -241,7 +241,7 @@ def test_many_unsendable_rows_are_counted(caplog: pytest.LogCaptureFixture) -> N
         assert len(caplog.records) == MAX_LOGGED
         now = 60.0
         rows.add("receipts", 1000, "receipts_linearized", "data", "not JSON")
-    counted, named = caplog.records[MAX_LOGGED:]
+    counted, record = caplog.records[MAX_LOGGED:]
     assert counted.args == (1000 - MAX_LOGGED,)
-    assert isinstance(named.args, tuple)
-    assert len(named.args) == 5
+    assert isinstance(record.args, tuple)
+    assert len(record.args) == 5

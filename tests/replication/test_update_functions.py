@@ -85,14 +85,14 @@ def test_rows_equal_those_of_synapse_s_update_functions(
 ) -> None:
     by_instance = answer["rows"][stream]
     alike = all(rows == by_instance[0] for rows in by_instance)
-    theirs = [
+    other = [
         (token, _masked(stream, row)) for rows in (by_instance[:1] if alike else by_instance) for token, row in rows
     ]
-    feed, ours, after = busy.open_reader(), [], 0
+    feed, own, after = busy.open_reader(), [], 0
     while after < ends[stream]:
         updates, after = feed.read_page((stream, None), after, ends[stream])
-        ours += [(update.token, row) for update in updates for row in update.rows]
-    counted, expected = (Counter((token, json.dumps(row)) for token, row in rows) for rows in (ours, theirs))
+        own += [(update.token, row) for update in updates for row in update.rows]
+    counted, expected = (Counter((token, json.dumps(row)) for token, row in rows) for rows in (own, other))
     if stream in SENT_ONCE:
         expected = Counter(expected.keys())
     assert counted == expected

@@ -32,5 +32,5 @@ def source(source_dsn: str) -> Iterator[Source]:
 def examined_lake(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Examined, Database]]:
-    with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as found:
-        yield found
+    with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as actual:
+        yield actual

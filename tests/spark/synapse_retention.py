@@ -18,15 +18,15 @@ async def purge(hs: Any) -> None:
     begun: list[tuple[Callable[..., Awaitable[None]], tuple[Any, ...]]] = []
     begin = hs.run_as_background_process
 
-    def keep(name: str, work: Callable[..., Awaitable[None]], *given: Any) -> Any:
+    def keep(name: str, work: Callable[..., Awaitable[None]], *arguments: Any) -> Any:
         if name != "purge_history":
-            return begin(name, work, *given)
-        return begun.append((work, given))
+            return begin(name, work, *arguments)
+        return begun.append((work, arguments))
 
     hs.run_as_background_process = keep
     await hs.get_pagination_handler().purge_history_for_rooms_in_range(None, None)
-    for work, given in begun:
-        await work(*given)
+    for work, arguments in begun:
+        await work(*arguments)
 
 
 if __name__ == "__main__":

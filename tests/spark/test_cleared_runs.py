@@ -45,13 +45,13 @@ def test_changes_before_a_failed_retry_are_copied(lake: SmallLake) -> None:
         store.append_audit_rows(again.catalog, "audit.stream_positions", [_position(2)], again.run)
     branches.drop_branch(again.catalog, again.run.branch)
     positions = store.read_release_rows(again.catalog, "audit.stream_positions", release)
-    assert [one["safe_bound"] for one in positions] == [1]
+    assert [position["safe_bound"] for position in positions] == [1]
     lake.maintain(days=30)
     compacted = store.read_latest_release(again.catalog)
     assert compacted
     assert compacted.is_compaction_of(release)
     assert [
-        one["safe_bound"] for one in store.read_release_rows(again.catalog, "audit.stream_positions", compacted)
+        row["safe_bound"] for row in store.read_release_rows(again.catalog, "audit.stream_positions", compacted)
     ] == [1]
 
     ledger = lake.advance()

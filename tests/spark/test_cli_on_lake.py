@@ -1,4 +1,4 @@
-"""The command reads Spark's views, merge-on-read deletes and branches without a JVM."""
+"""The command reads Spark's views and merge-on-read deletes without a JVM."""
 
 import os
 import subprocess
@@ -11,8 +11,6 @@ import pytest
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.services import run_embedded_server
-
-BRANCH = "run_20261117T000000Z_0123abcd"
 
 SPARK = """
 from synapse_lakehouse.iceberg.spark.session import create_spark_session
@@ -27,12 +25,10 @@ insert into gold.events select '$' || id, '!' || (id % 3) from range(30)
 create view gold.busy_rooms as select room_id, count(*) as events from gold.events group by room_id
 create view gold.a_busiest as select * from lake.gold.busy_rooms where events >= 10
 delete from gold.events where event_id = '$0'
-alter table gold.events create branch THE_BRANCH
-insert into gold.events.branch_THE_BRANCH values ('$x', '!x')
 '''.strip().replace(chr(10) + "  ", " ").splitlines():
     spark.sql(statement)
 spark.stop()
-""".replace("THE_BRANCH", BRANCH)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +52,7 @@ def test_views_over_views_are_read_from_the_catalog(lake: Settings) -> None:
     assert rows == [("!1", 10), ("!2", 10)]
 
 
-def test_a_branch_is_read_with_its_deletes(lake: Settings) -> None:
+def test_deleted_rows_are_not_read(lake: Settings) -> None:
     with duckdb_reader.open_duckdb(lake) as connection:
         duckdb_reader.create_views(connection, lake, None, ["gold.events"])
         assert connection.execute("select count(*) from gold.events").fetchall() == [(29,)]
-        duckdb_reader.create_views(connection, lake, None, ["gold.events"], branch=BRANCH)
-        assert connection.execute("select count(*) from gold.events").fetchall() == [(30,)]

@@ -39,11 +39,8 @@ def test_push_rules_of_a_reopened_account_are_not_lost(
         _rule(database, opened)
         _rule(database, new)
         _done(database)
-        found = {(first, last, verdict, why) for _, _, first, last, verdict, _, why in lake.examine(publish=False)}
-    assert found == {
-        (ids[closed][0], ids[opened][1], "purged", "account_closed"),
-        (*ids[robbed], "lost", None),
-    }
+        findings = {(first, last, verdict, why) for _, _, first, last, verdict, _, why in lake.examine(publish=False)}
+    assert findings == {(ids[closed][0], ids[opened][1], "purged", "account_closed"), (*ids[robbed], "lost", None)}
 
 
 def _rule(database: stream_lake.Database, user: str) -> int:

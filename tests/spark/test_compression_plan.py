@@ -88,22 +88,22 @@ def copied(app: SparkApp, dsn: str) -> Release:
 def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
     for wanted in HOW:
         with connect_readers(dsn, app.settings, WRITE_DSN_SETTING) as reading, reading() as reader:
-            chosen = reader.select_rooms(wanted)
+            selected = reader.select_rooms(wanted)
             planning = CompressionPlanner(app.spark, release, wanted)
-            assert list(planning.select_rooms(reader.read_last_compressed(wanted.strategy))) == chosen
-            found = {
+            assert list(planning.select_rooms(reader.read_last_compressed(wanted.strategy))) == selected
+            actual = {
                 row["room_id"]: row
-                for row in planning.plan_rooms({room: reader.read_progress(room) for room in chosen})
+                for row in planning.plan_rooms({room: reader.read_progress(room) for room in selected})
             }
             expected: dict[str, dict[str, Any]] = {}
-            for room in chosen:
+            for room in selected:
                 try:
                     expected[room] = asdict(plan_room(reader.read_room(room), wanted)[1]) | {"skipped": None}
                 except InvalidStateGroupsError as error:
                     expected[room] = {"skipped": str(error)}
         assert len(expected) > 5
-        assert {room: {name: found[room][name] for name in row} for room, row in expected.items()} == expected
-        assert found.keys() == expected.keys()
+        assert {room: {name: actual[room][name] for name in row} for room, row in expected.items()} == expected
+        assert actual.keys() == expected.keys()
 
 
 @pytest.mark.heavy
@@ -127,9 +127,9 @@ def test_the_lake_plans_as_the_database_does(
         monkeypatch.setenv("SYNAPSE_DSN", dsn)
         monkeypatch.setenv("SYNAPSE_WRITE_DSN", dsn)
         monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.settings.lakehouse_home))
-        done = CliRunner().invoke(
+        result = CliRunner().invoke(
             command, ["compress", "apply", "--levels", "10,5", "--chunk-size", "30", "--number-of-rooms", "4", "--yes"]
         )
-        assert done.exit_code == 0, done.output
+        assert result.exit_code == 0, result.output
         more(300)
         assert_same(app, copied(app, dsn), dsn)

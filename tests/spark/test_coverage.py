@@ -85,9 +85,9 @@ def test_missing_rows_are_found_on_both_sides_with_reasons(examined_lake: tuple[
     tap.receive(received(open_id, source.write(like, open_id), room))
     gaps = examined.examine()
 
-    named = {name: (first, *rest) for stream, _, first, _, *rest in gaps for name, id_ in ids.items()
+    gaps_by_event = {name: (first, *rest) for stream, _, first, _, *rest in gaps for name, id_ in ids.items()
              if stream == "events" and id_ == first}  # fmt: skip
-    assert named == {
+    assert gaps_by_event == {
         "purged": (ids["purged"], "purged", "rdata", "history_purged"),
         "deleted": (ids["deleted"], "purged", "rdata", "room_deleted"),
         "lost": (ids["lost"], "lost", "rdata", None),

@@ -27,8 +27,8 @@ def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> N
         table: spark.createDataFrame(rows, ", ".join(f"{name} string" for name in rows[0]))
         for table, rows in DELETED.items()
     }
-    found = deleted_keys.build_deletion_rows(keys, NOW).collect()
-    assert {(row.table_name, row.key): row.reason for row in found} == {
+    actual = deleted_keys.build_deletion_rows(keys, NOW).collect()
+    assert {(row.table_name, row.key): row.reason for row in actual} == {
         ("rooms", '{"room_id":"!gone:it"}'): "its room was deleted",
         ("events", '{"event_id":"$gone"}'): "its event was purged",
         ("room_depth", '{"room_id":"!gone:it"}'): "its room was deleted",
@@ -40,6 +40,6 @@ def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> N
             json.dumps(DELETED["receipts_linearized"][0], separators=(",", ":"), ensure_ascii=False),
         ): None,
     }
-    assert {row.deleted_at.astimezone(UTC) for row in found} == {NOW}
+    assert {row.deleted_at.astimezone(UTC) for row in actual} == {NOW}
     (alone,) = deleted_keys.build_deletion_rows({"rooms": keys["rooms"]}, NOW).collect()
     assert alone.reason == "its room was deleted"

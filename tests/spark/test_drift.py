@@ -85,16 +85,16 @@ def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_
 
 
 def test_new_columns_keep_the_ids_of_the_others() -> None:
-    known = catalogue.load_catalogue()
-    table = known.table("rooms")
-    older = table.model_copy(update={"columns": tuple(one for one in table.columns if one.name != "creator")})
+    declared = catalogue.load_catalogue()
+    table = declared.table("rooms")
+    older = table.model_copy(update={"columns": tuple(column for column in table.columns if column.name != "creator")})
     lake = InMemoryCatalog("lake")
-    tables.ensure_tables(lake, known.model_copy(update={"tables": (older,)}))
+    tables.ensure_tables(lake, declared.model_copy(update={"tables": (older,)}))
     before = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
-    tables.ensure_tables(lake, known.model_copy(update={"tables": (table,)}))
+    tables.ensure_tables(lake, declared.model_copy(update={"tables": (table,)}))
     after = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
     assert after == before | {"creator": max(before.values()) + 1}
-    tables.ensure_tables(lake, known.model_copy(update={"tables": (older,)}))
+    tables.ensure_tables(lake, declared.model_copy(update={"tables": (older,)}))
     assert {field.name for field in lake.load_table("bronze.rooms").schema().fields} == set(after)
 
 

@@ -96,9 +96,7 @@ def _break_ids(source: Database, event_id: str, used: int) -> Found:
 
 
 @pytest.mark.heavy
-def test_a_purge_beyond_an_idle_writer_keeps_the_bound(
-    examined_lake: tuple[Examined, Database],
-) -> None:
+def test_a_purge_beyond_an_idle_writer_keeps_the_bound(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
     examined.examine()
     (idle, furthest) = source.one(
@@ -140,9 +138,7 @@ def test_a_late_row_is_found_while_a_writer_has_no_position(
 
 
 @pytest.mark.heavy
-def test_rows_deleted_with_their_event_or_room_are_purged(
-    examined_lake: tuple[Examined, Database],
-) -> None:
+def test_rows_deleted_with_their_event_or_room_are_purged(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
     of_event, of_room = "un_partial_stated_event_stream", "un_partial_stated_room_stream"
     (joined_again,), (stays,), (purged,) = source.run(
@@ -193,11 +189,11 @@ def test_another_row_with_an_accepted_id_is_late(examined_lake: tuple[Examined, 
     examined, source = examined_lake
     source.store(), source.store("backfill")
     examined.examine()
-    (known,) = source.one("select min(stream_id) from current_state_delta_stream")
+    (first_id,) = source.one("select min(stream_id) from current_state_delta_stream")
     source.run(
         "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
         " select stream_id, room_id, 'm.room.topic', 'late', event_id, null from current_state_delta_stream"
-        " where stream_id = %s limit 1", [known],
+        " where stream_id = %s limit 1", [first_id],
     )  # fmt: skip
     table = "current_state_delta_stream"
-    assert examined.examine(publish=False) == {("events", table, known, known, "late", None, None)}
+    assert examined.examine(publish=False) == {("events", table, first_id, first_id, "late", None, None)}

@@ -90,9 +90,7 @@ def test_deleted_rows_are_found_without_hashes_of_the_source(
 ) -> None:
     monkeypatch.setattr(row_deletes, "_KEYS_WITHOUT_NARROWING", 0)
     lake.advance()
-    source.execute(
-        sql.SQL("alter database {} set log_statement = 'all'").format(sql.Identifier(source.info.dbname)),
-    )
+    source.execute(sql.SQL("alter database {} set log_statement = 'all'").format(sql.Identifier(source.info.dbname)))
     log_size = server.log.stat().st_size
     conditions = {
         "event_json": "ctid < '(2,0)'",

@@ -32,7 +32,7 @@ class DayLake(AdvancingLake):
         start = DAY + timedelta(days=self.day)
         return SparkApp("test", Run(f"test_{self.runs}", start, start + timedelta(days=1)), self.settings)
 
-    def seen(self, day: int) -> int:
+    def run_day(self, day: int) -> int:
         """Run a day; receipts in its interval."""
         self.day = day
         app = self.app()
@@ -56,13 +56,13 @@ def test_an_id_stays_with_the_interval_that_saw_it_first(
         psycopg.connect(source_copy) as source,
     ):
         lake = DayLake(started.settings)
-        rows = lake.seen(3)
+        rows = lake.run_day(3)
         assert rows > 0
-        assert lake.seen(1) == 0
+        assert lake.run_day(1) == 0
         moved = source.execute(MOVED).rowcount
         source.commit()
         assert 0 < moved < rows
-        assert lake.seen(2) == moved
-        assert lake.seen(1) == 0
-        assert lake.seen(3) == rows - moved
-        assert lake.seen(2) == moved
+        assert lake.run_day(2) == moved
+        assert lake.run_day(1) == 0
+        assert lake.run_day(3) == rows - moved
+        assert lake.run_day(2) == moved

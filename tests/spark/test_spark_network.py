@@ -101,12 +101,12 @@ def test_drivers_on_a_cluster_have_its_secret_and_encrypt(tmp_path: Path) -> Non
     file = tmp_path / "spark.secret"
     file.touch(mode=0o600)
     file.write_text(SECRET)
-    found = spark_network.get_network_properties("spark://master:7077", of(file))
-    assert found["spark.authenticate.secret"] == "sesame"
-    assert {found[f"spark.{name}"] for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled")} == {
-        "true"
-    }
-    assert "spark.driver.bindAddress" not in found
+    actual = spark_network.get_network_properties("spark://master:7077", of(file))
+    assert actual["spark.authenticate.secret"] == "sesame"
+    assert {
+        actual[f"spark.{name}"] for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled")
+    } == {"true"}
+    assert "spark.driver.bindAddress" not in actual
     generated_by_spark = spark_network.get_network_properties("yarn", of())
     assert "spark.authenticate.secret" not in generated_by_spark
     assert generated_by_spark["spark.authenticate"] == "true"
@@ -144,13 +144,13 @@ def test_the_secret_of_a_cluster_is_in_no_argument_list(home: Path, tmp_path: Pa
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": str(PROJECT_FOLDER),
     }
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", ARGUMENTS], env=os.environ | settings.to_environment() | variables, cwd=home, text=True,
         capture_output=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "org.apache.spark.executor.CoarseGrainedExecutorBackend" in done.stdout
-    assert "sesame" not in done.stdout
+    assert result.returncode == 0, result.stderr
+    assert "org.apache.spark.executor.CoarseGrainedExecutorBackend" in result.stdout
+    assert "sesame" not in result.stdout
 
 
 def test_a_cluster_without_a_secret_is_refused() -> None:

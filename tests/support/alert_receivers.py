@@ -16,12 +16,12 @@ _ANSWER = {
     "access_token": "token", "user_id": "@alerts:example.org", "device_id": "device", "room_id": "!alerts:example.org",
     "event_id": "$alert", "joined_rooms": ["!alerts:example.org"],
 }  # fmt: skip
-"""To any request of a Matrix client that sends a message."""
+"""Answer to any request of a Matrix client that sends a message."""
 
 
 @dataclass
 class Receivers:
-    """What was received.
+    """Received requests and mails.
 
     ``urls`` are the addresses for Apprise. ``posted`` are the documents that the webhook received, ``mails`` the mails,
     and ``matrix`` the contents of events.
@@ -119,7 +119,7 @@ def _http(received: list[dict[str, Any]], answer: dict[str, Any]) -> type[BaseHT
 
 @contextmanager
 def _running(server: TCPServer) -> Iterator[int]:
-    """The port of a server while it runs."""
+    """Run a server; yield its port."""
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

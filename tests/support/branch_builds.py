@@ -9,7 +9,7 @@ from tests.support.dbt import DbtSession
 
 PART, WHOLE = "run_in_part", "run_whole"
 FULL = 1_000_000_000
-"""Fewest rows to reuse: more than there are."""
+"""A minimum number of rows for reuse that no test reaches."""
 MODELS = {
     "silver.event_fields": "event_id",
     "silver.redactions": "event_id, redacts",
@@ -51,8 +51,8 @@ def branched_tables(lake: HarshLake, names: Collection[str] = ALL_TABLES) -> Ite
     for name in names:
         publish(lake.session, [name], lake.run.branch)
         copy_branch(lake.session, name, lake.run.branch, PART)
-        for what in ("delete", "update"):
-            lake.session.sql(f"alter table {name} set tblproperties ('write.{what}.mode' = 'merge-on-read')")
+        for kind in ("delete", "update"):
+            lake.session.sql(f"alter table {name} set tblproperties ('write.{kind}.mode' = 'merge-on-read')")
     try:
         yield
     finally:
@@ -69,7 +69,7 @@ def copy_branch(session: DbtSession, name: str, source: str, new: str) -> None:
 
 
 def publish(session: DbtSession, names: Iterable[str] = ALL_TABLES, branch: str = PART) -> None:
-    """Let main of the tables be what ``branch`` is, as the last release does."""
+    """Move main of the tables to ``branch``, as a release does."""
     for name in names:
         if head := _head(session, name, branch):
             session.sql(f"call lake.system.set_current_snapshot('lake.{name}', {head})")
@@ -83,13 +83,13 @@ def _head(session: DbtSession, name: str, branch: str) -> int | None:
 def build_models(
     lake: HarshLake, on: str, models: Iterable[str] = MODEL_NAMES, *, in_part: bool = False, share: float = 1
 ) -> None:
-    """Build ``models`` on the branch ``on``: with ``in_part`` what changed since main, up to a share of the rows."""
+    """Build ``models`` on the branch ``on``; with ``in_part``, build only rows changed since main, if few."""
     variables = {
         "server_name": lake.settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
         "partial_build_share": share, "changes_are_known": in_part and lake.session.register_changes(on),
     }  # fmt: skip
-    done = lake.session.dbt("run", "--select", *models, "--vars", json.dumps(variables), branch=on)
-    assert done["success"], done
+    result = lake.session.dbt("run", "--select", *models, "--vars", json.dumps(variables), branch=on)
+    assert result["success"], result
 
 
 def build_rows(

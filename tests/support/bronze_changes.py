@@ -29,10 +29,10 @@ class BranchedBronze:
 
     def some(self, table: str, column: str, most: int = 4, where: str = "true") -> str:
         """A list for SQL of some values of a column."""
-        found = self.sql(f"select distinct {column} as value from bronze.{table} where {where} order by 1")
-        values = [row["value"] for row in found if row["value"] is not None]
-        chosen = self.chance.sample(values, min(self.chance.randint(1, most), len(values)))
-        return ", ".join(repr(value) for value in chosen) or "null"
+        actual = self.sql(f"select distinct {column} as value from bronze.{table} where {where} order by 1")
+        values = [row["value"] for row in actual if row["value"] is not None]
+        selected = self.chance.sample(values, min(self.chance.randint(1, most), len(values)))
+        return ", ".join(repr(value) for value in selected) or "null"
 
     def copy(self, table: str, where: str, **other: str) -> None:
         """Add copies of rows, with other values in some columns."""
@@ -82,13 +82,13 @@ class BronzeChanges(BranchedBronze):
         self.copy("event_to_state_groups", of_them, event_id=new, state_group=f"state_group + {more}")
         shift = self.chance.choice([-1000, 0, 1000])
         self.copy("events", of_them, event_id=new, topological_ordering=f"topological_ordering + {shift}")
-        own_id, new_id = (f"concat('\"', {one}, '\"')" for one in ("event_id", new))
+        own_id, new_id = (f"concat('\"', {item}, '\"')" for item in ("event_id", new))
         self.copy("event_json", of_them, event_id=new, json=f"replace(json, {own_id}, {new_id})")
 
     def events_go(self) -> None:
-        chosen = self.some("events", "event_id")
+        selected = self.some("events", "event_id")
         for table in self.chance.sample(["events", "event_json", "event_to_state_groups", "redactions"], 2):
-            self.drop(table, "event_id", chosen)
+            self.drop(table, "event_id", selected)
 
     def state_events_go(self) -> None:
         self.drop("events", "event_id", self.some("events", "event_id", where="state_key is not null"))
@@ -117,12 +117,12 @@ class BronzeChanges(BranchedBronze):
         banning = self.some("events", "event_id", 1, "type = 'm.room.member'")
         end = self.chance.choice(["null", "0", "stream_ordering"])
         of_others = "event_id in (select redacts from bronze.redactions) or state_key is not null"
-        chosen = self.some("events", "event_id", 2, of_others)
+        selected = self.some("events", "event_id", 2, of_others)
         self.add(
             "room_ban_redactions",
             f"""
             select room_id, sender, coalesce({self.chance.choice([banning, "'$unheard of'"])}, '$'), max({end})
-            from bronze.events where event_id in ({chosen}) and (room_id, sender) not in (
+            from bronze.events where event_id in ({selected}) and (room_id, sender) not in (
                 select room_id, user_id from bronze.room_ban_redactions
             ) group by room_id, sender
             """,
@@ -139,58 +139,61 @@ class BronzeChanges(BranchedBronze):
         self.set("events", "room_id = '!elsewhere'", f"event_id in ({self.some('redactions', 'redacts', 8)})")
 
     def events_replace_others(self) -> None:
-        chosen, other = self.some("events", "event_id", 8, "state_key is not null"), self.some("events", "event_id", 1)
-        found = """'"replaces_state":"[^"]*"'"""
+        selected, other = (
+            self.some("events", "event_id", 8, "state_key is not null"),
+            self.some("events", "event_id", 1),
+        )
+        actual = """'"replaces_state":"[^"]*"'"""
         # A dollar would be a group of the pattern.
         instead = rf"""concat('"replaces_state":"', replace({other}, '$', '\\$'), '"')"""
-        self.set("event_json", f"json = regexp_replace(json, {found}, {instead})", f"event_id in ({chosen})")
+        self.set("event_json", f"json = regexp_replace(json, {actual}, {instead})", f"event_id in ({selected})")
 
     def first_events_of_a_piece_move(self) -> None:
-        chosen, to = self.some("events", "event_id", where="state_key is not null"), self.chance.choice([-5, 100_000])
-        self.set("events", f"topological_ordering = {to}", f"event_id in ({chosen})")
+        selected, to = self.some("events", "event_id", where="state_key is not null"), self.chance.choice([-5, 100_000])
+        self.set("events", f"topological_ordering = {to}", f"event_id in ({selected})")
 
     def json_is_spoiled(self) -> None:
         spoiled = self.chance.choice(["left(json, 50)", "replace(json, ':', ':NaN')", "concat('\\\\x', hex(json))"])
-        where = self.chance.choice(["state_key is not null", SETTINGS, "type = 'm.room.redaction'", "true"])
-        self.set("event_json", f"json = {spoiled}", f"event_id in ({self.some('events', 'event_id', 8, where)})")
+        condition = self.chance.choice(["state_key is not null", SETTINGS, "type = 'm.room.redaction'", "true"])
+        self.set("event_json", f"json = {spoiled}", f"event_id in ({self.some('events', 'event_id', 8, condition)})")
 
     def internal_metadata_is_spoiled(self) -> None:
         spoiled = self.chance.choice(["'{'", "'[1]'", '\'{"soft_failed": "true"}\'', "null"])
-        where = self.chance.choice(["state_key is not null", SETTINGS, "true"])
-        chosen = self.some("events", "event_id", 8, where)
-        self.set("event_json", f"internal_metadata = {spoiled}", f"event_id in ({chosen})")
+        condition = self.chance.choice(["state_key is not null", SETTINGS, "true"])
+        selected = self.some("events", "event_id", 8, condition)
+        self.set("event_json", f"internal_metadata = {spoiled}", f"event_id in ({selected})")
 
     def outliers_flip(self) -> None:
         self.set("events", "outlier = not outlier", f"event_id in ({self.some('events', 'event_id')})")
 
     def outliers_get_a_place(self) -> None:
-        chosen = self.some("events", "event_id", 8, "state_key is not null")
+        selected = self.some("events", "event_id", 8, "state_key is not null")
         self.add(
             "ex_outlier_stream",
-            f"select stream_ordering, event_id, 1, 'one' from bronze.events where event_id in ({chosen})",
+            f"select stream_ordering, event_id, 1, 'one' from bronze.events where event_id in ({selected})",
         )
 
     def states_of_events_are_partial(self) -> None:
-        chosen = self.some("events", "event_id", 8, "state_key is not null")
-        self.add("partial_state_events", f"select event_id, room_id from bronze.events where event_id in ({chosen})")
+        selected = self.some("events", "event_id", 8, "state_key is not null")
+        self.add("partial_state_events", f"select event_id, room_id from bronze.events where event_id in ({selected})")
 
     def states_of_events_are_whole(self) -> None:
-        chosen = self.some("events", "event_id", 8, "state_key is not null")
+        selected = self.some("events", "event_id", 8, "state_key is not null")
         self.add(
             "un_partial_stated_event_stream",
-            f"select stream_ordering, event_id, false, 'one' from bronze.events where event_id in ({chosen})",
+            f"select stream_ordering, event_id, false, 'one' from bronze.events where event_id in ({selected})",
         )
 
     def events_get_other_groups(self) -> None:
-        chosen, group = self.some("event_to_state_groups", "event_id"), self.some("state_groups", "id", 1)
-        self.set("event_to_state_groups", f"state_group = {group}", f"event_id in ({chosen})")
+        selected, group = self.some("event_to_state_groups", "event_id"), self.some("state_groups", "id", 1)
+        self.set("event_to_state_groups", f"state_group = {group}", f"event_id in ({selected})")
 
     def trees_fall_apart(self) -> None:
         self.drop("state_group_edges", "state_group", self.some("state_group_edges", "state_group"))
 
     def groups_rest_on_each_other(self) -> None:
-        one, other = (self.some("state_group_edges", name, 1) for name in ("state_group", "prev_state_group"))
-        self.add("state_group_edges", f"values ({other}, {one}), ({one}, {other})")
+        first, other = (self.some("state_group_edges", name, 1) for name in ("state_group", "prev_state_group"))
+        self.add("state_group_edges", f"values ({other}, {first}), ({first}, {other})")
 
     def settings_of_groups_are_others(self) -> None:
         groups = self.some("state_groups_state", "state_group", 2, SETTINGS)

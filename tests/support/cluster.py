@@ -18,7 +18,7 @@ _WORKERS = ("one", "two")
 
 @dataclass(frozen=True)
 class Cluster:
-    """A master at ``master`` with two workers of one core each, which leave what their apps wrote in ``folder``."""
+    """A master at ``master`` with two workers of one core each, which write the files of their apps to ``folder``."""
 
     master: str
     folder: Path
@@ -29,15 +29,15 @@ class Cluster:
         return self.folder / "spark.secret"
 
     def variables(self) -> dict[str, str]:
-        """With these in the environment apps know the secret, and executors start as quickly as drivers."""
+        """Environment variables with which apps have the secret, and executors start as quickly as drivers."""
         options = Settings(_env_file=None).lakehouse_driver_java_options
         (self.folder / "spark-defaults.conf").write_text(f"spark.executor.extraJavaOptions {options}\n")
         return {"SPARK_CONF_DIR": str(self.folder), "LAKEHOUSE_SPARK_SECRET_FILE": str(self.secret_file)}
 
     def applications(self) -> int:
-        """How many Spark apps had executors on each worker."""
-        found = [{path.name for path in (self.folder / worker).glob("app-*")} for worker in _WORKERS]
-        return len(set.intersection(*found))
+        """Number of Spark apps that had executors on each worker."""
+        actual = [{path.name for path in (self.folder / worker).glob("app-*")} for worker in _WORKERS]
+        return len(set.intersection(*actual))
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def _said(log: Path, pattern: str) -> str:
     """Wait for ``pattern`` in a daemon's log, and return the match."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        if found := re.search(pattern, log.read_text()):
-            return found[1]
+        if actual := re.search(pattern, log.read_text()):
+            return actual[1]
         time.sleep(0.2)
     raise AssertionError(f"{pattern} not in {log.read_text()}")

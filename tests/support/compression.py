@@ -1,4 +1,4 @@
-"""``lakehouse compress`` with tiny transactions, so that a kill hits one of many; it reports its begin."""
+"""``lakehouse compress`` with small transactions, so that a kill hits one of many; it prints a line at the start."""
 
 import random
 import sys
@@ -9,26 +9,26 @@ import pytest
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.cli.compression import compress_actions
 from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
-from synapse_lakehouse.compressor.algorithm.plan_room import estimate_rooms
+from synapse_lakehouse.compressor.algorithm.plan_room import estimate_room
 from synapse_lakehouse.compressor.postgres import transaction, writer
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from tests.support.state_rooms import KINDS, World, begin, grow
 
 
 class Tiny(transaction.TransactionSize):
-    """Never more than a few rows."""
+    """Transactions of at most a few rows."""
 
     def record_success(self, seconds: float, work: int) -> None:
-        """Do not adapt."""
+        """Keep the size of transactions."""
         self.longest = max(self.longest, seconds)
 
 
 def warm() -> None:
-    """Load what is compiled."""
+    """Load the compiled functions."""
     world = World(random.Random(0))
     grow(world, begin(world, KINDS, 10), 40)
     for strategy in Strategy:
-        estimate_rooms(world.tables(), CompressorSettings(strategy=strategy), {})
+        estimate_room(world.tables(), next(iter(world.groups.values())), CompressorSettings(strategy=strategy), None)
 
 
 if __name__ == "__main__":

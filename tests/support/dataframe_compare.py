@@ -19,9 +19,9 @@ def differences(
     table: catalogue.Table, lake: DuckDBPyConnection, source: psycopg.Connection[tuple[object, ...]]
 ) -> tuple[int, int]:
     """Rows of ``table`` that only the lake has, and that only the source has; equal rows are counted."""
-    here = Counter(lake.execute(f"select * from bronze.{table.name}").fetchall())
-    there = Counter(source.execute(build_select(table)).fetchall())
-    return (here - there).total(), (there - here).total()
+    in_lake = Counter(lake.execute(f"select * from bronze.{table.name}").fetchall())
+    in_source = Counter(source.execute(build_select(table)).fetchall())
+    return (in_lake - in_source).total(), (in_source - in_lake).total()
 
 
 def release_of(settings: Settings) -> Release:
@@ -32,12 +32,12 @@ def release_of(settings: Settings) -> Release:
 
 def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Rows and an order-free hash of tables at snapshots."""
-    known = list_catalog_entries(settings)
+    entries = list_catalog_entries(settings)
     with duckdb_reader.open_duckdb(settings) as connection:
         return {
             name: row
             for name, snapshot in snapshots.items()
             for row in connection.execute(
-                f"select count(*), sum(hash(t)::hugeint) from {iceberg_scan_sql(known[name].location, snapshot)} t"
+                f"select count(*), sum(hash(t)::hugeint) from {iceberg_scan_sql(entries[name].location, snapshot)} t"
             ).fetchall()
         }

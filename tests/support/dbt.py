@@ -30,7 +30,7 @@ class DbtSession:
         return rows
 
     def dbt(self, *arguments: str, branch: str, project: Path = PROJECT_FOLDER / "dbt") -> dict[str, Any]:
-        """What ``dbt <arguments>`` on ``branch`` came to: ``success``, and ``results`` as name → [status, message]."""
+        """Run ``dbt <arguments>`` on ``branch``; return ``success``, and ``results`` as name → [status, message]."""
         answer: dict[str, Any] = self._ask({"branch": branch, "dbt": [*arguments, *self._folders(project)]})
         return answer
 
@@ -44,11 +44,11 @@ class DbtSession:
         return is_partial
 
     def register_changes(self, branch: str, project: Path = PROJECT_FOLDER / "dbt") -> bool:
-        """Let the next dbt commands build what changed on ``branch`` since main; whether that is known."""
-        known: bool = self._ask({"branch": branch, "changes": [*self._folders(project)]})
-        return known
+        """Give the next dbt commands the changes on ``branch`` since main; return whether the changes are known."""
+        are_known: bool = self._ask({"branch": branch, "changes": [*self._folders(project)]})
+        return are_known
 
-    def written(self, table: str, branch: str) -> int:
+    def rows_of_last_commit(self, table: str, branch: str) -> int:
         """Rows that the last commit to ``table`` on ``branch`` added."""
         (last,) = self.sql(
             f"select int(summary['added-records']) as rows from {table}.refs"
@@ -72,7 +72,7 @@ class DbtSession:
 
 @contextmanager
 def dbt_session(environment: Mapping[str, str], folder: Path) -> Iterator[DbtSession]:
-    """A :class:`DbtSession` on the lake of ``environment``, which leaves its files in ``folder``."""
+    """A :class:`DbtSession` on the lake of ``environment``, with its files in ``folder``."""
     log = folder / "session.log"
     with (
         log.open("w") as errors,

@@ -1,4 +1,4 @@
-"""Every command of ``lakehouse``, as it is tried on a lake of hostile texts."""
+"""Every command of ``lakehouse``, with arguments for a lake of hostile texts."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -46,7 +46,7 @@ QUOTING: Final = {
     "compress apply", "compress plan", "compress verify", "doctor", "positions", "prove-erased", "query", "state-at",
     "summary", "visible", "who-can-see",
 }  # fmt: skip
-"""Those that have something hostile to show, and succeed."""
+"""Commands that succeed and print hostile texts."""
 
 ELSEWHERE: Final = {
     "airflow": "passes everything on to Airflow's own command",
@@ -58,13 +58,13 @@ ELSEWHERE: Final = {
 
 
 def commands() -> dict[str, list[OutputFormat]]:
-    """Every command that there is, with the formats that it writes rows in."""
+    """Yield every command, with the formats in which it writes rows."""
     return dict(_commands(typer.main.get_command(app), ""))
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, list[OutputFormat]]]:
     inner = getattr(command, "commands", {})
     if not inner or (path and command.invoke_without_command):
-        yield path, list(OutputFormat) if any(one.name == "format" for one in command.params) else []
-    for name, one in inner.items():
-        yield from _commands(one, f"{path} {name}".strip())
+        yield path, list(OutputFormat) if any(param.name == "format" for param in command.params) else []
+    for name, first in inner.items():
+        yield from _commands(first, f"{path} {name}".strip())

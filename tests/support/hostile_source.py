@@ -40,7 +40,7 @@ _NAMES: Final = {
         select event_id from current_state_events where room_id = %(room)s and type = 'm.room.topic'""",
     TYPE: "select 'm.room.topic'",
 }
-"""New name → query of the old one."""
+"""New name → query that returns the old name."""
 
 _JSON: Final = {("event_json", "json"), ("event_json", "internal_metadata"), ("account_data", "content"),
                 ("receipts_linearized", "data")}  # fmt: skip
@@ -57,10 +57,10 @@ _ROWS: Final = (
     "insert into instance_map (instance_id, instance_name) values (99, %(writer)s)",
     "insert into stream_positions values ('receipts', %(writer)s, 83), (%(all)s, %(writer)s, 5)",
 )
-"""Of tables that are empty in the sample, and of a writer that nobody configured."""
+"""Rows of tables that are empty in the sample, and a writer that is not configured."""
 
 _KEPT: Final = {
-    # Without these there is no run: the version of the database, the writers, and what is no text of others.
+    # A run needs these values: the version of the database, the writers, and texts of the server itself.
     "schema_version", "applied_schema_deltas", "instance_map", "stream_positions",
 }  # fmt: skip
 
@@ -89,7 +89,7 @@ def plant(owner: Owner) -> None:
 
 
 def plant_refusal(owner: Owner) -> None:
-    """Make a run refuse the database, for a reason that has hostile text in it."""
+    """Make a run refuse the database for a reason that contains hostile text."""
     kind = sql.Identifier(f"type {hostile_text.TEXTS[2]}"[:60])
     owner.execute(sql.SQL("create domain {} as int").format(kind))
     owner.execute("alter table erased_users rename to erased_users_before")
@@ -104,7 +104,7 @@ def take_refusal_back(owner: Owner) -> None:
 
 
 def _rename(owner: Owner, names: dict[str, str], room: str) -> None:
-    """Replace names where they are all of a value. The type only changes in the room."""
+    """Replace names that are the whole value of a column. Types change only in the room."""
     for table in catalogue.load_catalogue().tables:
         columns = _columns(owner, table.name)
         for column in columns:

@@ -1,4 +1,4 @@
-"""Texts that another server may choose, each of which does something to what shows it, and what no output may have."""
+"""Texts that another server may choose with effects in terminals, logs or chats; no output may contain them."""
 
 from typing import Final
 from unicodedata import category
@@ -16,15 +16,15 @@ TEXTS: Final = (
     "=HYPERLINK(\"https://evil.example\")",
     "+1+1", "-2+3", "@SUM(1+1)*cmd|' /C calc'!A0", "\t=1", "  =1+1", "\uff1d1+1",
 )  # fmt: skip
-"""NUL is not among them: PostgreSQL's text cannot hold it. Neither are surrogates, which are no UTF-8."""
+"""Without NUL, which PostgreSQL's text cannot contain, and without surrogates, which are not UTF-8."""
 
 ALL: Final = " ".join(TEXTS)
 
 
-def unshown(text: str, *, lines: bool = True) -> list[str]:
-    """Characters of ``text`` that no output may have; line breaks of the product's own are allowed by ``lines``."""
+def list_unprintable(text: str, *, lines: bool = True) -> list[str]:
+    """Return characters of ``text`` that no output may contain; ``lines`` allows line breaks."""
     return [
-        one
-        for one in text
-        if category(one) in {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"} and not (lines and one == "\n")
+        item
+        for item in text
+        if category(item) in {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"} and not (lines and item == "\n")
     ]

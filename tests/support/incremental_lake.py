@@ -1,4 +1,4 @@
-"""A lake that is brought up to its source again and again, in this process, with the apps' own functions."""
+"""A lake that copies its source repeatedly, in this process, with the functions of the apps."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ Source = psycopg.Connection[tuple[object, ...]]
 
 @dataclass
 class AdvancingLake:
-    """Copies, then publishes what was copied, so that the next copy goes on from there."""
+    """Copy and publish, so that the next copy continues from the published state."""
 
     settings: Settings
     runs: int = field(default=0)
@@ -58,13 +58,13 @@ class AdvancingLake:
         return store.read_run_rows(app.catalog, "audit.ledger", app.run.run_id)
 
     def copy(self, app: SparkApp) -> None:
-        """Bring the run's branch up to the source."""
+        """Copy the source to the run's branch."""
         tables.ensure_tables(app.catalog, catalogue.load_catalogue())
         with snapshot_session(app) as session:
             copy_tables(session)
 
     def publish(self, app: SparkApp) -> None:
-        """Publish the run's branch, as if its audits had passed."""
+        """Publish the run's branch without an audit."""
         passed = {"suite": "", "expectation": "", "subject": "", "severity": "fail", "success": True, "observed": ""}
         checks = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
         store.append_audit_rows(app.catalog, "audit.checks", checks, app.run)
@@ -74,26 +74,26 @@ class AdvancingLake:
     def measure(self, app: SparkApp) -> None:
         """Record measurements of the run's tables, unless they are recorded."""
         measured = {row["table_name"] for row in store.read_run_rows(app.catalog, "audit.table_facts", app.run.run_id)}
-        told = {"rows": 0, "null_keys": 0, "duplicate_keys": 0, "measured_at": datetime.now(UTC)}
+        reported = {"rows": 0, "null_keys": 0, "duplicate_keys": 0, "measured_at": datetime.now(UTC)}
         facts = [
-            told | {name: row[name] for name in ("table_name", "snapshot_id")}
+            reported | {name: row[name] for name in ("table_name", "snapshot_id")}
             for row in self.ledger(app)
             if row["table_name"] not in measured
         ]
         store.append_audit_rows(app.catalog, "audit.table_facts", facts, app.run)
 
     def departures(self) -> dict[str, tuple[int, int]]:
-        """Tables that are not equal to the source: rows that only the lake has, and that only the source has."""
+        """Tables that differ from the source, with the rows that only the lake has and that only the source has."""
         with (
             duckdb_reader.open_duckdb(self.settings) as lake,
             psycopg.connect(str(self.settings.synapse_dsn)) as source,
         ):
             release = duckdb_reader.get_release(lake, self.settings)
             duckdb_reader.create_views(lake, self.settings, release, release.tables)
-            found = {
+            actual = {
                 table.name: differences(table, lake, source) for table in catalogue.load_catalogue().copied_tables()
             }
-        return {name: rows for name, rows in found.items() if rows != (0, 0)}
+        return {name: rows for name, rows in actual.items() if rows != (0, 0)}
 
     def deletions(self) -> list[tuple[str, str]]:
         """Table and key of every deletion that was recorded."""
@@ -110,7 +110,7 @@ def advancing(settings: Settings) -> Iterator[AdvancingLake]:
 
 
 def _end_session() -> None:
-    # The active one is the thread's own, and a copy starts Spark in another.
+    # The active session belongs to a thread, and a copy starts Spark in another thread.
     if session := SparkSession._instantiatedSession:
         session.stop()
 

@@ -46,13 +46,13 @@ def _kill(pids: list[int], chance: random.Random) -> bool:
 
 
 def _kill_backend(_: int, source: psycopg.Connection[tuple[object, ...]], chance: random.Random) -> bool:
-    found = source.execute(
+    rows = source.execute(
         "select pid from pg_stat_activity where application_name = %s and datname = current_database() order by pid",
         [APPLICATION_NAME],
     ).fetchall()
-    if not found:
+    if not rows:
         return False
-    return source.execute("select pg_terminate_backend(%s)", [chance.choice(found)[0]]).fetchone() == (True,)
+    return source.execute("select pg_terminate_backend(%s)", [chance.choice(rows)[0]]).fetchone() == (True,)
 
 
 VICTIMS = {

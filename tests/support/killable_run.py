@@ -26,7 +26,7 @@ NAMES = (
 
 
 def few_tables() -> Catalogue:
-    """The large tables and some small ones: enough to be killed in, and quick."""
+    """Return the large tables and some small ones, so that a run is quick and has several phases."""
     full = catalogue.load_catalogue()
     return full.model_copy(update={"tables": tuple(map(full.table, NAMES))})
 

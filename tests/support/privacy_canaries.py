@@ -1,4 +1,4 @@
-"""Canaries: values planted in all that the catalogue does not list, and a search for them in files of every form."""
+"""Canaries: values in all columns that the catalogue does not list, and a search for them in files of every format."""
 
 import gzip
 import io
@@ -49,7 +49,7 @@ BESIDE_PROJECTIONS = {
         "update receipts_linearized set data = (data::jsonb || jsonb_build_object('other', {c}))::text"
     ),
 }
-"""In values of which the catalogue copies a part, beside that part."""
+"""Keys beside the part of a JSON value that the catalogue copies."""
 
 
 class Canaries:
@@ -65,7 +65,7 @@ class Canaries:
         return f"{self.mark}{len(self.places) - 1:04d}"
 
     def plant(self, owner: Owner) -> None:
-        """One in every uncatalogued column that holds text, and in every uncatalogued table, of a Synapse database."""
+        """Write a canary to every text column that the catalogue does not list, in all tables of a Synapse database."""
         owner.execute("set session_replication_role = replica")
         tables: dict[str, dict[str, tuple[str, bool]]] = {}
         for table, column, kind, required in owner.execute(COLUMNS):
@@ -83,18 +83,18 @@ class Canaries:
             planting = sql.SQL(statement).format(c=sql.Literal(self.hatch(place)))
             assert owner.execute(planting).rowcount, place
 
-    def found(self, content: bytes) -> set[str]:
+    def list_columns_in(self, content: bytes) -> set[str]:
         """Columns whose canaries are in ``content``, as text or in hexadecimal digits."""
         mark = self.mark.encode()
-        found = set()
+        results = set()
         for needle, digit in ((mark, 1), (mark.hex().encode(), 2)):
             position = content.find(needle)
             while position >= 0:
                 start = position + len(needle)
                 number = content[start : start + 4 * digit]
-                found.add(self.places[int(number if digit == 1 else bytes.fromhex(number.decode()))])
+                results.add(self.places[int(number if digit == 1 else bytes.fromhex(number.decode()))])
                 position = content.find(needle, start)
-        return found
+        return results
 
     def _value(self, place: str, kind: str) -> sql.Composable:
         value = sql.Literal(self.hatch(place))
@@ -111,7 +111,7 @@ class Canaries:
     ) -> None:
         name = sql.Identifier(table)
         pairs = sql.SQL(", ").join(
-            sql.SQL("{} = {}").format(sql.Identifier(one), value) for one, value in values.items()
+            sql.SQL("{} = {}").format(sql.Identifier(column), value) for column, value in values.items()
         )
         update = sql.SQL("update {0} set {1} where ctid = (select min(ctid) from {0})").format(name, pairs)
         if owner.execute(update).rowcount or not may_insert:
@@ -131,14 +131,14 @@ class Canaries:
 
 @dataclass(frozen=True)
 class PlantedSample:
-    """The sample with canaries, as the role that ``lakehouse grants`` makes reaches it, and as its owner does."""
+    """The sample with canaries: the URIs of its reader (from ``lakehouse grants``) and of its owner."""
 
     dsn: str
     owner: str
     password: str
     canaries: Canaries
     copied: str
-    """Text that is copied, so a search must find it: a room's topic."""
+    """A room's topic: copied text, which a search must find."""
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def contents(home: Path) -> Iterator[tuple[Path, bytes]]:
         try:
             raw = path.read_bytes()
         except FileNotFoundError:
-            # The PostgreSQL server is at work.
+            # The PostgreSQL server deletes files meanwhile.
             continue
         yield path, raw
         if raw[:4] == b"PAR1":

@@ -24,7 +24,7 @@ class Role:
 
 
 def create_role(settings: Settings, name: str, database: str) -> None:
-    """Create the role as documented: pipe the printed SQL into psql."""
+    """Create the role as documented, with psql and the printed SQL."""
     run_script(settings, database, "grants", "--role", name)
 
 

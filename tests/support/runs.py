@@ -8,19 +8,20 @@ from pathlib import Path
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from synapse_lakehouse.iceberg.lease.lease import Lease, get_current_holder
+from synapse_lakehouse.iceberg.lease.lease import LEASES_TABLE, Lease
+from synapse_lakehouse.iceberg.lease.lease_holder import parse_current_lease
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from tests.conftest import BIN, environment
 
 
 def start(settings: Settings, *arguments: str) -> subprocess.Popen[str]:
-    """``lakehouse run`` as a terminal would start it."""
+    """Start ``lakehouse run`` as a terminal does."""
     return _start(settings, "run", *arguments)
 
 
 def start_ui(settings: Settings) -> subprocess.Popen[str]:
-    """``lakehouse ui`` as a terminal would start it, on a free port."""
+    """Start ``lakehouse ui`` as a terminal does, on a free port."""
     return _start(settings, "ui", "--port", str(find_free_port()))
 
 
@@ -32,23 +33,23 @@ def _start(settings: Settings, *arguments: str) -> subprocess.Popen[str]:
 
 
 def read_until(run: subprocess.Popen[str], pattern: str) -> str:
-    """The line of the run's output that matches ``pattern``."""
+    """Return the first line of the run's output that matches ``pattern``."""
     assert run.stdout
-    said = []
+    lines = []
     for line in run.stdout:
-        said.append(line)
+        lines.append(line)
         if re.search(pattern, line):
             return line
-    raise AssertionError("".join(said))
+    raise AssertionError("".join(lines))
 
 
 def children(run: subprocess.Popen[str]) -> set[int]:
-    """Processes that the run started itself."""
+    """Child processes of the run."""
     return set(map(int, Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()))
 
 
 def lease_of_another_run(settings: Settings) -> Lease:
-    """The lake's lease, which the run ``the first run`` holds for ten minutes, unless it gives it back."""
+    """The lake lease, taken for ten minutes by the run ``the first run``."""
     catalog = open_catalog(settings)
     tables.ensure_tables(catalog, catalogue.load_catalogue())
     lease = Lease(catalog, "the first run", "run_20261120T000000Z_00000000", seconds=600)
@@ -57,7 +58,8 @@ def lease_of_another_run(settings: Settings) -> Lease:
 
 
 def lease_holder(settings: Settings) -> str | None:
-    """Who holds the lease of the lake."""
+    """Return the holder of the lake lease."""
     with closing(open_catalog(settings)) as catalog:
-        held = get_current_holder(catalog)
-    return held.holder if held else None
+        snapshot = catalog.load_table(LEASES_TABLE).current_snapshot()
+    lease = parse_current_lease(snapshot.summary.additional_properties) if snapshot and snapshot.summary else None
+    return lease.holder if lease else None

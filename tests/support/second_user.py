@@ -1,4 +1,4 @@
-"""Another user of the same machine: what it can reach of the lakehouse's ports, files and processes.
+"""Another user of the same machine, which tries the ports, files and processes of the lakehouse.
 
 Started as root, this program becomes the user with the ID of its first argument and then answers one request a line,
 as JSON: ``["spark", host, port]``, ``["read", path]``, ``["signal", pid]``. What it imports is imported before, as the
@@ -45,7 +45,7 @@ def _module(name: str) -> Any:
 @cache
 def _rpc() -> Any:
     jvm = _jvm()
-    # A stranger has no secret, and takes part where none is asked for.
+    # Without a secret, a client can use only services without authentication.
     conf = jvm.org.apache.spark.SparkConf(False).set("spark.rpc.askTimeout", "5s").set("spark.rpc.lookupTimeout", "5s")
     secret_file = _module("org.apache.spark.internal.config.package").AUTH_SECRET_FILE()
     security = jvm.org.apache.spark.SecurityManager(conf, jvm.scala.Option.empty(), secret_file)
@@ -88,14 +88,14 @@ def _opened_blocks(host: str, port: int) -> Any:
             errors.append(str(error))
         finally:
             client.close()
-    # A block that is not there is an answer of a server that would have given it.
+    # The answer "no such block" comes from a server that serves blocks.
     if any("BlockNotFound" in error or "not found" in error.lower() for error in errors):
         return errors
     raise RuntimeError(errors[0])
 
 
 def read(path: str) -> str | None:
-    """What the file holds, as far as this user can read it; None where it cannot."""
+    """Return the content of the file; None if this user cannot read it."""
     try:
         with Path(path).open("rb") as file:
             return file.read(_MAX_BYTES).decode("latin-1")
@@ -123,7 +123,7 @@ def signal(pid: int) -> bool:
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
+    """Execute requests until the input ends."""
     # Modules that PySpark would import later, when they may be out of reach.
     import pyspark.testing.utils  # noqa: F401
     from pyspark.java_gateway import launch_gateway  # noqa: F401

@@ -36,7 +36,7 @@ class SmallLake(AdvancingLake):
     declared: Catalogue = field(default_factory=catalogue.load_catalogue)
 
     def copy(self, app: SparkApp) -> None:
-        """Bring the run's branch up to the source."""
+        """Copy the source to the run's branch."""
         tables.ensure_tables(app.catalog, self.declared)
         with snapshot_session(app, self.declared) as session:
             copy_tables(session)
@@ -48,7 +48,7 @@ class SmallLake(AdvancingLake):
         return store.read_run_rows(app.catalog, "audit.reconciliation", app.run.run_id)
 
     def maintain(self, days: int = 0) -> None:
-        """Run the app that looks after the lake's files."""
+        """Run the app that maintains the lake's files."""
         app = replace(self.app(), settings=self.settings.model_copy(update={"lakehouse_erasure_days": days}))
         app.lease.acquire()
         try:
@@ -62,16 +62,16 @@ class SmallLake(AdvancingLake):
         return sum(len(task.delete_files) for task in tasks)
 
     def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
-        """Exit code and rows of prove-erased, by table and what remains."""
-        done = self.ask("prove-erased", user, "--format", "json")
-        return done.exit_code, {(row["table"], row["content"]): row for row in json.loads(done.stdout or "[]")}
+        """Return the exit code and rows of prove-erased, by table and kind of content."""
+        result = self.ask("prove-erased", user, "--format", "json")
+        return result.exit_code, {(row["table"], row["content"]): row for row in json.loads(result.stdout or "[]")}
 
     def ask(self, *arguments: str) -> Result:
         """The operator's command on this lake."""
         return CliRunner().invoke(command, arguments, env=self.settings.to_environment() | {"COLUMNS": "200"})
 
     def equal_to_source(self) -> bool:
-        """Whether the latest release has the source's rows; to Python not even a NaN is equal to itself."""
+        """Return whether the latest release has the source's rows; in Python, NaN differs from itself."""
         with (
             duckdb_reader.open_duckdb(self.settings) as lake,
             psycopg.connect(str(self.settings.synapse_dsn)) as source,
@@ -81,7 +81,7 @@ class SmallLake(AdvancingLake):
             comparable = [
                 table
                 for table in self.declared.copied_tables()
-                if "double" not in {one.data_type for one in table.columns}
+                if "double" not in {column.data_type for column in table.columns}
             ]
             return all(differences(table, lake, source) == (0, 0) for table in comparable)
 
@@ -90,7 +90,7 @@ class SmallLake(AdvancingLake):
 def small_lake(
     server: EmbeddedServer, settings: Settings, folder: Path, declared: Iterable[Table]
 ) -> Iterator[SmallLake]:
-    """An empty lake of a few tables of a copy of the sample, which may be spoiled."""
+    """An empty lake of a few tables of a copy of the sample, which a test may change."""
     few = catalogue.load_catalogue().model_copy(update={"tables": tuple(declared)})
     with (
         copied_source(server) as dsn,

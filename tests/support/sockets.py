@@ -10,15 +10,15 @@ from synapse_lakehouse.local.loopback import list_listening_sockets
 
 def descendants(pid: int) -> set[int]:
     """``pid`` and the ids of all processes below it."""
-    found = {pid}
+    actual = {pid}
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
             children = task.read_text().split()
         except OSError:
             continue
         for child in children:
-            found |= descendants(int(child))
-    return found
+            actual |= descendants(int(child))
+    return actual
 
 
 def listening(pid: int) -> set[tuple[IPv4Address | IPv6Address, int]]:
@@ -39,11 +39,11 @@ def listening(pid: int) -> set[tuple[IPv4Address | IPv6Address, int]]:
 
 def listening_until_end(process: subprocess.Popen[str]) -> set[IPv4Address | IPv6Address]:
     """Addresses on which ``process`` and its descendants listen at any time until it ends."""
-    found = set()
+    results = set()
     while process.poll() is None:
-        found |= {address for address, _ in listening(process.pid)}
+        results |= {address for address, _ in listening(process.pid)}
         time.sleep(0.5)
-    return found
+    return results
 
 
 def _address(written: str) -> IPv4Address | IPv6Address:

@@ -1,4 +1,4 @@
-"""Databases with Synapse's tables of state: filled from made-up rooms, and read by the definition of a state."""
+"""Databases with Synapse's tables of state, filled from generated rooms and resolved by the definition of state."""
 
 import uuid
 from collections.abc import Iterator
@@ -25,15 +25,15 @@ def state_database(server: EmbeddedServer) -> Iterator[str]:
 
 
 def store(world: World, dsn: str) -> None:
-    """Bring what is new in the world into the database, and take out what was purged."""
+    """Insert new groups of the world into the database, and delete purged groups."""
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
-        there = {one for (one,) in cursor.execute("SELECT id FROM state_groups")}
-        new = [group for group in world.groups if group not in there]
-        gone = list(there - world.groups.keys())
-        cursor.execute("DELETE FROM state_groups WHERE id = ANY(%s)", [gone])
-        cursor.execute("DELETE FROM state_group_edges WHERE state_group = ANY(%s)", [gone])
-        gone = [group for group in gone if group not in world.rows]
-        cursor.execute("DELETE FROM state_groups_state WHERE state_group = ANY(%s)", [gone])
+        stored_groups = {first for (first,) in cursor.execute("SELECT id FROM state_groups")}
+        new = [group for group in world.groups if group not in stored_groups]
+        deleted = list(stored_groups - world.groups.keys())
+        cursor.execute("DELETE FROM state_groups WHERE id = ANY(%s)", [deleted])
+        cursor.execute("DELETE FROM state_group_edges WHERE state_group = ANY(%s)", [deleted])
+        deleted = [group for group in deleted if group not in world.rows]
+        cursor.execute("DELETE FROM state_groups_state WHERE state_group = ANY(%s)", [deleted])
         with cursor.copy("COPY state_groups FROM STDIN") as copy:
             for group in new:
                 copy.write_row((group, world.groups[group], "$any"))
@@ -71,12 +71,12 @@ def state_tables(dsn: str) -> tuple[pa.Table, pa.Table, pa.Table]:
 
 
 def all_states(dsn: str) -> dict[int, State]:
-    """What each group of the database resolves to, by the definition."""
+    """Return the resolved state of each group, by the definition."""
     groups, edges, rows = snapshot(dsn)
     return {group: resolved(edges, rows, group) for group in groups}
 
 
-def stored(dsn: str) -> tuple[dict[int, int], dict[int, State]]:
+def read_state(dsn: str) -> tuple[dict[int, int], dict[int, State]]:
     """Edges and rows of the database."""
     return snapshot(dsn)[1:]
 

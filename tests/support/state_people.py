@@ -28,7 +28,7 @@ class People:
 
     @classmethod
     def moved_in(cls, hs: Synapse, chance: random.Random) -> "People":
-        """New ones, in new rooms that have changed often."""
+        """Create users and rooms whose state has changed often."""
         admin = hs.register("admin", admin=True)
         clients = [hs.register(f"user{number}") for number in range(PEOPLE)]
         people = cls(hs.dsn, clients, admin, [], chance)
@@ -43,16 +43,16 @@ class People:
         return people
 
     def at(self, hs: Synapse) -> "People":
-        """The same people, of the homeserver that was started again."""
+        """Return the same users after the homeserver was restarted."""
         admin, *clients = (
-            Client(hs.connection, one.user_id, one.token, one.device_id, one.password)
-            for one in (self.admin, *self.clients)
+            Client(hs.connection, item.user_id, item.token, item.device_id, item.password)
+            for item in (self.admin, *self.clients)
         )
         return replace(self, clients=clients, admin=admin)
 
     @contextmanager
     def talking(self) -> Iterator[None]:
-        """They go on until the context ends, in all rooms that are there."""
+        """Change the state of all existing rooms until the context ends."""
         quiet = threading.Event()
         failures: list[Exception] = []
 
@@ -73,8 +73,8 @@ class People:
         assert failures == []
 
     def purge(self) -> None:
-        """Delete the history of the first room, but for the latest of it."""
-        room, last = next(one for one in reversed(self.said) if one[0] == self.rooms[0])
+        """Purge the history of the first room, except the latest events."""
+        room, last = next(item for item in reversed(self.said) if item[0] == self.rooms[0])
         purge_history(self.admin, room, last)
 
     def delete(self, room: str) -> None:
@@ -82,30 +82,30 @@ class People:
         delete_room(self.admin, room, {"purge": True})
 
     def states(self) -> dict[str, frozenset[str]]:
-        """The state at each event that has one, from the homeserver."""
+        """Return the homeserver's state at each event that has one."""
         with psycopg.connect(self.dsn) as connection:
             events = connection.execute(
                 "select room_id, event_id from events where room_id = any(%s) and not outlier", [self.rooms]
             ).fetchall()
-        found = {}
+        results = {}
         for room, event in events:
             path = f"{ADMIN}/v1/rooms/{q(room)}/context/{q(event)}"
-            told = self.admin.call("GET", path, params={"limit": "0"})
-            found[event] = frozenset(one["event_id"] for one in told["state"])
-        return found
+            reported = self.admin.call("GET", path, params={"limit": "0"})
+            results[event] = frozenset(item["event_id"] for item in reported["state"])
+        return results
 
     def _do_something(self, room: str) -> None:
-        who = self.chance.choice(self.clients)
+        user = self.chance.choice(self.clients)
         match self.chance.randrange(5):
             case 0:
-                event = who.say(room, "and another thing")
+                event = user.say(room, "and another thing")
             case 1:
-                who.leave(room)
-                who.join(room)
-                event = who.say(room, "here again")
+                user.leave(room)
+                user.join(room)
+                event = user.say(room, "here again")
             case 2:
                 content = {"membership": "join", "displayname": f"once {self.chance.random()}"}
-                event = who.set_state(room, "m.room.member", content, who.user_id)
+                event = user.set_state(room, "m.room.member", content, user.user_id)
             case _:
                 event = self.admin.set_state(room, "m.room.topic", {"topic": str(self.chance.random())})
         self.said.append((room, event))

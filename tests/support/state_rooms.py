@@ -1,4 +1,4 @@
-"""Rooms of every kind that state groups come in, made up from a seed."""
+"""Generated rooms with every kind of state groups, from a seed."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
+
 Key = tuple[str, str]
 State = dict[Key, str]
 
 SNAPSHOT_AFTER = 100
-"""Synapse writes a whole state rather than make a chain longer than this."""
+"""Greatest length of a chain: Synapse then stores a group in full."""
 ODD = ["", " ", "it's", 'a "quoted" one', "back\\slash", "two\nlines", "%s %d", "ünï✓", "a$1b", "/*", "--", "\t;"]
 
 
 @dataclass
 class World:
-    """The three tables, filled as Synapse would; ``states`` is what each group resolves to."""
+    """The three tables, as Synapse fills them; ``states``: the resolved state of each group."""
 
     rng: random.Random
     next_id: int = 1
@@ -57,6 +59,12 @@ class World:
         )
 
 
+def list_edges(groups: StateGroups) -> list[tuple[int, int]]:
+    """Pairs of group and predecessor."""
+    has_prev = groups.prev != NONE
+    return list(zip(groups.ids[has_prev].tolist(), groups.prev_ids()[has_prev].tolist(), strict=True))
+
+
 def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[object, ...]]) -> pa.Table:
     values = zip(*rows, strict=True) if rows else ((),) * len(columns)
     return pa.table([pa.array(column, kind) for column, kind in zip(values, columns.values(), strict=True)], [*columns])
@@ -92,25 +100,25 @@ def linear(world: World, room: str, groups: int) -> Grow:
 
 
 def forks(world: World, room: str, groups: int) -> Grow:
-    """A few ends at a time, which go on side by side and are resolved into one now and then."""
+    """Several forks at a time, sometimes merged by state resolution."""
     tips = [world.add(room, _start(world, world.rng.randrange(20)))]
     for _ in range(groups - 1):
         yield
-        here = world.rng.choice(tips)
+        tip = world.rng.choice(tips)
         if len(tips) > 1 and world.rng.random() < 0.2:
             other = world.rng.choice(tips)
-            resolved = world.states[here] | dict(world.rng.sample(sorted(world.states[other].items()), 3))
-            tips = [tip for tip in tips if tip not in (here, other)]
-            tips.append(world.add(room, resolved, world.rng.choice([here, other])))
+            resolved = world.states[tip] | dict(world.rng.sample(sorted(world.states[other].items()), 3))
+            tips = [tip for tip in tips if tip not in (tip, other)]
+            tips.append(world.add(room, resolved, world.rng.choice([tip, other])))
             continue
-        end = world.add(room, _next(world, world.states[here]), here)
+        end = world.add(room, _next(world, world.states[tip]), tip)
         if len(tips) > 4 or world.rng.random() < 0.8:
-            tips.remove(here)
+            tips.remove(tip)
         tips.append(end)
 
 
 def backfilled(world: World, room: str, groups: int) -> Grow:
-    """History that arrives backwards: whole states of ever fewer members, without edges, between what is new."""
+    """Backfilled history: full states with fewer and fewer members, without edges, between new groups."""
     state = _start(world, 40)
     tip = world.add(room, state)
     past = dict(state)
@@ -127,7 +135,7 @@ def backfilled(world: World, room: str, groups: int) -> Grow:
 
 
 def redundant(world: World, room: str, groups: int) -> Grow:
-    """Groups that change nothing, and rows that repeat what the predecessor has."""
+    """Groups without changes, and rows that repeat rows of the predecessor."""
     tip = world.add(room, _start(world, 8))
     for _ in range(groups - 1):
         yield
@@ -138,7 +146,7 @@ def redundant(world: World, room: str, groups: int) -> Grow:
 
 
 def odd_texts(world: World, room: str, groups: int) -> Grow:
-    """Types, keys and events as no sane server sends them."""
+    """Unusual types, keys and events."""
     state: State = {}
     tip = world.add(room, state)
     for number in range(groups - 1):
@@ -157,7 +165,7 @@ def crossing(world: World, room: str, groups: int) -> Grow:
 
 
 def gaps(world: World, room: str, groups: int) -> Grow:
-    """Ids that skip, as after transactions that failed."""
+    """IDs with gaps, as after failed transactions."""
     for _ in linear(world, room, groups):
         world.next_id += world.rng.randrange(50)
         yield
@@ -180,7 +188,7 @@ def begin(world: World, kinds: list[Callable[[World, str, int], Grow]], groups: 
 
 
 def grow(world: World, rooms: list[Grow], groups: int) -> None:
-    """Let rooms come about side by side, about ``groups`` groups more; rooms that are complete leave the list."""
+    """Add about ``groups`` groups to several rooms in turn; complete rooms leave the list."""
     while rooms and groups > 0:
         room = world.rng.choice(rooms)
         groups -= 1
@@ -189,7 +197,7 @@ def grow(world: World, rooms: list[Grow], groups: int) -> None:
 
 
 def purge(world: World, share: float, spared: set[int]) -> None:
-    """Take groups away as a purge that left the edges to them, and the rows of some, behind.
+    """Remove groups as a purge that leaves the edges to them, and the rows of some of them.
 
     Groups above them resolve to less from then on.
     """

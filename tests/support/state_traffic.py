@@ -37,7 +37,7 @@ Session = psycopg.Connection[Any]
 
 @dataclass
 class Traffic:
-    """Threads at work on the database ``dsn``; ``states`` is what each group ever seen resolves to."""
+    """Threads at work on the database ``dsn``; ``states``: the resolved state of each group."""
 
     dsn: str
     rng: random.Random
@@ -49,8 +49,8 @@ class Traffic:
     wrong: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def said(self) -> str:
-        """What was done so far."""
+    def progress(self) -> str:
+        """Numbers of groups and transactions so far."""
         return f"{self.added} groups added, {self.deleted} deleted, {self.retried} transactions tried again"
 
     def _run(self, work: Callable[[Session], None]) -> None:
@@ -69,7 +69,7 @@ class Traffic:
                 time.sleep(self.rng.uniform(0, 0.1))
 
     def finish(self) -> None:
-        """Delete what is marked, so that nothing is pending any more."""
+        """Delete all marked groups, so that no deletion is pending."""
         with psycopg.connect(self.dsn, autocommit=True) as session:
             while session.execute("select from state_groups_pending_deletion limit 1").fetchall():
                 session.execute("update state_groups_pending_deletion set insertion_ts = 1 where insertion_ts <> 1")
@@ -80,7 +80,7 @@ class Traffic:
                     self.delete(session)
 
     def add(self, session: Session) -> None:
-        """A state event: a group that hangs on one of the room's latest, or a whole state where its chain is full."""
+        """Add a state event: a delta of one of the room's latest groups, or a full state if the chain is full."""
         room = self.rng.choice(self.rooms)
         latest = session.execute(
             "select id from state_groups where room_id = %s order by id desc limit 20", [room]
@@ -95,8 +95,8 @@ class Traffic:
             " where state_group = %s",
             [_now(), prev],
         )
-        (found,) = session.execute("select nextval('state_group_id_seq')").fetchone() or (0,)
-        group = int(found)
+        (rows,) = session.execute("select nextval('state_group_id_seq')").fetchone() or (0,)
+        group = int(rows)
         change = {("m.room.member", f"@{group}:example.org"): f"$traffic{group}"}
         state = self._resolved(session, prev) | change
         hops = session.execute(_HOPS, [prev]).fetchone()
@@ -111,21 +111,21 @@ class Traffic:
         self.added += 1
 
     def purge(self, session: Session) -> None:
-        """History goes: events of some old groups are forgotten, the groups that nothing needs then are marked."""
+        """Purge events of some old groups, and mark the groups that are no longer needed."""
         room = self.rng.choice(self.rooms)
         old = session.execute("select id from state_groups where room_id = %s order by id limit 30", [room]).fetchall()
-        chosen = self.rng.sample([group for (group,) in old], min(3, len(old)))
-        session.execute("delete from event_to_state_groups where state_group = any(%s)", [chosen])
+        selected = self.rng.sample([group for (group,) in old], min(3, len(old)))
+        session.execute("delete from event_to_state_groups where state_group = any(%s)", [selected])
         session.execute(
             "insert into state_groups_pending_deletion (state_group, insertion_ts) select id, %s from state_groups"
             " where id = any(%s) and not exists (select from event_to_state_groups where state_group = id)"
             " on conflict (state_group) do nothing",
-            [_now(), chosen],
+            [_now(), selected],
         )
         time.sleep(0.4)
 
     def delete(self, session: Session) -> None:
-        """Groups that were marked long enough are deleted; what hangs on them is stored whole."""
+        """Delete groups that were marked long enough; store their deltas in full."""
         due = session.execute(
             "select state_group, sequence_number from state_groups_pending_deletion where insertion_ts < %s limit 5",
             [_now() - 1000 * DELAY_SECONDS],
@@ -189,7 +189,7 @@ def traffic(dsn: str, rng: random.Random, rooms: list[str]) -> Iterator[Traffic]
 
 
 def delete_room(dsn: str, room: str) -> None:
-    """What Synapse does to the state of a room that is deleted, tried again when refused."""
+    """Delete the state of a deleted room as Synapse does; repeat refused transactions."""
     with psycopg.connect(dsn) as session:
         session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         for attempt in range(TRIES + 1):

@@ -1,4 +1,4 @@
-"""A lake that is measured run by run, and a Synapse database in which its writers are at work or things go wrong."""
+"""A lake whose runs measure streams, and a Synapse database with active writers and planted faults."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ class Examined(AdvancingLake):
     """A lake whose streams are measured in each run."""
 
     def examine(self, *, publish: bool = True) -> Found:
-        """Copy, measure and publish; the gaps that were found."""
+        """Copy, measure and publish; return the gaps."""
         app = self.app()
         self.copy(app)
         spill = duckdb_spill.create_spill_folder(app.settings)
@@ -57,7 +57,7 @@ class Examined(AdvancingLake):
 
 
 class Database:
-    """Synapse's database, in which its writers are at work or things go wrong."""
+    """Synapse's database, with methods of its writers and methods that plant faults."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self.run = connection.execute
@@ -92,7 +92,7 @@ class Database:
         return event_id
 
     def store(self, stream: str = "events") -> int:
-        """All writers complete what they have: the position that they store."""
+        """Complete the transactions of all writers; return the position that they store."""
         sequence = {"events": "events_stream_seq", "backfill": "events_backfill_stream_seq"}[stream]
         position: int = self.one(f"select last_value from {sequence}")[0] * (-1 if stream == "backfill" else 1)
         self.run("update stream_positions set stream_id = %s where stream_name = %s", [position, stream])
@@ -117,7 +117,7 @@ class Database:
             " where event_edges.event_id not in (select event_id from to_purge)",
             [room],
         )
-        gone = self.run(
+        deleted = self.run(
             "delete from events where event_id in (select event_id from to_purge where goes) returning stream_ordering"
         ).fetchall()
         for table in ("event_json", "event_edges"):
@@ -131,23 +131,23 @@ class Database:
             [room],
         )
         self.run("drop table to_purge")
-        return sorted(id_ for (id_,) in gone)
+        return sorted(id_ for (id_,) in deleted)
 
     def delete(self, room: str) -> list[int]:
-        """Delete a room as Synapse does: ids of its events."""
-        gone = self.run("delete from events where room_id = %s returning stream_ordering", [room]).fetchall()
+        """Delete a room as Synapse does; return the IDs of its events."""
+        deleted = self.run("delete from events where room_id = %s returning stream_ordering", [room]).fetchall()
         for table in ("event_json", "room_memberships", "room_depth", "rooms"):
             self.run(f"delete from {table} where room_id = %s", [room])
-        return sorted(id_ for (id_,) in gone)
+        return sorted(id_ for (id_,) in deleted)
 
     def join_again(self, room: str) -> None:
         """Delete a room without a task and join it again: its state gets other IDs."""
-        kept = {"rooms": "true", "room_depth": "true", "events": "state_key is not null"}
-        for table, those in kept.items():
+        retained = {"rooms": "true", "room_depth": "true", "events": "state_key is not null"}
+        for table, those in retained.items():
             self.run(f"create temp table again_{table} as select * from {table} where room_id = %s and {those}", [room])
         self.delete(room)
         self.run("update again_events set stream_ordering = nextval('events_stream_seq')")
-        for table in kept:
+        for table in retained:
             self.run(f"insert into {table} select * from again_{table}")
 
 
@@ -157,9 +157,9 @@ def examined_lake(lake: Settings, source: str, monkeypatch: pytest.MonkeyPatch) 
     full = catalogue.load_catalogue()
     few = {"tables": tuple(map(full.table, TABLES)), "streams": tuple(map(full.stream, STREAMS))}
     monkeypatch.setattr(catalogue, "load_catalogue", lambda: full.model_copy(update=few))
-    given = {"synapse_dsn": source, "synapse_config": None, "lakehouse_stream_writers": WRITERS}
+    overrides = {"synapse_dsn": source, "synapse_config": None, "lakehouse_stream_writers": WRITERS}
     with (
-        advancing(lake.model_copy(update=given)) as started,
+        advancing(lake.model_copy(update=overrides)) as started,
         psycopg.connect(source, autocommit=True) as connection,
     ):
         connection.execute("set session_replication_role = replica")

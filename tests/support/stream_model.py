@@ -1,4 +1,4 @@
-"""A stream as Synapse's documentation defines it, in memory: the reference for what is read out of a database.
+"""A stream as Synapse's documentation defines it, in memory: the reference for values that are read from a database.
 
 Writers reserve ids and complete them, in any order. An id's transaction ends with rows or without (it rolled back, or
 had nothing to say); the writer then completes the id, and on success stores its position. A snapshot of the database
@@ -30,7 +30,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Database:
-    """What a snapshot shows: position by writer, writer by id that has rows, and the sequence."""
+    """Content of a PostgreSQL snapshot: position by writer, writer by id that has rows, and the sequence."""
 
     positions: Mapping[str, int]
     writers: Mapping[int, str]
@@ -47,7 +47,7 @@ class _Process:
 
 
 class Stream:
-    """Writers, the sequence they share, and what is stored of them."""
+    """Writers, their common sequence, and their stored positions."""
 
     def __init__(self, configured: Iterable[str], *, sign: int = 1, stored: Mapping[str, int] | None = None) -> None:
         """:param stored: positions that the database has from before, by writer."""
@@ -63,25 +63,25 @@ class Stream:
 
     @property
     def writers(self) -> set[str]:
-        """All that may write: the configured ones, and others that are at work."""
+        """Configured writers, and other writers that run."""
         return self.configured | set(self._processes)
 
     @property
     def open(self) -> set[int]:
         """Reserved IDs with open transactions."""
-        return {self.sign * one for one in self._open}
+        return {self.sign * item for item in self._open}
 
     def awaiting(self, writer: str) -> set[int]:
         """Ids that the writer has reserved and not completed."""
-        return {self.sign * one for one in self._processes[writer].awaiting}
+        return {self.sign * item for item in self._processes[writer].awaiting}
 
     def start(self, writer: str) -> None:
-        """Start the writer, or start it again: what it had under way is rolled back.
+        """Start or restart the writer: its open transactions are rolled back.
 
         It takes its position from the database, and awaits nothing.
         """
-        for one in [one for one, owner in self._open.items() if owner == writer]:
-            self._ended[one] = (self._open.pop(one), 0)
+        for number in [token for token, owner in self._open.items() if owner == writer]:
+            self._ended[number] = (self._open.pop(number), 0)
         self._processes[writer] = _Process(self._last, self._last)
 
     def remove(self, writer: str) -> None:
@@ -91,7 +91,7 @@ class Stream:
         self.configured.discard(writer)
 
     def forget(self, writer: str) -> None:
-        """Clear away the stored position of a writer that was removed, as other writers do when they start."""
+        """Delete the stored position of a removed writer, as other writers do when they start."""
         if writer not in self.writers:
             self._stored.pop(writer, None)
 
@@ -106,40 +106,40 @@ class Stream:
 
     def end(self, token: int, rows: int) -> None:
         """The transaction of an id ends: ``rows`` are there from now on, and never more or fewer."""
-        one = self.sign * token
-        self._ended[one] = (self._open.pop(one), rows)
+        number = self.sign * token
+        self._ended[number] = (self._open.pop(number), rows)
 
     def complete(self, token: int, rows: int = 1, *, succeeded: bool = True) -> list[Rdata]:
         """Complete an ID, and end its transaction if necessary; return the writer's messages.
 
         :param succeeded: whether the writer goes on to store its position; it does not after an error.
         """
-        one = self.sign * token
-        if one in self._open:
+        number = self.sign * token
+        if number in self._open:
             self.end(token, rows if succeeded else 0)
-        writer, _ = self._ended[one]
+        writer, _ = self._ended[number]
         process = self._processes[writer]
-        process.awaiting.remove(one)
-        process.done.add(one)
+        process.awaiting.remove(number)
+        process.done.add(number)
         before, process.position = process.position, self._advanced(process)
-        passed = sorted(one for one in process.done if one <= process.position)
+        passed = sorted(item for item in process.done if item <= process.position)
         process.done.difference_update(passed)
         if succeeded:
             self._stored[writer] = max(process.position, self._stored.get(writer, process.position))
-        assert all(one > before for one in passed)
-        return [Rdata(writer, self.sign * one, self._ended[one][1]) for one in passed]
+        assert all(item > before for item in passed)
+        return [Rdata(writer, self.sign * item, self._ended[item][1]) for item in passed]
 
     def hear(self, writer: str, of: Rdata | Position) -> None:
-        """The writer hears how far another one is: ids up to there were handed out."""
+        """Inform the writer of another writer's position: IDs up to there are reserved."""
         process = self._processes[writer]
         process.seen = max(process.seen, self.sign * of.token)
 
     def replicate(self) -> list[Position]:
-        """What the writers answer a reader that starts."""
+        """Positions that the writers send to a new reader."""
         return [Position(writer, self.position(writer)) for writer in sorted(self._processes)]
 
     def position(self, writer: str) -> int:
-        """Where the writer itself knows it is: no id of its own up to there awaits completion."""
+        """The writer's own position: it has no open ID up to there."""
         return self.sign * self._processes[writer].position
 
     def minimum(self, writer: str) -> int | None:
@@ -162,10 +162,10 @@ class Stream:
         return self.sign * self._linear_maximum()
 
     def database(self) -> Database:
-        """What a snapshot shows now."""
+        """Return a PostgreSQL snapshot."""
         return Database(
             {writer: self.sign * position for writer, position in self._stored.items()},
-            {self.sign * one: writer for one, (writer, rows) in self._ended.items() if rows},
+            {self.sign * number: writer for number, (writer, rows) in self._ended.items() if rows},
             self._last,
             self._last > FIRST_ID,
         )
@@ -178,14 +178,14 @@ class Stream:
         if not process.awaiting:
             return process.seen
         first = min(process.awaiting)
-        return max((one for one in process.done if one < first), default=process.position)
+        return max((item for item in process.done if item < first), default=process.position)
 
 
 class Reader:
-    """Follows a stream by what its writers say."""
+    """A reader that follows the messages of a stream's writers."""
 
     def __init__(self, writers: Iterable[str], answers: Iterable[Position], *, sign: int = 1) -> None:
-        """:param writers: all of them: a reader that does not know one would run ahead of it."""
+        """:param writers: all writers; without one of them the reader would pass its open IDs."""
         self.sign = sign
         self.writers = frozenset(writers)
         self.positions: dict[str, int] = {}
@@ -194,8 +194,8 @@ class Reader:
 
     def receive(self, message: Rdata | Position) -> None:
         """Advance to a writer's POSITION."""
-        known = self.positions.get(message.writer, message.token)
-        self.positions[message.writer] = self.sign * max(self.sign * known, self.sign * message.token)
+        position = self.positions.get(message.writer, message.token)
+        self.positions[message.writer] = self.sign * max(self.sign * position, self.sign * message.token)
 
     def linear(self) -> int | None:
         """The ID up to which it has received everything; None while a writer has not answered."""

@@ -104,10 +104,10 @@ def event_ids(events: list[Json]) -> list[str]:
 
 def group_by_pair(rows: list[tuple[str, str, str]]) -> dict[Pair, list[str]]:
     """Group event IDs by user and room."""
-    found: dict[Pair, list[str]] = defaultdict(list)
+    actual: dict[Pair, list[str]] = defaultdict(list)
     for user, room, event in rows:
-        found[user, room].append(event)
-    return dict(found)
+        actual[user, room].append(event)
+    return dict(actual)
 
 
 def parse_token(token: str) -> tuple[int, dict[int, int]]:

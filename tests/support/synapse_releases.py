@@ -16,7 +16,7 @@ _BUILD: Final = "setuptools<70\n"
 
 
 def release_python(version: str) -> Path:
-    """Python of an environment that has this release of Synapse; installs it if need be.
+    """Return the Python of an environment with this release of Synapse; install it if necessary.
 
     :raises ReplicationServiceError: when uv is missing or the installation fails.
     """

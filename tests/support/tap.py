@@ -17,9 +17,9 @@ def replicating(settings: Settings, *arguments: str) -> Iterator[tuple[str, subp
     )  # fmt: skip
     try:
         assert command.stdout
-        said = command.stdout.readline()
-        assert said, command.communicate()[1]
-        yield said, command
+        line = command.stdout.readline()
+        assert line, command.communicate()[1]
+        yield line, command
     finally:
         command.kill()
         command.communicate()

@@ -19,7 +19,9 @@ Plant = Callable[[Rows], None]
 
 def table(name: str, columns: str, **declared: Any) -> Table:
     """A declared table whose columns are all bigints."""
-    described = (Column(name=one, data_type="bigint", description=one, source_type="bigint") for one in columns.split())
+    described = (
+        Column(name=item, data_type="bigint", description=item, source_type="bigint") for item in columns.split()
+    )
     defaults = {"description": name, "key_enforced": True, "load": "append", "streams": {}, "writer_column": None}
     return Table(name=name, columns=tuple(described), **defaults | declared)
 
@@ -64,13 +66,13 @@ def healthy() -> Rows:
     """The audit rows of a healthy run, for ``DECLARED``."""
 
     def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
-        found = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
+        actual = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
         sequence: dict[str, Any] = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
         sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": [], "regressions": []}
         closed = None if previous is None else abs(bound or 0) - abs(previous)
         sequence |= {"closed_ids": closed, "rowless_ids": None if closed is None else 3}
         return (
-            found
+            actual
             | sequence
             | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": [], "vanished_writers": []}
             | other

@@ -17,8 +17,8 @@ CATALOGUE = catalogue.load_catalogue()
 
 
 def test_ids_and_ranges_of_streams_are_read() -> None:
-    found = parse_acknowledged_ids(CATALOGUE, "events:4711,4800..4810 backfill:-20..-12")
-    assert found == {"events": [(4711, 4711), (4800, 4810)], "backfill": [(12, 20)]}
+    actual = parse_acknowledged_ids(CATALOGUE, "events:4711,4800..4810 backfill:-20..-12")
+    assert actual == {"events": [(4711, 4711), (4800, 4810)], "backfill": [(12, 20)]}
     assert parse_acknowledged_ids(CATALOGUE, "") == {}
 
 
@@ -36,8 +36,10 @@ def test_only_acknowledged_ids_are_flagged_and_none_is_dropped(
     first: int, more: int, ranges: list[tuple[int, int]], verdict: GapClass
 ) -> None:
     parts = list(flag_acknowledged(StreamGap(first, first + more, verdict), ranges))
-    told = [one for part in parts for one in range(part.first, part.last + 1)]
-    assert told == list(range(first, first + more + 1))
-    flagged = {one for part in parts if ACKNOWLEDGED_FLAG in part.flags for one in range(part.first, part.last + 1)}
+    reported = [number for part in parts for number in range(part.first, part.last + 1)]
+    assert reported == list(range(first, first + more + 1))
+    flagged = {
+        number for part in parts if ACKNOWLEDGED_FLAG in part.flags for number in range(part.first, part.last + 1)
+    }
     is_fault = verdict in (GapClass.LOST, GapClass.LATE, GapClass.DUPLICATE, GapClass.CHANGED)
-    assert flagged == {one for one in told if is_fault and any(low <= one <= high for low, high in ranges)}
+    assert flagged == {item for item in reported if is_fault and any(low <= item <= high for low, high in ranges)}

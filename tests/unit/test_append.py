@@ -33,7 +33,10 @@ def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog, me
     append_rows(second, ROWS.slice(1), {"by": "second"})
     table = lake.load_table("audit.rows")
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [1, 2, 2]
-    assert [one.summary.additional_properties["by"] for one in table.snapshots() if one.summary] == ["first", "second"]
+    assert [snapshot.summary.additional_properties["by"] for snapshot in table.snapshots() if snapshot.summary] == [
+        "first",
+        "second",
+    ]
 
 
 def test_without_retries_a_conflict_is_an_error(lake: InMemoryCatalog) -> None:

@@ -35,8 +35,8 @@ def catalog(tmp_path: Path) -> Catalog:
 
 def _publish(catalog: Catalog, numbers: Sequence[int]) -> None:
     """Releases in one file, as a compaction of the table leaves them."""
-    told = {"tables": [("gold.events", 1)], "positions": [], "views": [], "published_at": DAY}
-    store.append_audit_rows(catalog, RELEASES_TABLE, [told | {"release": number} for number in numbers], RUN)
+    reported = {"tables": [("gold.events", 1)], "positions": [], "views": [], "published_at": DAY}
+    store.append_audit_rows(catalog, RELEASES_TABLE, [reported | {"release": number} for number in numbers], RUN)
 
 
 @given(files=st.lists(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=3), max_size=4))
@@ -47,22 +47,22 @@ def test_the_latest_release_has_the_highest_number(
     catalog.create_namespace("audit")
     catalog.create_table(RELEASES_TABLE, schema=store.AUDIT_SCHEMAS[RELEASES_TABLE])
     distinct = iter(dict.fromkeys(number for file in files for number in file))
-    kept = [[number for number, _ in zip(distinct, file, strict=False)] for file in files]
-    for file in filter(None, kept):
+    retained = [[number for number, _ in zip(distinct, file, strict=False)] for file in files]
+    for file in filter(None, retained):
         _publish(catalog, file)
-    everything = sorted((number for file in kept for number in file), reverse=True)
-    assert [one.number for one in store.iterate_newest_releases(catalog)] == everything
+    everything = sorted((number for file in retained for number in file), reverse=True)
+    assert [release.number for release in store.iterate_newest_releases(catalog)] == everything
     latest = store.read_latest_release(catalog)
     assert (latest.number if latest else None) == next(iter(everything), None)
 
 
 def test_rows_of_a_run_are_read_from_its_own_files(catalog: Catalog) -> None:
-    named = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 6)]
-    for run_id in named:
+    names = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 6)]
+    for run_id in names:
         store.append_audit_rows(catalog, "audit.snapshots", [{"taken_at": DAY}], replace(RUN, run_id=run_id))
-    of_run = EqualTo(term="run_id", value=named[2])
+    of_run = EqualTo(term="run_id", value=names[2])
     assert len(list(catalog.load_table("audit.snapshots").scan(row_filter=of_run).plan_files())) == 1
-    assert [row["run_id"] for row in store.read_run_rows(catalog, "audit.snapshots", named[2])] == [named[2]]
+    assert [row["run_id"] for row in store.read_run_rows(catalog, "audit.snapshots", names[2])] == [names[2]]
 
 
 def test_the_latest_release_is_read_from_one_file(catalog: Catalog) -> None:
@@ -103,8 +103,8 @@ def _look(catalog: Catalog, hour: int, **columns: object) -> None:
 
 
 def _write(catalog: Catalog, hour: float, *tables: str) -> None:
-    told = [{"table_name": name, "rows_read": int(hour), "written_at": DAY + hour * HOUR} for name in tables]
-    store.append_audit_rows(catalog, "audit.ledger", told, RUN)
+    reported = [{"table_name": name, "rows_read": int(hour), "written_at": DAY + hour * HOUR} for name in tables]
+    store.append_audit_rows(catalog, "audit.ledger", reported, RUN)
 
 
 def _told(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -145,9 +145,9 @@ def test_rows_without_a_start_time_are_one_try(catalog: Catalog) -> None:
     _write(catalog, 1.5, "events", "rooms")
     _write(catalog, 2.5, "events")
     assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 2, "rooms": 1}
-    assert [one["schema_version"] for one in store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)] == [2]
+    assert [row["schema_version"] for row in store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)] == [2]
     _look(catalog, 3, schema_version=3)
-    assert [one["schema_version"] for one in store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)] == [3]
+    assert [row["schema_version"] for row in store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)] == [3]
     assert not store.is_copy_complete(catalog, RUN)
 
 
@@ -188,8 +188,8 @@ def test_coverage_starts_at_the_last_compared_release(catalog: Catalog) -> None:
 def _release(catalog: Catalog, published_hour: int, run: Run = RUN) -> Release:
     """A new release that ``run`` published."""
     number, moment = len(store.read_releases(catalog)) + 1, DAY + published_hour * HOUR
-    told = {"release": number, "tables": [], "positions": [], "views": [], "published_at": moment}
-    store.append_audit_rows(catalog, RELEASES_TABLE, [told | {"accepted_at": moment}], run)
+    reported = {"release": number, "tables": [], "positions": [], "views": [], "published_at": moment}
+    store.append_audit_rows(catalog, RELEASES_TABLE, [reported | {"accepted_at": moment}], run)
     release = store.read_latest_release(catalog)
     assert release is not None
     return release

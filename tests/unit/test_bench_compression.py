@@ -20,15 +20,15 @@ def test_no_plan_has_fewer_than_the_minimum_rows(groups: StateGroups) -> None:
 def test_minimum_rows_count_new_entries_or_one_for_a_new_state(groups: StateGroups) -> None:
     states: list[dict[int, int]] = []
     old_entries: set[tuple[int, int]] = set()
-    seen: set[frozenset[tuple[int, int]]] = {frozenset()}
+    observed: set[frozenset[tuple[int, int]]] = {frozenset()}
     expected = 0
     for prev, start, end in zip(groups.prev, groups.starts, groups.starts[1:], strict=False):
         rows = dict(zip(groups.keys[start:end].tolist(), groups.events[start:end].tolist(), strict=True))
         states.append((states[prev] if prev >= 0 else {}) | rows)
         state = frozenset(states[-1].items())
-        expected += max(len(state - old_entries), int(state not in seen))
+        expected += max(len(state - old_entries), int(state not in observed))
         old_entries |= state
-        seen.add(state)
+        observed.add(state)
     assert minimum_rows(groups) == expected
 
 

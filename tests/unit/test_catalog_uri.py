@@ -103,9 +103,9 @@ def test_parameters_that_spark_lacks_are_refused(uri: str, why: str) -> None:
 
 def test_spark_shows_no_secret_of_the_catalog() -> None:
     secrets = {"credential": "id:sesame", "header.Authorization": "Basic sesame", "s3.endpoint": "https://k:sesame@s3"}
-    shown = {"s3.region": "eu-central-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+    visible = {"s3.region": "eu-central-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
     for uri in ("https://u:sesame@rest.example.org/api", "postgresql://u:sesame@h/d"):
-        settings = of(uri).model_copy(update={"lakehouse_catalog_properties": secrets | shown})
+        settings = of(uri).model_copy(update={"lakehouse_catalog_properties": secrets | visible})
         properties = get_spark_properties_with_secrets(settings)
         hidden = {
             key
@@ -113,22 +113,22 @@ def test_spark_shows_no_secret_of_the_catalog() -> None:
             if re.search(get_redaction_pattern(), key) or re.search(get_redaction_pattern(), value)
         }
         assert {key for key, value in properties.items() if "sesame" in value} <= hidden
-        assert {f"spark.sql.catalog.lake.{key}" for key in shown}.isdisjoint(hidden)
+        assert {f"spark.sql.catalog.lake.{key}" for key in visible}.isdisjoint(hidden)
 
 
 def test_spark_and_its_workers_get_no_secret_of_a_rest_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = {"credential": "id:sesame", "header.Authorization": "Basic sesame", "s3.secret-access-key": "sesame"}
-    given = of("https://u:sesame@rest.example.org/api").model_copy(
+    settings = of("https://u:sesame@rest.example.org/api").model_copy(
         update={"lakehouse_catalog_properties": secrets | {"s3.region": "eu-central-1"}}
     )
     environment: dict[str, str] = {}
     monkeypatch.setattr(os, "environ", environment)
-    export_secrets(given)
-    properties = get_spark_properties(given)
+    export_secrets(settings)
+    properties = get_spark_properties(settings)
     assert "sesame" not in " ".join(properties.values())
     for name in ("uri", "credential", "header.Authorization"):
         assert "sesame" in environment[properties[f"spark.sql.catalog.lake.{name}"].removeprefix("env:")]
     assert environment["ICEBERG_S3_SECRET_ACCESS_KEY"] == "sesame"
     assert properties["spark.sql.catalog.lake.s3.region"] == "eu-central-1"
-    workers = remove_secrets({"uri": "https://u:sesame@rest.example.org"} | given.lakehouse_catalog_properties)
+    workers = remove_secrets({"uri": "https://u:sesame@rest.example.org"} | settings.lakehouse_catalog_properties)
     assert workers == {"s3.region": "eu-central-1"}

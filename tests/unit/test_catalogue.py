@@ -251,7 +251,7 @@ def test_keys_of_caches_that_are_secrets_are_not_served() -> None:
     assert SECRET_KEYS & set(column.projection.types) == set()
     assert column.has_secrets
     assert {
-        table.name for table in declared.tables if {"keys", "cache_func"} & {one.name for one in table.columns}
+        table.name for table in declared.tables if {"keys", "cache_func"} & {item.name for item in table.columns}
     } == {"cache_invalidation_stream_by_instance"}
 
 

@@ -69,10 +69,10 @@ def test_errors_of_the_project_are_explained_and_others_are_not() -> None:
 def test_a_wrong_setting_is_named_without_its_value() -> None:
     with pytest.raises(ValidationError) as caught:
         Settings(_env_file=None, lakehouse_source_connections="many-secret")
-    said = error_message(caught.value)
-    assert said is not None
-    assert "LAKEHOUSE_SOURCE_CONNECTIONS" in said
-    assert "many-secret" not in said
+    message = error_message(caught.value)
+    assert message is not None
+    assert "LAKEHOUSE_SOURCE_CONNECTIONS" in message
+    assert "many-secret" not in message
 
 
 @pytest.mark.parametrize("value", ["s3.secret-access-key=many-secret", '["many-secret"]', '{"key": ["many-secret"]}'])
@@ -80,10 +80,10 @@ def test_invalid_json_settings_are_reported_without_value(value: str, monkeypatc
     monkeypatch.setenv("LAKEHOUSE_CATALOG_PROPERTIES", value)
     with pytest.raises(ValidationError) as caught:
         Settings(_env_file=None)
-    said = error_message(caught.value)
-    assert said is not None
-    assert "LAKEHOUSE_CATALOG_PROPERTIES" in said
-    assert "many-secret" not in said + "".join(traceback.format_exception(caught.value))
+    message = error_message(caught.value)
+    assert message is not None
+    assert "LAKEHOUSE_CATALOG_PROPERTIES" in message
+    assert "many-secret" not in message + "".join(traceback.format_exception(caught.value))
 
 
 def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
@@ -96,15 +96,15 @@ def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
     def fail() -> None:
         raise LakeReadError("the reason")
 
-    done = CliRunner().invoke(failing, ["fail"])
-    assert done.exit_code == 1
-    assert done.stderr == "Error: the reason\n"
+    result = CliRunner().invoke(failing, ["fail"])
+    assert result.exit_code == 1
+    assert result.stderr == "Error: the reason\n"
 
 
 def test_arguments_that_are_no_text_are_refused() -> None:
-    done = CliRunner().invoke(app, ["visible", os.fsdecode(b"@\xff:example.org")])
-    assert done.exit_code == 2
-    assert r"b'@\xff:example.org' is not UTF-8" in done.stderr
+    result = CliRunner().invoke(app, ["visible", os.fsdecode(b"@\xff:example.org")])
+    assert result.exit_code == 2
+    assert r"b'@\xff:example.org' is not UTF-8" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["query"], ["query", "select 1", "--format", "xml"], ["connect", "abacus"]])
@@ -133,7 +133,7 @@ def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     run_id = "scheduled__2026-11-18T00:00:00+00:00"
     release = Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON)
-    found = release_summary.ReleaseSummary(
+    actual = release_summary.ReleaseSummary(
         release,
         [
             release_summary.CopiedTable(
@@ -152,7 +152,7 @@ def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     )
     console = Console(width=80, highlight=False)
     with console.capture() as printed:
-        console.print(release_summary.render_summary(found))
+        console.print(release_summary.render_summary(actual))
     text = printed.get()
     assert max(map(len, text.splitlines())) <= 80
     assert "12,345,678" in text
@@ -166,10 +166,10 @@ def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
 
 def test_releases_fit_80_columns_and_break_no_heading() -> None:
     run_id = "manual__2026-11-18T12:34:56.123456+00:00"
-    known = [Release(n, run_id, NOON, NOON, "", "", "it", {}, {}, {}, 1512, 12, NOON, ["rooms"]) for n in (12345, 9)]
+    rows = [Release(n, run_id, NOON, NOON, "", "", "it", {}, {}, {}, 1512, 12, NOON, ["rooms"]) for n in (12345, 9)]
     console = Console(width=80, highlight=False)
     with console.capture() as printed:
-        console.print(releases.render_releases(known))
+        console.print(releases.render_releases(rows))
     lines = printed.get().splitlines()
     assert max(map(len, lines)) <= 80
     heading = next(line for line in lines if line.strip())
@@ -178,9 +178,9 @@ def test_releases_fit_80_columns_and_break_no_heading() -> None:
 
 
 def test_an_invalid_user_id_is_not_searched() -> None:
-    done = CliRunner().invoke(app, ["prove-erased", "erin"])
-    assert done.exit_code == 2
-    assert "erin is not a Matrix user ID" in done.stderr
+    result = CliRunner().invoke(app, ["prove-erased", "erin"])
+    assert result.exit_code == 2
+    assert "erin is not a Matrix user ID" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_ui_is_refused_beside_the_compose_services(
     for name, value in services["airflow-scheduler"]["environment"].items():
         monkeypatch.setenv(name, re.sub(r"\$\{[^}]*\}", "", value or ""))
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 1
-    assert "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" in done.stderr
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" in result.stderr
     assert not (tmp_path / "home").exists()

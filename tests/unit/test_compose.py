@@ -24,7 +24,7 @@ from synapse_lakehouse.postgres.access.grants import build_grants_sql
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ENVIRONMENT: list[tuple[str, str, str | None]] = [
-    (service, name, value) for service, it in SERVICES.items() for name, value in it.get("environment", {}).items()
+    (service, name, value) for service, item in SERVICES.items() for name, value in item.get("environment", {}).items()
 ]
 OF_IMAGES = {
     "POSTGRES_PASSWORD": "postgres: password of the superuser",
@@ -70,7 +70,10 @@ def test_every_path_of_the_image_is_in_the_tree_and_copied() -> None:
 
 def test_every_path_that_is_mounted_is_in_the_tree() -> None:
     mounted = [
-        volume.split(":")[0] for it in SERVICES.values() for volume in it.get("volumes", []) if str(volume)[0] == "."
+        volume.split(":")[0]
+        for item in SERVICES.values()
+        for volume in item.get("volumes", [])
+        if str(volume)[0] == "."
     ]
 
     assert len(mounted) == 4
@@ -78,20 +81,22 @@ def test_every_path_that_is_mounted_is_in_the_tree() -> None:
 
 
 def test_the_reader_has_the_rights_that_the_catalogue_takes() -> None:
-    kept = PROJECT_FOLDER / "docker/postgres/reader.sql"
-    wanted = build_grants_sql(catalogue.load_catalogue(), Settings(_env_file=None), "lakehouse_reader", PROGRESS_TABLES)
+    retained = PROJECT_FOLDER / "docker/postgres/reader.sql"
+    expected = build_grants_sql(
+        catalogue.load_catalogue(), Settings(_env_file=None), "lakehouse_reader", PROGRESS_TABLES
+    )
 
-    assert kept.read_text() == wanted, (
-        f"uv run lakehouse grants --role lakehouse_reader > {kept.relative_to(PROJECT_FOLDER)}"
+    assert retained.read_text() == expected, (
+        f"uv run lakehouse grants --role lakehouse_reader > {retained.relative_to(PROJECT_FOLDER)}"
     )
 
 
 def test_every_variable_is_read_by_something() -> None:
-    known = {name.upper() for name in Settings.model_fields} | _airflow_options() | OF_IMAGES.keys()
-    known.add("AIRFLOW_CONN_SPARK_DEFAULT")
-    unread = {(service, name) for service, name, _ in ENVIRONMENT if name not in known}
+    allowed = {name.upper() for name in Settings.model_fields} | _airflow_options() | OF_IMAGES.keys()
+    allowed.add("AIRFLOW_CONN_SPARK_DEFAULT")
+    unread = {(service, name) for service, name, _ in ENVIRONMENT if name not in allowed}
 
-    assert {one for one in unread if not _read_by_its_script(*one)} == set()
+    assert {item for item in unread if not _read_by_its_script(*item)} == set()
 
 
 def test_every_setting_can_be_given() -> None:
@@ -101,7 +106,7 @@ def test_every_setting_can_be_given() -> None:
 
 
 def test_ports_are_open_to_this_machine_only() -> None:
-    ports = [port for it in SERVICES.values() for port in it.get("ports", [])]
+    ports = [port for item in SERVICES.values() for port in item.get("ports", [])]
 
     assert len(ports) == 3
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in ports)
@@ -110,60 +115,62 @@ def test_ports_are_open_to_this_machine_only() -> None:
 def test_no_service_can_gain_rights() -> None:
     starts_as_root = {"postgres", "synapse"}
 
-    assert {name for name, it in SERVICES.items() if it.get("cap_drop") != ["ALL"]} == set()
-    assert {name for name, it in SERVICES.items() if it.get("security_opt") != ["no-new-privileges:true"]} == set()
-    assert {name for name, it in SERVICES.items() if "cap_add" in it} == starts_as_root
-    assert {name for name, it in SERVICES.items() if not it["read_only"]} == {"synapse"}
-    assert not {name for name, it in SERVICES.items() if it.get("privileged") or "network_mode" in it or "pid" in it}
+    assert {name for name, item in SERVICES.items() if item.get("cap_drop") != ["ALL"]} == set()
+    assert {name for name, item in SERVICES.items() if item.get("security_opt") != ["no-new-privileges:true"]} == set()
+    assert {name for name, item in SERVICES.items() if "cap_add" in item} == starts_as_root
+    assert {name for name, item in SERVICES.items() if not item["read_only"]} == {"synapse"}
+    assert not {
+        name for name, item in SERVICES.items() if item.get("privileged") or "network_mode" in item or "pid" in item
+    }
 
 
 def test_read_only_services_have_temporary_folders() -> None:
-    for name, it in SERVICES.items():
-        places = [str(place).partition(":")[0] for place in [*it.get("volumes", []), *it.get("tmpfs", [])]]
-        assert not it["read_only"] or name == "redis" or "/tmp" in places, name
+    for name, item in SERVICES.items():
+        places = [str(place).partition(":")[0] for place in [*item.get("volumes", []), *item.get("tmpfs", [])]]
+        assert not item["read_only"] or name == "redis" or "/tmp" in places, name
 
 
 def test_every_service_has_a_health_check_or_ends() -> None:
     waited_for = {
         name
-        for it in SERVICES.values()
-        for name, how in it.get("depends_on", {}).items()
+        for item in SERVICES.values()
+        for name, how in item.get("depends_on", {}).items()
         if how["condition"] == "service_completed_successfully"
     }
 
     assert waited_for == {"airflow-init"}
-    assert {name for name, it in SERVICES.items() if "healthcheck" not in it} == waited_for
+    assert {name for name, item in SERVICES.items() if "healthcheck" not in item} == waited_for
 
 
 def test_services_wait_for_healthy_dependencies() -> None:
-    for name, it in SERVICES.items():
-        for needed, how in it.get("depends_on", {}).items():
+    for name, item in SERVICES.items():
+        for needed, how in item.get("depends_on", {}).items():
             assert how["condition"] != "service_started", f"{name} does not wait for {needed}"
-            assert not SERVICES[needed].get("profiles") or it.get("profiles"), f"{name} needs {needed} of a profile"
+            assert not SERVICES[needed].get("profiles") or item.get("profiles"), f"{name} needs {needed} of a profile"
 
 
 def test_the_profile_sample_adds_a_homeserver() -> None:
-    assert {name for name, it in SERVICES.items() if it.get("profiles") == ["sample"]} == {"redis", "synapse"}
+    assert {name for name, item in SERVICES.items() if item.get("profiles") == ["sample"]} == {"redis", "synapse"}
 
 
 def test_no_secret_has_a_value_here() -> None:
     for service, name, value in ENVIRONMENT:
         if re.search(r"PASSWORD$|SECRET(?!_FILE)|_KEY$", name):
             assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", str(value)), f"{name} of {service}"
-        if found := re.search(r"://[^:@/]+:(?P<password>[^@]*)@", str(value)):
-            assert found["password"].startswith("${"), f"{name} of {service}"
+        if actual := re.search(r"://[^:@/]+:(?P<password>[^@]*)@", str(value)):
+            assert actual["password"].startswith("${"), f"{name} of {service}"
 
 
 def test_the_script_prints_all_passwords() -> None:
     printed = subprocess.run(
         [PROJECT_FOLDER / "docker/passwords.sh"], capture_output=True, text=True, check=True
     ).stdout
-    made = dict(line.split("=", 1) for line in printed.splitlines())
+    created = dict(line.split("=", 1) for line in printed.splitlines())
 
-    assert made.keys() == set(re.findall(r"\$\{(\w+):\?", (PROJECT_FOLDER / "docker-compose.yaml").read_text()))
-    assert len(set(made.values())) == len(made)
-    assert all(re.fullmatch(r"[0-9a-f]{64}", value) for name, value in made.items() if name != "AIRFLOW_FERNET_KEY")
-    assert re.fullmatch(r"[\w-]{43}=", made["AIRFLOW_FERNET_KEY"])
+    assert created.keys() == set(re.findall(r"\$\{(\w+):\?", (PROJECT_FOLDER / "docker-compose.yaml").read_text()))
+    assert len(set(created.values())) == len(created)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", value) for name, value in created.items() if name != "AIRFLOW_FERNET_KEY")
+    assert re.fullmatch(r"[\w-]{43}=", created["AIRFLOW_FERNET_KEY"])
 
 
 def test_no_other_user_may_read_the_passwords(tmp_path: Path) -> None:
@@ -192,13 +199,13 @@ def test_spark_services_share_a_secret() -> None:
     assert len(written) == 1
     assert SERVICES["spark-master"]["depends_on"].keys() == {"airflow-init"}
     printed = [subprocess.check_output([PROJECT_FOLDER / "docker/spark-secret.sh"], text=True) for _ in range(2)]
-    (first, _) = properties = [dict(line.split(" ", 1) for line in one.splitlines()) for one in printed]
-    assert len({one["spark.authenticate.secret"] for one in properties}) == 2
+    (first, _) = properties = [dict(line.split(" ", 1) for line in item.splitlines()) for item in printed]
+    assert len({item["spark.authenticate.secret"] for item in properties}) == 2
     assert first.items() >= {"spark.authenticate": "true", "spark.master.rest.enabled": "false"}.items()
 
 
 def test_images_are_pinned() -> None:
-    images = {name: it["image"] for name, it in SERVICES.items() if "build" not in it}
+    images = {name: item["image"] for name, item in SERVICES.items() if "build" not in item}
     synapse = images["synapse"].split(":v")[1]
 
     assert all(re.search(r":v?\d+\.\d+(\.\d+)?(-\w+)?$", image) for image in images.values())
@@ -210,21 +217,21 @@ def test_the_image_has_the_locked_packages_and_python() -> None:
     sources = [
         path for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE) for path in copied.split()
     ]
-    wanted = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["project"]["requires-python"]
+    expected = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["project"]["requires-python"]
 
     assert dockerfile.count("uv sync --locked --no-dev") == 2
     assert all((PROJECT_FOLDER / path).exists() and (path == "." or _in_build_context(path)) for path in sources)
     versions = re.findall(r"FROM python:([\d.]+)-", dockerfile)
     assert len(versions) == 2
-    assert all(version in SpecifierSet(wanted) for version in versions)
+    assert all(version in SpecifierSet(expected) for version in versions)
     assert dockerfile.rindex("USER lakehouse") > dockerfile.rindex("RUN")
 
 
 def test_all_services_of_the_image_write_for_their_user_alone() -> None:
     (entrypoint,) = re.findall(r"^ENTRYPOINT (.+)$", (PROJECT_FOLDER / "docker/Dockerfile").read_text(), re.MULTILINE)
-    shown = subprocess.run([*json.loads(entrypoint), "sh", "-c", "umask"], capture_output=True, text=True, check=True)
-    assert shown.stdout == "0077\n"
-    assert not [name for name, it in SERVICES.items() if "build" in it and "entrypoint" in it]
+    output = subprocess.run([*json.loads(entrypoint), "sh", "-c", "umask"], capture_output=True, text=True, check=True)
+    assert output.stdout == "0077\n"
+    assert not [name for name, item in SERVICES.items() if "build" in item and "entrypoint" in item]
 
 
 def airflow_commands(script: str) -> list[list[str]]:
@@ -239,7 +246,7 @@ def _read_by_its_script(service: str, name: str) -> bool:
 
 def _in_build_context(path: str) -> bool:
     allowed = [line[1:] for line in _lines(".dockerignore") if line.startswith("!")]
-    return any(path == one or path.startswith(f"{one}/") for one in allowed)
+    return any(path == item or path.startswith(f"{item}/") for item in allowed)
 
 
 def _lines(path: str) -> list[str]:
@@ -252,4 +259,6 @@ def _package(name: str, path: str) -> Path:
 
 def _airflow_options() -> set[str]:
     described = yaml.safe_load(_package("airflow", "config_templates/config.yml").read_text())
-    return {f"AIRFLOW__{section}__{option}".upper() for section, it in described.items() for option in it["options"]}
+    return {
+        f"AIRFLOW__{section}__{option}".upper() for section, item in described.items() for option in item["options"]
+    }

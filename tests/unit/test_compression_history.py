@@ -34,20 +34,17 @@ def lake() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def asked(lake: duckdb.DuckDBPyConnection, query: str, wanted: str = "true") -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = lake.execute(history._LATEST.format(wanted=wanted) + query).fetchall()
+def run_query(lake: duckdb.DuckDBPyConnection, query: str, condition: str = "true") -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = lake.execute(history._LATEST.format(wanted=condition) + query).fetchall()
     return rows
 
 
 def test_the_history_sums_runs_and_rooms(lake: duckdb.DuckDBPyConnection) -> None:
-    assert [row[1:] for row in asked(lake, history._RUNS)] == [
-        (1, 60, 5000, None, None),
-        (1, 5, 500, None, None),
-    ]
-    ((room, number, freed, left, *_, each),) = asked(lake, history._ROOMS)
+    assert [row[1:] for row in run_query(lake, history._RUNS)] == [(1, 60, 5000, None, None), (1, 5, 500, None, None)]
+    ((room, number, freed, left, *_, each),) = run_query(lake, history._ROOMS)
     assert (room, number, freed, left, each) == ("!a", 2, 65, 45, [60, 5])
-    assert len(asked(lake, history._ROOMS_OF_RUNS)) == 3, "of a room that was tried again, the last one counts"
-    assert asked(lake, history._ROOMS, "room_id in ('!b')") == []
+    assert len(run_query(lake, history._ROOMS_OF_RUNS)) == 3, "of a room that was tried again, the last one counts"
+    assert run_query(lake, history._ROOMS, "room_id in ('!b')") == []
 
 
 def test_the_first_and_last_measurements_are_shown(lake: duckdb.DuckDBPyConnection) -> None:
@@ -55,8 +52,8 @@ def test_the_first_and_last_measurements_are_shown(lake: duckdb.DuckDBPyConnecti
         lake.execute(f"alter table audit.compression_runs add column {column}")
     lake.execute("update audit.compression_runs set chain_before = 9, chain_after = 4 where rows_before = 50")
     lake.execute("update audit.compression_runs set disk_bytes_before = 7, disk_bytes_after = 8 where rows_before = 50")
-    ((*_, chain, chain_now, read, read_now, _, _),) = asked(lake, history._ROOMS)
+    ((*_, chain, chain_now, read, read_now, _, _),) = run_query(lake, history._ROOMS)
     assert (chain, chain_now, read, read_now) == (9, 4, None, None)
-    assert [row[-2:] for row in asked(lake, history._RUNS)] == [(None, None), (7, 8)]
+    assert [row[-2:] for row in run_query(lake, history._RUNS)] == [(None, None), (7, 8)]
     assert history._before_after(chain, chain_now) == "9.0 → 4.0"
     assert history._before_after(read, read_now) == "-"

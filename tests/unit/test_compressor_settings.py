@@ -54,9 +54,9 @@ def test_settings_that_mean_nothing_are_refused(section: dict[str, object]) -> N
 
 def test_the_environment_has_precedence_over_the_file(tmp_path: Path) -> None:
     settings = homeserver(tmp_path, "enabled: true\nchunk_size: 50\ndefault_levels: 10,5", chunk_size="70")
-    found = load_compressor_settings(settings.model_copy(update={"lakehouse_compressor_strategy": "best"}))
-    assert (found.enabled, found.chunk_size, found.default_levels) == (True, 70, parse_levels("10,5"))
-    assert (found.strategy, found.time_between_runs) == (Strategy.BEST, DAY)
+    actual = load_compressor_settings(settings.model_copy(update={"lakehouse_compressor_strategy": "best"}))
+    assert (actual.enabled, actual.chunk_size, actual.default_levels) == (True, 70, parse_levels("10,5"))
+    assert (actual.strategy, actual.time_between_runs) == (Strategy.BEST, DAY)
 
 
 @pytest.mark.parametrize("given", ["!a:x !b:x", '["!a:x", "!b:x"]'])
@@ -103,7 +103,7 @@ def homeserver(folder: Path, section: str, **own: str) -> Settings:
     """Settings with a homeserver.yaml that has the section."""
     path = folder / "homeserver.yaml"
     path.write_text(
-        "server_name: example.org\nstate_compressor:\n" + "".join(f"  {one}\n" for one in section.split("\n"))
+        "server_name: example.org\nstate_compressor:\n" + "".join(f"  {item}\n" for item in section.split("\n"))
     )
-    given: dict[str, Any] = {f"lakehouse_compressor_{name}": value for name, value in own.items()}
-    return Settings(_env_file=None, synapse_config=path, **given)
+    overrides: dict[str, Any] = {f"lakehouse_compressor_{name}": value for name, value in own.items()}
+    return Settings(_env_file=None, synapse_config=path, **overrides)

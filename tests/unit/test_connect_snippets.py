@@ -16,7 +16,7 @@ RELEASE = Release(1, "run", NOON, NOON, "run_1", "release_1", "example.org", {"g
 POSTGRES = "postgresql://reader:secret-word@db.example.org/iceberg?sslmode=verify-full&sslkey=/etc/key.pk8"
 
 
-def written(tool: Tool, uri: str, **properties: str) -> str:
+def render(tool: Tool, uri: str, **properties: str) -> str:
     settings = Settings(
         _env_file=None,
         lakehouse_catalog_uri=uri,
@@ -30,13 +30,13 @@ def written(tool: Tool, uri: str, **properties: str) -> str:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_login_in_a_uri_is_omitted_with_a_note(tool: Tool) -> None:
-    told = written(
+    reported = render(
         tool, "https://reader:secret-word@rest.example.org/api", **{"s3.endpoint": "https://k:secret-word@s3"}
     )
-    assert "secret-word" not in told
-    assert "https://rest.example.org/api" in told
-    assert "Users and passwords" in told
-    assert "It needs no secrets." in written(tool, "https://rest.example.org/api")
+    assert "secret-word" not in reported
+    assert "https://rest.example.org/api" in reported
+    assert "Users and passwords" in reported
+    assert "It needs no secrets." in render(tool, "https://rest.example.org/api")
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def test_a_login_in_a_uri_is_omitted_with_a_note(tool: Tool) -> None:
 )
 @pytest.mark.parametrize("tool", TOOLS)
 def test_secrets_come_from_the_environment(tool: Tool, key: str) -> None:
-    told = written(tool, "https://rest.example.org", **{key: "secret-word"})
-    assert "secret-word" not in told
+    reported = render(tool, "https://rest.example.org", **{key: "secret-word"})
+    assert "secret-word" not in reported
     if tool is not Tool.TRINO:
-        assert key.replace(".", "_").replace("-", "_").upper() in told
-        assert "PGPASSWORD" not in told
+        assert key.replace(".", "_").replace("-", "_").upper() in reported
+        assert "PGPASSWORD" not in reported
 
 
 def test_how_the_database_is_connected_to_is_passed_on() -> None:
-    spark, pyiceberg, trino = (written(tool, POSTGRES) for tool in TOOLS)
-    for told in (spark, trino):
-        assert "jdbc:postgresql://db.example.org:5432/iceberg?sslkey=%2Fetc%2Fkey.pk8&sslmode=verify-full" in told
+    spark, pyiceberg, trino = (render(tool, POSTGRES) for tool in TOOLS)
+    for reported in (spark, trino):
+        assert "jdbc:postgresql://db.example.org:5432/iceberg?sslkey=%2Fetc%2Fkey.pk8&sslmode=verify-full" in reported
     assert (
         "postgresql+psycopg2://reader@/iceberg?host=db.example.org&sslmode=verify-full&sslkey=%2Fetc%2Fkey.pk8"
         in pyiceberg
     )
-    for told in (spark, pyiceberg, trino):
-        assert "secret-word" not in told
-        assert "Secrets come from the environment: PGPASSWORD." in told
+    for reported in (spark, pyiceberg, trino):
+        assert "secret-word" not in reported
+        assert "Secrets come from the environment: PGPASSWORD." in reported

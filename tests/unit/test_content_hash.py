@@ -32,5 +32,5 @@ def test_parts_add_up_in_any_order() -> None:
 
 def test_threads_do_not_deadlock() -> None:
     """DuckDB reads the rows from Python generators, so a thread that waits for DuckDB must not hold the GIL."""
-    done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == "1\n", done.stderr
+    result = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=60, check=False)
+    assert result.stdout == "1\n", result.stderr

@@ -18,9 +18,9 @@ def pages(settings: Settings) -> list[Path]:
 
 def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None:
     validate_run(settings, change("table_facts", 0, event_id="$private-event", duplicate_keys=1))
-    found = pages(settings)
-    assert len(found) == 3, "the first page, what is expected, and the audit"
-    for page in found:
+    actual = pages(settings)
+    assert len(actual) == 3, "the first page, what is expected, and the audit"
+    for page in actual:
         text = page.read_text(encoding="utf-8")
         assert "$private-event" not in text
         assert not re.search(r"https?://|<script", text), page.name
@@ -40,12 +40,12 @@ def test_pages_link_to_each_other_and_to_failures(settings: Settings) -> None:
 
 
 def test_alerts_lead_to_where_the_pages_are_served(settings: Settings) -> None:
-    here = validate_run(settings).data_docs
+    page = validate_run(settings).data_docs
     served = validate_run(
         settings.model_copy(update={"lakehouse_data_docs_url": "https://lake.example.org/docs/"})
     ).data_docs
     assert served.startswith("https://lake.example.org/docs/validations/")
-    assert served.removeprefix("https://lake.example.org/docs").count("/") == here.partition("/data_docs")[2].count("/")
+    assert served.removeprefix("https://lake.example.org/docs").count("/") == page.partition("/data_docs")[2].count("/")
 
 
 def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
@@ -57,6 +57,6 @@ def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
 
 def test_only_the_latest_validations_stay(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_docs_theme, "RETAINED_RESULTS", 2)
-    kept = [validate_run(settings).data_docs for _ in range(3)][1:]
-    shown = [page for page in pages(settings) if "validations" in page.parts]
-    assert [str(page) for page in shown] == [unquote(urlsplit(url).path) for url in kept]
+    retained = [validate_run(settings).data_docs for _ in range(3)][1:]
+    validation_pages = [page for page in pages(settings) if "validations" in page.parts]
+    assert [str(page) for page in validation_pages] == [unquote(urlsplit(url).path) for url in retained]

@@ -105,5 +105,5 @@ def _anchors(target: Path, document: Path) -> set[str]:
 def _variables() -> set[str]:
     services = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())["services"].values()
     return {name.upper() for name in Settings.model_fields} | {
-        name for it in services for name in it.get("environment", {})
+        name for item in services for name in item.get("environment", {})
     }

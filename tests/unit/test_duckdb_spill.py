@@ -26,11 +26,11 @@ with duckdb.connect(config={"temp_directory": str(folder), "memory_limit": "60MB
 
 def test_concurrent_queries_spill_and_leave_nothing(tmp_path: Path) -> None:
     numbers = (3, 7)
-    asked = [
+    commands = [
         subprocess.Popen([sys.executable, "-c", SORTED, tmp_path, str(number)], stdout=subprocess.PIPE, text=True)
         for number in numbers
     ]
-    answers = [one.communicate(timeout=300)[0].splitlines()[-1].split() for one in asked]
+    answers = [item.communicate(timeout=300)[0].splitlines()[-1].split() for item in commands]
     for number, (first, files) in zip(numbers, answers, strict=True):
         assert first == min(hashlib.md5(str(n * number).encode()).hexdigest() for n in range(ROWS))
         assert int(files) > 0

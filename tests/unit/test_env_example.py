@@ -13,10 +13,10 @@ EXAMPLE = PROJECT_FOLDER / ".env.example"
 
 
 def test_the_example_has_all_settings() -> None:
-    header, _, found = EXAMPLE.read_text().partition("\n\n")
+    header, _, actual = EXAMPLE.read_text().partition("\n\n")
     expected = "\n\n".join(_entry(name, field) for name, field in Settings.model_fields.items()) + "\n"
 
-    assert found == expected, f"Put this below the header of .env.example:\n\n{expected}"
+    assert actual == expected, f"Put this below the header of .env.example:\n\n{expected}"
     assert all(line.startswith("# ") for line in header.splitlines())
 
 

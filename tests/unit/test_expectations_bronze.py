@@ -20,12 +20,7 @@ from expectations.stream_expectations import (
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
-from expectations.table_expectations import (
-    ExpectKnownSchema,
-    ExpectRowsOfSource,
-    ExpectTableCopied,
-    ExpectUniqueKey,
-)
+from expectations.table_expectations import ExpectKnownSchema, ExpectRowsOfSource, ExpectTableCopied, ExpectUniqueKey
 from expectations.validation_result import CheckResult, ValidationFailedError, ValidationResult
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts.incidents import IncidentKind
@@ -73,11 +68,7 @@ def test_healthy_run_passes(settings: Settings) -> None:
     ("plant", "severity", "failed", "data"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS]
 )
 def test_fault_is_found(
-    settings: Settings,
-    plant: Plant,
-    severity: str,
-    failed: list[tuple[type[MetricExpectation], str]],
-    data: str,
+    settings: Settings, plant: Plant, severity: str, failed: list[tuple[type[MetricExpectation], str]], data: str
 ) -> None:
     result = validate_run(settings, plant)
     missed = [check for check in result.checks if not check.success]
@@ -97,7 +88,7 @@ def test_fault_is_found(
 
 def test_only_streams_with_several_tables_expect_ids_in_one() -> None:
     suite = bronze_suite.build_suite(catalogue.load_catalogue())
-    of = {one.column for one in suite if isinstance(one, ExpectIdInOneTable)}
+    of = {item.column for item in suite if isinstance(item, ExpectIdInOneTable)}
     assert of == {f"stream {name}" for name in ("events", "backfill", "pushers", "account_data")}
     success, observed = ExpectIdInOneTable(column="stream account_data")._evaluate({"shared_ids": 2})
     assert not success
@@ -127,11 +118,7 @@ def test_a_removed_writer_with_a_position_is_no_fault(settings: Settings) -> Non
     ("plant", "observed"),
     [
         pytest.param(change("stream_positions", 0, previous_bound=None), "1,200 … none", id="first bound"),
-        pytest.param(
-            change("stream_positions", 0, safe_bound=None, rule="unused"),
-            "unused … 1,100",
-            id="none",
-        ),
+        pytest.param(change("stream_positions", 0, safe_bound=None, rule="unused"), "unused … 1,100", id="none"),
         pytest.param(change("stream_positions", 0, safe_bound=1100), "1,100 … 1,100", id="idle"),
     ],
 )
@@ -165,7 +152,7 @@ def test_gaps_within_the_budget(settings: Settings, plant: Plant) -> None:
 def test_a_configured_budget_overrides_those_of_streams() -> None:
     def budgets(gap_budget: int | None) -> dict[str, int]:
         expected = bronze_suite.build_suite(catalogue.load_catalogue(), gap_budget=gap_budget)
-        return {one.column: one.percent for one in expected if isinstance(one, ExpectGapsWithinBudget)}
+        return {item.column: item.percent for item in expected if isinstance(item, ExpectGapsWithinBudget)}
 
     assert budgets(None)["stream events"] == 50
     assert set(budgets(80).values()) == {80}
@@ -218,46 +205,48 @@ def test_sequence_that_was_never_called(settings: Settings) -> None:
 
 
 def test_every_table_and_stream_has_expectations() -> None:
-    known = catalogue.load_catalogue()
-    subjects = [one.column for one in bronze_suite.build_suite(known)]
-    assert {name for name in subjects if name.startswith("bronze.")} == {
-        f"bronze.{one.name}" for one in known.copied_tables()
+    declared = catalogue.load_catalogue()
+    columns = [item.column for item in bronze_suite.build_suite(declared)]
+    assert {name for name in columns if name.startswith("bronze.")} == {
+        f"bronze.{table.name}" for table in declared.copied_tables()
     }
-    assert {name for name in subjects if name.startswith("stream ")} == {f"stream {one.name}" for one in known.streams}
-    told = [(one.column, one.description) for one in bronze_suite.build_suite(known)]
-    assert len(told) == len(set(told)), "audit.checks tells checks apart by subject and expectation"
+    assert {name for name in columns if name.startswith("stream ")} == {
+        f"stream {item.name}" for item in declared.streams
+    }
+    reported = [(item.column, item.description) for item in bronze_suite.build_suite(declared)]
+    assert len(reported) == len(set(reported)), "audit.checks tells checks apart by subject and expectation"
 
 
 def test_validation_reads_the_runs_rows_and_records_checks(settings: Settings) -> None:
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     tables.ensure_audit_tables(catalog)
-    known = catalogue.load_catalogue()
+    declared = catalogue.load_catalogue()
     store.append_audit_rows(
         catalog, "audit.snapshots", [{"unknown_objects": [], "drifted_tables": [], "taken_at": DAY}], RUN
     )
     store.append_audit_rows(
         catalog, "audit.ledger",
-        [{"table_name": one.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",
+        [{"table_name": table.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",
           "hash_written": "0", "written_at": DAY}
-         for one in known.copied_tables()], RUN,
+         for table in declared.copied_tables()], RUN,
     )  # fmt: skip
     store.append_audit_rows(
         catalog, "audit.table_facts",
-        [{"table_name": one.name, "rows": 7, "null_keys": 0, "duplicate_keys": int(one.name == "events"),
-          "measured_at": DAY} for one in known.copied_tables()], RUN,
+        [{"table_name": table.name, "rows": 7, "null_keys": 0, "duplicate_keys": int(table.name == "events"),
+          "measured_at": DAY} for table in declared.copied_tables()], RUN,
     )  # fmt: skip
     store.append_audit_rows(
         catalog, "audit.stream_positions",
-        [{"stream": one.name, "writers": [("main", 1)], "missing_writers": [], "rule": "configured", "safe_bound": 1,
+        [{"stream": item.name, "writers": [("main", 1)], "missing_writers": [], "rule": "configured", "safe_bound": 1,
           "sequence_last_value": 2, "sequence_is_called": True, "gaps": [], "shared_ids": 0, "faults": [],
           "regressions": [], "measured_at": DAY}
-         for one in known.streams], RUN,
+         for item in declared.streams], RUN,
     )  # fmt: skip
     store.append_audit_rows(
         catalog, "audit.stream_facts",
-        [{"stream": one.name, "table_name": backing.name, "null_ids": 0, "duplicate_ids": 0, "reread_ids": 0,
+        [{"stream": item.name, "table_name": backing.name, "null_ids": 0, "duplicate_ids": 0, "reread_ids": 0,
               "measured_at": DAY}
-         for one in known.streams for backing, _ in known.backing_tables(one.name)], RUN,
+         for item in declared.streams for backing, _ in declared.backing_tables(item.name)], RUN,
     )  # fmt: skip
     other = Run("another", RUN.start, RUN.end)
     store.append_audit_rows(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)

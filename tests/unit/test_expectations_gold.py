@@ -52,12 +52,12 @@ MANIFEST: dict[str, Any] = {
 def results(**statuses: tuple[str, int | None]) -> dict[str, Any]:
     """dbt's ``run_results.json`` of ``RUN``, by the last part of what was run."""
     ids = {identifier.rpartition(".")[2]: identifier for identifier in MANIFEST["nodes"]}
-    found = {"events": ("success", None), "unique_events": ("pass", 0), "agrees": ("pass", 0)} | statuses
+    actual = {"events": ("success", None), "unique_events": ("pass", 0), "agrees": ("pass", 0)} | statuses
     return {
         "metadata": {"env": {"RUN_ID": RUN.run_id}},
         "results": [
             {"unique_id": ids[name], "status": status, "failures": failures}
-            for name, (status, failures) in found.items()
+            for name, (status, failures) in actual.items()
         ],
     }
 
@@ -83,9 +83,9 @@ def lake(settings: Settings) -> InMemoryCatalog:
 def find(catalog: InMemoryCatalog, **serious: int) -> None:
     """Let the run's checks of the database find something, beside one finding of each for information."""
     rows = [
-        {"check_name": one.name, "findings": 1 + serious.get(one.name, 0), "serious": serious.get(one.name, 0)}
+        {"check_name": check.name, "findings": 1 + serious.get(check.name, 0), "serious": serious.get(check.name, 0)}
         | {"counted_at": DAY + timedelta(seconds=len(serious))}
-        for one in integrity_checks.INTEGRITY_CHECKS
+        for check in integrity_checks.INTEGRITY_CHECKS
     ]
     store.append_audit_rows(catalog, "audit.integrity", rows, RUN)
 
@@ -171,9 +171,9 @@ def test_dbts_results_are_validated(
 
 
 def test_a_test_that_dbt_did_not_run_fails(settings: Settings, lake: InMemoryCatalog) -> None:
-    found = results()
-    found["results"].pop(1)
-    leave(settings, found)
+    actual = results()
+    actual["results"].pop(1)
+    leave(settings, actual)
     (failure,) = validate.validate_gold(settings, lake, RUN).failures
     assert failure.type == ExpectDbtTest.expectation_type
     assert "unique_events.status" in failure.observed

@@ -11,10 +11,10 @@ from synapse_lakehouse.config.settings import Settings
 from tests.support.validation import RUN
 
 
-def heard(stream: str, instance: str | None, **given: Any) -> dict[str, Any]:
+def coverage_row(stream: str, instance: str | None, **options: Any) -> dict[str, Any]:
     """A row of ``audit.replication_coverage``."""
     counts = {"tokens_received": 40, "tokens_read": 2, "unexplained": 0, "token_regressions": 0, "missing": []}
-    return {"stream": stream, "instance": instance} | counts | given
+    return {"stream": stream, "instance": instance} | counts | options
 
 
 def test_missed_ids_warn_and_are_listed(settings: Settings) -> None:
@@ -23,16 +23,16 @@ def test_missed_ids_warn_and_are_listed(settings: Settings) -> None:
         {"first_id": 12, "last_id": 12, "side": "wire", "reason": "gap: because"},
         {"first_id": 15, "last_id": 15, "side": "lake", "reason": "room_deleted"},
     ]
-    found = [
-        heard("events", "ep1"), heard("events", "ep2", unexplained=3, missing=missing), heard("receipts", None),
-        heard("to_device", "w", token_regressions=1),
+    actual = [
+        coverage_row("events", "ep1"), coverage_row("events", "ep2", unexplained=3, missing=missing),
+        coverage_row("receipts", None), coverage_row("to_device", "w", token_regressions=1),
     ]  # fmt: skip
     checks, _ = data_docs.validate_metrics(
         settings,
         RUN,
         "bronze",
-        replication_tap.build_suite(found),
-        replication_tap.collect_metrics(found),
+        replication_tap.build_suite(actual),
+        replication_tap.collect_metrics(actual),
         datetime.now(UTC),
     )
     assert len(checks) == 6

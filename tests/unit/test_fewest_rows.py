@@ -120,8 +120,8 @@ def test_a_line_of_any_length_is_cut_in_no_time() -> None:
 def test_best_leaves_far_fewer_rows_than_levels(shape: Shape, most: float) -> None:
     groups = state_tables.encode_tables(*room(shape, 1))[0].groups()
     by_levels, _ = levels.compress_by_levels(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
-    theirs = min(len(by_levels.keys), len(groups.keys))
-    assert len(fewest_rows.minimize_rows(groups, whole(groups), 100).keys) <= most * theirs
+    other = min(len(by_levels.keys), len(groups.keys))
+    assert len(fewest_rows.minimize_rows(groups, whole(groups), 100).keys) <= most * other
 
 
 @given(st.integers(1, 300), st.integers(1, 12))

@@ -37,15 +37,15 @@ def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
     (home / "warehouse").mkdir(mode=0o755)
     (home / "warehouse").chmod(0o755)
 
-    (found,) = machine.check_privacy(settings)
-    assert found.level is FindingLevel.WARN
-    assert found.advice == f"chmod -R go-rwx {home / 'warehouse'}"
+    (actual,) = machine.check_privacy(settings)
+    assert actual.level is FindingLevel.WARN
+    assert actual.advice == f"chmod -R go-rwx {home / 'warehouse'}"
 
     home.chmod(0o700)
-    assert [one.level for one in machine.check_privacy(settings)] == [FindingLevel.OK]
+    assert [item.level for item in machine.check_privacy(settings)] == [FindingLevel.OK]
     home.chmod(0o711)
     (home / "warehouse").chmod(0o711)
-    assert [one.level for one in machine.check_privacy(settings)] == [FindingLevel.OK]
+    assert [item.level for item in machine.check_privacy(settings)] == [FindingLevel.OK]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_doctor_warns_of_secrets_in_a_file_that_others_may_read(
     file.write_text(f"{line}\n")
     for mode, warns in ((0o644, True), (0o600, False)):
         file.chmod(mode)
-        found = list(env_file.examine())
-        assert [one.level for one in found] == [FindingLevel.WARN] * (warns and holds_a_secret)
-        assert "sesame" not in str(found)
+        findings = list(env_file.examine())
+        assert [item.level for item in findings] == [FindingLevel.WARN] * (warns and holds_a_secret)
+        assert "sesame" not in str(findings)
     file.chmod(0o644)
     home.chmod(0o700)
     assert list(env_file.examine()) == []

@@ -99,26 +99,26 @@ TRACES = {
 
 def ids(text: str) -> dict[int, int]:
     """``2-4 6x2`` as rows by id."""
-    found: dict[int, int] = {}
+    actual: dict[int, int] = {}
     for part in text.split():
         numbers, _, rows = part.partition("x")
         first, _, last = numbers.partition("-")
-        found |= dict.fromkeys(range(int(first), int(last or first) + 1), int(rows or 1))
-    return found
+        actual |= dict.fromkeys(range(int(first), int(last or first) + 1), int(rows or 1))
+    return actual
 
 
-def examined(before: str, now: str, told: str) -> list[StreamGap]:
+def classify_trace(before: str, now: str, told: str) -> list[StreamGap]:
     """What is found in a trace, in the way in which a run finds it."""
     was, _, accepted = before.partition("|")
-    there, _, position = now.partition("|")
+    in_source, _, position = now.partition("|")
     bound, _, last = position.partition("of")
-    known, present = ({}, ids(there)) if before == "none" else (ids(was), ids(there))
+    before_ids, present = ({}, ids(in_source)) if before == "none" else (ids(was), ids(in_source))
     window = StreamWindow(int(accepted) if accepted else None, int(bound), int(last))
     words = [part.split() for part in told.split(",") if part]
-    signs = {one: word for numbers, word in words for one in ids(numbers)}
-    explained = {one: word for numbers, word in words if word in set(Explanation) for one in ids(numbers)}
-    evidenced_ids = dict.fromkeys(known.keys() - present.keys(), Evidence.ACCEPTED_ROW.value)
-    evidenced_ids |= {one: word for numbers, word in words if word in set(Evidence) for one in ids(numbers)}
+    signs = {id_: word for numbers, word in words for id_ in ids(numbers)}
+    explained = {id_: word for numbers, word in words if word in set(Explanation) for id_ in ids(numbers)}
+    evidenced_ids = dict.fromkeys(before_ids.keys() - present.keys(), Evidence.ACCEPTED_ROW.value)
+    evidenced_ids |= {id_: word for numbers, word in words if word in set(Evidence) for id_ in ids(numbers)}
     DUCKDB.execute("create or replace temp table ids (stream text, id bigint)")
     DUCKDB.execute("create or replace temp table windows (stream text, after bigint, until bigint)")
     DUCKDB.execute(
@@ -127,17 +127,21 @@ def examined(before: str, now: str, told: str) -> list[StreamGap]:
     )
     DUCKDB.execute(f"insert into windows values ('s', {window.accepted or 1}, {window.last})")
     DUCKDB.execute("insert into ids select 's', unnest(?::bigint[])", [[*present, *evidenced_ids]])
-    for one, evidence in evidenced_ids.items():
-        DUCKDB.execute("insert into evidenced_ids values ('s', 't', ?, ?, ?)", [one, evidence, explained.get(one)])
-    found: list[StreamGap] = []
+    for number, evidence in evidenced_ids.items():
+        DUCKDB.execute(
+            "insert into evidenced_ids values ('s', 't', ?, ?, ?)", [number, evidence, explained.get(number)]
+        )
+    results: list[StreamGap] = []
     for _, first, last_id in DUCKDB.execute(MISSING_RANGES).fetchall():
-        found += classify.classify_missing(MissingIds(first, last_id), window)
+        results += classify.classify_missing(MissingIds(first, last_id), window)
     for _, table, evidence, explanation, first, last_id in DUCKDB.execute(EVIDENCE_RANGES).fetchall():
         reason = Explanation(explanation) if explanation else None
-        found += classify.classify_missing(MissingIds(first, last_id, table, Evidence(evidence), reason), window)
-    for one, rows in present.items():
-        found += classify.classify_present(PresentId(one, "t", rows, one in known, signs.get(one) == "again"), window)
-    return sorted(found, key=lambda gap: (gap.first, list(GapClass).index(gap.gap_class)))
+        results += classify.classify_missing(MissingIds(first, last_id, table, Evidence(evidence), reason), window)
+    for number, rows in present.items():
+        results += classify.classify_present(
+            PresentId(number, "t", rows, number in before_ids, signs.get(number) == "again"), window
+        )
+    return sorted(results, key=lambda gap: (gap.first, list(GapClass).index(gap.gap_class)))
 
 
 def label(gap: StreamGap) -> str:
@@ -148,16 +152,16 @@ def label(gap: StreamGap) -> str:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_a_labelled_trace_is_classified(name: str) -> None:
-    before, now, told, expected = TRACES[name]
-    assert "; ".join(map(label, examined(before, now, told))) == expected
+    before, now, reported, expected = TRACES[name]
+    assert "; ".join(map(label, classify_trace(before, now, reported))) == expected
 
 
 def test_there_are_traces_of_every_class_witness_and_explanation() -> None:
     words = " ".join(" ".join(trace) for trace in TRACES.values())
     assert len(TRACES) >= 40
     # Whether a row says what it said is no matter of ids: tests/spark/test_closed_rows.py.
-    for one in (*({*GapClass} - {GapClass.CHANGED}), *Evidence, *Explanation):
-        assert one.value in words, one
+    for item in (*({*GapClass} - {GapClass.CHANGED}), *Evidence, *Explanation):
+        assert item.value in words, item
 
 
 @settings(max_examples=60, deadline=None)
@@ -166,29 +170,29 @@ def test_every_closed_id_has_a_row_or_one_gap(
     known: set[int], accepted: int, more: int, new: set[int], is_first: bool
 ) -> None:
     bound, last = accepted + more, accepted + more + 3
-    released = {one for one in known if one <= last}
-    present = released | {one for one in new if accepted < one <= last}
+    released = {item for item in known if item <= last}
+    present = released | {item for item in new if accepted < item <= last}
     before = "none" if is_first else f"{' '.join(map(str, released))} | {accepted}"
-    found = examined(before, f"{' '.join(map(str, present))} | {bound} of {last}", "")
-    assert not [gap for gap in found if gap.gap_class in classify.FAULT_CLASSES]
-    told = [one for gap in found for one in range(gap.first, gap.last + 1)]
+    actual = classify_trace(before, f"{' '.join(map(str, present))} | {bound} of {last}", "")
+    assert not [gap for gap in actual if gap.gap_class in classify.FAULT_CLASSES]
+    reported = [number for gap in actual for number in range(gap.first, gap.last + 1)]
     after = 1 if is_first else accepted
-    assert sorted(told) == sorted(set(range(after + 1, last + 1)) - present)
-    assert all((gap.last <= bound) is (gap.gap_class is GapClass.ROLLED_BACK) for gap in found)
+    assert sorted(reported) == sorted(set(range(after + 1, last + 1)) - present)
+    assert all((gap.last <= bound) is (gap.gap_class is GapClass.ROLLED_BACK) for gap in actual)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.sets(st.integers(2, 4_000_000), max_size=8), st.integers(2, 4_000_000))
 def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
-    numbers = " ".join(str(one) for one in present if one <= last)
-    found = examined("none", f"{numbers} | {last} of {last}", "")
-    ends = sorted(one for one in present if one <= last)
+    numbers = " ".join(str(item) for item in present if item <= last)
+    actual = classify_trace("none", f"{numbers} | {last} of {last}", "")
+    ends = sorted(item for item in present if item <= last)
     expected = [(low + 1, high - 1) for low, high in zip([1, *ends], [*ends, last + 1], strict=True) if high > low + 1]
-    assert [(gap.first, gap.last) for gap in found] == expected
+    assert [(gap.first, gap.last) for gap in actual] == expected
 
 
 def test_streams_that_count_downwards_are_mirrored() -> None:
-    known = catalogue.load_catalogue()
+    declared = catalogue.load_catalogue()
     gap = StreamGap(7, 9, GapClass.ROLLED_BACK)
-    rows = [record_gaps._row(known.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
+    rows = [record_gaps._row(declared.stream(name), gap, datetime.now(UTC)) for name in ("events", "backfill")]
     assert [(row["first_id"], row["last_id"]) for row in rows] == [(7, 9), (-9, -7)]

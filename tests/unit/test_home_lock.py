@@ -44,8 +44,8 @@ def test_the_next_claim_waits_for_a_test_run(own: Settings, claim: Callable[...,
 def test_a_scheduler_that_was_killed_has_nothing(own: Settings) -> None:
     lock = own.lakehouse_home / "airflow" / "scheduler.lock"
     with home_lock.claim_for_scheduler(own, ADDRESS, print):
-        left = lock.read_text()
-    lock.write_text(left)
+        remaining = lock.read_text()
+    lock.write_text(remaining)
     with home_lock.claim_for_test_run(own, print) as scheduler:
         assert scheduler is None
         assert lock.read_text() == ""

@@ -43,14 +43,14 @@ MAY_WRITE = {
 
 
 def test_everything_is_written_through_the_sinks() -> None:
-    found = set()
+    results = set()
     for path in SOURCES:
-        for call in (one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Call)):
+        for call in (item for item in ast.walk(ast.parse(path.read_text())) if isinstance(item, ast.Call)):
             name = ast.unparse(call.func)
             # Loggers of others, of which only the level is set.
             if name in WRITES and not (name == "logging.getLogger" and isinstance(call.args[0], ast.Constant)):
-                found.add((str(path).partition("synapse_lakehouse/")[2] or path.name, name))
-    assert found == set(MAY_WRITE)
+                results.add((str(path).partition("synapse_lakehouse/")[2] or path.name, name))
+    assert results == set(MAY_WRITE)
 
 
 def test_rows_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,18 +58,18 @@ def test_rows_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     names = [*hostile_text.TEXTS, "nested", "list", "null"]
     output.write_rows(names, [row], output.OutputFormat.JSON)
     written = capsys.readouterr().out
-    assert not hostile_text.unshown(written)
+    assert not hostile_text.list_unprintable(written)
     assert list(json.loads(written)[0].values()) == row
     output.write_rows(names, [row], output.OutputFormat.CSV)
     written = capsys.readouterr().out
-    assert not hostile_text.unshown(written)
+    assert not hostile_text.list_unprintable(written)
     head, cells = csv.reader(io.StringIO(written))
     assert len(head) == len(cells) == len(row)
-    assert not [one for one in (*head, *cells) if one.lstrip().startswith(("=", "+", "-", "@", "\uff1d"))]
+    assert not [item for item in (*head, *cells) if item.lstrip().startswith(("=", "+", "-", "@", "\uff1d"))]
     for text in hostile_text.TEXTS:
         output.write_rows([text], [[text]], output.OutputFormat.TABLE)
         written = capsys.readouterr().out
-        assert not hostile_text.unshown(written)
+        assert not hostile_text.list_unprintable(written)
         assert to_printable(text).replace(" ", "") in "".join(written.split())
 
 
@@ -83,22 +83,22 @@ def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]
     written = capsys.readouterr().out
     # The styles of Rich itself, which are of digits and end with m.
     bare = written.replace("\x1b[1m", "").replace("\x1b[0m", "")
-    assert not hostile_text.unshown(bare)
+    assert not hostile_text.list_unprintable(bare)
     assert r"\x1b[2J" in bare
     assert "[bold red]markup[/]" in bare
-    told = [
+    reported = [
         RunStep("started", hostile_text.ALL),
         RunStep("progress", "a", hostile_text.ALL),
         RunStep("logged", "a", hostile_text.ALL),
     ]
-    told += [RunStep("failed", "a", hostile_text.ALL)]
+    reported += [RunStep("failed", "a", hostile_text.ALL)]
     run_output.print_stage(hostile_text.ALL)
-    run_output.print_failures(run_output.show_steps(told), hostile_text.ALL)
+    run_output.print_failures(run_output.show_steps(reported), hostile_text.ALL)
     written = "".join(capsys.readouterr())
     assert not [line for line in written.splitlines() if line.startswith("error: forged")]
     output.echo(hostile_text.ALL, err=True)
     written += "".join(capsys.readouterr())
-    assert not hostile_text.unshown(written)
+    assert not hostile_text.list_unprintable(written)
     assert "[bold red]markup[/]" in written
 
 
@@ -115,29 +115,29 @@ def test_errors_and_refusals_of_arguments() -> None:
         raise LakeReadError(hostile_text.ALL)
 
     for arguments in (["fail", "1"], ["fail", hostile_text.ALL], [hostile_text.ALL], ["fail", f"--{hostile_text.ALL}"]):
-        done = CliRunner().invoke(failing, arguments)
-        assert done.exit_code in {1, 2}
-        assert not hostile_text.unshown(done.output), arguments
-        assert not [line for line in done.output.splitlines() if line.startswith("error: forged")], arguments
-    done = CliRunner().invoke(app, ["prove-erased", f"@{hostile_text.TEXTS[0]}"])
-    assert done.exit_code == 2
-    assert not hostile_text.unshown(done.output)
+        result = CliRunner().invoke(failing, arguments)
+        assert result.exit_code in {1, 2}
+        assert not hostile_text.list_unprintable(result.output), arguments
+        assert not [line for line in result.output.splitlines() if line.startswith("error: forged")], arguments
+    result = CliRunner().invoke(app, ["prove-erased", f"@{hostile_text.TEXTS[0]}"])
+    assert result.exit_code == 2
+    assert not hostile_text.list_unprintable(result.output)
 
 
 @pytest.mark.parametrize("number", [1, MAX_SINGLE_MESSAGES + 1])
 def test_alerts_for_every_kind_of_sink(number: int) -> None:
     now = datetime(2026, 11, 17, tzinfo=UTC)
-    found = [
+    actual = [
         AlertFinding(IncidentKind.INTEGRITY, f"{number} {hostile_text.ALL}", hostile_text.ALL, hostile_text.ALL)
         for number in range(number)
     ]
-    begun = compute_incident_events([], found, "gold", "https://lake/1.html", now)
+    begun = compute_incident_events([], actual, "gold", "https://lake/1.html", now)
     for message in build_messages(
         [*begun, *compute_incident_events(begun, [], "gold", "", now + timedelta(hours=1))], "x", "https://docs"
     ):
         assert "\n" not in message.title
         for text in (message.title, message.body):
-            assert not hostile_text.unshown(text)
+            assert not hostile_text.list_unprintable(text)
             assert "@" not in text
             assert "](" not in text
             for form in (NotifyFormat.HTML, NotifyFormat.MARKDOWN):
@@ -153,7 +153,7 @@ def test_an_audit_s_sentences_are_one_line_each() -> None:
     check = CheckResult("s", "t", hostile_text.ALL, hostile_text.ALL, "fail", success=False, observed=hostile_text.ALL)
     judgement = ValidationResult("gold", [check, check], "https://docs")
     assert len(judgement.summary().splitlines()) == 3
-    assert not hostile_text.unshown(judgement.summary())
+    assert not hostile_text.list_unprintable(judgement.summary())
     with pytest.raises(ValidationFailedError) as failed:
         judgement.raise_if_failed()
     assert len(str(failed.value).splitlines()) == 4
@@ -176,13 +176,13 @@ def test_pages_of_data_docs() -> None:
     }
     page = _TEMPLATES.get_template("validation.html").render(values)
     assert hostile_text.TEXTS[7] not in page
-    assert not hostile_text.unshown(page)
+    assert not hostile_text.list_unprintable(page)
 
 
 def test_the_question_before_a_plan_is_applied() -> None:
     rows, skipped = [ROW | {"room_id": hostile_text.ALL}], [{"room_id": hostile_text.ALL, "skipped": hostile_text.ALL}]
     text = describe_plan(rows, skipped, may_write=True)
-    assert not hostile_text.unshown(text)
+    assert not hostile_text.list_unprintable(text)
     *_, line, blank, left = text.splitlines()
     assert not blank
     assert line.count("|") == 11, "a row of ten cells"
@@ -200,4 +200,4 @@ def test_the_progress_of_an_app_is_one_line(capsys: pytest.CaptureFixture[str], 
     SparkApp("a", run, Settings(_env_file=None, lakehouse_home=tmp_path)).report_progress(hostile_text.ALL)
     written = capsys.readouterr().out
     assert written.count("\n") == 1
-    assert not hostile_text.unshown(written)
+    assert not hostile_text.list_unprintable(written)

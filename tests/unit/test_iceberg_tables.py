@@ -29,9 +29,9 @@ def test_an_existing_table_keeps_its_properties(lake: Catalog) -> None:
     lake.create_namespace("bronze")
     own = tables.BRANCHED | {"write.parquet.compression-codec": "gzip"}
     lake.create_table("bronze.event_json", schema=tables.get_arrow_schema(EVENTS), properties=own)
-    kept = lake.load_table("bronze.event_json").properties
+    retained = lake.load_table("bronze.event_json").properties
     tables.ensure_tables(lake, FEW)
-    assert lake.load_table("bronze.event_json").properties == kept | {BOUNDS: "none"}
+    assert lake.load_table("bronze.event_json").properties == retained | {BOUNDS: "none"}
 
     before = lake.load_table("bronze.event_json").metadata_location
     tables.ensure_tables(lake, FEW)

@@ -28,21 +28,21 @@ FINDINGS = st.frozensets(
 )
 
 
-def told(reports: list[list[AlertFinding]]) -> list[list[tuple[str, bool]]]:
+def list_events_by_report(reports: list[list[AlertFinding]]) -> list[list[tuple[str, bool]]]:
     """The events of each of several reports of one scope."""
     events: list[IncidentEvent] = []
     news = []
-    for number, found in enumerate(reports):
+    for number, actual in enumerate(reports):
         new = compute_incident_events(
-            list_open_incidents(events, "bronze"), found, "bronze", "", NOW + timedelta(days=number)
+            list_open_incidents(events, "bronze"), actual, "bronze", "", NOW + timedelta(days=number)
         )
-        news.append([(one.subject, one.begins) for one in new])
+        news.append([(item.subject, item.begins) for item in new])
         events += new
     return news
 
 
 def test_an_incident_has_a_begin_and_an_end() -> None:
-    assert told([[], [LATE], [LATE, WARNED], [LATE], [], [LATE]]) == [
+    assert list_events_by_report([[], [LATE], [LATE, WARNED], [LATE], [], [LATE]]) == [
         [],
         [("stream events", True)],
         [("stream backfill", True)],
@@ -61,14 +61,14 @@ def test_scopes_do_not_end_each_other_s_incidents() -> None:
 @given(st.lists(FINDINGS, max_size=6))
 def test_open_incidents_are_those_of_the_last_report(reports: list[frozenset[AlertFinding]]) -> None:
     events: list[IncidentEvent] = []
-    for number, found in enumerate(reports):
+    for number, actual in enumerate(reports):
         events += compute_incident_events(
-            list_open_incidents(events, "s"), found, "s", "", NOW + timedelta(minutes=number)
+            list_open_incidents(events, "s"), actual, "s", "", NOW + timedelta(minutes=number)
         )
-        assert {(one.kind, one.subject) for one in list_open_incidents(events, "s")} == {
-            (one.kind, one.subject) for one in found
+        assert {(incident.kind, incident.subject) for incident in list_open_incidents(events, "s")} == {
+            (item.kind, item.subject) for item in actual
         }
-    assert len({one.id for one in events}) == len(events)
+    assert len({event.id for event in events}) == len(events)
 
 
 def test_a_message_has_the_fault_time_and_runbook() -> None:
@@ -97,22 +97,22 @@ def test_the_consequence_is_in_the_alert_only() -> None:
 
 
 def test_a_storm_is_one_message() -> None:
-    found = [
+    actual = [
         AlertFinding(IncidentKind.LATE_IDS, f"stream {number}", f"id {number} late\nrun r")
         for number in range(MAX_SINGLE_MESSAGES + 1)
     ]
-    (message,) = build_messages(compute_incident_events([], found, "bronze", "", NOW), "example.org", "docs/runbooks")
+    (message,) = build_messages(compute_incident_events([], actual, "bronze", "", NOW), "example.org", "docs/runbooks")
     assert message.title == "example.org: 6 incidents began or ended at once"
     assert "6 times late ids (docs/runbooks/late-ids.md)" in message.body
     assert "- late ids: stream 4: id 4 late\n- late" in message.body
-    assert len(message.events) == len(found)
+    assert len(message.events) == len(actual)
 
 
 def test_a_message_of_many_incidents_is_short_and_complete() -> None:
-    found = [
+    actual = [
         AlertFinding(IncidentKind.LATE_IDS, f"stream {number}", "late", "nothing is published") for number in range(4)
     ]
-    begun = compute_incident_events([], found, "bronze", "https://lake/docs/1.html", NOW)
+    begun = compute_incident_events([], actual, "bronze", "https://lake/docs/1.html", NOW)
     begun += compute_incident_events([], [WARNED], "gold", "https://lake/docs/2.html", NOW)
     over = compute_incident_events([replace(begun[0], subject="other")], [], "streams", "", NOW + timedelta(hours=1))
     (message,) = build_messages([*begun, *over], "example.org", "docs/runbooks")
@@ -149,8 +149,8 @@ def watched(
 
 
 def of_looks(now: StreamObservation) -> list[IncidentKind]:
-    found = rules.check_streams([(catalogue.load_catalogue().stream("events"), now)], {"events": {"ep1", "ep2"}})
-    return [one.kind for one in found]
+    actual = rules.check_streams([(catalogue.load_catalogue().stream("events"), now)], {"events": {"ep1", "ep2"}})
+    return [item.kind for item in actual]
 
 
 def test_the_watch_finds_faults_of_streams_only() -> None:
@@ -166,10 +166,10 @@ def test_a_regression_ends_when_it_is_undone_or_accepted() -> None:
     well = watched({"ep1": 90, "ep2": 900}, 900)
     restored = watched({"ep1": 80, "ep2": 800}, 900, well)
     going_on = watched({"ep1": 80, "ep2": 850}, 900, restored)
-    assert [of_looks(one) for one in (restored, going_on)] == [[IncidentKind.POSITION_WENT_BACK]] * 2
-    (told,) = rules.check_streams([(stream, restored)], {})
-    assert "ep1 from 90 to 80, ep2 from 900 to 800" in told.description
-    assert "setval('events_stream_seq', 900)" in told.description
+    assert [of_looks(item) for item in (restored, going_on)] == [[IncidentKind.POSITION_WENT_BACK]] * 2
+    (reported,) = rules.check_streams([(stream, restored)], {})
+    assert "ep1 from 90 to 80, ep2 from 900 to 800" in reported.description
+    assert "setval('events_stream_seq', 900)" in reported.description
 
     passed = watched({"ep1": 91, "ep2": 901}, 902, going_on)
     assert of_looks(passed) == []
@@ -190,20 +190,22 @@ def test_the_first_observation_reports_a_regression() -> None:
 
 def test_all_faults_of_a_stream_are_reported() -> None:
     stream = catalogue.load_catalogue().stream("events")
-    worst, mild = (one.message for one in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9})))
-    found = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, "stream events", one) for one in (worst, mild)]
-    (begun,) = compute_incident_events([], found, "preflight", "", NOW)
+    worst, mild = (
+        fault.message for fault in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9}))
+    )
+    actual = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, "stream events", item) for item in (worst, mild)]
+    (begun,) = compute_incident_events([], actual, "preflight", "", NOW)
     assert begun.description.splitlines() == [worst, mild]
 
 
 def test_a_lake_is_overdue_after_the_configured_hours() -> None:
-    hours, made = timedelta(hours=26), NOW - timedelta(hours=40)
+    hours, created = timedelta(hours=26), NOW - timedelta(hours=40)
     assert rules.check_releases(None, NOW - hours, hours, NOW) == []
-    assert rules.check_releases(NOW - hours, made, hours, NOW) == []
-    (finding,) = rules.check_releases(NOW - timedelta(hours=30), made, hours, NOW)
+    assert rules.check_releases(NOW - hours, created, hours, NOW) == []
+    (finding,) = rules.check_releases(NOW - timedelta(hours=30), created, hours, NOW)
     assert finding.kind is IncidentKind.RELEASE_OVERDUE
     assert "30 hours old" in finding.description
-    (finding,) = rules.check_releases(None, made, hours, NOW)
+    (finding,) = rules.check_releases(None, created, hours, NOW)
     assert "40 hours old" in finding.description
 
 

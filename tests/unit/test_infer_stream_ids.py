@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse.streams.gaps.infer_stream_ids import (
-    UNBOUNDED,
     AttestedId,
     EventEdge,
     IdRange,
@@ -16,6 +15,8 @@ from synapse_lakehouse.streams.gaps.infer_stream_ids import (
     compute_id_spans,
     find_assigned_ranges,
 )
+
+UNBOUNDED = (-inf, inf)
 
 
 def test_an_id_lies_between_those_of_the_neighbours() -> None:
@@ -71,11 +72,11 @@ def test_an_inferred_id_is_in_every_solution(missing: set[int], bounds: list[tup
     choices = [
         set(ids)
         for ids in permutations(sorted(missing), len(between))
-        if all(after < one < before for one, (after, before) in zip(ids, between, strict=True))
+        if all(after < number < before for number, (after, before) in zip(ids, between, strict=True))
     ]
-    starts = [one for one in sorted(missing) if one - 1 not in missing]
-    ranges = [(one, next(end for end in range(one, 10) if end + 1 not in missing)) for one in starts]
-    found = {one for first, last in chosen(ranges, between) for one in range(first, last + 1)}
-    assert found <= missing
+    starts = [item for item in sorted(missing) if item - 1 not in missing]
+    ranges = [(start, next(end for end in range(start, 10) if end + 1 not in missing)) for start in starts]
+    actual = {number for first, last in chosen(ranges, between) for number in range(first, last + 1)}
+    assert actual <= missing
     if choices:
-        assert found == set.intersection(*choices)
+        assert actual == set.intersection(*choices)

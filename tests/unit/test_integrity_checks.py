@@ -13,8 +13,8 @@ def test_model_description_and_runbook_have_the_same_checks() -> None:
     folder = PROJECT_FOLDER / "dbt" / "models"
     # The first column of each branch of a union, and the outcomes of a CASE.
     names = re.compile(r"(?:^select\s+|then )'([a-z_]+)'(?=,|\n| as check_name)", re.MULTILINE)
-    found = {name for model in (folder / "integrity").glob("*.sql") for name in names.findall(model.read_text())}
-    assert found | {f"state_group_{fault}" for fault in StateGroupFault} == {*NAMES}
+    actual = {name for model in (folder / "integrity").glob("*.sql") for name in names.findall(model.read_text())}
+    assert actual | {f"state_group_{fault}" for fault in StateGroupFault} == {*NAMES}
     described = re.search(
         r"check_name\n.*?description: >(.*?)- name", (folder / "gold" / "state" / "_state.yml").read_text(), re.DOTALL
     )

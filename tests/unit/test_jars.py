@@ -24,10 +24,10 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
     """Resolves to the given jars, by file name; returns the requested coordinates."""
 
     def resolve(**further: bytes) -> list[str]:
-        asked: list[str] = []
+        questions: list[str] = []
 
         def fetch(folder: Path, wanted: list[str]) -> str:
-            asked.extend(wanted)
+            questions.extend(wanted)
             (folder / "jars").mkdir(parents=True, exist_ok=True)
             for coordinates, content in (ACCEPTED | further).items():
                 group, artifact, version = coordinates.split(":")
@@ -35,7 +35,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
             return "resolved"
 
         monkeypatch.setattr(jars, "resolve_packages", fetch)
-        return asked
+        return questions
 
     return resolve
 
@@ -46,9 +46,9 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
      f"a:b:1@sha256:{'a' * 63}", f"a:b:1@sha256:{'A' * 64}", f"a:b:1@md5:{'a' * 32}", f"a:b:1@{'a' * 64}"],
 )  # fmt: skip
 def test_coordinates_without_a_hash_are_refused(packages: str, settings: Settings) -> None:
-    given = settings.model_copy(update={"lakehouse_spark_packages": f"{GOOD}, {packages}"})
+    own = settings.model_copy(update={"lakehouse_spark_packages": f"{GOOD}, {packages}"})
     with pytest.raises(jars.JarError, match=f"LAKEHOUSE_SPARK_PACKAGES has '{packages}', .*group:artifact:version@sha"):
-        jars.install_jars(given)
+        jars.install_jars(own)
 
 
 def test_packages_have_coordinates_and_a_hash() -> None:
@@ -72,14 +72,14 @@ def test_the_lock_has_all_that_is_wanted() -> None:
 
 
 def test_accepted_jars_are_fetched_once(tmp_path: Path, resolver: Resolver) -> None:
-    asked = resolver()
-    wanted = ["org.example:one_2.13:1.0"]
+    requests = resolver()
+    expected = ["org.example:one_2.13:1.0"]
 
-    first, second = (jars.install_accepted_jars(tmp_path, wanted, DIGESTS) for _ in range(2))
+    first, second = (jars.install_accepted_jars(tmp_path, expected, DIGESTS) for _ in range(2))
 
     assert [path.read_bytes() for path in first] == [b"one", b"two"]
     assert first == second
-    assert asked == wanted
+    assert requests == expected
 
 
 def test_an_unaccepted_jar_is_refused_each_time(tmp_path: Path, resolver: Resolver) -> None:

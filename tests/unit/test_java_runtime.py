@@ -20,8 +20,8 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
-    wanted, other = fake_java(tmp_path / "wanted", "17.0.15"), fake_java(tmp_path / "other", "21.0.1")
-    assert runtime.find_java_home({"JAVA_HOME": str(wanted), "PATH": str(other / "bin")}) == wanted
+    expected, other = fake_java(tmp_path / "wanted", "17.0.15"), fake_java(tmp_path / "other", "21.0.1")
+    assert runtime.find_java_home({"JAVA_HOME": str(expected), "PATH": str(other / "bin")}) == expected
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:

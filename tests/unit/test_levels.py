@@ -16,7 +16,7 @@ from synapse_lakehouse.compressor.algorithm.level_sizes import ChainLevel, Level
 from synapse_lakehouse.compressor.algorithm.levels import compress_by_levels
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from tests.support.state_rooms import State, World, resolved, worlds
+from tests.support.state_rooms import State, World, list_edges, resolved, worlds
 
 SIZES = st.lists(st.integers(1, 8), min_size=1, max_size=4).map(lambda sizes: tuple(ChainLevel(size) for size in sizes))
 CHUNKS = st.sampled_from([3, 20, 100_000])
@@ -31,18 +31,17 @@ def compressed(
     """Edges and rows after compression, by group, and the steps that led there."""
     stored, names = state_tables.encode_tables(*world.tables())
     rooms = names.rooms.to_pylist()
-    progress = {rooms.index(room): one for room, one in (known or {}).items()}
+    progress = {rooms.index(room): first for room, first in (known or {}).items()}
     steps = list(compress_chunks(stored, levels, chunk_size, progress))
     return *content(stored.groups(), names), steps, names
 
 
 def content(groups: StateGroups, names: state_tables.CodeTexts) -> tuple[dict[int, int], dict[int, State]]:
     """Edges and rows by group."""
-    edges = {row["state_group"]: row["prev_state_group"] for row in state_tables.build_edge_table(groups).to_pylist()}
     rows: dict[int, State] = {}
     for row in names.rows(groups).to_pylist():
         rows.setdefault(row["state_group"], {})[row["type"], row["state_key"]] = row["event_id"]
-    return edges, rows
+    return dict(list_edges(groups)), rows
 
 
 def line(groups: int, keys: int = 5) -> World:
@@ -138,8 +137,8 @@ def test_a_chunk_that_would_grow_is_skipped() -> None:
 
 def test_levels_that_were_saved_win_over_those_configured() -> None:
     world = line(40, keys=40)
-    known = {"!line": RoomProgress(30, (ChainLevel(4, 2, 30),))}
-    edges, _, (step,), _ = compressed(world, parse_levels("100"), 500, known)
+    saved = {"!line": RoomProgress(30, (ChainLevel(4, 2, 30),))}
+    edges, _, (step,), _ = compressed(world, parse_levels("100"), 500, saved)
     assert edges[31] == 30
     assert 33 not in edges or step.is_skipped
     assert [level.size for level in step.progress.levels] == ([100] if step.is_skipped else [4])
@@ -161,9 +160,9 @@ def test_a_purged_head_restarts_its_level() -> None:
 
 def test_a_predecessor_known_only_from_its_edge_counts_as_empty() -> None:
     world = World(random.Random(0))
-    one = world.add("!room", {("a", ""): "$1"})
-    two = world.add("!room", {("a", ""): "$1", ("b", ""): "$2"}, one)
-    del world.groups[one], world.rows[one]
+    group = world.add("!room", {("a", ""): "$1"})
+    two = world.add("!room", {("a", ""): "$1", ("b", ""): "$2"}, group)
+    del world.groups[group], world.rows[group]
     edges, rows, _, _ = compressed(world, parse_levels("100"), 500)
     assert resolved(edges, rows, two) == {("b", ""): "$2"}
 
@@ -171,8 +170,8 @@ def test_a_predecessor_known_only_from_its_edge_counts_as_empty() -> None:
 def test_dollars_in_values_stay() -> None:
     world = World(random.Random(0))
     state = {("$$", "a$$b$"): "$$event"}
-    one = world.add("!$$room", state)
-    two = world.add("!$$room", state | {("$", "$$"): "$$"}, one)
+    group = world.add("!$$room", state)
+    two = world.add("!$$room", state | {("$", "$$"): "$$"}, group)
     edges, rows, _, _ = compressed(world, parse_levels("1,2"), 500)
     assert resolved(edges, rows, two) == world.states[two]
 
@@ -211,13 +210,13 @@ def test_nothing_compresses_to_nothing() -> None:
 def test_fingerprints_distinguish_states(world: World) -> None:
     stored, _ = state_tables.encode_tables(*world.tables())
     groups = stored.groups()
-    known = fingerprint_states(groups)
-    of = {tuple(map(int, known.fingerprints[at])): at for at in range(len(groups))}
+    fingerprints = fingerprint_states(groups)
+    of = {tuple(map(int, fingerprints.fingerprints[at])): at for at in range(len(groups))}
     plain = [resolved(world.edges, world.rows, int(group)) for group in groups.ids]
-    assert known.sizes.tolist() == [len(state) for state in plain]
+    assert fingerprints.sizes.tolist() == [len(state) for state in plain]
     assert len(of) == len({frozenset(state.items()) for state in plain})
     for at, state in enumerate(plain):
-        assert plain[of[tuple(map(int, known.fingerprints[at]))]] == state
+        assert plain[of[tuple(map(int, fingerprints.fingerprints[at]))]] == state
 
 
 @pytest.mark.parametrize("text", ["", "0", "100,0", "-1", "100,,25", "ten", "1.5", "100;50", "٣"])

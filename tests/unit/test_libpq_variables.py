@@ -19,7 +19,9 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_variable_of_libpq_is_listed() -> None:
-    documented = {one.envvar.decode(): one.keyword.decode() for one in Conninfo.get_defaults() if one.envvar}
+    documented = {
+        default.envvar.decode(): default.keyword.decode() for default in Conninfo.get_defaults() if default.envvar
+    }
     assert documented.pop("PGOPTIONS") == "options"
     assert documented == libpq_variables.PARAMETER_BY_VARIABLE
 
@@ -72,9 +74,9 @@ def test_the_catalog_accepts_spark_s_parameters(monkeypatch: pytest.MonkeyPatch)
         synapse_dsn="postgresql://h/d",
         synapse_server_name="s",
     )
-    found = catalog_uri.parse_libpq_uri(str(settings.lakehouse_catalog_uri))
-    assert found.keys() - {"options"} == CATALOG_PARAMETERS
-    assert "password" not in catalog_uri.to_jdbc_url(found)
+    actual = catalog_uri.parse_libpq_uri(str(settings.lakehouse_catalog_uri))
+    assert actual.keys() - {"options"} == CATALOG_PARAMETERS
+    assert "password" not in catalog_uri.to_jdbc_url(actual)
     assert {"hostaddr", "sslcrl"} <= conninfo_to_dict(str(settings.synapse_dsn)).keys()
     http = Settings(_env_file=None, lakehouse_catalog_uri="https://h/api")
     assert http.lakehouse_catalog_uri == "https://h/api"

@@ -13,10 +13,10 @@ from synapse_lakehouse.local.services import LocalServicesError, connect_service
 
 
 def test_the_sample_is_not_taken_for_a_homeserver_that_was_named(tmp_path: Path) -> None:
-    named = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name="example.org")
+    configured = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name="example.org")
     with (
         pytest.raises(LocalServicesError, match=r"SYNAPSE_SERVER_NAME is example\.org, but SYNAPSE_DSN"),
-        connect_services(named),
+        connect_services(configured),
     ):
         pass
     assert not list(tmp_path.iterdir())
@@ -27,8 +27,8 @@ def test_a_home_that_cannot_be_created_is_explained(
     begin: Callable[[Settings], AbstractContextManager[object]], tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    given = Settings(_env_file=None, lakehouse_home=tmp_path / "file" / "home")
-    with pytest.raises(LocalServicesError, match=r"file/home cannot be created \(Not a directory\)"), begin(given):
+    configured = Settings(_env_file=None, lakehouse_home=tmp_path / "file" / "home")
+    with pytest.raises(LocalServicesError, match=r"file/home cannot be created \(Not a directory\)"), begin(configured):
         pass
 
 

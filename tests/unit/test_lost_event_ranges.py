@@ -31,32 +31,34 @@ def test_contradictory_neighbours_give_no_bound() -> None:
 def test_long_chains_of_lost_events_take_linear_time() -> None:
     names = [str(number) for number in range(50_000)]
     edges = [LocalEdge(child, parent, None, None) for parent, child in pairwise(names)]
-    found = compute_id_ranges(names, [*edges, LocalEdge("0", "x", None, 0)], {})
-    assert found["49999"] == (50_000, None)
+    actual = compute_id_ranges(names, [*edges, LocalEdge("0", "x", None, 0)], {})
+    assert actual["49999"] == (50_000, None)
 
 
 @st.composite
 def rooms(draw: st.DrawFn) -> tuple[dict[str, int], list[LocalEdge], set[str], dict[str, int]]:
     """Stream IDs of events, the edges of events of this server, which of the events are lost, and some known IDs."""
-    ids = {str(n): one for n, one in enumerate(sorted(draw(st.sets(st.integers(-50, 50), min_size=2, max_size=20))))}
+    ids = {
+        str(n): first for n, first in enumerate(sorted(draw(st.sets(st.integers(-50, 50), min_size=2, max_size=20))))
+    }
     pairs = draw(st.sets(st.tuples(*[st.integers(0, len(ids) - 1)] * 2).filter(lambda pair: pair[0] < pair[1])))
     lost = draw(st.sets(st.sampled_from(sorted(ids))))
     edges = [
-        LocalEdge(str(child), str(parent), *(None if one in lost else ids[one] for one in (str(child), str(parent))))
+        LocalEdge(str(child), str(parent), *(None if item in lost else ids[item] for item in (str(child), str(parent))))
         for parent, child in pairs
     ]
-    known = draw(st.sets(st.sampled_from(sorted(lost)))) if lost else set()
-    return ids, edges, lost, {event: ids[event] for event in known}
+    known_events = draw(st.sets(st.sampled_from(sorted(lost)))) if lost else set()
+    return ids, edges, lost, {event: ids[event] for event in known_events}
 
 
 @given(rooms())
 def test_the_range_always_contains_the_id(
     room: tuple[dict[str, int], list[LocalEdge], set[str], dict[str, int]],
 ) -> None:
-    ids, edges, lost, known = room
-    found = compute_id_ranges(lost, edges, known)
-    assert found.keys() == lost
-    for event, (low, high) in found.items():
+    ids, edges, lost, known_events = room
+    actual = compute_id_ranges(lost, edges, known_events)
+    assert actual.keys() == lost
+    for event, (low, high) in actual.items():
         assert low is None or low <= ids[event]
         assert high is None or ids[event] <= high
-        assert event not in known or (low, high) == (ids[event], ids[event])
+        assert event not in known_events or (low, high) == (ids[event], ids[event])

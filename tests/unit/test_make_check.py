@@ -10,8 +10,8 @@ CHECKS = ["ruff format --check .", "ruff check .", "lint-imports", "mypy"]
 
 def test_make_check_runs_every_tool() -> None:
     command = ["make", "--no-print-directory", "--dry-run", "check"]
-    done = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
-    assert [line.partition(" run --locked ")[2] for line in done.stdout.splitlines()[-len(CHECKS) :]] == CHECKS
+    result = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
+    assert [line.partition(" run --locked ")[2] for line in result.stdout.splitlines()[-len(CHECKS) :]] == CHECKS
 
 
 def test_the_types_of_every_file_are_checked() -> None:

@@ -20,11 +20,11 @@ def used(tmp_path: Path, version: str | None) -> str:
     if version:
         (tmp_path / "uv").write_text(f"#!/bin/sh\necho 'uv {version} (x86_64-unknown-linux-gnu)'\n")
         (tmp_path / "uv").chmod(0o755)
-    paths = [one for one in os.environ["PATH"].split(":") if not (Path(one) / "uv").exists()]
+    paths = [item for item in os.environ["PATH"].split(":") if not (Path(item) / "uv").exists()]
     environment = os.environ | {"PATH": ":".join([str(tmp_path), *paths])}
     command = ["make", "--no-print-directory", "--dry-run", "format"]
-    done = subprocess.run(command, cwd=PROJECT_FOLDER, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()[-1].split()[0]
+    result = subprocess.run(command, cwd=PROJECT_FOLDER, env=environment, capture_output=True, text=True, check=True)
+    return result.stdout.splitlines()[-1].split()[0]
 
 
 @pytest.mark.parametrize("version", [OLDEST, "0.9.10", "0.13.8", "1.0.0"])
@@ -40,6 +40,6 @@ def test_an_old_uv_is_not_used(tmp_path: Path, version: str | None) -> None:
 @pytest.mark.parametrize(("target", "given"), [("run", "DATE"), ("ui", "PORT")])
 def test_values_of_variables_are_data(target: str, given: str) -> None:
     command = ["make", "--no-print-directory", "--dry-run", target, f"{given}=1; touch evil"]
-    done = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
-    assert f'"${given}"' in done.stdout
-    assert "evil" not in done.stdout
+    result = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
+    assert f'"${given}"' in result.stdout
+    assert "evil" not in result.stdout

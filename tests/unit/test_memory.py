@@ -84,8 +84,8 @@ def test_a_container_sees_its_own_group_at_the_root(kernel: Machine) -> None:
 
 
 def test_this_machine_has_memory() -> None:
-    found = memory.read_memory()
-    assert 0 < found.free <= found.limit
+    actual = memory.read_memory()
+    assert 0 < actual.free <= actual.limit
     assert memory.count_memory_kills() >= 0
 
 
@@ -115,10 +115,10 @@ def test_a_failure_for_another_reason_is_not_explained_by_memory() -> None:
 @pytest.mark.parametrize(("why", "kills"), [(f"Airflow {KILLED_TEXT}.", 0), ("EOFError", 1)])
 def test_a_kill_is_explained_with_the_limit_and_setting(why: str, kills: int) -> None:
     settings = Settings(_env_file=None, lakehouse_driver_memory="1g")
-    said = explain_failure({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
-    assert said
+    output = explain_failure({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
+    assert output
     for part in ("signal 9", "0.9 GiB", "/sys/fs/cgroup/x", "LAKEHOUSE_DRIVER_MEMORY=1g"):
-        assert part in said
+        assert part in output
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_a_kill_is_explained_with_the_limit_and_setting(why: str, kills: int) ->
     ],
 )
 def test_a_process_without_memory_is_explained(why: str, part: str) -> None:
-    said = explain_failure({"a": why}, 0, Memory(GIB, 0, "/sys/fs/cgroup/x"), Settings(_env_file=None))
-    assert said
+    output = explain_failure({"a": why}, 0, Memory(GIB, 0, "/sys/fs/cgroup/x"), Settings(_env_file=None))
+    assert output
     for expected in (part, "1.0 GiB", "/sys/fs/cgroup/x", "LAKEHOUSE_DRIVER_MEMORY"):
-        assert expected in said
+        assert expected in output
 
 
 @pytest.mark.parametrize(

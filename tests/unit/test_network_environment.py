@@ -38,10 +38,10 @@ def client_starts(variables: dict[str, str]) -> bool:
 @pytest.mark.parametrize("name", PROXIES)
 @pytest.mark.parametrize("value", GOOD)
 def test_a_usable_proxy_stays(name: str, value: str) -> None:
-    found = remove_unusable_variables({name: value})
+    actual = remove_unusable_variables({name: value})
 
-    assert found[name] == value
-    assert client_starts(found)
+    assert actual[name] == value
+    assert client_starts(actual)
 
 
 @pytest.mark.parametrize("name", PROXIES)
@@ -59,10 +59,10 @@ def test_no_value_stops_airflow(name: str, proxy: str, bypassed: str) -> None:
 
 @pytest.mark.parametrize("given_no_proxy", [{}, {"no_proxy": "example.org"}, {"NO_PROXY": "[::1], fe80::/10 a:x"}])
 def test_this_machine_is_reached_directly(given_no_proxy: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = remove_unusable_variables(
+    actual = remove_unusable_variables(
         {"ALL_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"} | given_no_proxy
     )
-    for name, value in found.items():
+    for name, value in actual.items():
         monkeypatch.setenv(name, value)
 
     with httpx.Client(verify=False) as client:
@@ -85,9 +85,9 @@ def test_this_machine_is_reached_directly(given_no_proxy: dict[str, str], monkey
     ],
 )
 def test_bypassed_hosts_stay_bypassed(given_no_proxy: str, bypassed: str) -> None:
-    found = remove_unusable_variables({"https_proxy": "http://proxy", "no_proxy": given_no_proxy})
+    actual = remove_unusable_variables({"https_proxy": "http://proxy", "no_proxy": given_no_proxy})
 
-    assert found["no_proxy"] == found["NO_PROXY"] == ",".join(filter(None, [bypassed, "127.0.0.1", "localhost"]))
+    assert actual["no_proxy"] == actual["NO_PROXY"] == ",".join(filter(None, [bypassed, "127.0.0.1", "localhost"]))
 
 
 def test_unreadable_certificates_are_removed(tmp_path: Path) -> None:

@@ -73,6 +73,6 @@ def test_a_checkout_that_is_mounted_read_only_is_enough(tmp_path: Path) -> None:
     homes = {"HOME": "/nonexistent", "LAKEHOUSE_HOME": str(tmp_path)}
     for home, expected in ((tmp_path, "compiled-"), (Path("/proc/none"), "None")):
         environment = os.environ | homes | {"LAKEHOUSE_HOME": str(home)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert expected in done.stdout
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        assert expected in result.stdout

@@ -17,14 +17,16 @@ KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "it's secret"}
 
 
 def on_s3(warehouse: str = "s3://lake/warehouse/", **properties: str) -> Settings:
-    given: dict[str, Any] = {"lakehouse_warehouse": warehouse, "lakehouse_catalog_properties": properties}
-    return Settings(_env_file=None, lakehouse_home=Path("home"), **given)
+    overrides: dict[str, Any] = {"lakehouse_warehouse": warehouse, "lakehouse_catalog_properties": properties}
+    return Settings(_env_file=None, lakehouse_home=Path("home"), **overrides)
 
 
 def test_one_region_sets_all_s3_properties() -> None:
-    told = object_store.get_catalog_properties(on_s3(**{"client.region": "eu-central-1", "s3.endpoint": "https://s3"}))
-    assert told["client.region"] == told["s3.region"] == "eu-central-1"
-    assert told["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    reported = object_store.get_catalog_properties(
+        on_s3(**{"client.region": "eu-central-1", "s3.endpoint": "https://s3"})
+    )
+    assert reported["client.region"] == reported["s3.region"] == "eu-central-1"
+    assert reported["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
     assert object_store.get_catalog_properties(on_s3(**{"io-impl": "another"}))["io-impl"] == "another"
     assert object_store.get_catalog_properties(on_s3("warehouse", **{"header.x": "1"})) == {"header.x": "1"}
 
@@ -41,11 +43,11 @@ def test_duckdb_uses_the_properties(properties: dict[str, str], options: str) ->
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
         connection.execute(f"load {quote_literal(str(duckdb_reader.find_extension_file('httpfs')))}")
         connection.execute(duckdb_reader.create_secret_sql(on_s3(**properties, **KEYS)))
-        ((scope, told),) = connection.execute("select scope, secret_string from duckdb_secrets()").fetchall()
-    found = dict(one.split("=", 1) for one in told.split(";"))
+        ((scope, reported),) = connection.execute("select scope, secret_string from duckdb_secrets()").fetchall()
+    actual = dict(item.split("=", 1) for item in reported.split(";"))
     assert scope == ["s3://lake/warehouse/"]
     assert (
-        f"{found.get('endpoint', '')} {found.get('use_ssl', '')} {found.get('url_style', '')}".strip()
+        f"{actual.get('endpoint', '')} {actual.get('use_ssl', '')} {actual.get('url_style', '')}".strip()
         == options.strip()
     )
 
@@ -57,10 +59,10 @@ def test_keys_that_are_not_set_are_those_of_the_environment(monkeypatch: pytest.
 
 
 def test_shown_settings_contain_no_keys() -> None:
-    shown = duckdb_reader.create_secret_sql(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
-    assert "secret'" not in shown
-    assert "hidden" not in shown
-    assert "credential_chain" in shown
+    output = duckdb_reader.create_secret_sql(on_s3(**KEYS, **{"s3.endpoint": "https://k:hidden@s3"}), with_keys=False)
+    assert "secret'" not in output
+    assert "hidden" not in output
+    assert "credential_chain" in output
 
 
 def test_nothing_but_the_warehouse_is_read() -> None:
@@ -84,7 +86,7 @@ def test_s3_keys_are_not_passed_to_executors(monkeypatch: pytest.MonkeyPatch) ->
     aws_keys.hide_aws_keys(KEYS)
     assert os.environ == {"ICEBERG_S3_ACCESS_KEY_ID": "key", "ICEBERG_S3_SECRET_ACCESS_KEY": "it's secret"}
     assert aws_keys.get_java_properties() == {"aws.accessKeyId": "key", "aws.secretAccessKey": "it's secret"}
-    told = object_store.remove_s3_keys(
+    reported = object_store.remove_s3_keys(
         object_store.get_catalog_properties(on_s3(**KEYS, **{"s3.endpoint": "https://s3"}))
     )
-    assert told.keys() == {"io-impl", "s3.endpoint"}
+    assert reported.keys() == {"io-impl", "s3.endpoint"}

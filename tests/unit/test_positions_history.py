@@ -38,8 +38,8 @@ def summed_up(*looks: tuple[int, int, int | None, datetime | None]) -> tuple[obj
 def test_earlier_observations_do_not_count(
     latest: tuple[int, int | None, datetime | None], lag: int | None, since: datetime | None
 ) -> None:
-    told = summed_up((10, 100, 90, NOON - timedelta(minutes=10)), (0, *latest))
-    assert told == (latest[0], latest[0] - 100, latest[0] - 100, lag, since)
+    reported = summed_up((10, 100, 90, NOON - timedelta(minutes=10)), (0, *latest))
+    assert reported == (latest[0], latest[0] - 100, latest[0] - 100, lag, since)
 
 
 def test_ids_that_a_restore_took_back_are_no_growth() -> None:

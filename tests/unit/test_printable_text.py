@@ -30,7 +30,7 @@ ANY = st.text(st.characters() | st.sampled_from(hostile_text.ALL))
 @example("\ud800 \x00")
 def test_printable_text_is_one_line_and_stays(text: str) -> None:
     written = to_printable(text)
-    assert not hostile_text.unshown(written, lines=False)
+    assert not hostile_text.list_unprintable(written, lines=False)
     assert to_printable(written) == written
 
 
@@ -58,7 +58,7 @@ def test_lines_of_the_product_s_own_stay(text: str) -> None:
 @example({hostile_text.ALL: hostile_text.ALL})
 def test_json_means_the_same(value: dict[str, str]) -> None:
     document = to_printable_json(json.dumps(value, ensure_ascii=False))
-    assert not hostile_text.unshown(document, lines=False)
+    assert not hostile_text.list_unprintable(document, lines=False)
     assert json.loads(document) == json.loads(json.dumps(value))
 
 
@@ -66,7 +66,7 @@ def test_json_means_the_same(value: dict[str, str]) -> None:
 @example(hostile_text.ALL)
 def test_chat_markup_is_escaped(text: str) -> None:
     written = to_chat_text(text)
-    assert not hostile_text.unshown(written)
+    assert not hostile_text.list_unprintable(written)
     assert not set(written) & set("@<>[]*`~|")
     assert "://" not in written
     assert to_chat_text(written) == written
@@ -100,7 +100,7 @@ def test_log_records_are_one_line_for_any_handler(caplog: pytest.LogCaptureFixtu
     log = get_printable_logger("synapse_lakehouse.test_printable_text")
     log.warning("%s of %d:\n  %s", "a\nb\x1b", 3, RuntimeError("\u202e"))
     log.warning("%(name)s", {"name": "a\nb"})
-    assert [one.getMessage() for one in caplog.records] == ["a\\nb\\x1b of 3:\n  \\u202e", "a\\nb"]
+    assert [record.getMessage() for record in caplog.records] == ["a\\nb\\x1b of 3:\n  \\u202e", "a\\nb"]
 
 
 def test_a_stack_trace_forges_no_record() -> None:
@@ -111,7 +111,7 @@ def test_a_stack_trace_forges_no_record() -> None:
         record.exc_info = (type(error), error, error.__traceback__)
     first, *trace = PrintableFormatter("%(levelname)s %(message)s").format(record).split("\n")
     assert first == r"WARNING failed \x1b"
-    assert all(line.startswith("    ") and not hostile_text.unshown(line) for line in trace)
+    assert all(line.startswith("    ") and not hostile_text.list_unprintable(line) for line in trace)
 
 
 def test_a_quotation_in_a_message_begins_no_line() -> None:

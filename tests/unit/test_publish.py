@@ -28,31 +28,31 @@ def lake(tmp_path: Path) -> Catalog:
     return catalog
 
 
-def judge(lake: Catalog, stage: str, hour: int, *checks: dict[str, Any]) -> None:
+def record_checks(lake: Catalog, stage: str, hour: int, *checks: dict[str, Any]) -> None:
     plain = {"stage": stage, "suite": stage, "severity": "fail", "success": True, "observed": ""}
     moment = {"checked_at": DAY + timedelta(hours=hour)}
     store.append_audit_rows(lake, "audit.checks", [plain | moment | check for check in checks], RUN)
 
 
 def test_only_checks_of_the_last_validation_block(lake: Catalog) -> None:
-    judge(lake, "bronze", 1, KEYS, BOUND | {"success": False})
+    record_checks(lake, "bronze", 1, KEYS, BOUND | {"success": False})
     with pytest.raises(ReleaseError, match=r"scheduled__1 .*gold"):
         require_audits_passed(lake, RUN)
-    judge(lake, "gold", 2, KEYS)
+    record_checks(lake, "gold", 2, KEYS)
     with pytest.raises(ReleaseError, match="1 checks of run scheduled__1 failed"):
         require_audits_passed(lake, RUN)
 
-    judge(lake, "bronze", 3, KEYS)
+    record_checks(lake, "bronze", 3, KEYS)
 
     assert require_audits_passed(lake, RUN) == (2, 0)
 
 
 def test_a_later_judgement_that_fails_blocks(lake: Catalog) -> None:
-    judge(lake, "bronze", 1, KEYS, BOUND | {"severity": "warn", "success": False})
-    judge(lake, "gold", 2, KEYS)
+    record_checks(lake, "bronze", 1, KEYS, BOUND | {"severity": "warn", "success": False})
+    record_checks(lake, "gold", 2, KEYS)
     assert require_audits_passed(lake, RUN) == (2, 1)
 
-    judge(lake, "gold", 3, KEYS | {"success": False})
+    record_checks(lake, "gold", 3, KEYS | {"success": False})
 
     with pytest.raises(ReleaseError, match=r"failed, the first on bronze\.rooms"):
         require_audits_passed(lake, RUN)

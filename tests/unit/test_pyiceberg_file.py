@@ -14,8 +14,8 @@ SCRIPT = "import synapse_lakehouse; from pyiceberg.utils.config import Config; p
 def test_a_file_in_the_home_folder_is_not_read(tmp_path: Path, content: str) -> None:
     (tmp_path / ".pyiceberg.yaml").write_text(content)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYICEBERG_")}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=environment | {"HOME": str(tmp_path)}, cwd=tmp_path, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout.strip()) == (0, "None"), done.stderr
+    assert (result.returncode, result.stdout.strip()) == (0, "None"), result.stderr

@@ -70,9 +70,9 @@ def test_finished_and_remaining_pages_are_all_pages(done: list[tuple[int, int]],
     ranges: list[PageRange] = [(first, first + length) for first, length in done]
     if to_the_end and ranges:
         ranges[-1] = (ranges[-1][0], None)
-    left = find_remaining_pages(ranges)
+    remaining = find_remaining_pages(ranges)
     for page in range(120):
-        assert any(_has(one, page) for one in ranges) + sum(_has(one, page) for one in left) == 1
+        assert any(_has(item, page) for item in ranges) + sum(_has(item, page) for item in remaining) == 1
 
 
 @given(st.integers(0, 50), st.one_of(st.none(), st.integers(1, 60)), st.integers(0, 70), st.integers(1, 20))
@@ -80,7 +80,7 @@ def test_chunks_cover_a_range_once(first: int, length: int | None, table: int, c
     part = (first, None if length is None else first + length)
     chunks = split_pages(part, table, chunk)
     for page in range(150):
-        assert sum(_has(one, page) for one in chunks) == _has(part, page)
+        assert sum(_has(item, page) for item in chunks) == _has(part, page)
     assert all(last is None or last - start <= chunk for start, last in chunks)
 
 

@@ -30,9 +30,9 @@ def test_rows_since_a_run_are_never_missed(
         _written(table, file)
     first = min((minute for file in files for name, minute in file if name == run_id), default=0)
     since = sorted((name, minute) for file in files for name, minute in file if minute >= first)
-    found = read_rows_since_run(table, run_id, "taken_at", ["run_id", "taken_at"]).to_pylist()
-    read = sorted((row["run_id"], (row["taken_at"] - DAY) // timedelta(minutes=1)) for row in found)
-    assert [one for one in read if one[1] >= first] == since
+    actual = read_rows_since_run(table, run_id, "taken_at", ["run_id", "taken_at"]).to_pylist()
+    read = sorted((row["run_id"], (row["taken_at"] - DAY) // timedelta(minutes=1)) for row in actual)
+    assert [item for item in read if item[1] >= first] == since
 
 
 def test_files_that_are_older_than_the_run_are_not_read(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -25,7 +25,7 @@ def test_each_release_comes_with_its_predecessor() -> None:
     ]
     day = Run("now", first.interval_start, first.interval_end)
     assert select_interval_releases(published, day) == [(third, first), (second, again)]
-    assert compacted not in [one for _, one in select_interval_releases(published, day)]
+    assert compacted not in [left for _, left in select_interval_releases(published, day)]
     assert select_interval_releases(published, Run("now", third.interval_start, third.interval_end)) == [(None, third)]
     assert select_interval_releases(published, Run("now", DAY, DAY + timedelta(days=1))) == []
     assert select_interval_releases([], day) == []

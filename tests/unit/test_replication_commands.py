@@ -191,10 +191,10 @@ def test_commands_outside_a_dialect_are_refused(command: c.Command, dialect: Dia
 def test_lines_do_not_depend_on_how_they_arrive(lines: list[bytes], data: st.DataObject) -> None:
     sent = b"".join(line + b"\n" for line in lines) + b"unfinished"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)))))
-    cutter, found = LineSplitter(), []
+    cutter, actual = LineSplitter(), []
     for first, last in zip([0, *cuts], [*cuts, len(sent)], strict=True):
-        found += cutter.feed(sent[first:last])
-    assert found == lines
+        actual += cutter.feed(sent[first:last])
+    assert actual == lines
 
 
 def test_an_endless_line_is_refused() -> None:

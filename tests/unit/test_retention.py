@@ -71,8 +71,8 @@ def test_an_invalid_retention_is_refused(tmp_path: Path, config: str) -> None:
 
 
 def test_models_get_milliseconds() -> None:
-    told = Retention(True, 5).variables(datetime(2026, 11, 18, tzinfo=UTC))
-    assert told == {
+    reported = Retention(True, 5).variables(datetime(2026, 11, 18, tzinfo=UTC))
+    assert reported == {
         "retention_enabled": True, "retention_max_lifetime": 5, "as_of": 1794960000000,
         "retention_least_lifetime": 0, "retention_purge_delay": 2 * DAY_MILLISECONDS,
     }  # fmt: skip

@@ -15,12 +15,12 @@ def test_a_run_survives_its_command_line() -> None:
 
 
 def test_runs_of_an_interval_have_different_branches() -> None:
-    one, two = Run("a", START, END), Run("b", START, END)
-    assert one.branch != two.branch
-    assert one.tag == two.tag == "interval_20261117T000000Z_20261118T000000Z"
-    assert is_run_branch(one.branch)
+    first, two = Run("a", START, END), Run("b", START, END)
+    assert first.branch != two.branch
+    assert first.tag == two.tag == "interval_20261117T000000Z_20261118T000000Z"
+    assert is_run_branch(first.branch)
     assert not is_run_branch("main")
-    assert not is_run_branch(one.tag)
+    assert not is_run_branch(first.tag)
 
 
 def test_an_interval_that_is_not_over_is_refused() -> None:

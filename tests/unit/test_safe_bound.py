@@ -85,7 +85,7 @@ def test_the_bound_never_passes_a_writer_nor_a_missing_id(positions: dict[str, i
     mirrored = {writer: sign * position for writer, position in positions.items()}
     bound = compute_bound(mirrored, frozenset(positions), [], sign=sign, is_used=True)
     assert bound.minimum == sign * min(positions.values())
-    end = sign * extend_without_gap(bound.minimum, [sign * one for one in ids], sign=sign)
+    end = sign * extend_without_gap(bound.minimum, [sign * id_ for id_ in ids], sign=sign)
     assert end >= min(positions.values())
     assert set(range(min(positions.values()) + 1, end + 1)) <= ids
     assert end + 1 not in ids
@@ -109,7 +109,7 @@ def test_purges_never_lower_a_bound(
         minimum = compute_bound(positions, frozenset(positions), [], sign=sign, is_used=True).minimum
         assert minimum is not None
         closed = compute_closed_end(minimum, accepted, positions, before, sign=sign)
-        return extend_without_gap(closed, [sign * one for one in ids], sign=sign)
+        return extend_without_gap(closed, [sign * id_ for id_ in ids], sign=sign)
 
     before = {writer: sign * position for writer, position in positions.items()}
     after = {writer: sign * (position + by) for writer, position in positions.items()}

@@ -49,7 +49,7 @@ def test_rows_beyond_any_sequence_are_found() -> None:
 
 @pytest.mark.parametrize("standby", ["then", "now"])
 def test_sequences_on_a_standby_may_be_ahead(standby: str) -> None:
-    ahead = {one: {"may_be_ahead": one == standby} for one in ("then", "now")}
+    ahead = {item: {"may_be_ahead": item == standby} for item in ("then", "now")}
     assert (
         check_regression(
             EVENTS,

@@ -25,9 +25,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def output(*arguments: str) -> str:
     """What the command prints when it ends with exit code 1."""
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 1, done.output
-    return done.output
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1, result.output
+    return result.output
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_the_heap_has_one_setting(options: str) -> None:
 def test_an_env_file_that_is_not_utf_8_is_named(folder: Path, command: list[str]) -> None:
     (folder / ".env").write_bytes(b"LAKEHOUSE_HOME=here\nSYNAPSE_DSN=postgresql://postgr\xe9s@127.0.0.1/synapse\n")
 
-    found = output(*command)
+    actual = output(*command)
 
-    assert f"{folder / '.env'} is not UTF-8; the first wrong line is 2" in found
-    assert "postgr" not in found.replace("postgresql", "")
+    assert f"{folder / '.env'} is not UTF-8; the first wrong line is 2" in actual
+    assert "postgr" not in actual.replace("postgresql", "")
 
 
 @pytest.mark.parametrize("content", ["A=b\n".encode("utf-16"), b"\xff", b"A=\xc3\n"])
@@ -81,7 +81,7 @@ def test_a_byte_order_mark_hides_no_setting(folder: Path) -> None:
     (folder / ".env").write_bytes(b"\xef\xbb\xbfSYNAPSE_SERVER_NAME=example.org\nLAKEHOUSE_NO_SUCH=1\n")
 
     assert Settings().synapse_server_name == "example.org"
-    assert [one.message.split()[0] for one in machine.check_setting_names()] == ["LAKEHOUSE_NO_SUCH"]
+    assert [name.message.split()[0] for name in machine.check_setting_names()] == ["LAKEHOUSE_NO_SUCH"]
 
 
 def test_one_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

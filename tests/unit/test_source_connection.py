@@ -9,8 +9,8 @@ from synapse_lakehouse.postgres.errors import ReadError, SourceError, explain_co
 
 
 def test_keepalives_are_set_unless_the_operator_sets_them() -> None:
-    made = conninfo_to_dict(add_session_settings("postgresql://reader@db/synapse?keepalives_idle=5", {}))
-    assert (made["keepalives_idle"], made["keepalives_count"], made["tcp_user_timeout"]) == ("5", "3", "60000")
+    created = conninfo_to_dict(add_session_settings("postgresql://reader@db/synapse?keepalives_idle=5", {}))
+    assert (created["keepalives_idle"], created["keepalives_count"], created["tcp_user_timeout"]) == ("5", "3", "60000")
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_failed_connection_names_the_remedy(message: str, remedy: str) -> None:
 
 def test_client_encoding_is_always_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    made = conninfo_to_dict(add_session_settings("postgresql://reader@db/synapse?client_encoding=LATIN1", {}))
-    assert made["client_encoding"] == "UTF8"
+    created = conninfo_to_dict(add_session_settings("postgresql://reader@db/synapse?client_encoding=LATIN1", {}))
+    assert created["client_encoding"] == "UTF8"
 
 
 def test_recovery_conflict_is_recognized_in_any_language() -> None:

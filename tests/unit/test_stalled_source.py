@@ -28,7 +28,7 @@ from synapse_lakehouse.streams.checks.stalled_writers import (
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def seen(position: int, rows: int, last_allocated_id: int = 900, largest: int = 900) -> StreamSample:
+def sample(position: int, rows: int, last_allocated_id: int = 900, largest: int = 900) -> StreamSample:
     """A stream with two writers; the other one is at work."""
     return StreamSample({"one": position, "two": 900}, {("events", "one"): rows}, last_allocated_id, largest)
 
@@ -40,23 +40,28 @@ def release(number: int, hours: int, run: str = "") -> Release:
 
 
 def test_a_writer_that_adds_rows_without_advancing_is_stalled() -> None:
-    assert find_stalled_writers(seen(500, 10), seen(500, 12), seen(500, 19)) == {"one": (500, 9)}
+    assert find_stalled_writers(sample(500, 10), sample(500, 12), sample(500, 19)) == {"one": (500, 9)}
 
 
 @pytest.mark.parametrize(
     "runs",
     [
-        pytest.param((seen(500, 10), seen(500, 10), seen(500, 10)), id="idle"),
-        pytest.param((seen(500, 10), seen(600, 12), seen(700, 19)), id="at work"),
-        pytest.param((seen(500, 10), seen(500, 10), seen(500, 19)), id="a look between row and position"),
-        pytest.param((seen(500, 10), seen(500, 12), seen(500, 12)), id="killed between row and position, then idle"),
-        pytest.param((seen(500, 10), seen(500, 12), seen(700, 19)), id="moving again"),
-        pytest.param((seen(500, 19), seen(500, 12), seen(500, 4)), id="purged"),
-        pytest.param((seen(500, 10), seen(500, 2), seen(500, 9)), id="purged and idle"),
+        pytest.param((sample(500, 10), sample(500, 10), sample(500, 10)), id="idle"),
+        pytest.param((sample(500, 10), sample(600, 12), sample(700, 19)), id="at work"),
+        pytest.param((sample(500, 10), sample(500, 10), sample(500, 19)), id="a look between row and position"),
         pytest.param(
-            (StreamSample({"one": 500}, {}, 9, 9), seen(500, 12), seen(500, 19)), id="a table that is copied only since"
+            (sample(500, 10), sample(500, 12), sample(500, 12)), id="killed between row and position, then idle"
         ),
-        pytest.param((StreamSample({}, {("events", "one"): 1}, 9, 9), seen(500, 2), seen(500, 3)), id="a new writer"),
+        pytest.param((sample(500, 10), sample(500, 12), sample(700, 19)), id="moving again"),
+        pytest.param((sample(500, 19), sample(500, 12), sample(500, 4)), id="purged"),
+        pytest.param((sample(500, 10), sample(500, 2), sample(500, 9)), id="purged and idle"),
+        pytest.param(
+            (StreamSample({"one": 500}, {}, 9, 9), sample(500, 12), sample(500, 19)),
+            id="a table that is copied only since",
+        ),
+        pytest.param(
+            (StreamSample({}, {("events", "one"): 1}, 9, 9), sample(500, 2), sample(500, 3)), id="a new writer"
+        ),
     ],
 )
 def test_an_idle_or_advancing_writer_is_not_stalled(runs: tuple[StreamSample, StreamSample, StreamSample]) -> None:
@@ -69,12 +74,12 @@ def test_a_writer_that_follows_its_rows_is_not_stalled(steps: list[tuple[int, in
     for written, others in steps:
         rows += written
         position += (written + others) if written else 0
-        runs.append(seen(position, rows))
+        runs.append(sample(position, rows))
     assert find_stalled_writers(*runs) == {}
 
 
 def test_many_ids_without_a_row_are_counted() -> None:
-    first = seen(500, 10)
+    first = sample(500, 10)
     middle, last = (
         replace(first, last_allocated_id=950),
         replace(first, last_allocated_id=900 + stalled_writers.MINIMUM_IDS),
@@ -89,17 +94,17 @@ def test_many_ids_without_a_row_are_counted() -> None:
 
 def test_the_youngest_release_that_is_old_enough_is_compared() -> None:
     releases = [release(1, 90), release(2, 30), release(3, 20), release(4, 10)]
-    found = choose_compared_releases(releases, NOW, 24)
-    assert found
-    assert [one.number for one in found] == [2, 4]
+    actual = choose_compared_releases(releases, NOW, 24)
+    assert actual
+    assert [item.number for item in actual] == [2, 4]
     assert choose_compared_releases(releases, NOW, 91) is None
     assert choose_compared_releases(releases, NOW, 0) is None
     assert choose_compared_releases([], NOW, 24) is None
     assert choose_compared_releases([release(1, 30)], NOW, 24) is None, "there is nothing between it and now"
     compacted = [release(1, 90, "a"), release(2, 30, "b"), release(3, 28, "b")]
-    found = choose_compared_releases(compacted, NOW, 24)
-    assert found
-    assert [one.run_id for one in found] == ["a", "b"]
+    actual = choose_compared_releases(compacted, NOW, 24)
+    assert actual
+    assert [item.run_id for item in actual] == ["a", "b"]
 
 
 def run(last_allocated_id: int, rows: int, lsn: str = "0/1", *, standby: bool = False) -> tuple[dict[str, Any], ...]:
@@ -134,10 +139,12 @@ def test_stalled_streams_and_standbys_fail_with_their_numbers() -> None:
 
 
 def test_streams_with_positions_are_expected_to_advance() -> None:
-    known = catalogue.load_catalogue()
-    expected = {f"stream {one.name}" for one in known.streams if one.stream_positions} | {stalled_source.SOURCE_SUBJECT}
-    assert {one.column for one in stalled_source.build_suite(known, 24)} == expected
-    assert stalled_source.build_suite(known, 0) == []
+    declared = catalogue.load_catalogue()
+    expected = {f"stream {item.name}" for item in declared.streams if item.stream_positions} | {
+        stalled_source.SOURCE_SUBJECT
+    }
+    assert {item.column for item in stalled_source.build_suite(declared, 24)} == expected
+    assert stalled_source.build_suite(declared, 0) == []
 
 
 def test_samples_come_from_two_releases_and_the_run(tmp_path: Path) -> None:
@@ -153,9 +160,9 @@ def test_samples_come_from_two_releases_and_the_run(tmp_path: Path) -> None:
         if hours:
             published = {"release": number, "tables": [], "positions": [], "views": [], "published_at": of.start}
             store.append_audit_rows(catalog, "audit.releases", [published], of)
-    found = validate.collect_samples(catalog, of, 24)
-    assert found.keys() == {stalled_source.SOURCE_SUBJECT, "stream events"}
-    seen_rows = [found["stream events"][name].rows["events", "one"] for name in ("first", "middle", "last")]
+    actual = validate.collect_samples(catalog, of, 24)
+    assert actual.keys() == {stalled_source.SOURCE_SUBJECT, "stream events"}
+    seen_rows = [actual["stream events"][name].rows["events", "one"] for name in ("first", "middle", "last")]
     assert seen_rows == [11, 12, 13], "the youngest release that is old enough, the latest, and this run"
     assert validate.collect_samples(catalog, of, 60) == {stalled_source.SOURCE_SUBJECT: {}}
     assert validate.collect_samples(catalog, of, 0) == {stalled_source.SOURCE_SUBJECT: {}}

@@ -18,8 +18,8 @@ def _forest(groups: dict[int, str], edges: list[tuple[int, int]]) -> NumberedGro
         pa.table({"id": pa.array(groups, pa.int64()), "room_id": pa.array(groups.values(), pa.string())}),
         pa.table(
             {
-                "state_group": pa.array([one for one, _ in edges], pa.int64()),
-                "prev_state_group": pa.array([one for _, one in edges], pa.int64()),
+                "state_group": pa.array([first for first, _ in edges], pa.int64()),
+                "prev_state_group": pa.array([first for _, first in edges], pa.int64()),
             }
         ),
     )
@@ -34,7 +34,7 @@ def _intervals(forest: NumberedGroups, rows: dict[int, State], batch: int = 1 <<
     ]
     ranged.sort(key=lambda row: tuple(row[name] for name in (*INTERVAL_KEY, "first_position", "event_id")))
     table = pa.Table.from_pylist(ranged, schema=SCHEMA)
-    return [row for found in flatten_intervals(table.to_batches(max_chunksize=batch)) for row in found.to_pylist()]
+    return [row for actual in flatten_intervals(table.to_batches(max_chunksize=batch)) for row in actual.to_pylist()]
 
 
 def _states(forest: NumberedGroups, intervals: list[dict[str, object]]) -> dict[int, State]:

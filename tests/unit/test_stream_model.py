@@ -42,21 +42,21 @@ def test_the_documented_example_step_by_step(sign: int) -> None:
 
 def test_each_fact_is_delivered_once() -> None:
     stream = Stream(["ep1", "ep2"])
-    mine, other, later = stream.reserve("ep1"), stream.reserve("ep2"), stream.reserve("ep1")
+    own, other, later = stream.reserve("ep1"), stream.reserve("ep2"), stream.reserve("ep1")
     assert stream.complete(later, rows=3) == []
     assert stream.complete(other) == [Rdata("ep2", other, 1)]
-    assert stream.complete(mine, succeeded=False) == [Rdata("ep1", mine, 0), Rdata("ep1", later, 3)]
+    assert stream.complete(own, succeeded=False) == [Rdata("ep1", own, 0), Rdata("ep1", later, 3)]
 
 
 def test_a_restarted_writer_resumes_from_the_database() -> None:
     stream = Stream(["ep1", "ep2"])
-    kept, lost = stream.reserve("ep1"), stream.reserve("ep1")
-    stream.end(kept, rows=1)
+    retained, lost = stream.reserve("ep1"), stream.reserve("ep1")
+    stream.end(retained, rows=1)
     stream.start("ep1")
     assert stream.awaiting("ep1") == stream.open == set()
     assert stream.position("ep1") == lost
     assert stream.minimum("ep1") is None
-    assert stream.database().writers == {kept: "ep1"}
+    assert stream.database().writers == {retained: "ep1"}
 
 
 def test_the_linear_minimum_needs_all_writers() -> None:
@@ -83,7 +83,7 @@ def test_an_idle_writer_bounds_only_the_minimum() -> None:
     st.integers(0, 20),
 )
 def test_the_query_for_gapless_runs_is_the_arithmetic(ids: dict[str, set[int]], minimum: int) -> None:
-    rows = [f"('{stream}', {one - minimum})" for stream, of in ids.items() for one in of if one > minimum]
+    rows = [f"('{stream}', {item - minimum})" for stream, of in ids.items() for item in of if item > minimum]
     beyond = (
         f"from (values {', '.join(rows + rows[:1])}) _ (stream, distance)"
         if rows
@@ -93,7 +93,7 @@ def test_the_query_for_gapless_runs_is_the_arithmetic(ids: dict[str, set[int]], 
     runs = dict(DUCKDB.execute(GAPLESS_RUNS).fetchall())
     for stream, of in ids.items():
         sign = -1 if stream == "backfill" else 1
-        end = extend_without_gap(sign * minimum, [sign * one for one in of], sign=sign)
+        end = extend_without_gap(sign * minimum, [sign * item for item in of], sign=sign)
         assert sign * end == minimum + runs.get(stream, 0)
 
 
@@ -115,7 +115,9 @@ class Streaming(RuleBasedStateMachine):
         self.seen: dict[str, int] = {}
 
     def awaiting(self) -> list[tuple[str, int]]:
-        return [(writer, one) for writer in sorted(self.stream.writers) for one in sorted(self.stream.awaiting(writer))]
+        return [
+            (writer, item) for writer in sorted(self.stream.writers) for item in sorted(self.stream.awaiting(writer))
+        ]
 
     @rule(writer=WRITERS)
     def reserve(self, writer: str) -> None:
@@ -136,14 +138,14 @@ class Streaming(RuleBasedStateMachine):
         if token in self.stream.open and rows and succeeded:
             assert self.sign * token > self.accepted, "a row came late"
         before = self.sign * self.stream.position(writer)
-        told = self.stream.complete(token, rows, succeeded=succeeded)
-        passed = [self.sign * one.token for one in told]
+        reported = self.stream.complete(token, rows, succeeded=succeeded)
+        passed = [self.sign * item.token for item in reported]
         assert passed == sorted(set(passed))
-        assert all(before < one <= self.sign * self.stream.position(writer) for one in passed)
-        for one in told:
-            assert one not in self.told
-            self.told.append(one)
-            self.reader.receive(one)
+        assert all(before < item <= self.sign * self.stream.position(writer) for item in passed)
+        for item in reported:
+            assert item not in self.told
+            self.told.append(item)
+            self.reader.receive(item)
 
     @rule(writer=WRITERS, other=WRITERS)
     def hear(self, writer: str, other: str) -> None:
@@ -193,19 +195,19 @@ class Streaming(RuleBasedStateMachine):
                 assert minimum is not None
                 assert self.sign * least <= self.sign * minimum
         assert least is None or self.sign * least <= self.sign * most
-        assert all(self.sign * most < self.sign * one for one in self.stream.open)
+        assert all(self.sign * most < self.sign * item for item in self.stream.open)
 
     @invariant()
     def no_writer_passes_what_it_has_open(self) -> None:
         for writer in self.stream.writers:
             awaited = self.stream.awaiting(writer)
-            assert all(self.sign * self.stream.position(writer) < self.sign * one for one in awaited)
+            assert all(self.sign * self.stream.position(writer) < self.sign * item for item in awaited)
 
     @invariant()
     def a_reader_is_never_ahead(self) -> None:
         current = self.reader.linear()
         if current is not None and self.reader.writers >= self.stream.writers:
-            assert all(self.sign * current < self.sign * one for one in self.stream.open)
+            assert all(self.sign * current < self.sign * item for item in self.stream.open)
 
     @invariant()
     def the_bound_of_the_database_is_safe(self) -> None:

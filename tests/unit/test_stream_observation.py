@@ -46,8 +46,8 @@ def minutes_unmoved(found: StreamObservation, writer: str) -> float:
 
 
 def test_a_quiet_stream_has_nothing_open() -> None:
-    found = Watcher().sees({"ep1": 7, "ep2": 9}, 9, (8, 9))
-    assert (found.safe_bound, found.lag, found.open_since) == (9, 0, None)
+    actual = Watcher().sees({"ep1": 7, "ep2": 9}, 9, (8, 9))
+    assert (actual.safe_bound, actual.lag, actual.open_since) == (9, 0, None)
 
 
 def test_an_open_id_is_timed_until_it_closes() -> None:
@@ -60,8 +60,8 @@ def test_an_open_id_is_timed_until_it_closes() -> None:
 def test_purged_rows_do_not_reopen_ids() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 7, 8, 9))
-    found = watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 8, 9))
-    assert (found.safe_bound, found.open_since) == (9, None)
+    actual = watcher.sees({"ep1": 5, "ep2": 9}, 9, (6, 8, 9))
+    assert (actual.safe_bound, actual.open_since) == (9, None)
     assert watcher.sees({"ep1": 4, "ep2": 9}, 9, (6, 8, 9)).safe_bound == 4
 
 
@@ -74,17 +74,17 @@ def test_another_open_id_gets_its_own_time() -> None:
 def test_an_idle_writer_differs_from_a_stalled_one() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 5, "ep2": 7}, 7)
-    found = watcher.sees({"ep1": 5, "ep2": 20}, 20)
-    assert (found.behind("ep1"), minutes_unmoved(found, "ep1")) == (15, 5)
-    assert (found.behind("ep2"), minutes_unmoved(found, "ep2")) == (0, 0)
+    actual = watcher.sees({"ep1": 5, "ep2": 20}, 20)
+    assert (actual.behind("ep1"), minutes_unmoved(actual, "ep1")) == (15, 5)
+    assert (actual.behind("ep2"), minutes_unmoved(actual, "ep2")) == (0, 0)
 
 
 def test_a_writer_without_its_position_is_missing() -> None:
     watcher = Watcher()
     watcher.sees({"ep1": 7, "ep2": 9}, 9)
     for _ in range(2):
-        found = watcher.sees({"ep1": 9}, 10)
-        assert (found.vanished_writers, found.safe_bound, found.rule) == (("ep2",), None, "missing_writer")
+        actual = watcher.sees({"ep1": 9}, 10)
+        assert (actual.vanished_writers, actual.safe_bound, actual.rule) == (("ep2",), None, "missing_writer")
     assert watcher.sees({"ep1": 9, "ep2": 10}, 10).vanished_writers == ()
 
 
@@ -105,8 +105,8 @@ def test_a_renamed_inferred_writer_is_not_missing() -> None:
     watcher = Watcher(configured=None)
     watcher.sees({"ep1": 7, "ep2": 9}, 9)
     for _ in range(2):
-        found = watcher.sees({"ep1": 12, "ep3": 11}, 12)
-        assert (found.vanished_writers, found.missing_writers, found.rule) == ((), (), "assumed")
+        actual = watcher.sees({"ep1": 12, "ep3": 11}, 12)
+        assert (actual.vanished_writers, actual.missing_writers, actual.rule) == ((), (), "assumed")
 
 
 def test_inferred_writers_may_be_renamed_in_turn() -> None:
@@ -114,20 +114,20 @@ def test_inferred_writers_may_be_renamed_in_turn() -> None:
     watcher.sees({"ep1": 7, "ep2": 9}, 9)
     assert len(watcher.sees({"new1": 12}, 12).vanished_writers) == 1
     for _ in range(2):
-        found = watcher.sees({"new1": 12, "new2": 13}, 13)
-        assert (found.vanished_writers, found.missing_writers, found.rule) == ((), (), "assumed")
+        actual = watcher.sees({"new1": 12, "new2": 13}, 13)
+        assert (actual.vanished_writers, actual.missing_writers, actual.rule) == ((), (), "assumed")
 
 
 def test_backfill_counts_down_while_its_sequence_counts_up() -> None:
     watcher = Watcher("backfill")
-    found = watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))
-    assert (found.safe_bound, found.lag, found.behind("ep2")) == (-11, 2, 1)
+    actual = watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))
+    assert (actual.safe_bound, actual.lag, actual.behind("ep2")) == (-11, 2, 1)
     assert minutes_open(watcher.sees({"ep1": -10, "ep2": -12}, 13, (-11,))) == 5
 
 
 def test_a_stream_without_positions_has_its_own_rule() -> None:
-    found = Watcher("caches", None).sees({}, 500)
-    assert (found.safe_bound, found.lag, found.rule) == (None, None, "no_positions")
+    actual = Watcher("caches", None).sees({}, 500)
+    assert (actual.safe_bound, actual.lag, actual.rule) == (None, None, "no_positions")
 
 
 def test_the_log_names_the_holder_of_the_lease() -> None:

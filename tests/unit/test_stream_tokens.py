@@ -126,5 +126,5 @@ def test_resuming_from_tokens_delivers_each_row_once(tokens: dict[int, list[int]
             if token > start
             for number, row in enumerate(rows)
         ]
-        received += [update for one in sent[:cut] if (update := progress.add_row(one))]
+        received += [update for item in sent[:cut] if (update := progress.add_row(item))]
     assert [(update.token, list(update.rows)) for update in received] == sorted(tokens.items())

@@ -17,24 +17,24 @@ CATALOGUE = catalogue.load_catalogue()
 def test_the_setting_wins_over_the_configuration_file(tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text("stream_writers:\n  events: [ep1, ep2]\n  receipts: worker1\n")
-    found = read_configured_writers(CATALOGUE, "events:ep3", config)
-    assert found["events"] == found["backfill"] == {"ep3"}
-    assert found["receipts"] == {"worker1"}
+    actual = read_configured_writers(CATALOGUE, "events:ep3", config)
+    assert actual["events"] == actual["backfill"] == {"ep3"}
+    assert actual["receipts"] == {"worker1"}
 
 
 def test_streams_without_a_setting_have_unknown_writers() -> None:
-    found = read_configured_writers(CATALOGUE, "", None)
-    assert "events" not in found
-    assert found["pushers"] == {"master"}
+    actual = read_configured_writers(CATALOGUE, "", None)
+    assert "events" not in actual
+    assert actual["pushers"] == {"master"}
 
 
 def test_streams_missing_in_the_file_are_the_main_process_s(tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text("server_name: here\nstream_writers:\n  events: [ep1]\n")
-    found = read_configured_writers(CATALOGUE, "receipts:worker1", config)
-    writers = [set(found[stream]) for stream in ("events", "receipts", "quarantined_media")]
+    actual = read_configured_writers(CATALOGUE, "receipts:worker1", config)
+    writers = [set(actual[stream]) for stream in ("events", "receipts", "quarantined_media")]
     assert writers == [{"ep1"}, {"worker1"}, {"master"}]
-    assert set(found) == {stream.name for stream in CATALOGUE.streams if stream.stream_positions}
+    assert set(actual) == {stream.name for stream in CATALOGUE.streams if stream.stream_positions}
 
 
 @pytest.mark.parametrize("setting", ["events", "events:", ":ep1", "events:ep1 receipts"])

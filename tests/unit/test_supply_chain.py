@@ -25,14 +25,14 @@ UV = shutil.which("uv") or str(PROJECT_FOLDER / ".tools/uv/bin/uv")
 
 def components(kind: str) -> dict[str, dict[str, Any]]:
     """Components of the bill, by name and version."""
-    found = [one for one in BILL["components"] if one.get("purl", "").startswith(f"pkg:{kind}/")]
-    return {f"{one['name']}=={one['version']}": one for one in found}
+    actual = [component for component in BILL["components"] if component.get("purl", "").startswith(f"pkg:{kind}/")]
+    return {f"{item['name']}=={item['version']}": item for item in actual}
 
 
 def hashes(component: dict[str, Any]) -> set[str]:
     """SHA-256 of a component and of its distributions."""
     places = [component, *component.get("externalReferences", [])]
-    return {one["content"] for place in places for one in place.get("hashes", []) if one["alg"] == "SHA-256"}
+    return {item["content"] for place in places for item in place.get("hashes", []) if item["alg"] == "SHA-256"}
 
 
 def test_the_bill_equals_the_locks() -> None:
@@ -40,7 +40,7 @@ def test_the_bill_equals_the_locks() -> None:
 
 
 def test_the_bill_has_every_package_with_its_hashes() -> None:
-    packages = {f"{one['name']}=={one['version']}": one for one in LOCK["package"] if one["name"] != OWN}
+    packages = {f"{item['name']}=={item['version']}": item for item in LOCK["package"] if item["name"] != OWN}
     shipped = components("pypi")
 
     # What only the groups dev and bench need is not shipped.
@@ -48,13 +48,13 @@ def test_the_bill_has_every_package_with_its_hashes() -> None:
     assert _needed(packages) <= {name.partition("==")[0] for name in shipped}
     for name, component in shipped.items():
         files = [*packages[name].get("wheels", []), *filter(None, [packages[name].get("sdist")])]
-        assert hashes(component) == {one["hash"].removeprefix("sha256:") for one in files}, name
+        assert hashes(component) == {file["hash"].removeprefix("sha256:") for file in files}, name
 
 
 def test_the_bill_has_every_jar_with_its_hash() -> None:
-    found = {f"{one['group']}:{one['name']}:{one['version']}": hashes(one) for one in components("maven").values()}
+    actual = {f"{row['group']}:{row['name']}:{row['version']}": hashes(row) for row in components("maven").values()}
 
-    assert found == {coordinates: {digest} for coordinates, digest in jars.read_lock_file().items()}
+    assert actual == {coordinates: {digest} for coordinates, digest in jars.read_lock_file().items()}
 
 
 def test_the_bill_obeys_cyclonedx(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,15 +66,15 @@ def test_the_bill_obeys_cyclonedx(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_references_of_the_bill_exist() -> None:
-    references = [one["bom-ref"] for one in [BILL["metadata"]["component"], *BILL["components"]]]
+    references = [item["bom-ref"] for item in [BILL["metadata"]["component"], *BILL["components"]]]
     assert len(references) == len(set(references))
-    assert {one["ref"] for one in BILL["dependencies"]} <= set(references)
-    assert {ref for one in BILL["dependencies"] for ref in one.get("dependsOn", [])} <= set(references)
+    assert {dependency["ref"] for dependency in BILL["dependencies"]} <= set(references)
+    assert {ref for dependency in BILL["dependencies"] for ref in dependency.get("dependsOn", [])} <= set(references)
 
 
 def test_build_back_ends_have_one_version() -> None:
-    pinned = dict(one.split("==") for one in PYPROJECT["tool"]["uv"]["build-constraint-dependencies"])
-    built = {one["name"] for one in LOCK["package"] if "sdist" in one and "wheels" not in one}
+    pinned = dict(item.split("==") for item in PYPROJECT["tool"]["uv"]["build-constraint-dependencies"])
+    built = {item["name"] for item in LOCK["package"] if "sdist" in item and "wheels" not in item}
 
     assert PYPROJECT["build-system"]["requires"] == [f"hatchling=={pinned['hatchling']}"]
     assert built == {"pyspark"}, "its back-end is setuptools"
@@ -97,19 +97,19 @@ def test_actions_and_images_of_the_workflows_have_exact_versions() -> None:
     images = [job["container"]["image"] for job in jobs if "container" in job]
 
     assert uses
-    assert all(re.search(r"@(v\d+\.\d+\.\d+|[0-9a-f]{40})$", one) for one in uses), uses
-    assert all(re.search(r":.*\d+(\.|\d)\d+", one) for one in images), images
+    assert all(re.search(r"@(v\d+\.\d+\.\d+|[0-9a-f]{40})$", use) for use in uses), uses
+    assert all(re.search(r":.*\d+(\.|\d)\d+", item) for item in images), images
 
 
 def _needed(packages: dict[str, Any]) -> set[str]:
     """Names of what the project needs on Linux without extras, as far as no marker decides."""
-    (own,) = (one for one in LOCK["package"] if one["name"] == OWN)
-    by_name = {one["name"]: one for one in packages.values()}
-    found: set[str] = set()
-    ahead = [one["name"] for one in own["dependencies"]]
+    (own,) = (item for item in LOCK["package"] if item["name"] == OWN)
+    by_name = {item["name"]: item for item in packages.values()}
+    results: set[str] = set()
+    ahead = [dependency["name"] for dependency in own["dependencies"]]
     while ahead:
         name = ahead.pop()
-        if name not in found:
-            found.add(name)
-            ahead += [one["name"] for one in by_name[name].get("dependencies", []) if "marker" not in one]
-    return found
+        if name not in results:
+            results.add(name)
+            ahead += [item["name"] for item in by_name[name].get("dependencies", []) if "marker" not in item]
+    return results

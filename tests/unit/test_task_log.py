@@ -14,7 +14,7 @@ def line(event: str, second: int = 0, **more: Any) -> str:
 
 def read(*lines: str) -> tuple[TaskLogParser, list[RunStep]]:
     progress = TaskLogParser()
-    return progress, [step for one in lines if (step := progress.read(one))]
+    return progress, [step for item in lines if (step := progress.read(item))]
 
 
 def test_a_task_starts_speaks_and_ends() -> None:

@@ -54,7 +54,7 @@ def command(tmp_path: Path) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def answering(request: pytest.FixtureRequest) -> Iterator[int]:
+def server_port(request: pytest.FixtureRequest) -> Iterator[int]:
     """Port of a server that answers every request with the status of the parameter."""
 
     class Answers(BaseHTTPRequestHandler):
@@ -71,15 +71,15 @@ def answering(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("answering", "refuses"), [(200, False), (400, True), (500, False)], indirect=["answering"])
-def test_an_airflow_that_answers_for_any_host_is_noticed(answering: int, refuses: bool) -> None:
-    assert ui._refuses_strangers(answering) == refuses
+def test_an_airflow_that_answers_for_any_host_is_noticed(server_port: int, refuses: bool) -> None:
+    assert ui._refuses_strangers(server_port) == refuses
 
 
 @pytest.mark.parametrize("answering", [400], indirect=True)
-def test_a_proxy_sees_nothing_of_it(answering: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_sees_nothing_of_it(server_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{find_free_port()}")
-    assert ui._refuses_strangers(answering)
+    assert ui._refuses_strangers(server_port)
 
 
 def services(home: Path) -> set[int]:
@@ -87,10 +87,10 @@ def services(home: Path) -> set[int]:
 
 
 def read_until_ready(read: Callable[[], bytes]) -> None:
-    said = b""
-    while b"Ctrl-C stops everything" not in said:
-        said += (more := read())
-        assert more, said
+    output = b""
+    while b"Ctrl-C stops everything" not in output:
+        output += (more := read())
+        assert more, output
 
 
 def test_services_stop_when_the_reader_is_gone(command: list[str], tmp_path: Path) -> None:
@@ -105,12 +105,12 @@ def test_services_stop_when_the_reader_is_gone(command: list[str], tmp_path: Pat
 
 
 def test_services_are_stopped_when_the_terminal_is_closed(command: list[str], tmp_path: Path) -> None:
-    ours, terminal = os.openpty()
+    own, terminal = os.openpty()
     in_terminal = [sys.executable, "-c", LOGGED_IN, str(terminal), *command]
     driver = subprocess.Popen(in_terminal, pass_fds=[terminal])
     os.close(terminal)
-    read_until_ready(lambda: os.read(ours, 1024))
-    os.close(ours)
+    read_until_ready(lambda: os.read(own, 1024))
+    os.close(own)
     driver.wait(60)
     assert len(services(tmp_path)) == len(ui.COMPONENTS)
     assert child_processes.list_session_members(services(tmp_path)) == []

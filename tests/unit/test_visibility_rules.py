@@ -56,5 +56,5 @@ def test_the_last_questions_end_the_explanation() -> None:
 
 def test_the_models_unit_tests_have_every_rule_decide() -> None:
     tests = yaml.safe_load(UNIT_TESTS.read_text())["unit_tests"]
-    expected = {row["rule"] for one in tests if one["model"] == "event_visibility" for row in one["expect"]["rows"]}
+    expected = {row["rule"] for test in tests if test["model"] == "event_visibility" for row in test["expect"]["rows"]}
     assert expected == {rule.name for rule in VISIBILITY_RULES} | {"call_invite", "sender_erased"}

@@ -20,16 +20,16 @@ def test_positions_are_valid_unless_a_later_one_is_behind(tmp_path: Path) -> Non
         ("published", 80, 1), ("died", 100, 1), ("took over", 90, 1), ("took over", 130, 1), ("elsewhere", 10, 2),
     ]  # fmt: skip
     for minute, (run_id, lsn, timeline) in enumerate(looks):
-        seen = _seen(lsn, timeline) | {"run_id": run_id, "taken_at": DAY + timedelta(minutes=minute)}
-        store.append_audit_rows(lake, "audit.snapshots", [seen])
+        observed = _seen(lsn, timeline) | {"run_id": run_id, "taken_at": DAY + timedelta(minutes=minute)}
+        store.append_audit_rows(lake, "audit.snapshots", [observed])
     store.append_audit_rows(lake, "audit.snapshots", [{"run_id": "of an earlier version", "taken_at": DAY}])
     expected = {("0/50", 1), ("0/5A", 1), ("0/82", 1), ("0/A", 2)}
-    assert {(one.wal_lsn, one.timeline) for one in read_valid_wal_positions(lake)} == expected
+    assert {(item.wal_lsn, item.timeline) for item in read_valid_wal_positions(lake)} == expected
 
     # The same position again, of a log that was written anew.
     again = _seen(100, 1) | {"run_id": "again", "taken_at": DAY + timedelta(hours=1)}
     store.append_audit_rows(lake, "audit.snapshots", [again])
-    assert "0/64" not in {one.wal_lsn for one in read_valid_wal_positions(lake)}
+    assert "0/64" not in {item.wal_lsn for item in read_valid_wal_positions(lake)}
 
 
 def _seen(lsn: int, timeline: int) -> dict[str, Any]:

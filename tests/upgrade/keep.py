@@ -102,8 +102,8 @@ def _run(server: embedded_postgres.EmbeddedServer, source: str) -> None:
 
 
 def _dump(server: embedded_postgres.EmbeddedServer, database: str) -> bytes:
-    done = server.tool("pg_dump", "--no-owner", "--no-acl", database=database, stdout=subprocess.PIPE)
-    return bytes(done.stdout)
+    result = server.tool("pg_dump", "--no-owner", "--no-acl", database=database, stdout=subprocess.PIPE)
+    return bytes(result.stdout)
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:

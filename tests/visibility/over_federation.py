@@ -24,18 +24,18 @@ _EVENTS = """
     where not events.outlier and events.room_id = any(%s) order by md5(events.event_id) limit %s
 """
 _WITHHELD = """
-    select event_id from asked join silver.event_visibility_inputs using (event_id) where withheld is not null
+    select event_id from requested join silver.event_visibility_inputs using (event_id) where withheld is not null
 """
 _BEFORE = """
     select event_id, list(before_event_id) filter (before_event_id is not null), bool_and(before_is_known)
-    from gold.state_at_event join asked using (event_id) group by event_id
+    from gold.state_at_event join requested using (event_id) group by event_id
 """
 UNTOLD = ("bronze.ex_outlier_stream", "bronze.partial_state_events", "bronze.un_partial_stated_event_stream")
 """Events of which Synapse may not have written down what they replaced."""
 
 
-def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
-    """What ``of`` answers ``by`` about ``most`` events of ``rooms``; not of rooms that ``by`` has left."""
+def read_states(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
+    """Return answers of ``of`` to ``by`` about ``most`` events of ``rooms`` that ``by`` has not left."""
     states: States = {}
     address, key = f"https://127.0.0.1:{_port(of)}", Path(_config(by)["signing_key_path"]).read_text().split()
     with psycopg.connect(of.dsn) as connection, httpx.Client(verify=False, trust_env=False) as client:
@@ -45,8 +45,8 @@ def asked(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:
             answer = client.get(address + path, headers=headers)
             if answer.status_code == 403:
                 continue
-            is_there = answer.status_code != 404
-            states[event] = set(answer.raise_for_status().json()["pdu_ids"]) if is_there else None
+            exists = answer.status_code != 404
+            states[event] = set(answer.raise_for_status().json()["pdu_ids"]) if exists else None
     return states
 
 
@@ -55,8 +55,8 @@ def differences(connection: DuckDBPyConnection, answered: States) -> list[str]:
 
     It may lack what an event replaced where it says that it does not know that, and says so of :data:`UNTOLD` only.
     """
-    connection.register("asked", pa.table({"event_id": list(answered)}))
-    found = {event: (set(state or ()), known) for event, state, known in connection.execute(_BEFORE).fetchall()}
+    connection.register("requested", pa.table({"event_id": list(answered)}))
+    rows = {event: (set(state or ()), is_known) for event, state, is_known in connection.execute(_BEFORE).fetchall()}
     withheld = {event for (event,) in connection.execute(_WITHHELD).fetchall()}
     late = " union ".join(f"select event_id from {table}" for table in UNTOLD)
     untold = {event for (event,) in connection.execute(late).fetchall()}
@@ -66,7 +66,7 @@ def differences(connection: DuckDBPyConnection, answered: States) -> list[str]:
         if (
             event not in withheld
             if state is None
-            else not _agree(state, *found.get(event, (set(), True)), event in untold)
+            else not _agree(state, *rows.get(event, (set(), True)), event in untold)
         )
     ]
 
@@ -87,7 +87,7 @@ def _authorization(destination: Synapse, origin: Synapse, path: str, algorithm: 
 
 def _port(of: Synapse) -> int:
     listeners = _config(of)["listeners"]
-    return int(next(one["port"] for one in listeners if one["tls"]))
+    return int(next(listener["port"] for listener in listeners if listener["tls"]))
 
 
 def _config(of: Synapse) -> dict[str, Any]:

@@ -39,29 +39,29 @@ def test_answers_were_given_on_the_shipped_sample(path: Path) -> None:
         assert recorded.about["harsh"] == hashlib.sha256(record.HARSH_SQL.read_bytes()).hexdigest(), (
             "run `make answers`"
         )
-    given = recorded.answers
+    recorded_answers = recorded.answers
     counted = duckdb.sql("""
         select count(*), count(distinct (room_id, user_id, event_id, peeking)), count(distinct outcome),
             count(*) filter ((outcome = 'hidden') <> (membership is null)),
             count(distinct room_id) - count(distinct room_id) filter (user_id is null)
         from given
     """)
-    assert counted.fetchone() == (len(given), len(given), 3, 0, 0)
+    assert counted.fetchone() == (len(recorded_answers), len(recorded_answers), 3, 0, 0)
 
 
 def test_every_question_about_the_sample_is_answered(sample_dsn: str) -> None:
     recorded = visibility_answers.load(record.SAMPLE)
-    given = recorded.answers
+    recorded_answers = recorded.answers
     assert not recorded.errors
     with psycopg.connect(sample_dsn) as source:
-        assert source.execute(QUESTIONS).fetchone() == (len(given),)
+        assert source.execute(QUESTIONS).fetchone() == (len(recorded_answers),)
         leaves = source.execute(OWN_LEAVES).fetchall()
-    seen = duckdb.sql(
+    observed = duckdb.sql(
         "select event_id, user_id, outcome from given where event_id = any($leaves)",
         params={"leaves": [e for e, _ in leaves]},
     )
     assert leaves
-    outcomes = [row[2] for row in seen.fetchall() if row[:2] in set(leaves)]
+    outcomes = [row[2] for row in observed.fetchall() if row[:2] in set(leaves)]
     # Nobody could see them leave a room with history for members only, were it not known what they left.
     assert outcomes == ["full"] * 2 * len(leaves)
 

@@ -117,10 +117,10 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
                     time.sleep(SECONDS)
                 assert load.broken == []
                 settle(source)
-                done = lakehouse(lake, "run")
-                assert done.returncode == 0, done.stdout + done.stderr
+                result = lakehouse(lake, "run")
+                assert result.returncode == 0, result.stdout + result.stderr
             print(f"done {load.done}, refused {load.refused} and {crowd.refused}")
-            states = over_federation.asked(local, remote, load.shared, most=400)
+            states = over_federation.read_states(local, remote, load.shared, most=400)
 
         # Synapse writes to the database that it is asked on.
         server.tool("createdb", "--template", "here", "asked")
@@ -129,9 +129,9 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
         visibility_answers.record(server.dsn("asked"), recorded_in, int(time.time() * 1000), sections)
 
     recorded = visibility_answers.load(recorded_in)
-    given = recorded.answers
+    recorded_answers = recorded.answers
     print(duckdb.sql("select outcome, count(*) from given group by all order by all").fetchall(), recorded.errors)
-    assert len(given) >= ENOUGH
+    assert len(recorded_answers) >= ENOUGH
     with duckdb_reader.open_duckdb(lake) as connection:
         release = duckdb_reader.get_release(connection, lake)
         holding.bind_release(connection, lake, release)
@@ -141,8 +141,8 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
         assert visibility_answers.differences(connection, recorded) == []
         assert len(states) > 100
         assert over_federation.differences(connection, states) == []
-        found = "select check_name, subject, expected, found from gold.state_integrity where severity <> 'info'"
-        assert connection.execute(found).fetchall() == [], "a homeserver is not damaged because it is busy"
+        actual = "select check_name, subject, expected, found from gold.state_integrity where severity <> 'info'"
+        assert connection.execute(actual).fetchall() == [], "a homeserver is not damaged because it is busy"
         print(
             connection.execute("select rule, count(*) from gold.event_visibility group by all order by all").fetchall()
         )

@@ -29,7 +29,7 @@ def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None
         set_retention_time(connection, recorded.about["as_of"])
         assert visibility_answers.differences(connection, recorded) == []
         rules = {rule for (rule,) in connection.execute("select distinct rule from gold.event_visibility").fetchall()}
-        assert rules == {one.name for one in VISIBILITY_RULES} | {"call_invite", "sender_erased"}
+        assert rules == {item.name for item in VISIBILITY_RULES} | {"call_invite", "sender_erased"}
         survivors = [
             wrong for wrong in mutants(connection, sql) if not visibility_answers.differences(connection, recorded)
         ]
@@ -49,34 +49,33 @@ def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: Embedd
     stays = {(row["user_id"], row["room_id"], row["membership_event_id"]) for row in _rows(harsh, "gold.current_rooms")}
     assert stays == set(local)
 
-    said = _synapse_says(harsh, server, tmp_path, "redactions")
+    answers = _synapse_says(harsh, server, tmp_path, "redactions")
     unreadable = {row["event_id"] for row in _rows(harsh, "silver.event_visibility_inputs") if row["withheld"]}
-    assert {event_id: by for event_id, by in derived.items() if event_id in said} == said
-    assert derived.keys() - said.keys() <= unreadable
+    assert {event_id: by for event_id, by in derived.items() if event_id in answers} == answers
+    assert derived.keys() - answers.keys() <= unreadable
 
 
 def test_rooms_have_the_properties_that_synapse_gives_them(
     harsh: HarshLake, server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    said = _synapse_says(harsh, server, tmp_path, "rooms")
-    names = dict.fromkeys(next(iter(said.values()))) | {"join_rules": "join_rule"}
+    answers = _synapse_says(harsh, server, tmp_path, "rooms")
+    names = dict.fromkeys(next(iter(answers.values()))) | {"join_rules": "join_rule"}
     derived = {
-        row["room_id"]: {name: row[ours or name] for name, ours in names.items()}
-        for row in _rows(harsh, "silver.rooms")
+        row["room_id"]: {name: row[own or name] for name, own in names.items()} for row in _rows(harsh, "silver.rooms")
     }
-    assert {room_id: row for room_id, row in derived.items() if room_id in said} == said
-    assert not any(value for room_id in derived.keys() - said.keys() for value in derived[room_id].values())
-    assert {row["room_type"] for row in said.values()} >= {None, "plain"}
+    assert {room_id: row for room_id, row in derived.items() if room_id in answers} == answers
+    assert not any(value for room_id in derived.keys() - answers.keys() for value in derived[room_id].values())
+    assert {row["room_type"] for row in answers.values()} >= {None, "plain"}
 
 
 def _synapse_says(harsh: HarshLake, server: EmbeddedServer, scratch: Path, of: str) -> dict[str, Any]:
     # Synapse writes to the database when it starts.
     with copied_source(server, str(conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"])) as copy:
         command: list[str | Path] = [synapse_python(), "-m", f"tests.visibility.synapse_{of}", copy, scratch]
-        asked = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=False)
-    assert asked.returncode == 0, asked.stderr
-    said: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
-    return said
+        process = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    output: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return output
 
 
 def _rows(harsh: HarshLake, table: str) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ def test_replaced_events_are_recorded_except_for_outliers(published: Published) 
         )
         # Synapse writes down what an event replaces when it gets its place in the room, but not of one that was kept
         # outside before.
-        known = connection.execute("""
+        rows_by_replaced = connection.execute("""
             select replaced_is_known, replaces_state is not null, count(*)
             from silver.event_visibility_inputs anti join bronze.ex_outlier_stream using (event_id)
             where is_state and not outlier group by all
@@ -35,7 +35,7 @@ def test_replaced_events_are_recorded_except_for_outliers(published: Published) 
             select count(*) from silver.event_visibility_inputs semi join bronze.ex_outlier_stream using (event_id)
             where not replaced_is_known
         """).fetchone()
-    counted = {(is_known, replaces): rows for is_known, replaces, rows in known}
+    counted = {(is_known, replaces): rows for is_known, replaces, rows in rows_by_replaced}
     assert counted.keys() == {(True, True), (True, False)}
     assert min(counted.values()) > 500
     assert unknown

@@ -30,5 +30,5 @@ def copy_to_null(settings: Settings, statement: str) -> CopyResult:
     """Send the rows of ``statement``, and discard them."""
     copy = rf"\copy ({statement}) to /dev/null (format binary)"
     command: list[str | Path] = [embedded_postgres.BIN / "psql", "-Xc", copy, str(settings.synapse_dsn)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    return CopyResult(int(done.stdout.split()[-1]), 0)
+    result = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return CopyResult(int(result.stdout.split()[-1]), 0)

@@ -21,7 +21,7 @@ from synapse_lakehouse.alerts.sinks import MAX_SECONDS, AlertSink, load_sinks
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
 
-NO_SINK: Final = "nobody"
+NO_SINK: Final = "none"
 """Sink name of deliveries while no sink is configured. With it, a later sink gets no old messages."""
 
 _OWN_SCOPE_TIME: Final = timedelta(minutes=3)

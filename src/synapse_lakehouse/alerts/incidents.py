@@ -107,8 +107,8 @@ def compute_incident_events(
     :param findings: all present problems of ``scope``.
     """
     merged = {(finding.kind, finding.subject): finding for finding in merge_findings(findings)}
-    known = {(incident.kind, incident.subject) for incident in open_incidents}
-    ended = [incident for incident in open_incidents if (incident.kind, incident.subject) not in merged]
+    open_keys = {(incident.kind, incident.subject) for incident in open_incidents}
+    ended_incidents = [incident for incident in open_incidents if (incident.kind, incident.subject) not in merged]
 
     def event(problem: AlertFinding | IncidentEvent, *, begins: bool) -> IncidentEvent:
         name = f"{at:%Y%m%dT%H%M%S.%f} {problem.kind} {problem.subject}"
@@ -117,5 +117,5 @@ def compute_incident_events(
             name, at, scope, problem.kind, problem.subject, problem.description, begins, page, consequence
         )
 
-    begun = [event(finding, begins=True) for key, finding in merged.items() if key not in known]
-    return begun + [event(incident, begins=False) for incident in ended]
+    new_events = [event(finding, begins=True) for key, finding in merged.items() if key not in open_keys]
+    return new_events + [event(incident, begins=False) for incident in ended_incidents]

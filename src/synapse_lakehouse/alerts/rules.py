@@ -42,13 +42,15 @@ def check_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[
     return [AlertFinding(IncidentKind.TAP_SILENT, "the replication tap", description)]
 
 
-def check_releases(latest: datetime | None, made: datetime, overdue: timedelta, now: datetime) -> list[AlertFinding]:
+def check_releases(
+    latest: datetime | None, created_at: datetime, overdue: timedelta, now: datetime
+) -> list[AlertFinding]:
     """Return a finding if the latest release is older than ``overdue``.
 
     :param latest: time of the latest release; None before the first release. Then the age of the lake counts.
     :param made: time at which the lake was created.
     """
-    since = now - (latest or made)
+    since = now - (latest or created_at)
     if since <= overdue:
         return []
     hours, allowed = (f"{time / timedelta(hours=1):,.0f}" for time in (since, overdue))

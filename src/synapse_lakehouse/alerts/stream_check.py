@@ -28,12 +28,12 @@ def check_lake(
     now = datetime.now(UTC)
     latest = max((release.published_at for release in releases), default=None)
     # For an empty table, the time of the last update is the time of its creation.
-    made = datetime.fromtimestamp(
+    created_at = datetime.fromtimestamp(
         catalog.load_table(audit_releases.RELEASES_TABLE).metadata.last_updated_ms / 1000, UTC
     )
     overdue = timedelta(hours=settings.lakehouse_overdue_hours)
     landed, silent = tap_liveness.read_last_commit_time(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
-    return landed, [*rules.check_releases(latest, made, overdue, now), *rules.check_tap(landed, silent, now)]
+    return landed, [*rules.check_releases(latest, created_at, overdue, now), *rules.check_tap(landed, silent, now)]
 
 
 def observe_streams(

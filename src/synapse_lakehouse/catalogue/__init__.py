@@ -13,12 +13,7 @@ from synapse_lakehouse.catalogue.columns import (
     JsonKeysProjection,
     ListForTypeProjection,
 )
-from synapse_lakehouse.catalogue.load import (
-    find_sources_file,
-    load_catalogue,
-    load_state_tables,
-    parse_catalogue,
-)
+from synapse_lakehouse.catalogue.load import find_sources_file, load_catalogue, load_state_tables, parse_catalogue
 from synapse_lakehouse.catalogue.streams import Contiguity, StartupSequence, Stream
 from synapse_lakehouse.catalogue.tables import LoadMode, Table
 

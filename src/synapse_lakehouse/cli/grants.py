@@ -19,8 +19,7 @@ def _plain(name: str | None) -> str | None:
 
 def grants(
     role: Annotated[
-        str | None,
-        typer.Option(help="Name of the role; default: lakehouse or lakehouse_compressor.", callback=_plain),
+        str | None, typer.Option(help="Name of the role; default: lakehouse or lakehouse_compressor.", callback=_plain)
     ] = None,
     compress: Annotated[bool, typer.Option("--compress", help="Print the role of `compress apply` instead.")] = False,
     cache_keys: Annotated[

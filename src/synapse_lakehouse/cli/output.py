@@ -148,16 +148,16 @@ def _write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 def _write_table(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
     first_rows = list(islice(rows, MAXIMUM_TABLE_ROWS))
-    rest = sum(1 for _ in rows)
-    drawn = create_table()
+    omitted = sum(1 for _ in rows)
+    table = create_table()
     for index, name in enumerate(columns):
         numbers = all(isinstance(row[index], int | float | Decimal | None) for row in first_rows)
-        drawn.add_column(format_cell(name), justify="right" if numbers else "left", overflow="fold")
+        table.add_column(format_cell(name), justify="right" if numbers else "left", overflow="fold")
     for row in first_rows:
-        drawn.add_row(*map(format_cell, row))
-    create_console().print(drawn)
-    count = len(first_rows) + rest
-    note = f", the first {MAXIMUM_TABLE_ROWS} shown; --format csv or json writes all rows" if rest else ""
+        table.add_row(*map(format_cell, row))
+    create_console().print(table)
+    count = len(first_rows) + omitted
+    note = f", the first {MAXIMUM_TABLE_ROWS} shown; --format csv or json writes all rows" if omitted else ""
     create_console().print(Text(f"{count} row{'' if count == 1 else 's'}{note}", style="dim"))
 
 

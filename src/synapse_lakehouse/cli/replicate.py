@@ -13,8 +13,7 @@ from synapse_lakehouse.replication.protocol import row_schemas
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 
 app = typer.Typer(
-    help="Serve Synapse's streams, or record the replication commands of its processes.",
-    no_args_is_help=True,
+    help="Serve Synapse's streams, or record the replication commands of its processes.", no_args_is_help=True
 )
 
 
@@ -74,8 +73,7 @@ def serve(
 @app.command()
 def tap(
     dialect: Annotated[
-        Dialect,
-        typer.Option(help="redis: commands from LAKEHOUSE_REDIS_URL; tokens, instances: from a TCP server."),
+        Dialect, typer.Option(help="redis: commands from LAKEHOUSE_REDIS_URL; tokens, instances: from a TCP server.")
     ] = Dialect.REDIS,
     host: Annotated[str, typer.Option(help="Host of the TCP server.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the TCP server.")] = 9092,

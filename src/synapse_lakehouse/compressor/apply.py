@@ -68,10 +68,10 @@ def apply_plan(
     )
     record = partial(_record, catalog, run)
     recorded = store.read_run_rows(catalog, COMPRESSION_RUNS_TABLE, run.run_id)
-    done = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN_OUTCOMES}
+    finished_rooms = {row["room_id"]: row["finished_at"] for row in recorded if row["outcome"] in WRITTEN_OUTCOMES}
     with connect_readers(dsn, settings, WRITE_DSN_SETTING) as open_reader, open_write_connection(dsn) as connection:
         for planned in plan:
-            finished_at = done.get(planned["room_id"], planned["planned_at"])
+            finished_at = finished_rooms.get(planned["room_id"], planned["planned_at"])
             if not planned["groups_to_rewrite"] or finished_at > planned["planned_at"]:
                 continue
             wanted = _as_planned(settings_now, planned)

@@ -39,11 +39,11 @@ class Backpressure:
             return
         if reason := self._busy_reason():
             self.report(f"waiting: {reason}")
-            began = time.monotonic()
+            started_at = time.monotonic()
             while reason:
                 time.sleep(_POLL_SECONDS)
                 reason = self._busy_reason()
-            waited = time.monotonic() - began
+            waited = time.monotonic() - started_at
             self.seconds_paused += waited
             self.report(f"waited {waited:.0f} s")
         self._checked_at = time.monotonic()

@@ -235,9 +235,9 @@ def _require_state_before(
 
 def _plan_since(plan: RoomPlan, before: StateTables) -> RoomPlan:
     """Let ``plan`` start from the room as it was before the interrupted compressions."""
-    stored = summarize_stored_room(before, plan.room_id)
+    summary = summarize_stored_room(before, plan.room_id)
     names = "rows_before", "bytes_before", "longest_chain_before"
-    return replace(plan, **{name: getattr(stored, name) for name in names})
+    return replace(plan, **{name: getattr(summary, name) for name in names})
 
 
 def _describe_difference(expected: StateTables, now: StateTables) -> str | None:

@@ -119,20 +119,20 @@ class CompressionPlanner:
             self._table(name).createOrReplaceTempView(name)
         self.spark.sql(_ROOM_LINKS).createOrReplaceTempView("links")
 
-    def select_rooms(self, seen: Mapping[str, int]) -> list[str]:
+    def select_rooms(self, newest_groups: Mapping[str, int]) -> list[str]:
         """Return the rooms that the settings name, or the rooms with the most uncompressed state, largest first.
 
         :param seen: last group of each room that was compressed, or planned without savings.
         :raises CompressorError: when the release does not contain a named room.
         """
-        if named := self.settings.rooms:
-            self._view([(room,) for room in named], "room_id string", "named")
+        if room_ids := self.settings.rooms:
+            self._view([(room,) for room in room_ids], "room_id string", "named")
             groups = {row.room_id: row.groups for row in self.spark.sql(_NAMED_ROOMS).collect()}
-            if unknown := [room for room in named if not groups[room]]:
+            if unknown := [room for room in room_ids if not groups[room]]:
                 missing = " or ".join(dict.fromkeys(unknown))
                 raise CompressorError(f"Release {self.release.number} contains no room {missing} with state.")
-            return list(dict.fromkeys(named))
-        self._view(list(seen.items()), "room_id string, last_group bigint", "seen")
+            return list(dict.fromkeys(room_ids))
+        self._view(list(newest_groups.items()), "room_id string, last_group bigint", "seen")
         return [
             row.room_id for row in self.spark.sql(_UNCOMPRESSED_ROOMS.format(self.settings.number_of_rooms)).collect()
         ]
@@ -170,8 +170,8 @@ class CompressionPlanner:
             progress = saved[room].progress
             heads = [level.head for level in progress.levels if level.head is not None] if progress else []
             group_ids = groups.filter(pc.equal(groups["number"], number))["id"].to_numpy()
-            chosen = np.searchsorted(ids, np.union1d(group_ids, np.intersect1d(np.array(heads, np.int64), ids)))
-            needed.append(ids[add_chain_groups(chosen, prev, marked)])
+            positions = np.searchsorted(ids, np.union1d(group_ids, np.intersect1d(np.array(heads, np.int64), ids)))
+            needed.append(ids[add_chain_groups(positions, prev, marked)])
         numbers = np.repeat(np.arange(len(rooms), dtype=np.int32), [len(ids) for ids in needed])
         return pa.table({"number": numbers, "id": np.concatenate(needed)})
 

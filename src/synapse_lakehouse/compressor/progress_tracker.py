@@ -50,8 +50,8 @@ class ProgressTracker:
         saved = replace(saved, unfinished_chunk_end=self._chunks[complete].progress.last if is_in_chunk else None)
         if is_done and self._strategy is Strategy.BEST:
             saved = replace(saved, best_up_to=self._room.newest)
-        written = int(self._ids[end - 1]) if end else self._room.newest
-        progress_store.save_progress(connection, room_id, saved, self._strategy, written)
+        written_until = int(self._ids[end - 1]) if end else self._room.newest
+        progress_store.save_progress(connection, room_id, saved, self._strategy, written_until)
 
         def committed() -> None:
             self._saved, self._complete_chunks = saved, complete

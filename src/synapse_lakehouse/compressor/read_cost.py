@@ -72,10 +72,10 @@ def measure_read_cost(
     """
     chains: dict[int, int] = {}
     times: dict[int, float] = {}
-    began = time.monotonic()
+    started_at = time.monotonic()
     connection.execute("set local enable_seqscan = off")
     for group in sorted(groups, reverse=True):
-        if times and time.monotonic() - began > seconds:
+        if times and time.monotonic() - started_at > seconds:
             break
         durations = []
         for _ in range(2):

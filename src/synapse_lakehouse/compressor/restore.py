@@ -33,7 +33,7 @@ def restore_room(
     :raises RoomSkippedError: when the room no longer exists.
     :raises CompressorError: when a state is wrong afterwards, or differed before and ``repair`` is not set.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
     room_id, files = undo_files[0].room_id, sorted(undo_files, key=lambda file: file.written, reverse=True)
     with open_reader() as reader:
         if repair:
@@ -63,7 +63,7 @@ def restore_room(
         "groups_rewritten": restored,
         "groups_skipped": skipped,
         "longest_chain": after.longest_chain_before,
-        "seconds": time.monotonic() - began,
+        "seconds": time.monotonic() - started_at,
         "longest_lock_ms": 1000 * writer.pace.longest,
         "undo": [str(file.path) for file in files],
         **cost_columns(cost_before, cost_after, (disk_before, disk_after)),
@@ -128,5 +128,5 @@ def restore_groups(
         return lambda: None
 
     changes = compute_restoring_changes((now.edges, now.rows), groups, file.edges, file.rows)
-    written = len(groups) - len(writer.write(changes, group_rooms, save))
-    return written, len(file.groups) - written, np.setdiff1d(restorable, groups)
+    written_groups = len(groups) - len(writer.write(changes, group_rooms, save))
+    return written_groups, len(file.groups) - written_groups, np.setdiff1d(restorable, groups)

@@ -94,5 +94,5 @@ def load_compressor_settings(settings: Settings) -> CompressorSettings:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        where = (prefix + name).upper() if name in from_environment else f"state_compressor.{name} in SYNAPSE_CONFIG"
-        raise CompressorError(f"{where} is {first['input']!r}: {first['msg']}.") from error
+        source = (prefix + name).upper() if name in from_environment else f"state_compressor.{name} in SYNAPSE_CONFIG"
+        raise CompressorError(f"{source} is {first['input']!r}: {first['msg']}.") from error

@@ -105,10 +105,10 @@ def write(
     """
     groups = pa.table({"state_group": pa.array(ids)})
     table = groups.join(contents.edges, "state_group").join(contents.rows, "state_group").select(_COLUMNS)
-    written = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-    metadata = {_ROOM: room_id, _DATABASE: database, _WRITTEN: written, _WAL_POSITION: json.dumps(asdict(position))}
+    written_at = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    metadata = {_ROOM: room_id, _DATABASE: database, _WRITTEN: written_at, _WAL_POSITION: json.dumps(asdict(position))}
     table = table.replace_schema_metadata(metadata)
-    name = f"{written}-{_room_hash(room_id)}{_NOT_COMPARED}"
+    name = f"{written_at}-{_room_hash(room_id)}{_NOT_COMPARED}"
     unfinished = folder / f".{name}.unfinished"
     with _explain_errors(folder):
         with unfinished.open("wb") as stream:

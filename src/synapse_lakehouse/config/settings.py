@@ -55,8 +55,7 @@ class Settings(BaseSettings):
         description="libpq URI of Synapse's database for a role that may compress state; used by the compressor only",
     )
     synapse_config: Path | None = Field(
-        None,
-        description="path of homeserver.yaml, for its stream_writers, retention and state_compressor; optional",
+        None, description="path of homeserver.yaml, for its stream_writers, retention and state_compressor; optional"
     )
     lakehouse_home: Annotated[Path, AfterValidator(paths.resolve_path)] = Field(
         Path(".lakehouse"), description="folder for all local files of the platform"
@@ -73,16 +72,14 @@ class Settings(BaseSettings):
         None, description="location of table files: a folder or s3://bucket/prefix; unset: a folder of LAKEHOUSE_HOME"
     )
     lakehouse_stream_writers: str = Field(
-        "",
-        description="stream writers, like 'events:persister1,persister2 receipts:worker1'; overrides SYNAPSE_CONFIG",
+        "", description="stream writers, like 'events:persister1,persister2 receipts:worker1'; overrides SYNAPSE_CONFIG"
     )
     lakehouse_acknowledged_ids: str = Field(
         "",
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: str = Field(
-        "",
-        description="IDs of rooms, separated by spaces, whose lost events without a known ID are acknowledged",
+        "", description="IDs of rooms, separated by spaces, whose lost events without a known ID are acknowledged"
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -125,8 +122,7 @@ class Settings(BaseSettings):
         20, description="number of latest events per room in gold.recent_events"
     )
     lakehouse_parity_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = Field(
-        60,
-        description="maximum seconds of a maintenance run for the reconciliation with Synapse's database",
+        60, description="maximum seconds of a maintenance run for the reconciliation with Synapse's database"
     )
     lakehouse_alert_urls: str = Field(
         "",
@@ -179,8 +175,7 @@ class Settings(BaseSettings):
         None, description="strategy: levels (default; same result as Synapse's own compressor), or best (fewer rows)"
     )
     lakehouse_compressor_max_chain: str | None = Field(
-        None,
-        description="strategy best: maximum chain length (state groups read for one state); 100 by default",
+        None, description="strategy best: maximum chain length (state groups read for one state); 100 by default"
     )
     lakehouse_compressor_rooms: str | None = Field(
         None, description="IDs of the rooms that a run compresses, separated by spaces, instead of a number of rooms"
@@ -189,8 +184,7 @@ class Settings(BaseSettings):
         None, description="true: the DAG state_compression applies its plan without approval"
     )
     lakehouse_compressor_busy_sessions: str | None = Field(
-        None,
-        description="number of sessions in a transaction above which the compressor pauses; 20 by default",
+        None, description="number of sessions in a transaction above which the compressor pauses; 20 by default"
     )
     lakehouse_compressor_lag_megabytes: str | None = Field(
         None, description="replication lag of a replica in MB above which the compressor pauses; 64 by default"

@@ -47,8 +47,10 @@ def build_project(app: SparkApp) -> None:
     def progress(event: EventMsg) -> None:
         node = event.data.node_info if event.info.name == "NodeFinished" else None
         if node and node.resource_type == "model" and node.materialized != "ephemeral":
-            relation, took = node.node_relation, event.data.run_result.execution_time
-            app.report_progress(f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {took:.1f} s")
+            relation, seconds = node.node_relation, event.data.run_result.execution_time
+            app.report_progress(
+                f"{relation.schema}.{relation.alias}: {event.data.run_result.status} in {seconds:.1f} s"
+            )
 
     built = run_dbt(app, ["build", "--exclude-resource-type", "unit_test"], progress)
     if not built.done.success:
@@ -79,8 +81,8 @@ def run_dbt(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMs
         project = parsing.result()
     if project:
         variables["changes_are_known"] = register_changes(app.spark, app.catalog, app.run.branch, project)
-    done = dbtRunner(project, [*callbacks]).invoke([*command, *get_dbt_arguments(app, variables)])
-    return DbtResult(done, project, variables)
+    result = dbtRunner(project, [*callbacks]).invoke([*command, *get_dbt_arguments(app, variables)])
+    return DbtResult(result, project, variables)
 
 
 def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | None:
@@ -89,8 +91,8 @@ def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | Non
     Variables of the run are omitted, so that dbt reuses its partial parse of the previous run.
     """
     stable = {name: value for name, value in variables.items() if name not in _RUNTIME_VARIABLES}
-    done = dbtRunner().invoke(["parse", *get_dbt_arguments(app, stable)])
-    return done.result if isinstance(done.result, Manifest) else None
+    result = dbtRunner().invoke(["parse", *get_dbt_arguments(app, stable)])
+    return result.result if isinstance(result.result, Manifest) else None
 
 
 def get_dbt_arguments(app: SparkApp, variables: Mapping[str, Any]) -> list[str]:
@@ -125,14 +127,16 @@ def count_integrity_findings(app: SparkApp) -> list[dict[str, Any]]:
 
 def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
     """Return the variables of the models."""
-    taken = [row["taken_at"] for row in store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)]
-    as_of = app.settings.lakehouse_as_of or max(taken, default=app.run.end)
+    snapshot_times = [row["taken_at"] for row in store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)]
+    as_of = app.settings.lakehouse_as_of or max(snapshot_times, default=app.run.end)
     names = branches.list_branched_tables(app.catalog)
     with ThreadPoolExecutor(4) as pool:
-        made = pool.map(lambda name: input_fingerprint.read_fingerprint(app.catalog, name, app.run.branch), names)
+        fingerprints = pool.map(
+            lambda name: input_fingerprint.read_fingerprint(app.catalog, name, app.run.branch), names
+        )
     return {
         "server_name": app.settings.synapse_server_name,
-        "built_from": dict(zip(names, made, strict=True)),
+        "built_from": dict(zip(names, fingerprints, strict=True)),
         "rules_of_events": event_udfs.RULES_FINGERPRINT,
         # Room IDs are written in hexadecimal, because they may contain any character.
         "acknowledged_rooms": [room.encode().hex() for room in app.settings.lakehouse_acknowledged_rooms.split()],

@@ -28,10 +28,7 @@ _FROM_13: Final = {"prev_state_events"}
 # By event type: the content keys that remain, each with its first and its last version.
 _ALL, _FIRST, _LAST = "*", 1, max(ROOM_VERSION_RULES.values())
 _CONTENT: Final = {
-    "m.room.member": (
-        ("membership", _FIRST, _LAST),
-        ("join_authorised_via_users_server", 9, _LAST),
-    ),
+    "m.room.member": (("membership", _FIRST, _LAST), ("join_authorised_via_users_server", 9, _LAST)),
     "m.room.create": (("creator", _FIRST, 10), (_ALL, 11, _LAST)),
     "m.room.join_rules": (("join_rule", _FIRST, _LAST), ("allow", 8, _LAST)),
     "m.room.power_levels": (
@@ -54,10 +51,10 @@ def redact(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
     :param rules: one of the values of :data:`ROOM_VERSION_RULES`.
     """
     keys = _retained_keys(rules, event["type"] == "m.room.create")
-    left = {key: value for key, value in event.items() if key in keys}
-    content = left.get("content")
-    left["content"] = _retained_content(event["type"], content, rules) if isinstance(content, Mapping) else {}
-    return left
+    redacted = {key: value for key, value in event.items() if key in keys}
+    content = redacted.get("content")
+    redacted["content"] = _retained_content(event["type"], content, rules) if isinstance(content, Mapping) else {}
+    return redacted
 
 
 @cache
@@ -70,10 +67,10 @@ def _retained_keys(rules: int, creates: bool) -> frozenset[str]:
 def _retained_content(type_: str, content: Mapping[str, Any], rules: int) -> dict[str, Any]:
     if type_ not in _CONTENT:
         return {}
-    kept = {key for key, first, last in _CONTENT[type_] if first <= rules <= last}
-    if _ALL in kept:
+    allowed_keys = {key for key, first, last in _CONTENT[type_] if first <= rules <= last}
+    if _ALL in allowed_keys:
         return dict(content)
-    left = {key: value for key, value in content.items() if key in kept}
+    redacted = {key: value for key, value in content.items() if key in allowed_keys}
     if type_ == "m.room.member" and rules >= 11 and isinstance(invite := content.get("third_party_invite"), Mapping):
-        left["third_party_invite"] = {key: value for key, value in invite.items() if key == "signed"}
-    return left
+        redacted["third_party_invite"] = {key: value for key, value in invite.items() if key == "signed"}
+    return redacted

@@ -128,7 +128,7 @@ def find_interrupted_baseline(
         still counts deletes of files that were replaced since.
     """
     head = ancestor = lake_table.snapshot_by_name(branch)
-    done: list[PageRange] = []
+    copied_pages: list[PageRange] = []
     since = snapshot.xmin
     while ancestor and ancestor.summary and (part := ancestor.summary.additional_properties.get(PAGES_PROPERTY)):
         properties = json.loads(part)
@@ -136,10 +136,12 @@ def find_interrupted_baseline(
             return None
         if _wal_position(properties) not in read_valid_positions():
             return None
-        done.extend((first, last) for first, last in properties["pages"])
+        copied_pages.extend((first, last) for first, last in properties["pages"])
         since = min(since, properties["snapshot_xmin"])
         if properties["is_first"]:
-            return Baseline(head.snapshot_id, count_rows(head.snapshot_id), since, tuple(done)) if head else None
+            return (
+                Baseline(head.snapshot_id, count_rows(head.snapshot_id), since, tuple(copied_pages)) if head else None
+            )
         parent = ancestor.parent_snapshot_id
         ancestor = lake_table.snapshot_by_id(parent) if parent else None
     return None

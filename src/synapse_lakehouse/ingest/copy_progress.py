@@ -43,5 +43,5 @@ class CopyProgress:
         # Estimated by pages: their number is known before rows are counted, and each takes about the same time.
         inverse_share = self.total_pages / self.pages
         rows = f"{self.expected_rows:,}" if self.expected_rows else f"about {self.rows * inverse_share:,.0f}"
-        left = timedelta(seconds=round(self.seconds * (inverse_share - 1)))
-        return f"{self.rows:,} of {rows} rows, {size}, {speed}, {left} left"
+        remaining = timedelta(seconds=round(self.seconds * (inverse_share - 1)))
+        return f"{self.rows:,} of {rows} rows, {size}, {speed}, {remaining} left"

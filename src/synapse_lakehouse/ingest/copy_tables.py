@@ -17,13 +17,7 @@ from synapse_lakehouse.ingest.count_tables import count_tables
 from synapse_lakehouse.ingest.ledger import record_snapshot, snapshot_columns
 from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, SnapshotSession, wait_with_keepalive
-from synapse_lakehouse.ingest.table_copy import (
-    FinishedCopy,
-    StartedCopy,
-    TableCopy,
-    copy_in_worker,
-    start_copy,
-)
+from synapse_lakehouse.ingest.table_copy import FinishedCopy, StartedCopy, TableCopy, copy_in_worker, start_copy
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.copy_to_parquet import copy_chunks
 from synapse_lakehouse.postgres.rows.page_ranges import count_pages

@@ -40,14 +40,14 @@ def build_deletion_rows(deleted: Mapping[str, DataFrame], now: datetime) -> Data
 
 def _build_table_rows(deleted: Mapping[str, DataFrame], now: datetime) -> Iterator[DataFrame]:
     for table, keys in deleted.items():
-        named = keys.select("*", f.to_json(f.struct("*"), {"ignoreNullFields": "false"}).alias("key"))
+        keyed_rows = keys.select("*", f.to_json(f.struct("*"), {"ignoreNullFields": "false"}).alias("key"))
         reasons = []
         for (other, column), reason in _REASONS.items():
             if other in deleted and column in keys.columns:
                 deleted_with = deleted[other].select(column).distinct().withColumn(f"reason by {other}", f.lit(reason))
-                named = named.join(deleted_with, column, "left")
+                keyed_rows = keyed_rows.join(deleted_with, column, "left")
                 reasons.append(f"reason by {other}")
-        yield named.select(
+        yield keyed_rows.select(
             f.lit(table).alias("table_name"),
             "key",
             f.coalesce(*map(f.col, reasons), f.lit(None).cast("string")).alias("reason"),

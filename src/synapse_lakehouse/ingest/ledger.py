@@ -70,10 +70,10 @@ def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Conn
 def _read_writers(app: SparkApp, catalogue: Catalogue, connection: Connection) -> dict[str, Collection[str]]:
     """Return the writers by stream: the configured writers, or else the writers with a position."""
     configured = read_configured_writers(catalogue, app.settings.lakehouse_stream_writers, app.settings.synapse_config)
-    stored: dict[str | None, set[str]] = {}
+    table_names: dict[str | None, set[str]] = {}
     for name, writer in connection.execute("select stream_name, instance_name from stream_positions"):
-        stored.setdefault(name, set()).add(writer)
+        table_names.setdefault(name, set()).add(writer)
     return {
-        stream.name: configured.get(stream.name) or stored.get(stream.stream_positions, set())
+        stream.name: configured.get(stream.name) or table_names.get(stream.stream_positions, set())
         for stream in catalogue.streams
     }

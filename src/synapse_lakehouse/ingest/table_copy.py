@@ -130,37 +130,37 @@ class PlannedCopy:
         return WrittenParts(CopyProgress(sum(count_pages(part.pages, pages) for part in self.plan.parts)))
 
     def accept_part(
-        self, done: WrittenParts, part: ReadPart, written: WrittenPart, expected_rows: int | None
+        self, parts: WrittenParts, part: ReadPart, written: WrittenPart, expected_rows: int | None
     ) -> WrittenParts:
         """Return ``done`` with one more part. Some whole pages are committed at a time; a resumed run skips them."""
         expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
-        progress = done.progress.advance(
+        progress = parts.progress.advance(
             written, count_pages(part.pages, self.started.target.heap.pages), expected_rows
         )
-        uncommitted = (*done.uncommitted, *([(part, written)] if part.since is None else []))
-        done = replace(done, progress=progress, parts=(*done.parts, (part, written)), uncommitted=uncommitted)
-        is_last = len(done.parts) == len(self.plan.parts)
+        uncommitted = (*parts.uncommitted, *([(part, written)] if part.since is None else []))
+        parts = replace(parts, progress=progress, parts=(*parts.parts, (part, written)), uncommitted=uncommitted)
+        is_last = len(parts.parts) == len(self.plan.parts)
         if not uncommitted or (len(uncommitted) * MAX_COMMITS < len(self.plan.parts) and not is_last):
-            return done
-        commit = self._commit_pages(done)
-        return replace(done, uncommitted=(), commit=commit, rows_committed=done.rows_committed + commit.rows_added)
+            return parts
+        commit = self._commit_pages(parts)
+        return replace(parts, uncommitted=(), commit=commit, rows_committed=parts.rows_committed + commit.rows_added)
 
-    def _commit_pages(self, done: WrittenParts) -> CommitResult:
+    def _commit_pages(self, parts: WrittenParts) -> CommitResult:
         target = self.started.target
-        pages = [part.pages for part, _ in done.uncommitted]
-        paths = [path for _, written in done.uncommitted for path in written.paths]
-        if self.plan.base or done.commit:
+        pages = [part.pages for part, _ in parts.uncommitted]
+        paths = [path for _, written in parts.uncommitted for path in written.paths]
+        if self.plan.base or parts.commit:
             return target.append_files(paths, pages, is_first=False)
         return target.replace_content(paths, pages)
 
-    def finish(self, done: WrittenParts) -> "FinishedCopy":
+    def finish(self, parts: WrittenParts) -> "FinishedCopy":
         """After the last part, delete the rows of the baseline that are not current, and commit the changed rows."""
         target, base = self.started.target, self.plan.base
-        deleted, commit, rows_written = DeletedRows(), done.commit, done.rows_committed
-        if base and done.parts:
-            changes = done.list_files(are_changes=True)
+        deleted, commit, rows_written = DeletedRows(), parts.commit, parts.rows_committed
+        if base and parts.parts:
+            changes = parts.list_files(are_changes=True)
             try:
-                deleted = delete_rows(target, base, done.list_files(are_changes=False), changes, done.rows, self.rows)
+                deleted = delete_rows(target, base, parts.list_files(are_changes=False), changes, parts.rows, self.rows)
             except FullCopyRequiredError as reason:
                 target.app.report_progress(f"{target.name} is copied as a whole: {reason}")
                 return self._copy_all_rows()
@@ -173,17 +173,17 @@ class PlannedCopy:
             keys = find_deleted_keys(target.app.spark, target.table, target.main.snapshot_id, commit.snapshot_id)
             missing = keys.count()
             deleted = replace(deleted, missing=missing, missing_keys=keys if missing else None)
-        return FinishedCopy(self, done, commit, rows_written, deleted)
+        return FinishedCopy(self, parts, commit, rows_written, deleted)
 
     def _copy_all_rows(self) -> "FinishedCopy":
         started, target = replace(self.started, base=None), self.started.target
         planned = started.plan(RowCounts(self.rows, 0, None))
-        done = planned.nothing_written
+        parts = planned.nothing_written
         for part in planned.plan.parts:
             (written,) = copy_in_worker(target.app.spark, [target.chunk(part)])
-            done = planned.accept_part(done, part, written, self.rows)
-            target.app.report_progress(f"{target.name}: {done.progress}")
-        return planned.finish(done)
+            parts = planned.accept_part(parts, part, written, self.rows)
+            target.app.report_progress(f"{target.name}: {parts.progress}")
+        return planned.finish(parts)
 
 
 @dataclass(frozen=True)

@@ -70,18 +70,18 @@ def install_jars(settings: Settings) -> list[Path]:
     )
 
 
-def install_accepted_jars(folder: Path, wanted: Sequence[str], accepted: Mapping[str, str]) -> list[Path]:
+def install_accepted_jars(folder: Path, packages: Sequence[str], accepted: Mapping[str, str]) -> list[Path]:
     """Return the paths of the jars ``accepted``, in their own folder in ``folder``. Missing jars are downloaded first.
 
     :param wanted: coordinates to resolve. ``accepted`` contains them and their dependencies.
     :param accepted: coordinates and SHA-256 of each jar.
     :raises JarError: when Maven's repository cannot be reached, or a resolved jar is not in ``accepted``.
     """
-    folder /= hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:12]
+    folder /= hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
     if _find_missing(folder, accepted):
         with file_lock.exclusive_lock(folder / "fetch.lock"):
             if missing := _find_missing(folder, accepted):
-                output = resolve_packages(folder, wanted)
+                output = resolve_packages(folder, packages)
                 _refuse_unaccepted(folder, accepted)
                 if missing := _find_missing(folder, accepted):
                     raise JarError(
@@ -99,15 +99,15 @@ def install_accepted_jars(folder: Path, wanted: Sequence[str], accepted: Mapping
     return sorted(_jar_path(folder, coordinates) for coordinates in accepted)
 
 
-def resolve_packages(folder: Path, wanted: Sequence[str]) -> str:
+def resolve_packages(folder: Path, packages: Sequence[str]) -> str:
     """Let Spark resolve ``wanted`` into ``folder``/jars without a check; return the resolver's output."""
     spark_submit = Path(sys.executable).with_name("spark-submit")
-    done = subprocess.run(
-        [spark_submit, "--master", "local[1]", "--packages", ",".join(wanted), "--conf",
+    process = subprocess.run(
+        [spark_submit, "--master", "local[1]", "--packages", ",".join(packages), "--conf",
          f"spark.jars.ivy={folder}", "--class", RUN_WHEN_RESOLVED, "spark-internal"],
         capture_output=True, text=True, errors="replace", env=runtime.build_java_environment(), check=False,
     )  # fmt: skip
-    return done.stderr
+    return process.stderr
 
 
 def list_resolved_jars(folder: Path) -> dict[str, str]:

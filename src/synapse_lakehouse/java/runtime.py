@@ -64,8 +64,8 @@ def check_driver_options(settings: Settings) -> None:
             *shlex.split(options),
             "-version",
         ]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        output, has_started = done.stderr + done.stdout, done.returncode == 0
+        process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        output, has_started = process.stderr + process.stdout, process.returncode == 0
     except ValueError as error:
         output, has_started = str(error), False
     if not has_started:

@@ -70,10 +70,14 @@ def _find_scheduler(claims: IO[str], settings: Settings, report: Callable[[str],
         try:
             fcntl.flock(claims, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if written := _read_claim(claims):
-                theirs, ours = written["settings"], _hash_settings(settings, written["salt"])
-                differ = (name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
-                return RunningScheduler(written["address"], tuple(sorted(differ)))
+            if claim := _read_claim(claims):
+                claimed_hashes, own_hashes = claim["settings"], _hash_settings(settings, claim["salt"])
+                differ = (
+                    name
+                    for name in claimed_hashes.keys() | own_hashes.keys()
+                    if claimed_hashes.get(name) != own_hashes.get(name)
+                )
+                return RunningScheduler(claim["address"], tuple(sorted(differ)))
             if attempt == _SURELY_WRITTEN:
                 report("waiting for another `lakehouse run` to end")
             time.sleep(_PAUSE_SECONDS)

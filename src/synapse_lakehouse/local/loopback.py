@@ -37,4 +37,4 @@ def is_own_listener(port: int) -> bool:
 
     Another user of the machine can take the port in a moment when it is free.
     """
-    return {found.user_id for found in list_listening_sockets() if found.port == port} == {os.geteuid()}
+    return {listener.user_id for listener in list_listening_sockets() if listener.port == port} == {os.geteuid()}

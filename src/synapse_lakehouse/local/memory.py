@@ -39,8 +39,8 @@ def count_memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
         for folder in _list_cgroup_folders(proc, cgroups)
         for name in ("memory.events", "memory.oom_control")
     ]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else _read_counter(proc / "vmstat", "oom_kill") or 0
+    limits = [count for count in counts if count is not None]
+    return sum(limits) if limits else _read_counter(proc / "vmstat", "oom_kill") or 0
 
 
 _VERSION_1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes")

@@ -40,39 +40,39 @@ def connect_services(
     :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created, or SYNAPSE_SERVER_NAME is set without SYNAPSE_DSN
         and differs from the sample's.
     """
-    given = settings or Settings()
+    configured = settings or Settings()
     libpq_variables.remove_from_environment()
     with ExitStack() as stack:
-        needs_sample = source and given.uses_sample
+        needs_sample = source and configured.uses_sample
         if needs_sample:
-            _refuse_name_without_dsn(given)
-        if given.lakehouse_catalog_uri and not needs_sample:
-            yield given
+            _refuse_name_without_dsn(configured)
+        if configured.lakehouse_catalog_uri and not needs_sample:
+            yield configured
             return
-        server = stack.enter_context(run_embedded_server(given))
-        found: dict[str, object] = {}
-        with file_lock.exclusive_lock(given.lakehouse_home / "services.lock"):
-            if not given.lakehouse_catalog_uri:
-                lake = _lake_suffix(given) or (_read_latest_lake(given) if latest else "")
+        server = stack.enter_context(run_embedded_server(configured))
+        defaults: dict[str, object] = {}
+        with file_lock.exclusive_lock(configured.lakehouse_home / "services.lock"):
+            if not configured.lakehouse_catalog_uri:
+                lake = _lake_suffix(configured) or (_read_latest_lake(configured) if latest else "")
                 catalog = roles.ensure_owner(server, CATALOG_DATABASE + lake)
-                found["lakehouse_catalog_uri"] = catalog
-                found["lakehouse_warehouse"] = _choose_warehouse(given, lake, catalog)
+                defaults["lakehouse_catalog_uri"] = catalog
+                defaults["lakehouse_warehouse"] = _choose_warehouse(configured, lake, catalog)
             if needs_sample:
                 sample.restore_sample(server)
-                found["synapse_dsn"] = roles.ensure_reader(server, sample.SAMPLE_DATABASE)
-                found["synapse_server_name"] = sample.read_server_name()
-                found["synapse_config"] = given.synapse_config or sample.SAMPLE_CONFIG
-        yield given.model_copy(update=found)
+                defaults["synapse_dsn"] = roles.ensure_reader(server, sample.SAMPLE_DATABASE)
+                defaults["synapse_server_name"] = sample.read_server_name()
+                defaults["synapse_config"] = configured.synapse_config or sample.SAMPLE_CONFIG
+        yield configured.model_copy(update=defaults)
 
 
-def remember_lake(given: Settings) -> None:
+def remember_lake(settings: Settings) -> None:
     """Record the lake of ``given`` as the default for commands that run without a configured homeserver."""
-    if not given.lakehouse_catalog_uri:
-        (given.lakehouse_home / _LATEST).write_text(_lake_suffix(given), encoding="utf-8")
+    if not settings.lakehouse_catalog_uri:
+        (settings.lakehouse_home / _LATEST).write_text(_lake_suffix(settings), encoding="utf-8")
 
 
-def _read_latest_lake(given: Settings) -> str:
-    place = given.lakehouse_home / _LATEST
+def _read_latest_lake(settings: Settings) -> str:
+    place = settings.lakehouse_home / _LATEST
     try:
         return place.read_text(encoding="utf-8") if place.exists() else ""
     except ValueError:
@@ -81,21 +81,21 @@ def _read_latest_lake(given: Settings) -> str:
         ) from None
 
 
-def _lake_suffix(given: Settings) -> str:
+def _lake_suffix(settings: Settings) -> str:
     """Suffix for the names of a homeserver's catalog and warehouse; empty for the sample."""
-    name = given.synapse_server_name
-    if not name or (given.uses_sample and name == sample.read_server_name()):
+    name = settings.synapse_server_name
+    if not name or (settings.uses_sample and name == sample.read_server_name()):
         return ""
     return "-" + re.sub(r"[^a-z0-9.-]", "_", name.lower())[:_NAME_LENGTH]
 
 
-def _choose_warehouse(given: Settings, lake: str, catalog: str) -> str:
+def _choose_warehouse(settings: Settings, lake: str, catalog: str) -> str:
     """Return the folder of the lake: a sub-folder of the configured warehouse, if a warehouse is configured.
 
     Lakes of earlier versions continue to use the configured folder itself."""
-    if not given.lakehouse_warehouse:
-        return given.warehouse + lake
-    root = given.lakehouse_warehouse.rstrip("/")
+    if not settings.lakehouse_warehouse:
+        return settings.warehouse + lake
+    root = settings.lakehouse_warehouse.rstrip("/")
     with psycopg.connect(catalog) as connection:
         has_tables = connection.execute("select to_regclass('iceberg_tables') is not null").fetchone() == (True,)
         places = (
@@ -123,10 +123,10 @@ def create_home(settings: Settings) -> None:
         )
 
 
-def _refuse_name_without_dsn(given: Settings) -> None:
-    if given.synapse_server_name not in (None, sample.read_server_name()):
+def _refuse_name_without_dsn(settings: Settings) -> None:
+    if settings.synapse_server_name not in (None, sample.read_server_name()):
         raise LocalServicesError(
-            f"SYNAPSE_SERVER_NAME is {given.synapse_server_name}, but SYNAPSE_DSN is not set. The shipped sample "
+            f"SYNAPSE_SERVER_NAME is {settings.synapse_server_name}, but SYNAPSE_DSN is not set. The shipped sample "
             "would be published as the data of this homeserver. Set both settings, or remove both to use the sample."
         )
 

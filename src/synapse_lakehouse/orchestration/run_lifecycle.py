@@ -81,10 +81,7 @@ def open_run() -> None:
         with connection.connect(settings) as source:
             connection.require_session_settings(source, settings)
             preflight.check_source_database(
-                source,
-                declared,
-                str(settings.synapse_server_name),
-                may_be_partial=settings.allows_partial_copy,
+                source, declared, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy
             )
     _open(run, settings)
 
@@ -134,22 +131,22 @@ def report_maintenance() -> None:
         slices, repairs = (
             store.read_run_rows(catalog, table, run.run_id) for table in ("audit.reconciliation", "audit.repairs")
         )
-    for one in slices:
-        name, number, of = one["table_name"], one["slice"] + 1, one["slices"]
-        if one["differing"] is None:
+    for row in slices:
+        name, number, of = row["table_name"], row["slice"] + 1, row["slices"]
+        if row["differing"] is None:
             log.warning(
                 "%s, slice %s of %s was not compared, because the query was cancelled after %.1f s. If this repeats, "
-                "increase LAKEHOUSE_PARITY_SECONDS.", name, number, of, one["seconds"],
+                "increase LAKEHOUSE_PARITY_SECONDS.", name, number, of, row["seconds"],
             )  # fmt: skip
         else:
             log.info(
-                "%s, slice %s of %s: %s rows, %s of %s ranges differed, %.2f s", name, number, of, one["rows"],
-                one["differing"], one["ranges"], one["seconds"],
+                "%s, slice %s of %s: %s rows, %s of %s ranges differed, %.2f s", name, number, of, row["rows"],
+                row["differing"], row["ranges"], row["seconds"],
             )  # fmt: skip
-    for one in repairs:
+    for row in repairs:
         log.warning(
             "%s was repaired: %s rows were missing, %s outdated, %s surplus",
-            one["table_name"], one["rows_added"], one["rows_changed"], one["rows_removed"],
+            row["table_name"], row["rows_added"], row["rows_changed"], row["rows_removed"],
         )  # fmt: skip
 
 

@@ -38,8 +38,8 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
         report_findings(settings, "lake", overdue, _log_url(ti))
         looks, wrong = observe_streams(settings, catalog, releases)
     report_findings(settings, "streams", wrong, _log_url(ti))
-    for one in looks:
-        log.info("%s", describe_observation(one))
+    for observation in looks:
+        log.info("%s", describe_observation(observation))
     if landed:
         log.info("replication tap: last listened at %s", landed.isoformat(timespec="seconds"))
 
@@ -60,10 +60,12 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
     settings = Settings()
     with fail_without_retry(), connect(settings) as source:
-        known = exclude_drifted_tables(catalogue.load_catalogue(), source, may_be_partial=settings.allows_partial_copy)
-        wrong = synapse_startup.check_startup(source, known)
-    found = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
-    report_findings(settings, "preflight", found, _log_url(ti))
+        declared = exclude_drifted_tables(
+            catalogue.load_catalogue(), source, may_be_partial=settings.allows_partial_copy
+        )
+        wrong = synapse_startup.check_startup(source, declared)
+    findings = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
+    report_findings(settings, "preflight", findings, _log_url(ti))
     if wrong:
         raise AlreadyReportedError(
             "Synapse's sequences do not match its tables, so Synapse may not start again. Review this SQL, stop all "

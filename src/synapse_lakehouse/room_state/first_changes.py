@@ -33,8 +33,8 @@ def find_first_changes(previous: pa.Table, nodes: pa.Table, changed: pa.Array) -
     first = np.where(differs, position, first)
     changes = pa.table({"room_id": both["room_id"], "position": first}).filter(pc.field("position") != _NEVER)
     incomplete = pa.concat_tables([_find_incomplete(previous), nodes.filter(~pc.field("is_group")).select(["room_id"])])
-    whole = incomplete.append_column("position", pa.array(np.zeros(incomplete.num_rows, np.int64)))
-    rooms = pa.concat_tables([changes, whole]).group_by("room_id").aggregate([("position", "min")])
+    padded = incomplete.append_column("position", pa.array(np.zeros(incomplete.num_rows, np.int64)))
+    rooms = pa.concat_tables([changes, padded]).group_by("room_id").aggregate([("position", "min")])
     return rooms.rename_columns(["room_id", "position"])
 
 

@@ -154,10 +154,7 @@ class StreamFactCounter:
         is_unchanged = f.col("table_name").isin(*unchanged)
         selects = [
             select_sql(
-                table,
-                id_columns_sql(stream, table),
-                may_be_new[stream.name, table.name],
-                at=snapshots[table.name],
+                table, id_columns_sql(stream, table), may_be_new[stream.name, table.name], at=snapshots[table.name]
             )
             for stream, table in pairs
             if table.name not in unchanged

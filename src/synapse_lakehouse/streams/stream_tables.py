@@ -130,11 +130,11 @@ class StreamTables:
         return self.previous.positions.get(stream.name) if self.previous and stream.immutable_below_bound else None
 
 
-def select_sql(table: Table, columns: Mapping[str, str], where: str = "true", at: int | None = None) -> str:
+def select_sql(table: Table, columns: Mapping[str, str], condition: str = "true", at: int | None = None) -> str:
     """Return a SELECT of ``columns`` (SQL by name) from a bronze table on the run's branch or at snapshot ``at``."""
-    named = ", ".join(f"{sql} as {name}" for name, sql in columns.items())
+    select_list = ", ".join(f"{sql} as {name}" for name, sql in columns.items())
     version = "" if at is None else f" version as of {at}"
-    return f"select {named} from bronze.{table.name}{version} where {where}"  # noqa: S608 - of the catalogue
+    return f"select {select_list} from bronze.{table.name}{version} where {condition}"  # noqa: S608 - of the catalogue
 
 
 def id_columns_sql(stream: Stream, table: Table) -> dict[str, str]:

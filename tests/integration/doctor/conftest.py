@@ -25,11 +25,11 @@ def examine(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def run(*options: str, **changes: object) -> tuple[int, Findings]:
         environment = settings.model_copy(update=changes).to_environment()
-        done = CliRunner().invoke(app, ["doctor", *options, "--format", "json"], env=environment)
-        found: Findings = {}
-        for finding in json.loads(done.stdout):
-            found.setdefault(finding["subject"], []).append(finding)
-        return done.exit_code, found
+        result = CliRunner().invoke(app, ["doctor", *options, "--format", "json"], env=environment)
+        results: Findings = {}
+        for finding in json.loads(result.stdout):
+            results.setdefault(finding["subject"], []).append(finding)
+        return result.exit_code, results
 
     return run
 

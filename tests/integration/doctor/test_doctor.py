@@ -28,8 +28,8 @@ def test_a_healthy_database_passes(examine: Examine) -> None:
 def test_an_unknown_setting_is_reported_with_a_near_name(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_LEASE_SECOND", "5")
     monkeypatch.setenv("SYNAPSE_CONFIG_PATH", "/data/homeserver.yaml")
-    _, found = examine()
-    (strange,) = found["settings"]
+    _, findings = examine()
+    (strange,) = findings["settings"]
     assert strange["message"].startswith("LAKEHOUSE_LEASE_SECOND ")
     assert "LAKEHOUSE_LEASE_SECONDS?" in strange["advice"]
 
@@ -47,22 +47,22 @@ def test_sequences_are_compared_with_positions_and_rows(
         run = Run("run", now - timedelta(days=1), now)
         store.append_audit_rows(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
                                                  | {"published_at": now}], run)  # fmt: skip
-        known = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413}
+        facts = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413}
         store.append_audit_rows(catalog, "audit.stream_positions",
-                     [known | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
+                     [facts | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
     own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
     own["lakehouse_warehouse"] = lake.lakehouse_warehouse
-    _, found = examine(**own)
-    assert [finding["level"] for finding in found["sequences"]] == ["OK"]
+    _, findings = examine(**own)
+    assert [finding["level"] for finding in findings["sequences"]] == ["OK"]
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("select setval('receipts_sequence', 10)")
         owner.execute("update stream_positions set stream_id = 4300 where instance_name = 'persister1'")
-    code, found = examine(**own)
+    code, findings = examine(**own)
     assert code == 1
-    messages = [finding["message"] for finding in found["sequences"]]
+    messages = [finding["message"] for finding in findings["sequences"]]
     assert "Synapse will refuse to start" in messages[0]
     assert "events: persister1 from 4373 to 4300." in messages[-1]
-    assert found["sequences"][0]["advice"].endswith("select setval('receipts_sequence', 83);")
+    assert findings["sequences"][0]["advice"].endswith("select setval('receipts_sequence', 83);")
     with psycopg.connect(source_copy, autocommit=True) as owner:
         assert owner.execute("select last_value from receipts_sequence").fetchone() == (10,)
 
@@ -79,18 +79,18 @@ def test_a_lake_of_another_homeserver_fails(
             catalog, "audit.releases", [row | {"published_at": now}], Run("run", now - timedelta(days=1), now)
         )
     own = {"lakehouse_catalog_uri": lake.lakehouse_catalog_uri, "lakehouse_warehouse": lake.lakehouse_warehouse}
-    code, found = examine(**own)
-    assert (code, found["homeserver"][0]["level"]) == (1, "FAIL")
+    code, findings = examine(**own)
+    assert (code, findings["homeserver"][0]["level"]) == (1, "FAIL")
     assert (
         f"releases of example.org, but the homeserver to copy is {settings.synapse_server_name}"
-        in (found["homeserver"][0]["message"])
+        in (findings["homeserver"][0]["message"])
     )
 
 
 def test_a_server_name_without_its_database_fails(examine: Examine) -> None:
-    code, found = examine(synapse_dsn=None, synapse_server_name="example.org")
-    assert (code, found["source"][0]["level"]) == (1, "FAIL")
-    assert "SYNAPSE_DSN is not set" in found["source"][0]["message"]
+    code, findings = examine(synapse_dsn=None, synapse_server_name="example.org")
+    assert (code, findings["source"][0]["level"]) == (1, "FAIL")
+    assert "SYNAPSE_DSN is not set" in findings["source"][0]["message"]
 
 
 @pytest.mark.parametrize(("in_recovery", "level"), [(None, "OK"), (True, "OK"), (False, "FAIL")])
@@ -107,43 +107,45 @@ def test_a_standby_s_sequences_may_be_ahead(
         run = Run("run", now - timedelta(days=1), now)
         release = {"release": 1, "tables": [], "positions": [], "views": [], "published_at": now}
         store.append_audit_rows(catalog, "audit.releases", [release], run)
-        known = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413 + 32}
+        facts = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413 + 32}
         store.append_audit_rows(catalog, "audit.stream_positions",
-                     [known | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
+                     [facts | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
         if in_recovery is not None:
             store.append_audit_rows(catalog, "audit.snapshots", [{"in_recovery": in_recovery}], run)
     own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
-    _, found = examine(**own, lakehouse_warehouse=lake.lakehouse_warehouse)
-    assert found["sequences"][-1]["level"] == level, found["sequences"]
+    _, findings = examine(**own, lakehouse_warehouse=lake.lakehouse_warehouse)
+    assert findings["sequences"][-1]["level"] == level, findings["sequences"]
 
 
 def test_an_unreachable_source_leaves_the_rest_examined(examine: Examine) -> None:
-    code, found = examine(synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/synapse")
-    assert (code, found["source"][0]["level"]) == (1, "FAIL")
-    assert "lake" in found
-    assert "secret-word" not in json.dumps(found)
+    code, findings = examine(synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/synapse")
+    assert (code, findings["source"][0]["level"]) == (1, "FAIL")
+    assert "lake" in findings
+    assert "secret-word" not in json.dumps(findings)
 
 
 def test_an_unreachable_catalog(examine: Examine) -> None:
-    code, found = examine(
+    code, findings = examine(
         lakehouse_catalog_uri=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/iceberg"
     )
-    assert (code, found["lake"][0]["level"]) == (1, "FAIL")
-    assert "secret-word" not in json.dumps(found)
+    assert (code, findings["lake"][0]["level"]) == (1, "FAIL")
+    assert "secret-word" not in json.dumps(findings)
 
 
 def test_before_the_first_run(examine: Examine, tmp_path: Path) -> None:
     fresh = {"synapse_dsn": None, "synapse_server_name": None, "lakehouse_catalog_uri": None}
-    code, found = examine(**fresh, lakehouse_home=tmp_path / "home", lakehouse_warehouse=None)
-    assert (code, found["set-up"][0]["level"]) == (0, "WARN")
+    code, findings = examine(**fresh, lakehouse_home=tmp_path / "home", lakehouse_warehouse=None)
+    assert (code, findings["set-up"][0]["level"]) == (0, "WARN")
     assert not (tmp_path / "home").exists()
 
 
 def test_the_source_is_examined_before_the_first_run(examine: Examine, reader: str, tmp_path: Path) -> None:
     fresh = {"lakehouse_catalog_uri": None, "lakehouse_home": tmp_path / "home", "lakehouse_warehouse": None}
-    code, found = examine(**fresh, synapse_dsn=reader)
-    assert (code, found["source"][0]["level"], found["set-up"][0]["level"]) == (0, "OK", "WARN")
-    assert found["sequences"]
-    code, found = examine(**fresh, synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/synapse")
-    assert (code, found["source"][0]["level"]) == (1, "FAIL")
+    code, findings = examine(**fresh, synapse_dsn=reader)
+    assert (code, findings["source"][0]["level"], findings["set-up"][0]["level"]) == (0, "OK", "WARN")
+    assert findings["sequences"]
+    code, findings = examine(
+        **fresh, synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/synapse"
+    )
+    assert (code, findings["source"][0]["level"]) == (1, "FAIL")
     assert not (tmp_path / "home").exists()

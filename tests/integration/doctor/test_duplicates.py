@@ -20,35 +20,35 @@ def test_deep_finds_rows_that_a_broken_index_hides(examine: Examine, reader: str
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("set enable_seqscan = off; set enable_bitmapscan = off")
         assert owner.execute("select count(*) from rooms where room_id = %s", row).fetchone() == (1,)
-    code, found = examine("--deep", synapse_dsn=reader)
+    code, findings = examine("--deep", synapse_dsn=reader)
     assert code == 1
-    (repeated, rest) = found["duplicates"]
+    (repeated, rest) = findings["duplicates"]
     assert repeated["message"].startswith("rooms ")
     assert repeated["message"].endswith(f": {row[0]}")
     assert "REINDEX" in repeated["advice"]
     assert rest["level"] == "OK"
-    _, found = examine(synapse_dsn=reader)
-    assert "duplicates" not in found
+    _, findings = examine(synapse_dsn=reader)
+    assert "duplicates" not in findings
 
 
 def test_duplicates_are_counted_in_parts(reader: str) -> None:
-    known = catalogue.load_catalogue()
+    declared = catalogue.load_catalogue()
     with psycopg.connect(reader) as connection:
-        for table in (known.table("events"), known.table("receipts_linearized")):
+        for table in (declared.table("events"), declared.table("receipts_linearized")):
             assert duplicates.find_duplicate_keys(connection, table, rows_per_pass=100) == duplicates.DuplicateKeys(
                 0, ()
             )
-        by_room = known.table("events").model_copy(update={"primary_key": ("room_id",)})
-        whole = duplicates.find_duplicate_keys(connection, by_room)
-        assert duplicates.find_duplicate_keys(connection, by_room, rows_per_pass=100).keys == whole.keys > 10
+        by_room = declared.table("events").model_copy(update={"primary_key": ("room_id",)})
+        full = duplicates.find_duplicate_keys(connection, by_room)
+        assert duplicates.find_duplicate_keys(connection, by_room, rows_per_pass=100).keys == full.keys > 10
 
 
 def test_a_locked_table_is_reported_and_the_rest_is_read(examine: Examine, reader: str, source_copy: str) -> None:
     with psycopg.connect(source_copy) as busy:
         busy.execute("lock table threads in access exclusive mode")
-        code, found = examine("--deep", synapse_dsn=reader, lakehouse_statement_timeout_seconds=1)
+        code, findings = examine("--deep", synapse_dsn=reader, lakehouse_statement_timeout_seconds=1)
     assert code == 0
-    (unread, rest) = found["duplicates"]
+    (unread, rest) = findings["duplicates"]
     assert (unread["level"], rest["level"]) == ("WARN", "OK")
     assert unread["message"].startswith("threads ")
     assert "canceling statement due to" in unread["message"]

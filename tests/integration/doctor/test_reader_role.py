@@ -21,35 +21,35 @@ from tests.support.doctor import Examine, role_of
 
 
 def test_a_superuser_is_a_warning(examine: Examine, source_copy: str) -> None:
-    code, found = examine(synapse_dsn=source_copy)
-    assert (code, found["role"][0]["level"]) == (0, "WARN")
-    assert "is a superuser" in found["role"][0]["message"]
-    assert "`lakehouse grants`" in found["role"][0]["advice"]
+    code, findings = examine(synapse_dsn=source_copy)
+    assert (code, findings["role"][0]["level"]) == (0, "WARN")
+    assert "is a superuser" in findings["role"][0]["message"]
+    assert "`lakehouse grants`" in findings["role"][0]["advice"]
 
 
 def test_the_role_of_lakehouse_grants_passes(examine: Examine, reader: str) -> None:
-    code, found = examine(synapse_dsn=reader)
+    code, findings = examine(synapse_dsn=reader)
     assert code == 0
-    needed, limits = found["role"]
+    needed, limits = findings["role"]
     assert needed["level"] == limits["level"] == "OK"
     assert needed["message"].startswith(f"{role_of(reader)} ")
     assert "8 connections" in limits["message"]
-    assert found["rights"][0]["level"] == "OK"
+    assert findings["rights"][0]["level"] == "OK"
 
 
 def test_missing_rights_are_reported_with_their_grants(examine: Examine, reader: str, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(f"revoke all on receipts_linearized, users, receipts_sequence from {role_of(reader)}".encode())
         owner.execute(f"revoke select (xmin) on events from {role_of(reader)}".encode())
-        code, found = examine(synapse_dsn=reader)
+        code, findings = examine(synapse_dsn=reader)
         assert code == 1
-        grants = [grant for finding in found["rights"] for grant in re.findall(r"GRANT .*;", finding["message"])]
+        grants = [grant for finding in findings["rights"] for grant in re.findall(r"GRANT .*;", finding["message"])]
         assert len(grants) == 4
-        assert any("events (xmin)" in finding["message"] for finding in found["rights"])
+        assert any("events (xmin)" in finding["message"] for finding in findings["rights"])
         for grant in grants:
             owner.execute(grant.encode())
-    code, found = examine(synapse_dsn=reader)
-    assert (code, found["rights"][0]["level"]) == (0, "OK")
+    code, findings = examine(synapse_dsn=reader)
+    assert (code, findings["rights"][0]["level"]) == (0, "OK")
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,15 @@ def test_excess_rights_are_reported_with_their_revokes(
     database = str(psycopg.conninfo.conninfo_to_dict(source_copy)["dbname"])
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(excess.format(role=role_of(reader), database=database).encode())
-        code, found = examine(synapse_dsn=reader)
+        code, findings = examine(synapse_dsn=reader)
         assert code == 0
-        assert {finding["level"] for finding in found["role"][:-1]} == {"WARN"}
-        assert any(named in finding["message"] for finding in found["role"]), found["role"]
-        for finding in found["role"]:
+        assert {finding["level"] for finding in findings["role"][:-1]} == {"WARN"}
+        assert any(named in finding["message"] for finding in findings["role"]), findings["role"]
+        for finding in findings["role"]:
             for statement in re.findall(r"(?:REVOKE|ALTER) [^;]*;", finding["advice"]):
                 owner.execute(statement.encode())
-    _, found = examine(synapse_dsn=reader)
-    assert {finding["level"] for finding in found["role"]} == {"OK"}, found["role"]
+    _, findings = examine(synapse_dsn=reader)
+    assert {finding["level"] for finding in findings["role"]} == {"OK"}, findings["role"]
 
 
 def test_row_level_security_fails(examine: Examine, reader: str, source_copy: str, settings: Settings) -> None:
@@ -97,8 +97,8 @@ def test_row_level_security_fails(examine: Examine, reader: str, source_copy: st
             owner.execute(f"alter table {table} enable row level security".encode())
             owner.execute(f"create policy all_rows on {table} using (true)".encode())
         for subject, hidden in (("schema", ["schema_version"]), ("row security", ["receipts_linearized", "rooms"])):
-            code, found = examine(synapse_dsn=reader)
-            (refused,) = [finding for finding in found[subject] if finding["level"] == "FAIL"]
+            code, findings = examine(synapse_dsn=reader)
+            (refused,) = [finding for finding in findings[subject] if finding["level"] == "FAIL"]
             assert code == 1
             assert ", ".join(hidden) in refused["message"]
             with connect(own) as connection, pytest.raises(SourceError) as stopped:
@@ -108,14 +108,14 @@ def test_row_level_security_fails(examine: Examine, reader: str, source_copy: st
             assert len(disable) == len(hidden)
             for statement in disable:
                 owner.execute(statement.encode())
-        code, found = examine(synapse_dsn=reader)
+        code, findings = examine(synapse_dsn=reader)
         assert code == 0
         owner.execute("alter table rooms enable row level security")
         owner.execute(f"alter role {role} bypassrls".encode())
         assert bypass.startswith(f"ALTER ROLE {role} BYPASSRLS")
-    code, found = examine(synapse_dsn=reader)
+    code, findings = examine(synapse_dsn=reader)
     assert code == 0
-    assert {finding["level"] for subject in ("rights", "role", "schema") for finding in found[subject]} == {"OK"}
+    assert {finding["level"] for subject in ("rights", "role", "schema") for finding in findings[subject]} == {"OK"}
 
 
 def test_row_level_security_stops_every_read(reader: str, source_copy: str, settings: Settings, tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_row_level_security_stops_every_read(reader: str, source_copy: str, sett
 def test_a_role_that_owns_tables_is_reported(examine: Examine, reader: str, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(f"alter table events owner to {role_of(reader)}".encode())
-    _, found = examine(synapse_dsn=reader)
-    (owned,) = found["role"][:-1]
+    _, findings = examine(synapse_dsn=reader)
+    (owned,) = findings["role"][:-1]
     assert owned["message"].startswith(f"The role {role_of(reader)} owns events:")
 
 
@@ -155,15 +155,15 @@ def test_the_compressor_s_role_is_examined_too(examine: Examine, reader: str, so
         owner.execute(f"create role {name}")
         owner.execute(f"alter role {name} login password 'p'".encode())
         try:
-            code, found = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
-            assert (code, [finding["level"] for finding in found["compressor's role"]]) == (1, ["FAIL"])
+            code, findings = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
+            assert (code, [finding["level"] for finding in findings["compressor's role"]]) == (1, ["FAIL"])
             owner.execute(compressor_grants.create_role_sql(name, role_of(reader)).encode())
-            code, found = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
-            assert (code, {finding["level"] for finding in found["compressor's role"]}) == (0, {"OK"})
+            code, findings = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
+            assert (code, {finding["level"] for finding in findings["compressor's role"]}) == (0, {"OK"})
             owner.execute(f"grant update, delete on state_groups to {name}".encode())
             owner.execute(f"grant temporary on database {owner.info.dbname} to {name}".encode())
-            code, found = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
-            messages = [finding["message"] for finding in found["compressor's role"] if finding["level"] == "WARN"]
+            code, findings = examine(synapse_dsn=reader, synapse_write_dsn=dsn)
+            messages = [finding["message"] for finding in findings["compressor's role"] if finding["level"] == "WARN"]
             assert code == 0
             assert len(messages) == 3
             for part in (

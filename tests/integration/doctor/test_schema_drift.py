@@ -10,9 +10,9 @@ from tests.support.doctor import Examine
 def test_a_missing_column_is_drift(examine: Examine, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("alter table events drop column sender")
-    code, found = examine(synapse_dsn=source_copy)
+    code, findings = examine(synapse_dsn=source_copy)
     assert code == 1
-    assert {"events", "sender"} <= set(found["drift"][0]["message"].replace(",", " ").split())
+    assert {"events", "sender"} <= set(findings["drift"][0]["message"].replace(",", " ").split())
 
 
 def test_a_view_in_place_of_a_table_is_drift(
@@ -20,9 +20,9 @@ def test_a_view_in_place_of_a_table_is_drift(
 ) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("alter table rooms rename to whole; create view rooms as select * from whole")
-    code, found = examine(synapse_dsn=reader)
-    assert (code, [finding["level"] for finding in found["drift"]]) == (1, ["FAIL"])
-    assert found["drift"][0]["message"].startswith("rooms is a view")
+    code, findings = examine(synapse_dsn=reader)
+    assert (code, [finding["level"] for finding in findings["drift"]]) == (1, ["FAIL"])
+    assert findings["drift"][0]["message"].startswith("rooms is a view")
     assert "error ignored" not in caplog.text
 
 
@@ -30,30 +30,30 @@ def test_drift_is_a_warning_if_partial_runs_are_allowed(examine: Examine, source
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("alter table events drop column sender")
         owner.execute("drop table threads")
-    code, found = examine(synapse_dsn=source_copy, lakehouse_on_drift="partial")
+    code, findings = examine(synapse_dsn=source_copy, lakehouse_on_drift="partial")
     assert code == 0
-    assert [finding["level"] for finding in found["drift"]] == ["WARN", "WARN"]
-    assert "LAKEHOUSE_ON_DRIFT" in found["drift"][0]["advice"]
-    assert found["rights"][0]["level"] == "OK"
+    assert [finding["level"] for finding in findings["drift"]] == ["WARN", "WARN"]
+    assert "LAKEHOUSE_ON_DRIFT" in findings["drift"][0]["advice"]
+    assert findings["rights"][0]["level"] == "OK"
 
 
 def test_unknown_tables_and_columns_are_listed(examine: Examine, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("create table polls (id bigint)")
         owner.execute("alter table users add column mood text")
-    code, found = examine(synapse_dsn=source_copy)
-    assert (code, found["novelties"][0]["level"]) == (0, "WARN")
-    assert "polls, users.mood" in found["novelties"][0]["message"]
+    code, findings = examine(synapse_dsn=source_copy)
+    assert (code, findings["novelties"][0]["level"]) == (0, "WARN")
+    assert "polls, users.mood" in findings["novelties"][0]["message"]
 
 
 def test_an_unsupported_schema_version(examine: Examine, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update schema_version set version = 1")
-    code, found = examine(synapse_dsn=source_copy)
-    assert (code, found["schema"][0]["advice"]) == (1, "Upgrade Synapse.")
+    code, findings = examine(synapse_dsn=source_copy)
+    assert (code, findings["schema"][0]["advice"]) == (1, "Upgrade Synapse.")
 
 
 def test_a_database_that_is_not_synapses(examine: Examine, server: EmbeddedServer) -> None:
-    code, found = examine(synapse_dsn=server.dsn())
+    code, findings = examine(synapse_dsn=server.dsn())
     assert code == 1
-    assert "schema_version" in found["schema"][0]["message"]
+    assert "schema_version" in findings["schema"][0]["message"]

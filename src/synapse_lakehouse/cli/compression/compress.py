@@ -13,10 +13,7 @@ from synapse_lakehouse.config.settings import Settings
 if TYPE_CHECKING:
     from synapse_lakehouse.compressor.settings import CompressorSettings
 
-app = typer.Typer(
-    help="Store room state in Synapse's database in fewer rows. No state changes.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Store room state in Synapse's database in fewer rows. No state changes.", no_args_is_help=True)
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C."""
@@ -59,25 +56,25 @@ ChunkSize = Annotated[
 NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="Number of rooms to select if --room is not used.")]
 
 
-def _configured(settings: Settings, **given: object) -> "CompressorSettings":
+def _configured(settings: Settings, **options: object) -> "CompressorSettings":
     from synapse_lakehouse.compressor.settings import load_compressor_settings
 
-    overrides = {f"lakehouse_compressor_{name}": str(value) for name, value in given.items() if value is not None}
-    if given.get("number_of_rooms") is not None:
+    overrides = {f"lakehouse_compressor_{name}": str(value) for name, value in options.items() if value is not None}
+    if options.get("number_of_rooms") is not None:
         # If a number of rooms is given, take the largest rooms instead of the configured rooms.
         overrides["lakehouse_compressor_rooms"] = "[]"
     return load_compressor_settings(settings.model_copy(update=overrides))
 
 
 @contextmanager
-def _source(given: Settings) -> Iterator[Settings]:
+def _source(initial: Settings) -> Iterator[Settings]:
     """Yield settings with a database to read: SYNAPSE_DSN, or the sample."""
     from synapse_lakehouse.local.services import connect_services
 
-    if given.synapse_dsn:
-        yield given
+    if initial.synapse_dsn:
+        yield initial
     else:
-        with connect_services(given) as settings:
+        with connect_services(initial) as settings:
             yield settings
 
 
@@ -100,11 +97,11 @@ def plan(
     from synapse_lakehouse.cli.compression import compress_actions
 
     with _source(Settings()) as settings:
-        wanted = _configured(
+        options = _configured(
             settings, strategy=strategy, default_levels=levels, max_chain=max_chain, chunk_size=chunk_size,
             number_of_rooms=number_of_rooms,
         )  # fmt: skip
-        compress_actions.plan(settings, wanted, room or [], format)
+        compress_actions.plan(settings, options, room or [], format)
 
 
 @app.command()
@@ -133,14 +130,14 @@ def apply(
     from synapse_lakehouse.local.child_processes import interrupt_on_signals
 
     settings = Settings()
-    wanted = _configured(
+    options = _configured(
         settings, strategy=strategy, default_levels=levels, max_chain=max_chain, chunk_size=chunk_size,
         number_of_rooms=number_of_rooms,
     )  # fmt: skip
     try:
         with interrupt_on_signals():
             compress_actions.apply(
-                settings, wanted, room or [], format, yes=yes, hand_over_unreferenced=hand_over_unreferenced
+                settings, options, room or [], format, yes=yes, hand_over_unreferenced=hand_over_unreferenced
             )
     except KeyboardInterrupt:
         output.echo("Stopped. No state changed. Run the same command again to continue.", err=True)
@@ -151,8 +148,7 @@ def apply(
 def verify(
     room: Annotated[list[str] | None, typer.Option("--room", help="ID of a room; repeatable.")] = None,
     undo: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, dir_okay=False, help="An undo file to compare with; repeatable."),
+        list[Path] | None, typer.Option(exists=True, dir_okay=False, help="An undo file to compare with; repeatable.")
     ] = None,
     strategy: StrategyOption = None,
     max_chain: Annotated[
@@ -168,9 +164,9 @@ def verify(
     from synapse_lakehouse.cli.compression import compress_actions
 
     with _source(Settings()) as settings:
-        wanted = _configured(settings, strategy=strategy, max_chain=max_chain, number_of_rooms=number_of_rooms)
+        options = _configured(settings, strategy=strategy, max_chain=max_chain, number_of_rooms=number_of_rooms)
         is_correct = compress_actions.verify(
-            settings, wanted, room or [], undo or [], format, any_strategy=max_chain is not None
+            settings, options, room or [], undo or [], format, any_strategy=max_chain is not None
         )
     raise typer.Exit(0 if is_correct else 1)
 

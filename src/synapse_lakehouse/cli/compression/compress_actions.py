@@ -52,19 +52,19 @@ def plan(settings: Settings, options: CompressorSettings, rooms: Sequence[str], 
 
 def _select_rooms(reader: RoomReader, rooms: Sequence[str], options: CompressorSettings) -> tuple[Sequence[str], int]:
     """Return candidate rooms in order, and how many of them to compress; skipped rooms do not count."""
-    named = list(dict.fromkeys(rooms or options.rooms))
-    reader.require_rooms(named)
-    chosen = named or reader.select_rooms(options, every=True)
-    return chosen, len(named) or min(options.number_of_rooms, len(chosen))
+    listed_rooms = list(dict.fromkeys(rooms or options.rooms))
+    reader.require_rooms(listed_rooms)
+    room_ids = listed_rooms or reader.select_rooms(options, every=True)
+    return room_ids, len(listed_rooms) or min(options.number_of_rooms, len(room_ids))
 
 
 def _plan_rooms(reader: RoomReader, rooms: Sequence[str], options: CompressorSettings) -> list[tuple[Any, ...]]:
-    chosen, number = _select_rooms(reader, rooms, options)
+    room_ids, number = _select_rooms(reader, rooms, options)
     rows: list[tuple[Any, ...]] = []
     planned = 0
     with output.progress_bar() as bar:
         task = bar.add_task("Planning", total=number)
-        for room in chosen:
+        for room in room_ids:
             if planned == number:
                 break
             rows.append(_plan_room(reader, room, options))
@@ -130,9 +130,9 @@ def apply(
                 output.progress_bar() as bar,
             ):
                 with open_reader() as reader:
-                    chosen, number = _select_rooms(reader, rooms, options)
+                    room_ids, number = _select_rooms(reader, rooms, options)
                 compressed = 0
-                for room in chosen:
+                for room in room_ids:
                     if compressed == number:
                         break
                     writer = _writer(connection, options, bar, f"{compressed + 1}/{number}")
@@ -178,9 +178,9 @@ def verify(
     max_chain = options.max_chain if any_strategy or options.strategy is Strategy.BEST else None
     rows = []
     with connect_readers(str(settings.synapse_dsn), settings, _DSN_SETTING) as open_reader, open_reader() as reader:
-        named = [*rooms, *dict.fromkeys(file.room_id for file in undo if file.room_id not in rooms)]
-        reader.require_rooms(named)
-        for room in _with_progress("Verifying", named or reader.select_rooms(options, all_state=True)):
+        room_ids = [*rooms, *dict.fromkeys(file.room_id for file in undo if file.room_id not in rooms)]
+        reader.require_rooms(room_ids)
+        for room in _with_progress("Verifying", room_ids or reader.select_rooms(options, all_state=True)):
             contents = reader.read_tables(room)
             verification = verify_room(contents, room, max_chain, [file for file in undo if file.room_id == room])
             rows.append(astuple(verification))

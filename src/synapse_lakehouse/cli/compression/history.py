@@ -72,8 +72,8 @@ def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
         if COMPRESSION_RUNS_TABLE not in list_catalog_entries(settings):
             raise LakeReadError(_NOTHING)
         duckdb_reader.create_views(connection, settings, None, [COMPRESSION_RUNS_TABLE])
-        wanted = f"room_id in ({', '.join(map(quote_literal, rooms))})" if rooms else "true"
-        latest = _LATEST.format(wanted=wanted)
+        condition = f"room_id in ({', '.join(map(quote_literal, rooms))})" if rooms else "true"
+        latest = _LATEST.format(wanted=condition)
         if format is not output.OutputFormat.TABLE:
             result = connection.execute(latest + _ROOMS_OF_RUNS)
             output.write_rows([column[0] for column in result.description or ()], result.fetchall(), format)

@@ -14,8 +14,7 @@ _STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 def doctor(
     deep: Annotated[
-        bool,
-        typer.Option("--deep", help="Also check the integrity of Synapse's database, and read every unique key."),
+        bool, typer.Option("--deep", help="Also check the integrity of Synapse's database, and read every unique key.")
     ] = False,
     indexes: Annotated[
         list[str] | None,

@@ -39,5 +39,5 @@ def examine(connection: Connection, declared: Catalogue) -> Findings:
 def _finding(table: str, key: tuple[str, ...], duplicate: duplicates.DuplicateKeys) -> DoctorFinding:
     examples = "; ".join(", ".join(map(output.format_value, values)) for values in duplicate.first)
     keys = f"{duplicate.keys:,} duplicate key{'' if duplicate.keys == 1 else 's'} ({', '.join(key)})"
-    rest = "; …" if duplicate.keys > len(duplicate.first) else ""
-    return DoctorFinding(FindingLevel.FAIL, _SUBJECT, f"{table} has {keys}: {examples}{rest}", _ADVICE)
+    ellipsis = "; …" if duplicate.keys > len(duplicate.first) else ""
+    return DoctorFinding(FindingLevel.FAIL, _SUBJECT, f"{table} has {keys}: {examples}{ellipsis}", _ADVICE)

@@ -225,8 +225,8 @@ def _limits(role: str, connections: int, databases: Sequence[str]) -> DoctorFind
 
 def _revokes(privilege: str, excess: Sequence[_Excess], role: str) -> Iterator[str]:
     kind = "" if excess[0].kind == "table" else f"{excess[0].kind.upper()} "
-    if whole := [item.name for item in excess if item.is_whole]:
-        yield f"REVOKE {privilege} ON {kind}{', '.join(whole)} FROM {role};"
+    if whole_tables := [item.name for item in excess if item.is_whole]:
+        yield f"REVOKE {privilege} ON {kind}{', '.join(whole_tables)} FROM {role};"
     for item in excess:
         if not item.is_whole:
             yield f"REVOKE {privilege} ({', '.join(item.columns)}) ON {item.name} FROM {role};"
@@ -238,8 +238,8 @@ def _without(attributes: Sequence[str]) -> str:
 
 def _list_some(items: Sequence[_Excess] | Sequence[str]) -> str:
     names = [item if isinstance(item, str) else item.label for item in items]
-    rest = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    omitted = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {omitted} more" if omitted > 0 else "")
 
 
 def _column(connection: Connection, query: str, parameters: Sequence[Any] | None = None) -> list[str]:

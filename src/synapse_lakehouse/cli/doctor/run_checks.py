@@ -25,7 +25,7 @@ class _SourceResult:
     bytes: int | None = None
 
 
-def examine(given: Settings, *, deep: bool = False, index_tables: Sequence[str] = ()) -> list[DoctorFinding]:
+def examine(configured: Settings, *, deep: bool = False, index_tables: Sequence[str] = ()) -> list[DoctorFinding]:
     """Run all checks and return their findings. Embedded servers run during the checks if the settings need them.
 
     :param deep: also read every unique key of the source, and the integrity checks of the latest release.
@@ -35,32 +35,34 @@ def examine(given: Settings, *, deep: bool = False, index_tables: Sequence[str] 
         *machine.check_setting_names(),
         *env_file.examine(),
         *machine.check_network(),
-        *machine.check_configuration(given),
+        *machine.check_configuration(configured),
         *machine.check_java(),
-        *machine.check_jars(given),
-        *machine.check_memory(given),
+        *machine.check_jars(configured),
+        *machine.check_memory(configured),
         *machine.check_catalogue(),
     ]
     declared = source.load_catalogue_or_none()
-    needs_server = given.uses_sample or not given.lakehouse_catalog_uri
-    if needs_server and not (given.lakehouse_home / "postgres").exists():
+    needs_server = configured.uses_sample or not configured.lakehouse_catalog_uri
+    if needs_server and not (configured.lakehouse_home / "postgres").exists():
         # Check the homeserver's database even before the first run sets up the embedded server.
         result = (
-            _SourceResult() if given.uses_sample else _source(given, nullcontext(given), declared, deep, index_tables)
+            _SourceResult()
+            if configured.uses_sample
+            else _source(configured, nullcontext(configured), declared, deep, index_tables)
         )
-        result.findings += compressor.examine(given)
-        message = f"The embedded PostgreSQL in {given.lakehouse_home} does not exist yet."
+        result.findings += compressor.examine(configured)
+        message = f"The embedded PostgreSQL in {configured.lakehouse_home} does not exist yet."
         set_up = DoctorFinding(FindingLevel.WARN, "set-up", message, "Run `make run`, which creates it.")
-        return [*findings, *result.findings, *machine.check_disk(given, result.bytes), set_up]
+        return [*findings, *result.findings, *machine.check_disk(configured, result.bytes), set_up]
     with ExitStack() as stack:
         try:
-            settings = stack.enter_context(connect_services(given, source=False))
+            settings = stack.enter_context(connect_services(configured, source=False))
         except (EmbeddedPostgresError, LocalServicesError) as error:
-            return [*findings, *machine.check_disk(given), DoctorFinding(FindingLevel.FAIL, "lake", str(error))]
-        result = _source(given, connect_services(given), declared, deep, index_tables)
+            return [*findings, *machine.check_disk(configured), DoctorFinding(FindingLevel.FAIL, "lake", str(error))]
+        result = _source(configured, connect_services(configured), declared, deep, index_tables)
         findings += [
             *result.findings,
-            *compressor.examine(given),
+            *compressor.examine(configured),
             *machine.check_disk(settings, result.bytes),
             *machine.check_privacy(settings),
         ]
@@ -68,7 +70,7 @@ def examine(given: Settings, *, deep: bool = False, index_tables: Sequence[str] 
 
 
 def _source(
-    given: Settings,
+    configured: Settings,
     running: AbstractContextManager[Settings],
     declared: Catalogue | None,
     deep: bool,
@@ -77,7 +79,7 @@ def _source(
     result = _SourceResult()
     try:
         with running as settings, connect(settings) as connection:
-            result.findings += source.examine(connection, settings, is_sample=given.uses_sample)
+            result.findings += source.examine(connection, settings, is_sample=configured.uses_sample)
             if declared:
                 result.progress = synapse_startup.read_progress(connection, declared)
                 result.findings += sequences.examine(declared, result.progress)

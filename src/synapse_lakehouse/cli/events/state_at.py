@@ -47,8 +47,8 @@ def state_at(
         ).fetchall()
         if not rows:
             _require_state(connection, settings, selected, event_id)
-    shown = [(*row[:2], row[2] or "unknown", *row[3:5]) for row in rows]
-    output.write_rows(["type", "state_key", "event_id", "sender", "membership"], shown, format)
+    cells = [(*row[:2], row[2] or "unknown", *row[3:5]) for row in rows]
+    output.write_rows(["type", "state_key", "event_id", "sender", "membership"], cells, format)
 
 
 def _require_state(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:

@@ -179,8 +179,10 @@ def _bind_view(
 
 def _add_user_to_all_rooms(connection: DuckDBPyConnection, settings: Settings, release: Release, user: str) -> None:
     """Add ``user`` to all rooms: without a known membership, as a user that was never a member."""
-    stored = dict(duckdb_reader.iterate_view_definitions(connection, settings, release, ["gold.visibility_intervals"]))
-    connection.execute(f"create view gold.stored_intervals as {stored['gold.visibility_intervals']}")
+    definitions = dict(
+        duckdb_reader.iterate_view_definitions(connection, settings, release, ["gold.visibility_intervals"])
+    )
+    connection.execute(f"create view gold.stored_intervals as {definitions['gold.visibility_intervals']}")
     quoted_user = quote_literal(user)
     connection.execute(
         f"""

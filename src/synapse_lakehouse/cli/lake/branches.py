@@ -21,10 +21,7 @@ _COLUMNS: Final = ("branch", "state", "tables", "written_at", "age_hours", "run"
 
 
 @app.callback()
-def branches(
-    ctx: typer.Context,
-    format: output.FormatOption = output.OutputFormat.TABLE,
-) -> None:
+def branches(ctx: typer.Context, format: output.FormatOption = output.OutputFormat.TABLE) -> None:
     """List or drop the branches of unpublished runs."""
     if ctx.invoked_subcommand is not None:
         return

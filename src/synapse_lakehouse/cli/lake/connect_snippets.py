@@ -109,8 +109,10 @@ def _pyiceberg(settings: Settings, release: Release) -> str:
     if uses_rest_catalog(settings):
         properties |= _bare({"type": "rest", "uri": parse_rest_uri(settings)})
     else:
-        where = {name: value for name, value in get_postgres_parameters(settings).items() if "password" not in name}
-        properties |= {"type": "sql", "uri": catalog_uri.to_sqlalchemy_url(where)}
+        parameters = {
+            name: value for name, value in get_postgres_parameters(settings).items() if "password" not in name
+        }
+        properties |= {"type": "sql", "uri": catalog_uri.to_sqlalchemy_url(parameters)}
     lines = [f"    {key!r}: {_in_python(key, value)}," for key, value in sorted(properties.items())]
     name = _example(release)
     return "\n".join(
@@ -140,12 +142,12 @@ def _trino(settings: Settings, release: Release) -> str:
             "iceberg.rest-catalog.warehouse": settings.warehouse,
         }
     else:
-        where = get_postgres_parameters(settings)
+        parameters = get_postgres_parameters(settings)
         catalog = {
             "iceberg.catalog.type": "jdbc",
             "iceberg.jdbc-catalog.driver-class": "org.postgresql.Driver",
-            "iceberg.jdbc-catalog.connection-url": catalog_uri.to_jdbc_url(where),
-            "iceberg.jdbc-catalog.connection-user": where.get("user", ""),
+            "iceberg.jdbc-catalog.connection-url": catalog_uri.to_jdbc_url(parameters),
+            "iceberg.jdbc-catalog.connection-user": parameters.get("user", ""),
             "iceberg.jdbc-catalog.connection-password": "${ENV:PGPASSWORD}",
             "iceberg.jdbc-catalog.catalog-name": CATALOG_NAME,
             "iceberg.jdbc-catalog.default-warehouse-dir": settings.warehouse,
@@ -166,11 +168,11 @@ def _trino(settings: Settings, release: Release) -> str:
 def _trino_files(settings: Settings) -> dict[str, str]:
     if settings.warehouse.startswith("file:"):
         return {"fs.native-local.enabled": "true", "local.location": "/"}
-    given = settings.lakehouse_catalog_properties
+    properties = settings.lakehouse_catalog_properties
     return {"fs.native-s3.enabled": "true"} | {
-        theirs: f"${{ENV:{_variable(ours)}}}" if _SECRET.search(ours) else given[ours]
-        for ours, theirs in _TRINO_S3.items()
-        if ours in given
+        trino_name: f"${{ENV:{_variable(name)}}}" if _SECRET.search(name) else properties[name]
+        for name, trino_name in _TRINO_S3.items()
+        if name in properties
     }
 
 
@@ -188,11 +190,11 @@ def _secrets(settings: Settings, properties: Mapping[str, str]) -> str:
     variables = {_variable(key) for key in properties if _SECRET.search(key)}
     variables |= {"PGPASSWORD"} if any("postgresql" in value for value in properties.values()) else set()
     needed = [f"Secrets come from the environment: {', '.join(sorted(variables))}."] if variables else []
-    given = [
+    statements = [
         *settings.lakehouse_catalog_properties.values(),
         *([parse_rest_uri(settings)] if uses_rest_catalog(settings) else []),
     ]
-    needed += ["Users and passwords were removed from URIs: add them."] if any(map(_LOGIN.search, given)) else []
+    needed += ["Users and passwords were removed from URIs: add them."] if any(map(_LOGIN.search, statements)) else []
     return " ".join(needed) or "It needs no secrets."
 
 

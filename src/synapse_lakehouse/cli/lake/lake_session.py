@@ -26,14 +26,14 @@ def open_lake() -> Iterator[tuple[Settings, DuckDBPyConnection]]:
 
     :raises LakeReadError: if no lake exists, or if an earlier version of the project wrote it.
     """
-    given = Settings()
-    if not may_have_lake(given):
+    configured = Settings()
+    if not may_have_lake(configured):
         raise LakeReadError(
-            f"There is no lake in {given.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to a folder "
-            "with a lake."
+            f"There is no lake in {configured.lakehouse_home} yet. Run `make run` first, or set LAKEHOUSE_HOME to a "
+            "folder with a lake."
         )
     with (
-        connect_services(given, source=False, latest=True) as settings,
+        connect_services(configured, source=False, latest=True) as settings,
         duckdb_reader.open_duckdb(settings) as connection,
     ):
         duckdb_reader.require_current_format(connection, settings)

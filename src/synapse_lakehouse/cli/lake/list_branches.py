@@ -29,7 +29,7 @@ def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[Ru
     """Return the branches of runs on all tables, sorted by name. The branch of an active run is included."""
     entries = list_catalog_entries(settings)
     tables: dict[str, list[str]] = {}
-    written: dict[str, int] = {}
+    last_commits: dict[str, int] = {}
     for name, entry in sorted(entries.items()):
         if entry.is_view or is_unbranched(name):
             continue
@@ -38,10 +38,10 @@ def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[Ru
             if is_run_branch(ref):
                 tables.setdefault(ref, []).append(name)
                 milliseconds = _snapshot(metadata, pointer["snapshot-id"])["timestamp-ms"]
-                written[ref] = max(written.get(ref, 0), milliseconds)
+                last_commits[ref] = max(last_commits.get(ref, 0), milliseconds)
     runs = _runs(connection, settings, entries) if tables else {}
     return [
-        RunBranch(name, tuple(tables[name]), datetime.fromtimestamp(written[name] / 1000, UTC), runs.get(name))
+        RunBranch(name, tuple(tables[name]), datetime.fromtimestamp(last_commits[name] / 1000, UTC), runs.get(name))
         for name in sorted(tables)
     ]
 

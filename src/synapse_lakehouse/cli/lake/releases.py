@@ -19,9 +19,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def releases(
-    format: output.FormatOption = output.OutputFormat.TABLE,
-) -> None:
+def releases(format: output.FormatOption = output.OutputFormat.TABLE) -> None:
     """List the releases, latest first."""
     with lake_session.open_lake() as (settings, connection):
         all_releases = duckdb_reader.list_releases(connection, settings)

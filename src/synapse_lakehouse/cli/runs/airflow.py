@@ -10,5 +10,5 @@ from synapse_lakehouse.local.airflow import environment as embedded
 def airflow(context: typer.Context) -> None:
     """Run a command of Airflow, such as `backfill create --dag-id lakehouse …`."""
     with embedded.prepare_airflow() as prepared:
-        done = subprocess.run([embedded.BIN / "airflow", *context.args], env=prepared.environment, check=False)
-    raise typer.Exit(done.returncode)
+        process = subprocess.run([embedded.BIN / "airflow", *context.args], env=prepared.environment, check=False)
+    raise typer.Exit(process.returncode)

@@ -47,17 +47,17 @@ class ScheduledRun:
 
     def steps(self) -> Iterator[RunStep]:
         """Yield the steps of the run until it ends; failed steps have the reason."""
-        seen: dict[str, tuple[int, str]] = {}
+        printed: dict[str, tuple[int, str]] = {}
         while True:
-            ended = self._get("")["state"] in {"success", "failed"}
+            has_ended = self._get("")["state"] in {"success", "failed"}
             tasks = self._get("/taskInstances")["task_instances"]
             for task in sorted(tasks, key=lambda task: task["start_date"] or "~"):
                 now = (task["try_number"], task["state"])
-                if task["state"] and seen.get(task["task_id"]) != now:
-                    seen[task["task_id"]] = now
+                if task["state"] and printed.get(task["task_id"]) != now:
+                    printed[task["task_id"]] = now
                     if step := self._step(task):
                         yield step
-            if ended:
+            if has_ended:
                 return
             time.sleep(POLL_SECONDS)
 

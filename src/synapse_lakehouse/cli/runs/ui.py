@@ -35,9 +35,7 @@ class UiError(LakehouseError):
     """A service of Airflow did not start, or ended; the message names it and the reason."""
 
 
-def ui(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web pages on 127.0.0.1.")] = 8080,
-) -> None:
+def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web pages on 127.0.0.1.")] = 8080) -> None:
     """Start Airflow's api-server, scheduler, dag-processor and triggerer on 127.0.0.1; Ctrl-C stops them all."""
     require_free_port(port)
     try:

@@ -32,16 +32,16 @@ def find_differing_groups(before: StateTables, after: StateTables) -> Int64Array
 
 def replace_groups(contents: StateTables, groups: Int64Array, other: StateTables) -> StateTables:
     """Return ``contents`` with the edges and rows of ``groups`` taken from ``other``."""
-    chosen = pa.array(groups)
+    group_ids = pa.array(groups)
     edges, rows = (
         pa.concat_tables(
             [
-                mine.filter(pc.invert(pc.is_in(mine["state_group"], chosen))),
-                theirs.filter(pc.is_in(theirs["state_group"], chosen)).select(mine.column_names),
+                table.filter(pc.invert(pc.is_in(table["state_group"], group_ids))),
+                other_table.filter(pc.is_in(other_table["state_group"], group_ids)).select(table.column_names),
             ],
             promote_options="permissive",
         )
-        for mine, theirs in ((contents.edges, other.edges), (contents.rows, other.rows))
+        for table, other_table in ((contents.edges, other.edges), (contents.rows, other.rows))
     )
     return StateTables(contents.groups, edges, rows)
 

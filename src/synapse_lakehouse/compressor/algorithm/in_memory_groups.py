@@ -65,13 +65,13 @@ class GroupStore:
         last = int(self._ids[members[-1]])
         heads_at = np.minimum(np.searchsorted(self._ids, heads), len(self._ids) - 1)
         heads_at = heads_at[(self._ids[heads_at] == heads) & self._present[heads_at]]
-        where = np.sort(add_chain_groups(np.concatenate([members, heads_at]), self._prev, self._marked))
-        ids = self._ids[where]
-        in_range = np.isin(where, members)
+        indices = np.sort(add_chain_groups(np.concatenate([members, heads_at]), self._prev, self._marked))
+        ids = self._ids[indices]
+        in_range = np.isin(indices, members)
         if after is not None:
             in_range |= (after < ids) & (ids <= last)
-        groups, keys = self._gather(where)
-        return GroupChunk(groups, in_range, last, where, keys)
+        groups, keys = self._gather(indices)
+        return GroupChunk(groups, in_range, last, indices, keys)
 
     def put(self, chunk: GroupChunk, groups: StateGroups) -> None:
         """Store the changed groups of a chunk."""

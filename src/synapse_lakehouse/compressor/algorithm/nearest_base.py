@@ -22,10 +22,10 @@ _CHILDREN = 16
 
 def find_oldest_twins(states: StateFingerprints, in_range: BoolArray) -> Int64Array:
     """Return for each group the oldest group ``in_range`` with the same state; ``NONE`` if it is the oldest itself."""
-    chosen = np.flatnonzero(in_range)
-    _, first, inverse = np.unique(states.fingerprints[chosen], axis=0, return_index=True, return_inverse=True)
+    candidates = np.flatnonzero(in_range)
+    _, first, inverse = np.unique(states.fingerprints[candidates], axis=0, return_index=True, return_inverse=True)
     oldest = np.full(len(in_range), NONE)
-    oldest[chosen] = chosen[first][inverse.reshape(-1)]
+    oldest[candidates] = candidates[first][inverse.reshape(-1)]
     oldest[oldest == np.arange(len(oldest))] = NONE
     return oldest
 

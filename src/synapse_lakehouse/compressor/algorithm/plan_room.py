@@ -1,8 +1,7 @@
 """Plan the compression of rooms: rows, bytes and chain lengths before and after."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -66,11 +65,8 @@ class PlannedGroups:
         """Stored rows of each group, duplicates included."""
         return cast(Int64Array, self.before.rows + self.stored.copies.rows)
 
-    def room_plans(self, only: Collection[int] | None = None) -> list[RoomPlan]:
-        """Return the plan of each room, sorted by room ID.
-
-        :param only: codes of the rooms; all if omitted.
-        """
+    def room_plan(self, room: int) -> RoomPlan:
+        """Return the plan of the room with the code ``room``."""
         changed, copies = self.changed, self.stored.copies
         duplicate_rows = np.where(changed, 0, copies.rows)
         duplicate_bytes = _sizes(self.names, copies)
@@ -79,29 +75,22 @@ class PlannedGroups:
             _sizes(self.names, self.before) + duplicate_bytes,
             _sizes(self.names, self.after) + np.where(changed, 0, duplicate_bytes),
         )
-        chains = self.before.chain_nodes(), self.after.chain_nodes()
-        rooms = self.names.rooms.to_pylist()
-        plans = (
-            _room_plan(rooms[room], self.stored.members(room), changed, rows, sizes, chains)
-            for room in (self.stored.rooms if only is None else only)
+        is_in_room = self.stored.members(room)
+        rewritten = is_in_room & changed
+        return RoomPlan(
+            room_id=str(self.names.rooms[room]),
+            groups=int(is_in_room.sum()),
+            groups_to_rewrite=int(rewritten.sum()),
+            rows_before=int(rows[0][is_in_room].sum()),
+            rows_after=int(rows[1][is_in_room].sum()),
+            bytes_before=int(sizes[0][is_in_room].sum()),
+            bytes_after=int(sizes[1][is_in_room].sum()),
+            rows_to_delete=int(rows[0][rewritten].sum()),
+            rows_to_insert=int(rows[1][rewritten].sum()),
+            bytes_needed=int(sizes[1][rewritten].sum()),
+            longest_chain_before=int(self.before.chain_nodes()[is_in_room].max()),
+            longest_chain_after=int(self.after.chain_nodes()[is_in_room].max()),
         )
-        return sorted(plans, key=lambda plan: plan.room_id)
-
-
-def estimate_rooms(
-    contents: tuple[pa.Table, pa.Table, pa.Table], layout: Layout, saved: Mapping[str, RoomProgress]
-) -> list[RoomPlan]:
-    """Plan each room in the tables; the plans are sorted by room ID.
-
-    :param contents: ``state_groups``, ``state_group_edges`` and ``state_groups_state`` of rooms. Their chains must not
-        lead to other rooms. Rooms that are linked by chains are planned together.
-    :param saved: saved progress by room ID; only ``levels`` has any.
-    :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
-    """
-    stored, names = encode_tables(*contents)
-    rooms = names.rooms.to_pylist()
-    progress = {rooms.index(room_id): saved[room_id] for room_id in saved if room_id in rooms}
-    return _plan_groups(stored, names, layout, progress, stored.rooms, (), (), ()).room_plans()
 
 
 def summarize_stored_room(contents: tuple[pa.Table, pa.Table, pa.Table], room_id: str) -> RoomPlan:
@@ -111,10 +100,8 @@ def summarize_stored_room(contents: tuple[pa.Table, pa.Table, pa.Table], room_id
     """
     stored, names = encode_tables(*contents)
     groups = stored.groups()
-    no_groups = np.zeros(len(groups), bool)
-    return PlannedGroups(stored, names, groups, groups, (), no_groups).room_plans(
-        [names.rooms.to_pylist().index(room_id)]
-    )[0]
+    planned = PlannedGroups(stored, names, groups, groups, (), np.zeros(len(groups), bool))
+    return planned.room_plan(names.rooms.to_pylist().index(room_id))
 
 
 def estimate_room(
@@ -141,55 +128,20 @@ def estimate_room(
     """
     stored, names = encode_tables(*contents)
     room = names.rooms.to_pylist().index(room_id)
-    planned = _plan_groups(
-        stored, names, layout, {} if progress is None else {room: progress}, [room], excluded, untouchable, unfinished
-    )
-    if layout.strategy is Strategy.BEST:
-        allowed = stored.members(room) & ~np.isin(planned.before.ids, np.fromiter(untouchable, np.int64))
-        after = limit_chains(planned.after, allowed, layout.max_chain)
-        if (changed := fingerprint_states(planned.before).differ(fingerprint_states(after))).any():
-            raise InvalidStateGroupsError(f"state group {after.ids[changed.argmax()]} would resolve to another state")
-        planned = replace(planned, after=after)
-    return planned, planned.room_plans([room])[0]
-
-
-def _plan_groups(
-    stored: GroupStore, names: CodeTexts, layout: Layout, progress: Mapping[int, RoomProgress],
-    rooms: Collection[int], excluded: Collection[int], untouchable: Collection[int], unfinished: Collection[int],
-) -> PlannedGroups:  # fmt: skip
-    before = stored.groups()
-    is_in_rooms = reduce(np.logical_or, map(stored.members, rooms), np.zeros(len(before), bool))
-    deduplicated = is_in_rooms & (stored.copies.rows > 0) & ~np.isin(before.ids, np.fromiter(untouchable, np.int64))
+    before, members = stored.groups(), stored.members(room)
+    allowed = members & ~np.isin(before.ids, np.fromiter(untouchable, np.int64))
+    deduplicated = allowed & (stored.copies.rows > 0)
     if layout.strategy is Strategy.LEVELS:
-        levels, size = layout.default_levels, layout.chunk_size
-        steps = tuple(compress_chunks(stored, levels, size, progress, rooms=rooms, unfinished=unfinished))
-        return PlannedGroups(stored, names, before, stored.groups(), steps, deduplicated)
-    after = before
-    allowed = ~np.isin(before.ids, np.fromiter([*excluded, *untouchable], np.int64))
-    for room in sorted(rooms, key=lambda room: str(names.rooms[room])):
-        after = fewest_rows.minimize_rows(after, stored.members(room) & allowed, layout.max_chain)
-    return PlannedGroups(stored, names, before, after, (), deduplicated)
-
-
-def _room_plan(
-    room_id: str, is_in_room: BoolArray, changed: BoolArray, rows: tuple[Int64Array, Int64Array],
-    sizes: tuple[Int64Array, Int64Array], chains: tuple[Int64Array, Int64Array],
-) -> RoomPlan:  # fmt: skip
-    rewritten = is_in_room & changed
-    return RoomPlan(
-        room_id=room_id,
-        groups=int(is_in_room.sum()),
-        groups_to_rewrite=int(rewritten.sum()),
-        rows_before=int(rows[0][is_in_room].sum()),
-        rows_after=int(rows[1][is_in_room].sum()),
-        bytes_before=int(sizes[0][is_in_room].sum()),
-        bytes_after=int(sizes[1][is_in_room].sum()),
-        rows_to_delete=int(rows[0][rewritten].sum()),
-        rows_to_insert=int(rows[1][rewritten].sum()),
-        bytes_needed=int(sizes[1][rewritten].sum()),
-        longest_chain_before=int(chains[0][is_in_room].max()),
-        longest_chain_after=int(chains[1][is_in_room].max()),
-    )
+        levels, size, saved = layout.default_levels, layout.chunk_size, {} if progress is None else {room: progress}
+        steps = tuple(compress_chunks(stored, levels, size, saved, rooms=[room], unfinished=unfinished))
+        planned = PlannedGroups(stored, names, before, stored.groups(), steps, deduplicated)
+        return planned, planned.room_plan(room)
+    bases = allowed & ~np.isin(before.ids, np.fromiter(excluded, np.int64))
+    after = limit_chains(fewest_rows.minimize_rows(before, bases, layout.max_chain), allowed, layout.max_chain)
+    if (changed := fingerprint_states(before).differ(fingerprint_states(after))).any():
+        raise InvalidStateGroupsError(f"state group {after.ids[changed.argmax()]} would resolve to another state")
+    planned = PlannedGroups(stored, names, before, after, (), deduplicated)
+    return planned, planned.room_plan(room)
 
 
 def _sizes(names: CodeTexts, groups: StateGroups) -> Int64Array:

@@ -83,12 +83,6 @@ class CodeTexts:
         )
 
 
-def build_edge_table(groups: StateGroups) -> pa.Table:
-    """Return edges of ``groups``: state_group, prev_state_group."""
-    has_prev = groups.prev != NONE
-    return pa.table({"state_group": groups.ids[has_prev], "prev_state_group": groups.prev_ids()[has_prev]})
-
-
 def encode_tables(
     state_groups: pa.Table, state_group_edges: pa.Table, state_groups_state: pa.Table
 ) -> tuple[GroupStore, CodeTexts]:

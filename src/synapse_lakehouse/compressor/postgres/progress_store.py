@@ -103,7 +103,7 @@ def is_unchanged(connection: Connection[Any], room_id: str, saved: SavedProgress
 
 
 def save_progress(
-    connection: Connection[Any], room_id: str, saved: SavedProgress, strategy: Strategy, written: int
+    connection: Connection[Any], room_id: str, saved: SavedProgress, strategy: Strategy, written_until: int
 ) -> None:
     """Write the progress of a room to the lakehouse's table, in the open transaction.
 
@@ -113,7 +113,7 @@ def save_progress(
         "INSERT INTO lakehouse_compressor_progress VALUES (%s, %s, %s, %s, %s) ON CONFLICT (room_id) DO UPDATE"
         " SET strategy = excluded.strategy, last_compressed = excluded.last_compressed,"
         " chunk_end = excluded.chunk_end, written_up_to = excluded.written_up_to",
-        [room_id, strategy.value, saved.best_up_to, saved.unfinished_chunk_end, written],
+        [room_id, strategy.value, saved.best_up_to, saved.unfinished_chunk_end, written_until],
     )
 
 

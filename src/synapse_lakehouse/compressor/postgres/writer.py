@@ -55,18 +55,18 @@ class GroupWriter:
             self.backpressure.wait()
             end = changes.portion_end(start, self.pace.work if tries < _TRIES else 0)
             new_rows = encode_rows(changes, np.arange(start, end), group_rooms)
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 skipped.append(self._commit(changes, start, end, group_rooms, new_rows, save))
             except _CONFLICTS:
-                self.pace.record_conflict(time.monotonic() - began)
+                self.pace.record_conflict(time.monotonic() - started_at)
                 tries += 1
                 if tries > 2 * _TRIES:
                     self.gave_up_on_locks = True
                     return np.concatenate([*skipped, changes.ids[start:]])
                 time.sleep(min(0.05 * 2**tries, 1))
                 continue
-            self.pace.record_success(time.monotonic() - began, changes.work(start, end))
+            self.pace.record_success(time.monotonic() - started_at, changes.work(start, end))
             self.report_written(changes.work(start, end), changes.work(0, len(changes)))
             start, tries = end, 0
         with self.connection.transaction():

@@ -31,12 +31,12 @@ def uses_s3(settings: Settings) -> bool:
 
 def get_catalog_properties(settings: Settings) -> dict[str, str]:
     """Return the Iceberg catalog's properties from the setting, with the additional properties of a warehouse on S3."""
-    given = settings.lakehouse_catalog_properties
+    properties = settings.lakehouse_catalog_properties
     if not uses_s3(settings):
-        return given
-    region = next((given[name] for name in _REGIONS if name in given), None)
+        return properties
+    region = next((properties[name] for name in _REGIONS if name in properties), None)
     regions = dict.fromkeys(_REGIONS, region) if region else {}
-    return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} | regions | given
+    return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"} | regions | properties
 
 
 def remove_s3_keys(properties: Mapping[str, str]) -> dict[str, str]:

@@ -99,8 +99,8 @@ class Lease:
         # A lake without runs has no lease log.
         while (table := load_table_or_none(self.catalog, LEASES_TABLE)) is not None:
             last = _read(table)
-            left = dict.fromkeys((*last.crashed, self.branch)) if is_undone else last.crashed
-            if last.holder != self.holder or self._write(table, "release", tuple(left)):
+            crashed = dict.fromkeys((*last.crashed, self.branch)) if is_undone else last.crashed
+            if last.holder != self.holder or self._write(table, "release", tuple(crashed)):
                 return
 
     @contextmanager
@@ -110,14 +110,14 @@ class Lease:
         :raises LeaseError: at the start or at the end, if another run took the lease.
         """
         self.renew()
-        done, lost = threading.Event(), list[Exception]()
+        stopped, failures = threading.Event(), list[Exception]()
 
         def renew_periodically() -> None:
-            while not done.wait(self.seconds / 3):
+            while not stopped.wait(self.seconds / 3):
                 try:
                     self.renew()
                 except LeaseError as error:
-                    lost.append(error)
+                    failures.append(error)
                     return
                 except Exception:
                     log.warning("the lake lease could not be renewed, trying again", exc_info=True)
@@ -127,10 +127,10 @@ class Lease:
         try:
             yield
         finally:
-            done.set()
+            stopped.set()
             thread.join()
-        if lost:
-            raise lost[0]
+        if failures:
+            raise failures[0]
 
     def _extend(self, *, settled: bool) -> None:
         while True:
@@ -159,12 +159,6 @@ class Lease:
         except CommitFailedException:
             return False
         return True
-
-
-def get_current_holder(catalog: Catalog) -> LeaseHolder | None:
-    """Return the present lease, which may have expired; None if no run holds the lease."""
-    last = _read(catalog.load_table(LEASES_TABLE))
-    return last if last.holder else None
 
 
 def trim_lease_log(catalog: Catalog, before: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Open DuckDB connections that read the lake's tables and views, at a release or on a branch, without a JVM.
+"""Open DuckDB connections that read the lake's tables and views, at a release, without a JVM.
 
 PyIceberg, pandas and pyarrow take seconds to import, so this module avoids them unless the catalog is a REST catalog.
 SQL is composed of quoted names and literals, because the first bound parameter makes DuckDB import pandas.
@@ -17,11 +17,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.audit.releases import RELEASES_TABLE, Release, has_current_format
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import object_store
-from synapse_lakehouse.iceberg.catalog.catalog import (
-    CATALOG_NAME,
-    SCHEMAS,
-    is_unbranched,
-)
+from synapse_lakehouse.iceberg.catalog.catalog import CATALOG_NAME, SCHEMAS, is_unbranched
 from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_catalog_entries
 from synapse_lakehouse.iceberg.read.errors import EarlierFormatError, LakeReadError
@@ -116,22 +112,17 @@ def get_release(connection: DuckDBPyConnection, settings: Settings, number: int 
 
 
 def create_views(
-    connection: DuckDBPyConnection,
-    settings: Settings,
-    release: Release | None,
-    names: Iterable[str],
-    *,
-    branch: str | None = None,
+    connection: DuckDBPyConnection, settings: Settings, release: Release | None, names: Iterable[str]
 ) -> None:
     """Create views of the tables and views ``names`` (such as ``gold.events``). Names that the lake lacks are skipped.
 
     With ``release``, tables are read at the release's Iceberg snapshots, and views have the SQL that it recorded.
-    Without it, tables are read on ``branch`` or else on main, and views have the SQL of the catalog. Unbranched tables
-    are read as they are now.
+    Without it, tables are read on main, and views have the SQL of the catalog. Unbranched tables are read as they are
+    now.
 
     :raises LakeReadError: when a table cannot be read, for example because its snapshot has been expired.
     """
-    for name, sql in iterate_view_definitions(connection, settings, release, names, branch=branch):
+    for name, sql in iterate_view_definitions(connection, settings, release, names):
         try:
             connection.execute(f"create or replace view {quote_table_name(name)} as {sql}")
         except duckdb.Error as error:
@@ -143,20 +134,15 @@ def create_views(
 
 
 def iterate_view_definitions(
-    connection: DuckDBPyConnection,
-    settings: Settings,
-    release: Release | None,
-    names: Iterable[str],
-    *,
-    branch: str | None = None,
+    connection: DuckDBPyConnection, settings: Settings, release: Release | None, names: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield name and SELECT of each view of :func:`create_views`. The views that a SELECT reads come before it."""
     entries = list_catalog_entries(settings)
-    seen = set[str]()
+    visited = set[str]()
 
     def define(name: str) -> Iterator[tuple[str, str]]:
-        sql = None if name in seen else _definition(connection, entries, release, branch, name)
-        seen.add(name)
+        sql = None if name in visited else _definition(connection, entries, release, name)
+        visited.add(name)
         if sql is not None:
             if _is_view(name, entries, release):
                 for inner in sorted(find_table_names(sql)):
@@ -172,11 +158,7 @@ def _is_view(name: str, entries: Mapping[str, CatalogEntry], release: Release | 
 
 
 def _definition(
-    connection: DuckDBPyConnection,
-    entries: Mapping[str, CatalogEntry],
-    release: Release | None,
-    branch: str | None,
-    name: str,
+    connection: DuckDBPyConnection, entries: Mapping[str, CatalogEntry], release: Release | None, name: str
 ) -> str | None:
     """The SELECT that reads ``name``; None if there is no such table."""
     if _is_view(name, entries, release):
@@ -184,12 +166,9 @@ def _definition(
     if name not in entries:
         return None
     location = entries[name].location
-    if is_unbranched(name):
+    if not release or is_unbranched(name):
         return f"from {iceberg_scan_sql(location)}"
-    if release:
-        return f"from {iceberg_scan_sql(location, release.tables[name])}" if name in release.tables else None
-    snapshot = _branch_snapshot(read_metadata(connection, location), branch) if branch else None
-    return f"from {iceberg_scan_sql(location, snapshot)}"
+    return f"from {iceberg_scan_sql(location, release.tables[name])}" if name in release.tables else None
 
 
 def set_release_variables(connection: DuckDBPyConnection, release: Release) -> None:
@@ -214,11 +193,6 @@ def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, An
     content = bytes(row[0])
     parsed: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
     return parsed
-
-
-def _branch_snapshot(table: Mapping[str, Any], branch: str) -> int | None:
-    ref = table.get("refs", {}).get(branch)
-    return int(ref["snapshot-id"]) if ref else None
 
 
 def _view_sql(view: Mapping[str, Any]) -> str:

@@ -15,18 +15,18 @@ _SPANS: Final = (timedelta(hours=1), timedelta(days=2))
 
 
 def read_newest_rows(
-    table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
+    table: Table, moment: str, row_filter: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> pa.Table:
     """Return the rows of the first span of :func:`iterate_recent_spans` with rows; an empty table if there are none."""
     rows = pa.table({})
-    for rows in iterate_recent_spans(table, moment, wanted, columns):
+    for rows in iterate_recent_spans(table, moment, row_filter, columns):
         if rows.num_rows:
             break
     return rows
 
 
 def iterate_recent_spans(
-    table: Table, moment: str, wanted: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
+    table: Table, moment: str, row_filter: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> Iterator[pa.Table]:
     """Yield rows of the last hour, then of the last two days, then all rows, sorted by the time column ``moment``.
 
@@ -39,7 +39,7 @@ def iterate_recent_spans(
         GreaterThanOrEqual(term=moment, value=(now - span).isoformat()) for span in _SPANS
     ]
     for span in (*spans, AlwaysTrue()):
-        condition = And(span, wanted or AlwaysTrue())
+        condition = And(span, row_filter or AlwaysTrue())
         yield table.scan(row_filter=condition, selected_fields=tuple(columns)).to_arrow().sort_by(moment)
 
 
@@ -61,8 +61,8 @@ def read_rows_since_run(table: Table, run_id: str, moment: str, columns: Sequenc
 
 def read_planned_files(table: Table, files: Sequence[FileScanTask], columns: Sequence[str] = ("*",)) -> pa.Table:
     """Return all rows of ``files``, which a scan of ``table`` planned."""
-    wanted = table.scan(selected_fields=tuple(columns)).projection()
-    return ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table(files)
+    projection = table.scan(selected_fields=tuple(columns)).projection()
+    return ArrowScan(table.metadata, table.io, projection, AlwaysTrue()).to_table(files)
 
 
 def get_column_bounds(table: Table, file: FileScanTask, column: str) -> tuple[Any, Any] | None:

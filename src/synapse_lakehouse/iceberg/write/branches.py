@@ -29,10 +29,10 @@ def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None
     """
     for table in load_branched_tables(catalog):
         refs, is_bronze = table.refs(), table.name()[0] == "bronze"
-        left = [name for name in reversed(crashed) if name in refs]
-        if left and is_bronze and branch not in refs:
-            table.manage_snapshots().create_branch(refs[left[0]].snapshot_id, branch).commit()
-        for name in left:
+        remaining = [name for name in reversed(crashed) if name in refs]
+        if remaining and is_bronze and branch not in refs:
+            table.manage_snapshots().create_branch(refs[remaining[0]].snapshot_id, branch).commit()
+        for name in remaining:
             if name != branch or not is_bronze:
                 table.manage_snapshots().remove_branch(name).commit()
 
@@ -45,6 +45,6 @@ def list_branched_tables(catalog: Catalog) -> list[str]:
 
 def load_branched_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
     """Yield the tables of :func:`list_branched_tables`, or those of ``names`` among them."""
-    wanted = [name for name in list_branched_tables(catalog) if names is None or name in names]
+    table_names = [name for name in list_branched_tables(catalog) if names is None or name in names]
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
-        yield from pool.map(catalog.load_table, wanted)
+        yield from pool.map(catalog.load_table, table_names)

@@ -37,7 +37,7 @@ def delete_keys(
     if snapshot_id == head_before:
         return 0, snapshot_id
     # Iceberg merges a file's earlier deletes with the new ones into one delete file.
-    added, removed = (int(head.summary().get(f"{what}-position-deletes") or 0) for what in ("added", "removed"))
+    added, removed = (int(head.summary().get(f"{kind}-position-deletes") or 0) for kind in ("added", "removed"))
     return added - removed, snapshot_id
 
 

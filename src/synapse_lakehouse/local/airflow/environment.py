@@ -77,19 +77,21 @@ def prepare_airflow(
     :param report: called with the name of each stage that may take long.
     :raises LakehouseError: when a part cannot be started or fetched.
     """
-    given = settings or Settings()
+    configured = settings or Settings()
     refuse_configured_airflow()
-    services.create_home(given)
+    services.create_home(configured)
     with ExitStack() as stack:
-        with file_lock.exclusive_lock(given.lakehouse_home / "prepare.lock"):
-            runtime.check_driver_options(given)
+        with file_lock.exclusive_lock(configured.lakehouse_home / "prepare.lock"):
+            runtime.check_driver_options(configured)
             report("starting the embedded PostgreSQL")
-            server = stack.enter_context(services.run_embedded_server(given))
-            resolved = stack.enter_context(services.connect_services(given))
-            services.remember_lake(given)
+            server = stack.enter_context(services.run_embedded_server(configured))
+            resolved = stack.enter_context(services.connect_services(configured))
+            services.remember_lake(configured)
             report("preparing Spark and Airflow")
             with ThreadPoolExecutor(1) as beside:
-                spark = beside.submit(lambda: class_archive.create_class_archive(given, jars.install_jars(given)))
+                spark = beside.submit(
+                    lambda: class_archive.create_class_archive(configured, jars.install_jars(configured))
+                )
                 metadata = roles.ensure_owner(server, services.AIRFLOW_DATABASE)
                 airflow = PreparedAirflow(resolved, build_environment(resolved, metadata, port))
                 _migrate_database(airflow, server)
@@ -107,11 +109,11 @@ def end_test_runs(airflow: PreparedAirflow, run_id: str | None = None) -> None:
         "select run_id from dag_run where dag_id = %(dag)s and triggered_by = 'TEST' and state = any(%(unfinished)s)"
         " and run_id = coalesce(%(run)s, run_id)"
     )
-    ended = "set state = 'failed', end_date = now() where dag_id = %(dag)s and state = any(%(unfinished)s)"
+    failed_sql = "set state = 'failed', end_date = now() where dag_id = %(dag)s and state = any(%(unfinished)s)"
     values = {"dag": MAIN_DAG, "unfinished": list(_UNFINISHED), "run": run_id}
     with psycopg.connect(metadata) as connection:
         for table in ("task_instance", "dag_run"):
-            connection.execute(f"update {table} {ended} and run_id in ({stopped})".encode(), values)
+            connection.execute(f"update {table} {failed_sql} and run_id in ({stopped})".encode(), values)
 
 
 def refuse_configured_airflow() -> None:
@@ -160,23 +162,23 @@ def _with_driver(driver: str, uri: str) -> str:
 
 def _migrate_database(airflow: PreparedAirflow, server: EmbeddedServer) -> None:
     """Migrate the metadata database to this version of Airflow. The database's comment records the version."""
-    name, wanted = services.AIRFLOW_DATABASE, version("apache-airflow")
-    if server.comment(name) == wanted:
+    name, airflow_version = services.AIRFLOW_DATABASE, version("apache-airflow")
+    if server.comment(name) == airflow_version:
         return
     _run_airflow(airflow, "db", "migrate")
     existing = json.loads(_run_airflow(airflow, "pools", "list", "--output", "json"))
     for pool, (slots, description) in POOLS.items():
         if pool not in {entry["pool"] for entry in existing}:
             _run_airflow(airflow, "pools", "set", pool, str(slots), description)
-    server.tool("psql", "-XqAtc", f"comment on database {name} is '{wanted}'", stdout=subprocess.DEVNULL)
+    server.tool("psql", "-XqAtc", f"comment on database {name} is '{airflow_version}'", stdout=subprocess.DEVNULL)
 
 
 def _run_airflow(airflow: PreparedAirflow, *arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [BIN / "airflow", *arguments], env=airflow.environment, capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if process.returncode:
         raise LocalAirflowError(
-            f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-2000:]}"
+            f"`airflow {' '.join(arguments)}` failed: {(process.stderr or process.stdout).strip()[-2000:]}"
         )
-    return done.stdout
+    return process.stdout

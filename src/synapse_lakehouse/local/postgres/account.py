@@ -58,12 +58,12 @@ def _create_account() -> str:
     program, *arguments = _MAKE
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [shutil.which(program, path=path) or program, *arguments], capture_output=True, text=True, check=False
         )
     except OSError as error:
         return str(error)
-    return done.stderr.strip() if done.returncode else ""
+    return process.stderr.strip() if process.returncode else ""
 
 
 def get_server_environment() -> dict[str, str]:
@@ -97,14 +97,14 @@ def get_program_folder(folder: Path) -> Path:
                 # The permissions are set here, because the umask of a command may close new folders to other accounts.
                 parent.chmod(0o755)
         with TemporaryDirectory(dir=COPIES, ignore_cleanup_errors=True) as fresh:
-            whole = Path(fresh) / copy.name
+            complete_copy = Path(fresh) / copy.name
             for part in (Path(package.name, folder.parent.name), Path(f"{package.name}.libs")):
-                shutil.copytree(package.parent / part, whole / part)
-            for path in (whole, *whole.rglob("*")):
+                shutil.copytree(package.parent / part, complete_copy / part)
+            for path in (complete_copy, *complete_copy.rglob("*")):
                 if not path.is_symlink():
                     path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
             try:
-                whole.rename(copy)
+                complete_copy.rename(copy)
             except OSError:
                 # Another process may have made the copy first.
                 if not copy.exists():

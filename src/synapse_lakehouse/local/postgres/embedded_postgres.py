@@ -66,7 +66,7 @@ class EmbeddedServer:
 
         :raises EmbeddedPostgresError: when the program exits with an error. The message contains its output.
         """
-        done: subprocess.CompletedProcess[bytes] = subprocess.run(
+        process: subprocess.CompletedProcess[bytes] = subprocess.run(
             [BIN / name, *arguments],
             env=account.get_server_environment()
             | {
@@ -80,10 +80,10 @@ class EmbeddedServer:
             check=False,
             **options,  # type: ignore[call-overload]
         )
-        if done.returncode:
-            output = done.stderr.decode(errors="replace").strip()
+        if process.returncode:
+            output = process.stderr.decode(errors="replace").strip()
             raise EmbeddedPostgresError(f"{name} failed: {output} The server's own log is {self.log}.")
-        return done
+        return process
 
     def databases(self) -> set[str]:
         """Return the names of the databases that exist."""
@@ -164,12 +164,12 @@ def _ensure_initialised(data: Path) -> str:
     with TemporaryDirectory(dir=data.parent, prefix=f"{data.name}.new-", ignore_cleanup_errors=True) as folder:
         # PostgreSQL 14 needs the right to search every parent folder of its working directory.
         Path(folder).chmod(0o711)
-        made = Path(folder) / data.name
-        made.mkdir(mode=0o700)
-        account.change_owner(made)
-        _initdb(made, password)
+        new_data = Path(folder) / data.name
+        new_data.mkdir(mode=0o700)
+        account.change_owner(new_data)
+        _initdb(new_data, password)
         write_private_file(secret, password)
-        made.rename(data)
+        new_data.rename(data)
     return password
 
 
@@ -222,8 +222,8 @@ def _await_server(data: Path, port: int) -> int:
 
 
 def _answers(port: int) -> bool:
-    asking: list[str | Path] = [BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-    return subprocess.run(asking, env=account.get_server_environment(), check=False).returncode == 0
+    probe: list[str | Path] = [BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    return subprocess.run(probe, env=account.get_server_environment(), check=False).returncode == 0
 
 
 def _start(data: Path, port: int, options: Sequence[str]) -> int:
@@ -268,10 +268,10 @@ def _run(data: Path, command: Sequence[str], pass_fds: tuple[int, ...] = ()) -> 
         whole = account.build_account_command([str(account.get_program_folder(BIN) / name), *arguments])
     except account.AccountError as error:
         raise EmbeddedPostgresError(str(error)) from None
-    done = subprocess.run(
+    process = subprocess.run(
         whole, env=account.get_server_environment(), pass_fds=pass_fds, capture_output=True, cwd=data,
         start_new_session=True, check=False,
     )  # fmt: skip
-    if done.returncode:
-        output = (done.stderr or done.stdout).decode(errors="replace").strip()
+    if process.returncode:
+        output = (process.stderr or process.stdout).decode(errors="replace").strip()
         raise EmbeddedPostgresError(f"The embedded PostgreSQL could not run {name}: {output}")

@@ -94,8 +94,8 @@ def build_role_sql(role: str, connections: int, session: Mapping[str, str]) -> l
         "DO $$ BEGIN",
         f"  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF;",
         *(
-            f"  EXECUTE format('{statement}', {where});"
-            for statement, where in (
+            f"  EXECUTE format('{statement}', {condition});"
+            for statement, condition in (
                 (f"GRANT CONNECT ON DATABASE %I TO {role}", "current_database()"),
                 (f"GRANT USAGE ON SCHEMA %I TO {role}", "current_schema()"),
                 (f"REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM {role}", "current_schema()"),

@@ -28,11 +28,11 @@ def count_pages(part: PageRange, pages: int) -> int:
     return max((pages if last is None else last) - first, 1)
 
 
-def find_remaining_pages(done: Iterable[PageRange]) -> list[PageRange]:
+def find_remaining_pages(copied: Iterable[PageRange]) -> list[PageRange]:
     """Return the ranges of pages that are not in ``done``."""
     remaining: list[PageRange] = []
     at = 0
-    for first, last in sorted(done, key=lambda part: part[0]):
+    for first, last in sorted(copied, key=lambda part: part[0]):
         if first > at:
             remaining.append((at, first))
         if last is None:

@@ -12,11 +12,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import check_source_database
-from synapse_lakehouse.postgres.access.schema_drift import (
-    find_drifted_tables,
-    find_unknown_objects,
-    read_table_layouts,
-)
+from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
 from synapse_lakehouse.postgres.connection import Connection, connect, require_session_settings
 from synapse_lakehouse.postgres.errors import ReadError, RecoveryConflictError, SourceError, is_recovery_conflict
 from synapse_lakehouse.postgres.rows.select_sql import fingerprint_select
@@ -133,10 +129,7 @@ def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Setti
     # This is the first step, because the reads below may prune pages, which writes WAL that also needs a flush.
     wal_position = read_wal_position(connection)
     version = check_source_database(
-        connection,
-        catalogue,
-        str(settings.synapse_server_name),
-        may_be_partial=settings.allows_partial_copy,
+        connection, catalogue, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy
     )
     row = connection.execute(
         "select pg_export_snapshot(), now(), current_setting('server_version'),"

@@ -117,8 +117,8 @@ class ProtocolConnection:
         """
         with suppress(OSError):
             while True:
-                while (left := self._sent_at + seconds - asyncio.get_running_loop().time()) > 0:
-                    await asyncio.sleep(left)
+                while (remaining := self._sent_at + seconds - asyncio.get_running_loop().time()) > 0:
+                    await asyncio.sleep(remaining)
                 self.send(create_ping())
                 await (drain or self._writer.drain)()
 

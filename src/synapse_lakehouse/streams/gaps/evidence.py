@@ -78,14 +78,14 @@ def find_vanished_ids(
         frames.append(_announced_rows(tables, announced, previous_read_at))
     if not frames:
         return None
-    gone = union_all(frames).persist()
-    if gone.isEmpty():
+    missing_rows = union_all(frames).persist()
+    if missing_rows.isEmpty():
         return None
-    _create_views(tables, gone, previous_read_at)
+    _create_views(tables, missing_rows, previous_read_at)
     return tables.spark.sql(EXPLANATIONS)
 
 
-def _create_views(tables: StreamTables, gone: DataFrame, previous_read_at: int | None) -> None:
+def _create_views(tables: StreamTables, missing_rows: DataFrame, previous_read_at: int | None) -> None:
     """Create the views that ``EXPLANATIONS`` reads."""
     server = f.expr("substring(sender, locate(':', sender) + 1)").alias("server")
     views = {"rooms": tables.current("rooms", "room_id")}
@@ -95,22 +95,22 @@ def _create_views(tables: StreamTables, gone: DataFrame, previous_read_at: int |
     tasks = tables.current("scheduled_tasks", "action", "resource_id", "timestamp", "status")
     tasks = tasks.where((f.col("timestamp") >= (previous_read_at or 0)) & f.col("status").isin("active", "complete"))
     views |= {
-        "gone": gone.select("*", server),
+        "gone": missing_rows.select("*", server),
         "events": views["events"].select("*", server),
         "tasks": tasks.where(f.col("action").isin("purge_history", "purge_room", "shutdown_and_purge_room")),
-        "closed": _closed_accounts(tables, gone),
+        "closed": _closed_accounts(tables, missing_rows),
     }
     for name, view in views.items():
         view.createOrReplaceTempView(name)
 
 
-def _closed_accounts(tables: StreamTables, gone: DataFrame) -> DataFrame:
+def _closed_accounts(tables: StreamTables, missing_rows: DataFrame) -> DataFrame:
     """Column ``name``: users whose account was closed, including accounts that were opened again.
 
     Only the closing of an account deletes all account data of a user.
     """
     closed = tables.current("users", "name", "deactivated").where("deactivated = 1").select("name")
-    users = gone.where("table_name = 'push_rules_stream'").select("user_id").distinct()
+    users = missing_rows.where("table_name = 'push_rules_stream'").select("user_id").distinct()
     previous = [frame for name in _ACCOUNT_DATA_TABLES if (frame := tables.previous_version(name)) is not None]
     if not previous or users.isEmpty():
         return closed
@@ -165,11 +165,13 @@ def find_referenced_ids(tables: StreamTables, stream: Stream, after: int, until:
     rowless = union_all(references).where(is_in_window).join(stored_ids, "id", "left_anti")
     if rowless.persist().isEmpty():
         return None
-    lost = rowless.join(events, "event_id", "left_anti").select("id", "room_id", "evidence", EVENT_COLUMN).distinct()
-    began = events.where("stream_ordering > 0").groupBy("room_id").agg(f.min("stream_ordering").alias("began"))
+    lost_events = (
+        rowless.join(events, "event_id", "left_anti").select("id", "room_id", "evidence", EVENT_COLUMN).distinct()
+    )
+    first_events = events.where("stream_ordering > 0").groupBy("room_id").agg(f.min("stream_ordering").alias("began"))
     is_deleted = f.col("began").isNull() | (f.lit(stream.sign == "positive") & (f.col("began") > f.col("id")))
     explanation = f.when(is_deleted, f.lit(Explanation.ROOM_DELETED.value))
-    return lost.join(began, "room_id", "left").select(
+    return lost_events.join(first_events, "room_id", "left").select(
         f.lit(stream.name).alias("stream"),
         f.lit(_EVENTS).alias("table_name"),
         "id",
@@ -193,10 +195,12 @@ def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: Dat
     now = tables.spark.table(f"bronze.{table.name}").select(*key)
     columns = {column.name for column in table.columns}
     is_changed = tables.is_changed_sql(stream, table, [tables.previous])
-    gone = previous.where(f"{belongs_to_stream_sql(stream, table)} and {is_changed}").join(now, key, "left_anti")
+    missing_rows = previous.where(f"{belongs_to_stream_sql(stream, table)} and {is_changed}").join(
+        now, key, "left_anti"
+    )
     names = f.lit(stream.name).alias("stream"), f.lit(table.name).alias("table_name")
     evidence = f.lit(Evidence.ACCEPTED_ROW.value).alias("evidence"), f.lit(True).alias("is_recent")
-    return gone.select(*names, f.expr(distance_sql(stream, table)).alias("id"), *_context(columns), *evidence)
+    return missing_rows.select(*names, f.expr(distance_sql(stream, table)).alias("id"), *_context(columns), *evidence)
 
 
 def _announced_rows(

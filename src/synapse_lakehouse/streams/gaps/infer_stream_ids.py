@@ -6,12 +6,9 @@ An event is stored after the events that it refers to. So its ID lies between th
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final
 
 IdSpan = tuple[float, float]
 """A span of the IDs between two IDs, without these two."""
-
-UNBOUNDED: Final[IdSpan] = (-inf, inf)
 
 IdRange = tuple[int, int]
 """The first and the last ID of a range."""

@@ -50,8 +50,8 @@ def may_have_new_orphans(tables: StreamTables) -> bool:
     count = int(ids.num_rows)
     if not count or count > _MAXIMUM_NEW_IDS:
         return count > 0
-    known = f.broadcast(tables.spark.createDataFrame(ids))
-    return tables.current("events", "event_id").join(known, "event_id", "left_semi").count() < count
+    known_ids = f.broadcast(tables.spark.createDataFrame(ids))
+    return tables.current("events", "event_id").join(known_ids, "event_id", "left_semi").count() < count
 
 
 def locate_orphans(

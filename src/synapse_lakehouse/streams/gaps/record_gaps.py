@@ -122,7 +122,7 @@ def add_recorded_ids(catalog: Catalog, acknowledged: AcknowledgedIds) -> Acknowl
 
     A lake without a release may have such rows from an earlier format of the lake.
     """
-    ranges = {stream: list(given) for stream, given in acknowledged.items()}
+    ranges = {stream: list(id_ranges) for stream, id_ranges in acknowledged.items()}
     for batch in catalog.load_table("audit.stream_gaps").scan().to_arrow_batch_reader():
         for row in batch.to_pylist():
             if ACKNOWLEDGED_FLAG in row["flags"]:

@@ -86,15 +86,15 @@ class PositionMeasurer:
             return SafeBound(self.tables.previous_bound(stream), BoundRule.NOT_COPIED)
         # If an earlier run recorded positions, a writer without a position is missing only if it lost its position
         # since then. Other writers of rows were removed.
-        seen = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
+        writers = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
         previous, vanished = self.previous_positions.get(stream.name, {}), self.previously_vanished.get(stream.name, ())
         if previous or vanished:
-            seen = find_missing_writers(positions, previous, vanished)
+            writers = find_missing_writers(positions, previous, vanished)
         _, is_called = self.sequences[stream.sequence]
         return compute_bound(
             positions,
             self.writers.get(stream.name),
-            seen,
+            writers,
             sign=stream.direction,
             is_used=is_called,
             before=self.previous_positions.get(stream.name),

@@ -107,8 +107,8 @@ def find_missing_writers(
     :param missing_before: the result of the last check.
     """
     earlier = {*before, *missing_before}
-    gone, new = earlier - set(positions), set(positions) - earlier
-    return set(sorted(gone)[len(new) :])
+    missing, new = earlier - set(positions), set(positions) - earlier
+    return set(sorted(missing)[len(new) :])
 
 
 def extend_without_gap(minimum: int, ids: Iterable[int], *, sign: int) -> int:

@@ -62,10 +62,12 @@ def find_bound(
 
     The closed end is None if nothing bounds the stream. The parameters are those of :func:`observe_stream`.
     """
-    seen = find_missing_writers(positions, before.writers, before.vanished_writers) if before else set()
+    missing_writers = find_missing_writers(positions, before.writers, before.vanished_writers) if before else set()
     sign, accepted = stream.direction, before.safe_bound if before else None
     previous = before.writers if before else None
-    bound = compute_bound(positions, configured, seen, sign=sign, is_used=last_allocated_id > 0, before=previous)
+    bound = compute_bound(
+        positions, configured, missing_writers, sign=sign, is_used=last_allocated_id > 0, before=previous
+    )
     if bound.minimum is None:
         return bound, None
     return bound, compute_closed_end(bound.minimum, accepted, positions, previous or {}, sign=sign)
