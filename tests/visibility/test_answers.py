@@ -44,7 +44,7 @@ def test_answers_were_given_on_the_shipped_sample(path: Path) -> None:
         select count(*), count(distinct (room_id, user_id, event_id, peeking)), count(distinct outcome),
             count(*) filter ((outcome = 'hidden') <> (membership is null)),
             count(distinct room_id) - count(distinct room_id) filter (user_id is null)
-        from given
+        from recorded_answers
     """)
     assert counted.fetchone() == (len(recorded_answers), len(recorded_answers), 3, 0, 0)
 
@@ -57,7 +57,7 @@ def test_every_question_about_the_sample_is_answered(sample_dsn: str) -> None:
         assert source.execute(QUESTIONS).fetchone() == (len(recorded_answers),)
         leaves = source.execute(OWN_LEAVES).fetchall()
     observed = duckdb.sql(
-        "select event_id, user_id, outcome from given where event_id = any($leaves)",
+        "select event_id, user_id, outcome from recorded_answers where event_id = any($leaves)",
         params={"leaves": [e for e, _ in leaves]},
     )
     assert leaves

@@ -130,7 +130,10 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
 
     recorded = visibility_answers.load(recorded_in)
     recorded_answers = recorded.answers
-    print(duckdb.sql("select outcome, count(*) from given group by all order by all").fetchall(), recorded.errors)
+    print(
+        duckdb.sql("select outcome, count(*) from recorded_answers group by all order by all").fetchall(),
+        recorded.errors,
+    )
     assert len(recorded_answers) >= ENOUGH
     with duckdb_reader.open_duckdb(lake) as connection:
         release = duckdb_reader.get_release(connection, lake)
