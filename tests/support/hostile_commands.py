@@ -35,6 +35,7 @@ TRIED: Final[dict[str, list[list[str]]]] = {
         [f"select room_id::int from gold.events {_IN_THE_ROOM}"],
     ],
     "releases": [[]],
+    "state restore-plan": [["--room", ROOM]],
     "state-at": [[EVENT], [EVENT, "--before"], [EVENT, "--type", TYPE], [TYPE]],
     "summary": [[]],
     "visible": [[MEMBER], [MEMBER, "--room", ROOM], [MEMBER, "--room", ROOM, "--peeking"], [TYPE]],

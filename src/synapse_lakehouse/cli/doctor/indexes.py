@@ -91,5 +91,5 @@ def _advice(index: BtreeIndex) -> str:
     return (
         "Stop Synapse: it reads, changes and deletes the rows that this index returns. Run no statement that deletes "
         f'rows by this index. Copy its file for an examination, then run: REINDEX INDEX "{index.name}". Rows may be '
-        "lost already: see docs/runbooks/integrity.md."
+        "lost already; `lakehouse state restore-plan` finds them in earlier releases. See docs/runbooks/integrity.md."
     )

@@ -11,6 +11,7 @@ from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor import integrity, sequences
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.cli.lake import list_branches
+from synapse_lakehouse.cli.state.lost_rows import list_readable_releases
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
@@ -54,11 +55,11 @@ def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
         return
     latest = all_releases[0]
     days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
-    yield DoctorFinding(
-        FindingLevel.OK,
-        "releases",
-        f"{len(all_releases)}, the latest is {latest.number}, published {days:.1f} days ago",
-    )
+    message = f"{len(all_releases)}, the latest is {latest.number}, published {days:.1f} days ago"
+    if readable := list_readable_releases(connection, settings):
+        since = output.format_time(readable[-1].published_at.replace(microsecond=0))
+        message += f"; lost state can be restored from release {readable[-1].number} ({since}) on"
+    yield DoctorFinding(FindingLevel.OK, "releases", message)
     if problem := releases.describe_server_mismatch(latest, settings.synapse_server_name or sample.read_server_name()):
         yield DoctorFinding(FindingLevel.FAIL, "homeserver", problem)
 

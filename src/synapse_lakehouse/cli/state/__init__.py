@@ -1,0 +1,1 @@
+"""``lakehouse state``: room state that the database lost."""

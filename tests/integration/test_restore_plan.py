@@ -1,0 +1,162 @@
+"""``lakehouse state restore-plan``: its SQL restores lost rows of room state, row for row."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import BIN
+from tests.support.hostile_text import TEXTS, list_unprintable
+from tests.support.state_releases import TABLES, StateReleases
+
+HOSTILE = (
+    *TEXTS,
+    "it's \\'; drop table state_groups; --",
+    "\\",
+    "'",
+    "E'\\n'",
+    "a\nb\\x1b",
+    "$$ $1 %s :name",
+    "\\.\n",
+    "",
+)
+
+
+@pytest.fixture
+def releases(source_copy: str, new_lake: Callable[..., Settings]) -> StateReleases:
+    return StateReleases(new_lake(synapse_dsn=source_copy))
+
+
+def plan(releases: StateReleases, *arguments: str) -> str:
+    done = CliRunner().invoke(app, ["state", "restore-plan", *arguments], env=releases.settings.to_environment())
+    assert done.exit_code == 0, done.output
+    assert not list_unprintable(done.stdout)
+    return done.stdout
+
+
+def run(dsn: str, script: str, folder: Path) -> None:
+    file = folder / "plan.sql"
+    file.write_text(script)
+    subprocess.run([BIN / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-f", file, dsn], check=True, capture_output=True)
+
+
+def state(dsn: str) -> dict[str, list[tuple[object, ...]]]:
+    with psycopg.connect(dsn) as connection:
+        return {name: sorted(connection.execute(f"select * from {name}".encode()), key=repr) for name in TABLES}
+
+
+def change(dsn: str, *statements: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        for statement in statements:
+            owner.execute(statement.encode())
+
+
+def plant(dsn: str) -> tuple[str, int, list[int]]:
+    """A room, a group of it with hostile rows, and further groups with rows and a predecessor, the first childless."""
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        row = owner.execute(
+            "select room_id from state_groups join state_group_edges on id = state_group"
+            " join state_groups_state using (room_id) group by 1 having count(distinct id) > 20 order by 1 limit 1"
+        ).fetchone()
+        assert row
+        groups = [
+            group
+            for (group,) in owner.execute(
+                "select distinct state_group from state_groups_state join state_group_edges using (state_group)"
+                " join event_to_state_groups using (state_group) where room_id = %s order by state_group limit 8",
+                row,
+            )
+        ]
+        for number, text in enumerate(HOSTILE):
+            owner.execute(
+                "insert into state_groups_state values (%s, %s, %s, %s, %s)",
+                (groups[0], row[0], text, text, f"${number}'"),
+            )
+    return row[0], groups[0], groups[1:]
+
+
+def test_rows_lost_over_several_releases(releases: StateReleases, tmp_path: Path) -> None:
+    dsn = releases.dsn
+    room, hostile, (first, second, edge, group, *_) = plant(dsn)
+    releases.publish()
+    before = state(dsn)
+    change(dsn, f"delete from state_groups_state where state_group in ({hostile}, {first})")
+    releases.publish()
+    change(
+        dsn,
+        f"delete from state_groups_state where state_group in ({second}, {group})",
+        f"delete from state_group_edges where state_group in ({edge}, {group})",
+        f"delete from state_groups where id = {group}",
+    )
+    assert state(dsn) != before
+    releases.publish()
+    printed = plan(releases, "--room", room)
+    assert "release 1 is" in printed
+    assert "release 2 is" in printed
+    assert printed.index("REINDEX TABLE state_groups_state;") < printed.index("INSERT INTO")
+    for _ in range(2):
+        run(dsn, printed, tmp_path)
+        assert state(dsn) == before
+    of_groups = plan(releases, str(hostile), str(group))
+    assert f"({second}," not in of_groups
+    assert f"({hostile}," in of_groups
+
+
+def test_a_rewritten_or_deleted_group_lost_nothing(releases: StateReleases) -> None:
+    dsn = releases.dsn
+    room, _, (shorter, full, *_, unused) = plant(dsn)
+    releases.publish()
+    change(
+        dsn,
+        # A compressor stores a group by another predecessor, and another one in full.
+        f"update state_group_edges set prev_state_group = prev_state_group - 1 where state_group = {shorter}",
+        f"delete from state_groups_state where state_group = {shorter}",
+        f"delete from state_group_edges where state_group = {full}",
+        f"insert into state_groups_state values ({full}, '{room}', 'm.room.topic', 'new', '$new')",
+        # Synapse deletes a group that nothing needs.
+        f"delete from event_to_state_groups where state_group = {unused}",
+        f"delete from state_group_edges where {unused} in (state_group, prev_state_group)",
+        f"delete from state_groups_state where state_group = {unused}",
+        f"delete from state_groups where id = {unused}",
+    )
+    releases.publish()
+    assert "INSERT" not in plan(releases, "--room", room)
+
+
+def test_a_present_row_is_never_changed(releases: StateReleases) -> None:
+    dsn = releases.dsn
+    room, group, _ = plant(dsn)
+    releases.publish()
+    change(dsn, f"update state_groups_state set event_id = '$other' where state_group = {group} and state_key = ''''")
+    releases.publish()
+    printed = plan(releases, "--room", room)
+    assert "INSERT" not in printed
+    assert "$other" in printed
+
+
+def test_only_releases_with_their_snapshots_are_searched(releases: StateReleases) -> None:
+    dsn = releases.dsn
+    room, group, _ = plant(dsn)
+    releases.publish()
+    change(dsn, f"delete from state_groups_state where state_group = {group}")
+    releases.publish()
+    change(dsn, "delete from state_groups_state where state_key = 'nobody'")
+    releases.publish()
+    table = releases.catalog.load_table("bronze.state_groups_state")
+    table.maintenance.expire_snapshots().by_id(table.snapshots()[0].snapshot_id).commit()
+    printed = plan(releases, "--room", room)
+    assert "INSERT" not in printed
+    assert "No release from 2 on" in printed
+    found = CliRunner().invoke(app, ["doctor", "--format", "json"], env=releases.settings.to_environment())
+    (finding,) = [row for row in json.loads(found.stdout) if row["subject"] == "releases"]
+    assert "release 2 (" in finding["message"]
+
+
+def test_a_plan_needs_groups_or_a_room(releases: StateReleases) -> None:
+    assert CliRunner().invoke(app, ["state", "restore-plan"], env=releases.settings.to_environment()).exit_code == 2
