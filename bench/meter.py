@@ -1,27 +1,16 @@
 """Measure wall time, and CPU time and memory of a process tree."""
 
-import os
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 _SAMPLE_SECONDS = 0.2
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process of /proc; its CPU seconds include those of terminated children that it waited for."""
-
-    pid: int
-    parent: int
-    name: str
-    cpu: float
 
 
 @dataclass(frozen=True)
@@ -74,13 +63,12 @@ class Meter:
         return self._cost
 
     def _cpu(self) -> tuple[float, float]:
-        processes = list(running_processes())
-        return cpu_seconds(processes, self._root), cpu_seconds(processes, self._server) if self._server else 0.0
+        return cpu_seconds(self._root), cpu_seconds(self._server) if self._server else 0.0
 
     def _sample(self) -> None:
         while True:
-            tree = process_tree(list(running_processes()), self._root)
-            self._memory = max(self._memory, sum(_memory_bytes(process.pid, self._jvm) for process in tree))
+            memory = sum(_memory_bytes(process, self._jvm) for process in _process_tree(self._root))
+            self._memory = max(self._memory, memory)
             if self._stop.wait(_SAMPLE_SECONDS):
                 return
 
@@ -90,48 +78,26 @@ def server_pid(data: Path) -> int:
     return int((data / "postmaster.pid").read_text().split()[0])
 
 
-def cpu_seconds(processes: list[Process], root: int) -> float:
-    """CPU seconds of the process tree of ``root``."""
-    return sum(process.cpu for process in process_tree(processes, root))
+def cpu_seconds(root: int) -> float:
+    """Return the CPU seconds of the process tree of ``root``, with those of terminated children."""
+    seconds = 0.0
+    for process in _process_tree(root):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds
 
 
-def process_tree(processes: list[Process], root: int) -> list[Process]:
-    """Return the process ``root`` and its descendants."""
-    children = defaultdict(list)
-    for process in processes:
-        children[process.parent].append(process)
-    tree = [process for process in processes if process.pid == root]
-    for process in tree:
-        tree += children[process.pid]
-    return tree
+def _process_tree(root: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(root)
+        return [process, *process.children(recursive=True)]
+    return []
 
 
-def running_processes() -> Iterator[Process]:
-    """All processes of this machine."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                line = (folder / "stat").read_text()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            yield parse_stat(line)
-
-
-def parse_stat(line: str) -> Process:
-    """Parse /proc/PID/stat. The program name may contain blanks and brackets (man 5 proc_pid_stat)."""
-    pid, _, rest = line.partition(" (")
-    name, _, rest = rest.rpartition(") ")
-    fields = rest.split()
-    return Process(int(pid), int(fields[1]), name, sum(map(int, fields[11:15])) / _TICKS)
-
-
-def _memory_bytes(pid: int, jvm: bool) -> int:
-    process = Path(f"/proc/{pid}")
-    try:
+def _memory_bytes(process: psutil.Process, jvm: bool) -> int:
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         # A child that a JVM forks has a thread's name and shares the JVM's memory until exec: compare the executable.
-        if not jvm and (process / "exe").readlink().name == "java":
-            return 0
-        lines = (process / "smaps_rollup").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+        if jvm or Path(process.exe()).name != "java":
+            return int(process.memory_full_info().pss)
+    return 0

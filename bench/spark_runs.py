@@ -22,8 +22,8 @@ LARGE_SERVER: Final = {"lakehouse_driver_memory": "2g", "lakehouse_driver_java_o
 
 
 @contextmanager
-def new_lake(home: Path) -> Iterator[Settings]:
-    """Yield the settings of an empty lake in the folder ``home``, with a catalog in PostgreSQL; delete the folder."""
+def new_lake(home: Path) -> Iterator[tuple[Settings, embedded_postgres.EmbeddedServer]]:
+    """Yield settings of an empty lake in the folder ``home``, and its catalog's server; delete the folder."""
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     with embedded_postgres.run_server(home / "postgres") as server:
@@ -33,7 +33,7 @@ def new_lake(home: Path) -> Iterator[Settings]:
             "lakehouse_catalog_uri": server.dsn("lake"),
             "synapse_server_name": "bench.example",
         }
-        yield Settings().model_copy(update=lake | LARGE_SERVER)
+        yield Settings().model_copy(update=lake | LARGE_SERVER), server
     shutil.rmtree(home)
 
 

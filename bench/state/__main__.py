@@ -56,7 +56,10 @@ def main(
 def measure_state(home: Path, groups: int) -> tuple[StateRun, StateRun]:
     """Create groups in a new lake below ``home``, and measure a full run and an incremental one."""
     runs = []
-    with spark_runs.new_lake(home) as settings, WorkerProcess("bench.state.state_lake:StateLake", settings) as worker:
+    with (
+        spark_runs.new_lake(home) as (settings, _),
+        WorkerProcess("bench.state.state_lake:StateLake", settings) as worker,
+    ):
         for name, new_groups in (("all rooms", groups), ("0.1% new groups", max(int(INCREMENT * groups), 1))):
             rows = worker.call("add_groups", new_groups)
             with Meter(worker.pid, server_pid(home / "postgres")) as meter:

@@ -39,7 +39,7 @@ def measure_executors(home: Path, executors: int, memory: int, groups: int) -> t
     """Create groups in a new lake below ``home``; return the rows, and the cost of a full run on ``executors``."""
     os.environ |= {"SPARK_MASTER": f"local-cluster[{executors},1,{memory}]", "SPARK_LOCAL_IP": "127.0.0.1"}
     properties = {"spark.executor.memory": f"{memory}m"}
-    with spark_runs.new_lake(home) as lake:
+    with spark_runs.new_lake(home) as (lake, _):
         settings = lake.model_copy(
             update={"lakehouse_spark_secret_file": _write_secret(home), "lakehouse_spark_properties": properties}
         )

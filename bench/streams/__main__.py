@@ -44,7 +44,7 @@ def measure_streams(home: Path, ids: int) -> list[StreamRun]:
     """Create about ``ids`` IDs in a new lake below ``home``, and measure a full run and an incremental one."""
     runs = []
     with (
-        spark_runs.new_lake(home) as settings,
+        spark_runs.new_lake(home) as (settings, _),
         WorkerProcess("bench.streams.stream_lake:StreamLake", settings) as worker,
     ):
         for name, new_ids in (("all IDs", ids), ("0.1% new IDs", int(INCREMENT * ids))):

@@ -1,6 +1,5 @@
 """Measure room state and visibility of a synthetic homeserver, and write ``docs/bench-visibility.md``."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from bench import spark_runs
 from bench.machine import describe_machine
 from bench.meter import Cost, Meter, server_pid
 from bench.report import DOCS, Cell, Folder, Table, write_page
@@ -26,8 +26,6 @@ SMALLER_SIZES: Final = (0.03, 0.1, 0.3)
 """Smaller servers, as shares of the scale; they give the slope."""
 COMMAND_SIZE: Final = 0.1
 """Size of the server for which the commands are timed."""
-LARGE_SERVER: Final = {"lakehouse_driver_memory": "4g", "lakehouse_driver_java_options": "-XX:+UseParallelGC"}
-"""Heap, JIT compiler and collector for large joins, as the operating guide advises."""
 PAIRS: Final = 1_000_000_000
 """Rooms are queried, from the largest on, up to this number of pairs."""
 SYNAPSE_PAIRS: Final = 1_500_000
@@ -198,21 +196,12 @@ def _model_times(builds: tuple[Build, Build]) -> Table:
 
 @contextmanager
 def _create_lake(home: Path, scale: float) -> Iterator[Lake]:
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
     server = synthetic_rooms.generate_server(scale, INCREMENT)
     events = round(len(server.events["room"]) / (1 + INCREMENT))
-    with embedded_postgres.run_server(home / "postgres") as databases:
-        databases.create_database("large")
-        settings = Settings().model_copy(
-            update={
-                "lakehouse_home": home,
-                "lakehouse_warehouse": str(home / "warehouse"),
-                "lakehouse_catalog_uri": databases.dsn("large"),
-                "synapse_server_name": synthetic_bronze.SERVER_NAME,
-                **LARGE_SERVER,
-            }
-        )
+    # Large joins need a larger heap than the other benchmarks.
+    own = {"lakehouse_home": home, "synapse_server_name": synthetic_bronze.SERVER_NAME, "lakehouse_driver_memory": "4g"}
+    with spark_runs.new_lake(home) as (lake, databases):
+        settings = lake.model_copy(update=own)
         _fill_bronze(settings, server, range(events))
         with WorkerProcess("bench.visibility.visibility_build:VisibilityBuild", settings) as worker:
             yield Lake(settings, server, events, databases, worker)

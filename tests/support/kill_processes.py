@@ -3,11 +3,8 @@
 import os
 import random
 import signal
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple
 
+import psutil
 import psycopg
 
 from synapse_lakehouse.postgres.connection import APPLICATION_NAME
@@ -19,28 +16,34 @@ def _kill_group(pid: int, _: object, __: random.Random) -> bool:
 
 
 def _kill_driver(pid: int, _: object, chance: random.Random) -> bool:
-    return _kill(
-        [child.pid for child in _descendants(pid) if "org.apache.spark.deploy.SparkSubmit" in child.command], chance
-    )
+    return _kill(_find(pid, "org.apache.spark.deploy.SparkSubmit"), chance)
 
 
 def _kill_executor(pid: int, _: object, chance: random.Random) -> bool:
-    executor = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-    return _kill([child.pid for child in _descendants(pid) if executor in child.command], chance)
+    return _kill(_find(pid, "org.apache.spark.executor.CoarseGrainedExecutorBackend"), chance)
 
 
 def _kill_worker(pid: int, _: object, chance: random.Random) -> bool:
     # A daemon forks the workers, so they have the same command line.
-    daemons = [child for child in _descendants(pid) if "pyspark.daemon" in child.command]
-    return _kill([child.pid for child in daemons if child.parent in {other.pid for other in daemons}], chance)
+    daemons = _find(pid, "pyspark.daemon")
+    return _kill([child for child in daemons if child.parent() in daemons], chance)
 
 
-def _kill(pids: list[int], chance: random.Random) -> bool:
-    if not pids:
+def _find(pid: int, program: str) -> list[psutil.Process]:
+    """Descendants of ``pid`` that run ``program``."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+        return [child for child in children if program in child.as_dict(["cmdline"], ad_value=())["cmdline"]]
+    except psutil.NoSuchProcess:  # A process ended meanwhile.
+        return []
+
+
+def _kill(processes: list[psutil.Process], chance: random.Random) -> bool:
+    if not processes:
         return False
     try:
-        os.kill(chance.choice(pids), signal.SIGKILL)
-    except ProcessLookupError:
+        chance.choice(processes).kill()
+    except psutil.NoSuchProcess:
         return False
     return True
 
@@ -62,26 +65,3 @@ VICTIMS = {
     "worker": _kill_worker,
     "backend": _kill_backend,
 }
-
-
-class Child(NamedTuple):
-    """A process, its parent and its command line."""
-
-    pid: int
-    parent: int
-    command: list[str]
-
-
-def _descendants(pid: int) -> Iterator[Child]:
-    with suppress(OSError):  # The process may end meanwhile.
-        for task in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in map(int, _read(task).split()):
-                yield Child(child, pid, _read(Path(f"/proc/{child}/cmdline")).split("\0"))
-                yield from _descendants(child)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

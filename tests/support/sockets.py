@@ -1,40 +1,30 @@
-"""The TCP sockets on which a process and its descendants listen, from /proc."""
+"""The TCP sockets on which a process and its descendants listen."""
 
 import subprocess
 import time
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from pathlib import Path
 
-from synapse_lakehouse.local.loopback import list_listening_sockets
+import psutil
 
 
 def descendants(pid: int) -> set[int]:
     """``pid`` and the ids of all processes below it."""
-    actual = {pid}
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = task.read_text().split()
-        except OSError:
-            continue
-        for child in children:
-            actual |= descendants(int(child))
-    return actual
+    with suppress(psutil.NoSuchProcess):
+        return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    return {pid}
 
 
 def listening(pid: int) -> set[tuple[IPv4Address | IPv6Address, int]]:
     """Addresses and ports on which ``pid`` and its descendants listen."""
-    inodes = set()
+    addresses = set()
     for process in descendants(pid):
-        for link in Path(f"/proc/{process}/fd").glob("*"):
-            try:
-                inodes.add(str(link.readlink()))
-            except OSError:
-                continue
-    return {
-        (_address(socket.address), socket.port)
-        for socket in list_listening_sockets()
-        if f"socket:[{socket.inode}]" in inodes
-    }
+        with suppress(psutil.Error):
+            for socket in psutil.Process(process).net_connections("tcp"):
+                if socket.status == psutil.CONN_LISTEN:
+                    address = ip_address(socket.laddr.ip)
+                    addresses.add((getattr(address, "ipv4_mapped", None) or address, socket.laddr.port))
+    return addresses
 
 
 def listening_until_end(process: subprocess.Popen[str]) -> set[IPv4Address | IPv6Address]:
@@ -44,10 +34,3 @@ def listening_until_end(process: subprocess.Popen[str]) -> set[IPv4Address | IPv
         results |= {address for address, _ in listening(process.pid)}
         time.sleep(0.5)
     return results
-
-
-def _address(written: str) -> IPv4Address | IPv6Address:
-    """An address as the kernel writes it: words of four bytes in the machine's order."""
-    words = (bytes.fromhex(written[at : at + 8])[::-1] for at in range(0, len(written), 8))
-    address = ip_address(b"".join(words))
-    return getattr(address, "ipv4_mapped", None) or address
