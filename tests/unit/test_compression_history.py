@@ -35,7 +35,7 @@ def lake() -> duckdb.DuckDBPyConnection:
 
 
 def run_query(lake: duckdb.DuckDBPyConnection, query: str, condition: str = "true") -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = lake.execute(history._LATEST.format(wanted=condition) + query).fetchall()
+    rows: list[tuple[Any, ...]] = lake.execute(history._LATEST.format(condition=condition) + query).fetchall()
     return rows
 
 

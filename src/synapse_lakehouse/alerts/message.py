@@ -40,12 +40,12 @@ def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: 
 
 def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
     facts = [to_chat_text(to_printable_message(fact)) for fact in (event.description, event.consequence) if fact]
-    where = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"ended at {event.at:%Y-%m-%d %H:%M} UTC"]
-    where += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
-    where += [f"More: {event.page}"] if event.page else []
+    details = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"ended at {event.at:%Y-%m-%d %H:%M} UTC"]
+    details += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
+    details += [f"More: {event.page}"] if event.page else []
     return AlertMessage(
         title=f"{server_name}: {_headline(event)}",
-        body="\n".join([*facts, *where]),
+        body="\n".join([*facts, *details]),
         is_resolution=not event.begins,
         is_warning=event.kind in WARNING_KINDS,
         events=(event,),

@@ -48,7 +48,7 @@ def check_releases(
     """Return a finding if the latest release is older than ``overdue``.
 
     :param latest: time of the latest release; None before the first release. Then the age of the lake counts.
-    :param made: time at which the lake was created.
+    :param created_at: time at which the lake was created.
     """
     since = now - (latest or created_at)
     if since <= overdue:

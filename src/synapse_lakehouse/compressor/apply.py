@@ -74,10 +74,10 @@ def apply_plan(
             finished_at = finished_rooms.get(planned["room_id"], planned["planned_at"])
             if not planned["groups_to_rewrite"] or finished_at > planned["planned_at"]:
                 continue
-            wanted = _as_planned(settings_now, planned)
-            backpressure = Backpressure(connection, wanted.busy_sessions, wanted.lag_bytes, report)
+            room_settings = _as_planned(settings_now, planned)
+            backpressure = Backpressure(connection, room_settings.busy_sessions, room_settings.lag_bytes, report)
             writer = GroupWriter(connection, backpressure, lambda work, total: None)
-            row = compress_and_record(planned["room_id"], wanted, open_reader, writer, folder, record)
+            row = compress_and_record(planned["room_id"], room_settings, open_reader, writer, folder, record)
             report(f"{planned['room_id']}: {row['outcome']}{_format_details(row)}")
 
 

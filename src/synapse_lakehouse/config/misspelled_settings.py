@@ -11,10 +11,10 @@ _MIN_SIMILARITY = 0.85
 
 def find_misspelled_names(names: Iterable[str]) -> dict[str, str | None]:
     """Return names in the environment that look like misspelled settings, each with the most similar setting."""
-    known = [name.upper() for name in Settings.model_fields]
+    setting_names = [name.upper() for name in Settings.model_fields]
     misspelled: dict[str, str | None] = {}
-    for name in sorted({name.upper() for name in names} - set(known)):
-        similar = get_close_matches(name, known, 1, _MIN_SIMILARITY)
+    for name in sorted({name.upper() for name in names} - set(setting_names)):
+        similar = get_close_matches(name, setting_names, 1, _MIN_SIMILARITY)
         if name.startswith("LAKEHOUSE_") or similar:
             misspelled[name] = similar[0] if similar else None
     return misspelled

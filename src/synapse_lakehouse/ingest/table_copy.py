@@ -132,7 +132,7 @@ class PlannedCopy:
     def accept_part(
         self, parts: WrittenParts, part: ReadPart, written: WrittenPart, expected_rows: int | None
     ) -> WrittenParts:
-        """Return ``done`` with one more part. Some whole pages are committed at a time; a resumed run skips them."""
+        """Return ``parts`` with one more part. Some whole pages are committed at a time; a resumed run skips them."""
         expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
         progress = parts.progress.advance(
             written, count_pages(part.pages, self.started.target.heap.pages), expected_rows

@@ -73,7 +73,7 @@ def install_jars(settings: Settings) -> list[Path]:
 def install_accepted_jars(folder: Path, packages: Sequence[str], accepted: Mapping[str, str]) -> list[Path]:
     """Return the paths of the jars ``accepted``, in their own folder in ``folder``. Missing jars are downloaded first.
 
-    :param wanted: coordinates to resolve. ``accepted`` contains them and their dependencies.
+    :param packages: coordinates to resolve. ``accepted`` contains them and their dependencies.
     :param accepted: coordinates and SHA-256 of each jar.
     :raises JarError: when Maven's repository cannot be reached, or a resolved jar is not in ``accepted``.
     """
@@ -100,7 +100,7 @@ def install_accepted_jars(folder: Path, packages: Sequence[str], accepted: Mappi
 
 
 def resolve_packages(folder: Path, packages: Sequence[str]) -> str:
-    """Let Spark resolve ``wanted`` into ``folder``/jars without a check; return the resolver's output."""
+    """Let Spark resolve ``packages`` into ``folder``/jars without a check; return the resolver's output."""
     spark_submit = Path(sys.executable).with_name("spark-submit")
     process = subprocess.run(
         [spark_submit, "--master", "local[1]", "--packages", ",".join(packages), "--conf",

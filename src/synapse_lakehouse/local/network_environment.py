@@ -23,14 +23,14 @@ def remove_unusable_variables(variables: Mapping[str, str]) -> dict[str, str]:
     excluded = find_unusable_variables(variables)
     usable = {name: value for name, value in variables.items() if name not in excluded}
     if any(value and (_is_proxy(name) or name.lower() == "no_proxy") for name, value in usable.items()):
-        given = [
+        bypassed_hosts = [
             entry
             for name, value in usable.items()
             if name.lower() == "no_proxy"
             for entry in _parse_bypassed_hosts(value)
         ]
         usable = {name: value for name, value in usable.items() if name.lower() != "no_proxy"}
-        bypassed = ",".join(dict.fromkeys([*given, *_LOCAL]))
+        bypassed = ",".join(dict.fromkeys([*bypassed_hosts, *_LOCAL]))
         usable |= {"no_proxy": bypassed, "NO_PROXY": bypassed}
     return usable
 

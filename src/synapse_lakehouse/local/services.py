@@ -66,7 +66,7 @@ def connect_services(
 
 
 def remember_lake(settings: Settings) -> None:
-    """Record the lake of ``given`` as the default for commands that run without a configured homeserver."""
+    """Record the lake of ``settings`` as the default for commands that run without a configured homeserver."""
     if not settings.lakehouse_catalog_uri:
         (settings.lakehouse_home / _LATEST).write_text(_lake_suffix(settings), encoding="utf-8")
 

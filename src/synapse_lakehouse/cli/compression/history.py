@@ -34,7 +34,7 @@ with runs as (
     select {_MEASURED} where false
 ),
 latest as (
-    from runs where {{wanted}}
+    from runs where {{condition}}
     qualify row_number() over (partition by run_id, room_id order by finished_at desc) = 1
 ),
 changed as (
@@ -73,7 +73,7 @@ def show_history(rooms: Sequence[str], format: output.OutputFormat) -> None:
             raise LakeReadError(_NOTHING)
         duckdb_reader.create_views(connection, settings, None, [COMPRESSION_RUNS_TABLE])
         condition = f"room_id in ({', '.join(map(quote_literal, rooms))})" if rooms else "true"
-        latest = _LATEST.format(wanted=condition)
+        latest = _LATEST.format(condition=condition)
         if format is not output.OutputFormat.TABLE:
             result = connection.execute(latest + _ROOMS_OF_RUNS)
             output.write_rows([column[0] for column in result.description or ()], result.fetchall(), format)
@@ -114,9 +114,9 @@ def _draw_rooms(rooms: Sequence[tuple[Any, ...]]) -> None:
     for heading in ("Runs", "Rows freed", "left", "MB", "Chain", "Read, ms", "Lock, ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Run by run", no_wrap=True)
-    for room_id, runs, freed, left, freed_bytes, chain, chain_now, read, read_now, lock, each in rooms:
+    for room_id, runs, freed, skipped, freed_bytes, chain, chain_now, read, read_now, lock, each in rooms:
         table.add_row(
-            output.format_cell(room_id), f"{runs:,}", f"{freed:,}", f"{left:,}", _mb(freed_bytes),
+            output.format_cell(room_id), f"{runs:,}", f"{freed:,}", f"{skipped:,}", _mb(freed_bytes),
             _before_after(chain, chain_now),
             _before_after(read, read_now), "-" if lock is None else f"{lock:,.0f}", draw_bars(each),
         )  # fmt: skip

@@ -155,24 +155,24 @@ def _section(title: str, *parts: RenderableType) -> list[RenderableType]:
 def _render_tables(copied: Sequence[CopiedTable]) -> RenderableType:
     filled = [table for table in copied if table.rows_source or table.rows_read or table.rows_written]
     empty = sorted(table.table for table in copied if table not in filled)
-    drawn = output.create_table("Table", "Copied")
+    grid = output.create_table("Table", "Copied")
     for heading in ("In source", "Read", "Written", "Bytes", "Seconds"):
-        drawn.add_column(heading, justify="right", no_wrap=True)
+        grid.add_column(heading, justify="right", no_wrap=True)
     for table in filled:
-        drawn.add_row(
+        grid.add_row(
             table.table, table.extent, *(_format_count(getattr(table, name)) for name in _ROWS),
             _format_size(table.bytes), "-" if table.seconds is None else f"{table.seconds:.1f}",
         )  # fmt: skip
-    drawn.add_section()
-    drawn.add_row(
+    grid.add_section()
+    grid.add_row(
         f"{len(copied)} tables", "",
         *(_format_count(sum(getattr(table, name) or 0 for table in copied)) for name in _ROWS),
         _format_size(sum(table.bytes or 0 for table in copied)), "",
         style="bold",
     )  # fmt: skip
     if not empty:
-        return drawn
-    return Group(drawn, Text(to_printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
+        return grid
+    return Group(grid, Text(to_printable(f"{len(empty)} without rows: {', '.join(empty)}"), style="dim"))
 
 
 def _render_positions(stream_positions: Sequence[positions.StreamPosition]) -> Table:

@@ -97,12 +97,12 @@ class GroupStore:
         members = self._members[room]
         return members if after is None else members[np.searchsorted(self._ids[members], after, side="right") :]
 
-    def _gather(self, where: Int64Array) -> tuple[StateGroups, Int32Array]:
-        starts = np.concatenate([[0], np.cumsum(self._count[where])])
-        keys, events, codes = _gather_rows(where, starts, self._from, self._keys, self._events, self._chunk_key)
-        prev = self._prev[where]
-        prev = np.where(prev == NONE, NONE, np.searchsorted(where, prev))
-        return StateGroups(self._ids[where], prev, starts, keys, events), codes
+    def _gather(self, indices: Int64Array) -> tuple[StateGroups, Int32Array]:
+        starts = np.concatenate([[0], np.cumsum(self._count[indices])])
+        keys, events, codes = _gather_rows(indices, starts, self._from, self._keys, self._events, self._chunk_key)
+        prev = self._prev[indices]
+        prev = np.where(prev == NONE, NONE, np.searchsorted(indices, prev))
+        return StateGroups(self._ids[indices], prev, starts, keys, events), codes
 
 
 def _stored_indices(where: Int64Array, indices: Int64Array) -> NDArray[np.int64]:

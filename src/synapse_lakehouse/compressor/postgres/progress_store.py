@@ -107,7 +107,7 @@ def save_progress(
 ) -> None:
     """Write the progress of a room to the lakehouse's table, in the open transaction.
 
-    :param written: ID of the last group that was written.
+    :param written_until: ID of the last group that was written.
     """
     connection.execute(
         "INSERT INTO lakehouse_compressor_progress VALUES (%s, %s, %s, %s, %s) ON CONFLICT (room_id) DO UPDATE"

@@ -30,11 +30,11 @@ def hide_aws_keys(properties: Mapping[str, str]) -> None:
     """Rename the keys in this process's environment, which a driver inherits. Keys in ``properties`` override them."""
     restore_aws_keys()
     variables = {names.aws: os.environ.pop(names.aws) for names in AWS_KEYS.values() if names.aws in os.environ}
-    given = {names.aws: properties[name] for name, names in AWS_KEYS.items() if name in properties}
+    own_keys = {names.aws: properties[name] for name, names in AWS_KEYS.items() if name in properties}
     for names in AWS_KEYS.values():
         # A session token that belongs to other keys would make these keys invalid.
         os.environ.pop(names.hidden, None)
-        if value := (given or variables).get(names.aws):
+        if value := (own_keys or variables).get(names.aws):
             os.environ[names.hidden] = value
 
 

@@ -49,14 +49,14 @@ def get_duckdb_secret_options(settings: Settings, *, with_keys: bool) -> dict[st
 
     :param with_keys: whether the options contain the keys. If not, DuckDB finds keys as the AWS tools do.
     """
-    given = get_catalog_properties(settings)
+    properties = get_catalog_properties(settings)
     names = _DUCKDB if with_keys else {"s3.region": "region"}
-    values = {option: given.get(name, os.environ.get(_FROM_ENVIRONMENT[name])) for name, option in names.items()}
+    values = {option: properties.get(name, os.environ.get(_FROM_ENVIRONMENT[name])) for name, option in names.items()}
     options = {} if with_keys else {"provider": "credential_chain"}
     options |= {name: value for name, value in values.items() if value} | {"scope": settings.warehouse + "/"}
-    if endpoint := given.get("s3.endpoint"):
+    if endpoint := properties.get("s3.endpoint"):
         parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
         options |= {"endpoint": parts.netloc.rpartition("@")[2], "use_ssl": str(parts.scheme != "http").lower()}
-    if given.get("s3.path-style-access", "").lower() == "true":
+    if properties.get("s3.path-style-access", "").lower() == "true":
         options["url_style"] = "path"
     return options

@@ -61,8 +61,8 @@ class Lease:
             table = self.catalog.load_table(LEASES_TABLE)
             last = _read(table)
             if last.holder == self.holder or not last.is_live(_now()):
-                left = (*last.crashed, *([last.branch] if last.holder not in {"", self.holder} else []))
-                crashed = tuple(branch for branch in dict.fromkeys(left) if branch)
+                crashed_branches = (*last.crashed, *([last.branch] if last.holder not in {"", self.holder} else []))
+                crashed = tuple(branch for branch in dict.fromkeys(crashed_branches) if branch)
                 if self._write(table, "renew" if last.holder == self.holder else "acquire", crashed):
                     return crashed
                 continue

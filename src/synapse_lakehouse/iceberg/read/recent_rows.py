@@ -32,7 +32,7 @@ def iterate_recent_spans(
 
     Each append writes a file with bounds of its times, so that few files are read for a short span.
 
-    :param wanted: condition for rows; by default all rows are returned.
+    :param row_filter: condition for rows; by default all rows are returned.
     """
     now = datetime.now(UTC)
     spans: list[BooleanExpression] = [

@@ -265,11 +265,11 @@ def _run(data: Path, command: Sequence[str], pass_fds: tuple[int, ...] = ()) -> 
     """Run a program of the wheel as the server's account, in the data directory."""
     name, *arguments = command
     try:
-        whole = account.build_account_command([str(account.get_program_folder(BIN) / name), *arguments])
+        full_command = account.build_account_command([str(account.get_program_folder(BIN) / name), *arguments])
     except account.AccountError as error:
         raise EmbeddedPostgresError(str(error)) from None
     process = subprocess.run(
-        whole, env=account.get_server_environment(), pass_fds=pass_fds, capture_output=True, cwd=data,
+        full_command, env=account.get_server_environment(), pass_fds=pass_fds, capture_output=True, cwd=data,
         start_new_session=True, check=False,
     )  # fmt: skip
     if process.returncode:

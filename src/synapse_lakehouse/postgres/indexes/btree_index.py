@@ -73,24 +73,24 @@ def read_indexes(connection: Connection, table: Table) -> TableIndexes:
     readable = {
         column.name for column in table.columns if column.projection is None and not column.has_secrets
     }  # fmt: skip
-    found = TableIndexes()
+    indexes = TableIndexes()
     for name, filenode, entries, keys, types, nullable, predicate, columns, *rest in connection.execute(
         _INDEXES, [table.name]
     ):
         method, is_valid, has_expressions, follows_bytes = rest
         if method != "btree":
-            found.uncovered[name] = f"an index of the type {method}"
+            indexes.uncovered[name] = f"an index of the type {method}"
         elif not is_valid:
-            found.uncovered[name] = "not valid, so PostgreSQL does not read it"
+            indexes.uncovered[name] = "not valid, so PostgreSQL does not read it"
         elif unread := sorted(set(columns) - readable):
-            found.uncovered[name] = f"uses columns that are never read: {', '.join(unread)}"
+            indexes.uncovered[name] = f"uses columns that are never read: {', '.join(unread)}"
         elif sum(nullable) > _MAX_NULLABLE_KEYS:
-            found.uncovered[name] = f"has more than {_MAX_NULLABLE_KEYS} columns that may be NULL"
+            indexes.uncovered[name] = f"has more than {_MAX_NULLABLE_KEYS} columns that may be NULL"
         else:
-            found.checkable.append(
+            indexes.checkable.append(
                 BtreeIndex(
                     name, table.name, filenode, entries, tuple(keys), tuple(types), tuple(nullable), predicate,
                     has_expressions, follows_bytes,
                 )
             )  # fmt: skip
-    return found
+    return indexes

@@ -29,7 +29,7 @@ def count_pages(part: PageRange, pages: int) -> int:
 
 
 def find_remaining_pages(copied: Iterable[PageRange]) -> list[PageRange]:
-    """Return the ranges of pages that are not in ``done``."""
+    """Return the ranges of pages that are not in ``copied``."""
     remaining: list[PageRange] = []
     at = 0
     for first, last in sorted(copied, key=lambda part: part[0]):

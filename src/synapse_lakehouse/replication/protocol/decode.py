@@ -44,10 +44,10 @@ def parse_line(line: bytes, dialect: Dialect) -> Command | None:
     if b"\n" in line:
         raise MalformedCommandError(word if parser else "a command", "more than one line")
     if parser is None:
-        meant = line.split()[0].decode("utf-8", "replace").upper()
-        if meant in _PARSERS:
+        upper_word = line.split()[0].decode("utf-8", "replace").upper()
+        if upper_word in _PARSERS:
             raise MalformedCommandError(
-                meant, "write the command in capitals at the start of the line, with one space after it"
+                upper_word, "write the command in capitals at the start of the line, with one space after it"
             )
         return c.Unknown(word, rest.decode("utf-8", "surrogateescape"))
     try:
