@@ -6,6 +6,7 @@ or answers the request with an error. In both cases clients do not see the event
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,9 @@ UNLOADABLE_REASONS: Final = {
     for name in validate_event.CHECKED_FIELDS
 }
 """Reasons why an event cannot be loaded."""
+
+_NOT_STORABLE: Final = re.compile(r"[\0\ud800-\udfff]")
+"""Characters that PostgreSQL's text cannot contain."""
 
 RAISING_REASONS: Final = frozenset(
     {
@@ -166,12 +170,8 @@ def _require_usable_ids(event: Mapping[str, Any]) -> None:
     """Raise if PostgreSQL refuses room ID or sender. Synapse queries redactions by both before all other checks."""
     for name in ("room_id", "sender"):
         value = event.get(name)
-        if value is not None and (type(value) is not str or "\0" in value or not _has_utf8(value)):
+        if value is not None and (type(value) is not str or _NOT_STORABLE.search(value)):
             raise _UnloadableError("unusable_ids")
-
-
-def _has_utf8(value: str) -> bool:
-    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _read_flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]:

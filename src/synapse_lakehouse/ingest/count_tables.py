@@ -1,6 +1,7 @@
 """Count the rows and changed rows of all tables of a run, over several connections."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
@@ -40,7 +41,7 @@ def count_tables(
             for count in remaining:
                 count(connection)
         finally:
-            _exhaust(remaining)
+            deque(remaining, maxlen=0)
 
     def count_over_new_connection() -> None:
         with import_snapshot(settings, snapshot) as other:
@@ -60,8 +61,3 @@ def count_tables(
         for other in others:
             with suppress(psycopg.Error):
                 other.cancel()
-
-
-def _exhaust(remaining: Iterator[CountRows]) -> None:
-    for _ in remaining:
-        pass

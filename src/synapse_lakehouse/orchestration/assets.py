@@ -21,8 +21,10 @@ def published_assets() -> list[Asset]:
         tables += sorted(
             f"{schema}/{model.stem}" for model in (PROJECT_FOLDER / "dbt" / "models" / schema).rglob("*.sql")
         )
-    return [RELEASE, *(_asset(table) for table in tables)]
-
-
-def _asset(table: str) -> Asset:
-    return Asset(name=table.replace("/", "."), uri=f"lakehouse://{table}", group=table.partition("/")[0])
+    return [
+        RELEASE,
+        *(
+            Asset(name=table.replace("/", "."), uri=f"lakehouse://{table}", group=table.partition("/")[0])
+            for table in tables
+        ),
+    ]

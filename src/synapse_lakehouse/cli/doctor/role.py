@@ -148,9 +148,8 @@ def _attributes(role: str, attributes: Sequence[str], script: str) -> Findings:
         yield DoctorFinding(FindingLevel.WARN, "role", message, _OWN_ROLE.format(script=script))
     elif attributes:
         message = f"The role {role} has {' and '.join(attributes)}, which it does not need."
-        yield DoctorFinding(
-            FindingLevel.WARN, "role", message, f"As a superuser run: ALTER ROLE {role} {_without(attributes)};"
-        )
+        removal = " ".join(f"NO{attribute}" for attribute in attributes)
+        yield DoctorFinding(FindingLevel.WARN, "role", message, f"As a superuser run: ALTER ROLE {role} {removal};")
 
 
 def _memberships(role: str, roles: Sequence[str]) -> Findings:
@@ -230,10 +229,6 @@ def _revokes(privilege: str, excess: Sequence[_Excess], role: str) -> Iterator[s
     for item in excess:
         if not item.is_whole:
             yield f"REVOKE {privilege} ({', '.join(item.columns)}) ON {item.name} FROM {role};"
-
-
-def _without(attributes: Sequence[str]) -> str:
-    return " ".join(f"NO{attribute}" for attribute in attributes)
 
 
 def _list_some(items: Sequence[_Excess] | Sequence[str]) -> str:

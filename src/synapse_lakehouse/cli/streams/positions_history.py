@@ -1,6 +1,6 @@
 """``lakehouse positions --history``: the samples of the DAG stream_watch."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from rich.table import Table
@@ -66,9 +66,10 @@ def _render_samples(rows: list[tuple[Any, ...]]) -> Table:
     table.add_column(f"Open, last {_CHART_SAMPLES} samples", no_wrap=True)
     table.add_column("Vanished")
     for stream, last_allocated_id, hour, day, lag, watched_at, since, lags, vanished in rows:
+        minutes = f"{(watched_at - since) / timedelta(minutes=1):,.0f} min" if since else ""
         table.add_row(
             stream, *(f"{count:,}" for count in (last_allocated_id, hour, day)), "-" if lag is None else f"{lag:,}",
-            _format_minutes(since, watched_at), draw_bars(lags), Text(to_printable(", ".join(vanished)), style="red"),
+            minutes, draw_bars(lags), Text(to_printable(", ".join(vanished)), style="red"),
         )  # fmt: skip
     return table
 
@@ -78,7 +79,3 @@ def draw_bars(values: list[int | None]) -> str:
     highest = max((value or 0 for value in values), default=0)
     steps = len(_BARS) - 1
     return "".join("·" if value is None else _BARS[value * steps // highest if highest else 0] for value in values)
-
-
-def _format_minutes(since: datetime | None, until: datetime) -> str:
-    return f"{(until - since) / timedelta(minutes=1):,.0f} min" if since else ""

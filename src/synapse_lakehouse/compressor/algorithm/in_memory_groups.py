@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
 from synapse_lakehouse.numba_jit import BoolArray, Int32Array, Int64Array, cached_njit
@@ -85,7 +84,8 @@ class GroupStore:
         self._events[self._end : end] = groups.events[rows]
         self._from[chunk.where[changed]] = self._end + np.cumsum(counts) - counts
         self._count[chunk.where[changed]] = counts
-        self._prev[chunk.where[changed]] = _stored_indices(chunk.where, groups.prev[changed])
+        prev = groups.prev[changed]
+        self._prev[chunk.where[changed]] = np.where(prev == NONE, NONE, chunk.where[prev])
         self._end = end
 
     def groups(self) -> StateGroups:
@@ -103,10 +103,6 @@ class GroupStore:
         prev = self._prev[indices]
         prev = np.where(prev == NONE, NONE, np.searchsorted(indices, prev))
         return StateGroups(self._ids[indices], prev, starts, keys, events), codes
-
-
-def _stored_indices(where: Int64Array, indices: Int64Array) -> NDArray[np.int64]:
-    return np.where(indices == NONE, NONE, where[indices])
 
 
 @cached_njit

@@ -80,9 +80,8 @@ def to_jdbc_url(parameters: Mapping[str, str]) -> str:
             f"LAKEHOUSE_CATALOG_URI has {', '.join(unknown)}, but PostgreSQL's JDBC driver does not support this "
             f"parameter. Remove the parameter. The supported parameters are {', '.join(sorted(_JDBC))}."
         )
-    servers = (
-        f"{_bracketed(host)}:{port or 5432}" for host, port in zip(hosts, cycle(list_ports(parameters)), strict=False)
-    )
+    hosts = [f"[{host}]" if ":" in host else host for host in hosts]
+    servers = (f"{host}:{port or 5432}" for host, port in zip(hosts, cycle(list_ports(parameters)), strict=False))
     options = {_JDBC[name]: parameters[name] for name in sorted(parameters.keys() & _JDBC.keys())}
     if server_type := options.get("targetServerType"):
         options["targetServerType"] = _SERVER_TYPES.get(server_type, server_type)
@@ -102,7 +101,3 @@ def _query(options: Mapping[str, str]) -> str:
 
 def _database(parameters: Mapping[str, str]) -> str:
     return parameters.get("dbname") or parameters.get("user", "")
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

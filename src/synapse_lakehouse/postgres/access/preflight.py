@@ -82,7 +82,9 @@ def read_schema_version(connection: Connection) -> int:
 
 def check_row_security(connection: Connection, catalogue: Catalogue) -> list[str]:
     """Return a message if row-level security hides rows that the copy needs."""
-    return find_hidden_rows(connection, _table_names(catalogue))
+    return find_hidden_rows(
+        connection, [grant.name for grant in list_required_grants(catalogue) if grant.kind == "table"]
+    )
 
 
 def find_missing_grants(connection: Connection, catalogue: Catalogue) -> list[str]:
@@ -131,10 +133,6 @@ def _explain_wrong_database(exists: Mapping[str, bool], name: str) -> str | None
             "restored."
         )
     return None
-
-
-def _table_names(catalogue: Catalogue) -> list[str]:
-    return [grant.name for grant in list_required_grants(catalogue) if grant.kind == "table"]
 
 
 def _explain_missing_grants(connection: Connection, grants: Iterable[Grant]) -> list[str]:

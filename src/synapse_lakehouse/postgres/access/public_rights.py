@@ -96,11 +96,7 @@ def build_hardening_sql(role: str) -> str:
     for right in PUBLIC_RIGHTS:
         lines = [
             f"-- Afterwards only superusers, and roles with an explicit grant, may {right.action}.",
-            *_wrap_comment(f"Could break: {right.side_effects}"),
+            *textwrap.wrap(f"Could break: {right.side_effects}", 117, initial_indent="-- ", subsequent_indent="-- "),
         ]
         parts.append("\n".join(lines) + right.revoke_sql.format(role=role))
     return "\n".join(parts)
-
-
-def _wrap_comment(text: str) -> list[str]:
-    return textwrap.wrap(text, 117, initial_indent="-- ", subsequent_indent="-- ")

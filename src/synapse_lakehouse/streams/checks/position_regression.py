@@ -4,7 +4,7 @@ Synapse never moves positions back. A restored backup does, and so does a failov
 Synapse will assign the stream IDs in between again, to other rows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
@@ -26,7 +26,9 @@ def find_unacknowledged_regressions(
         all_regressions = _regressions(declared.stream(name), previous[name], row) if name in previous else []
         ranges = acknowledged.get(name, ())
         regressions[name] = [
-            str(regression) for regression in all_regressions if not _is_acknowledged(regression, ranges)
+            str(regression)
+            for regression in all_regressions
+            if not covers_range(ranges, abs(regression.now) + 1, abs(regression.before))
         ]
     return regressions
 
@@ -37,7 +39,3 @@ def _regressions(stream: Stream, previous: Mapping[str, Any], now: Mapping[str, 
     if None not in (before, bound) and stream.direction * bound < stream.direction * before:
         regressions.append(PositionRegression("the safe bound", before, bound))
     return regressions
-
-
-def _is_acknowledged(regression: PositionRegression, ranges: Sequence[tuple[int, int]]) -> bool:
-    return covers_range(ranges, abs(regression.now) + 1, abs(regression.before))
