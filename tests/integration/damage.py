@@ -68,6 +68,16 @@ PLANTS: Final[dict[str, str]] = {
                 and event_id in (select event_id from event_to_state_groups))
         delete from state_groups_state using lost where state_groups_state.event_id = lost.event_id
         returning lost.event_id""",
+    "state_group_without_creation": """
+        with moved as (
+            select event_id, room_id from events join event_to_state_groups using (event_id)
+            where type = 'm.room.message' and not outlier and rejection_reason is null
+            and event_id not in (select event_id from event_forward_extremities) order by event_id desc limit 1),
+        made as (insert into state_groups (id, room_id, event_id) select 900000060, room_id, event_id from moved),
+        stated as (insert into state_groups_state select 900000060, room_id, 'm.room.topic', '', event_id from moved)
+        update event_to_state_groups set state_group = 900000060 from moved
+        where event_to_state_groups.event_id = moved.event_id returning state_group::text""",
+    "state_not_of_previous_event": "select event_id from event_to_state_groups where state_group = 900000060",
     "stray_state_rows": f"""
         insert into state_groups_state values (900000001, {CALM_ROOM}, 'm.room.topic', '', '$topic')
         returning state_group::text""",
@@ -115,6 +125,9 @@ PLANTS: Final[dict[str, str]] = {
 
 FOLLOWS: Final = {("state_group_newer_predecessor", "900000010")}
 """What else is to be found because of them: one of a circle is the older one."""
+
+FOLLOWING_CHECK: Final = "state_not_of_previous_event"
+"""The check that also finds the events after a planted fault."""
 
 
 def plant(connection: psycopg.Connection[Any]) -> set[tuple[str, str]]:

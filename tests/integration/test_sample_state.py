@@ -81,6 +81,12 @@ def test_every_event_has_the_state_after_and_before_it(lake: DuckDBPyConnection,
     assert after.keys() | before.keys() == {event for event, *_ in events}
 
 
+def test_equal_states_have_equal_digests(lake: DuckDBPyConnection, walked: dict[int, State]) -> None:
+    digests = dict(lake.sql("select state_group, digest from silver.state_positions").fetchall())
+    pairs = {(frozenset(state.items()), digests[group]) for group, state in walked.items()}
+    assert len(pairs) == len({state for state, _ in pairs}) == len({digest for _, digest in pairs})
+
+
 def test_groups_are_weighed_as_their_chains_say(lake: DuckDBPyConnection, walked: dict[int, State]) -> None:
     edges = dict(lake.sql("select state_group, prev_state_group from bronze.state_group_edges").fetchall())
 

@@ -94,6 +94,21 @@ INTEGRITY_CHECKS: Final = (
         _RESTORE,
     ),
     IntegrityCheck(
+        "state_group_without_creation",
+        "state groups without the creation event of their room",
+        "Requests that need the room's state at these events fail: nobody can send, join or read there.",
+        "Stop purges and compressions. `lakehouse state restore-plan` prints SQL that restores the rows of the named "
+        "group from an earlier release. The groups after it follow.",
+    ),
+    IntegrityCheck(
+        "state_not_of_previous_event",
+        "events whose state does not follow from the previous events",
+        "The state group of the event, or of the event before it, has lost or changed rows, or the event has the wrong "
+        "state group. Synapse answers with this state.",
+        "Compare both states with `lakehouse state-at`. `lakehouse state restore-plan` prints SQL that restores lost "
+        "rows from an earlier release.",
+    ),
+    IntegrityCheck(
         "stray_state_rows",
         "leftover rows of deleted state groups",
         "Nothing refers to these rows of state_groups_state or state_group_edges. They only use disk space, unless "

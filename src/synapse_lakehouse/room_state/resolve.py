@@ -18,7 +18,14 @@ from synapse_lakehouse.iceberg.read.changed_rows import read_changed_rows
 from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.commits import reset_branch
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
-from synapse_lakehouse.room_state import first_changes, group_tree, number_rooms, room_components, state_intervals
+from synapse_lakehouse.room_state import (
+    first_changes,
+    group_tree,
+    number_rooms,
+    room_components,
+    state_digests,
+    state_intervals,
+)
 from synapse_lakehouse.room_state.number_rooms import NumberedRooms, number_all_rooms, number_changed_rooms
 
 SOURCE_TABLES: Final = [number_rooms.GROUPS, number_rooms.EDGES, number_rooms.ROWS]
@@ -31,13 +38,13 @@ _MAX_SHARE: Final = 0.5
 _POSITIONS: Final = "silver.state_positions"
 _INTERVALS: Final = "silver.state_intervals"
 _FAULTS: Final = "silver.state_faults"
-_TABLES: Final = (_FAULTS, _POSITIONS, _INTERVALS)
+_TABLES: Final = (_FAULTS, _INTERVALS, _POSITIONS)
 _CODE_HASH: Final = hashlib.sha256(
     b"".join(
         Path(str(module)).read_bytes()
         for module in (
             first_changes.__file__, group_tree.__file__, number_rooms.__file__, room_components.__file__,
-            state_intervals.__file__, __file__,
+            state_digests.__file__, state_intervals.__file__, __file__,
         )
     )
 ).hexdigest()  # fmt: skip
@@ -54,8 +61,8 @@ class ResolvedRooms:
 
 def is_up_to_date(catalog: Catalog, branch: str) -> bool:
     """Return whether the three tables were built from bronze as it is on ``branch``."""
-    # The intervals are written last, so a run that failed in between rebuilds all three tables.
-    return input_fingerprint.read_fingerprint(catalog, _INTERVALS, branch) == _fingerprint(catalog, branch)
+    # The positions are written last, so a run that failed in between rebuilds all three tables.
+    return input_fingerprint.read_fingerprint(catalog, _POSITIONS, branch) == _fingerprint(catalog, branch)
 
 
 def resolve_rooms(
@@ -79,9 +86,9 @@ def resolve_rooms(
             return _describe(numbered, is_partial=True)
     numbered = number_all_rooms(spark)
     input_fingerprint.replace_table(spark, _FAULTS, branch, numbered.faults, fingerprint)
-    positions = numbered.nodes.where("is_group").sortWithinPartitions("room_id", "position")
-    input_fingerprint.replace_table(spark, _POSITIONS, branch, positions, fingerprint)
     input_fingerprint.replace_table(spark, _INTERVALS, branch, _resolve_intervals(_read_ranges(numbered)), fingerprint)
+    positions = state_digests.add_digests(numbered.nodes.where("is_group"), spark.table(_INTERVALS))
+    input_fingerprint.replace_table(spark, _POSITIONS, branch, positions, fingerprint)
     return _describe(numbered, is_partial=False)
 
 
@@ -107,8 +114,6 @@ def _resolve_in_part(spark: SparkSession, numbered: NumberedRooms, fingerprint: 
     _replace_rows(spark, _FAULTS, rooms, "true", numbered.faults, fingerprint)
     # A range that ends just before the first change may continue after it.
     reaches_it = "last_position >= first_change - 1"
-    positions = numbered.nodes.where("is_group").join(changes, "room_id").where(reaches_it)
-    _replace_rows(spark, _POSITIONS, changes, reaches_it, positions, fingerprint)
     shortened = (
         spark.table(_INTERVALS)
         .join(changes, "room_id")
@@ -123,6 +128,13 @@ def _resolve_in_part(spark: SparkSession, numbered: NumberedRooms, fingerprint: 
     )
     intervals = _resolve_intervals(shortened.unionByName(later).drop("first_change"))
     _replace_rows(spark, _INTERVALS, changes, reaches_it, intervals, fingerprint)
+    positions = numbered.nodes.where("is_group").join(changes, "room_id").where(reaches_it)
+    reaching = spark.table(_INTERVALS).join(changes, "room_id").where(reaches_it).drop("first_change")
+    # These intervals are all that contain a position from the first change on. Groups before it have the same state.
+    digests = state_digests.add_digests(positions, reaching).where("position >= first_change")
+    same = spark.table(_POSITIONS).select("room_id", "position", *state_digests.DIGEST_COLUMNS)
+    same = positions.where("position < first_change").join(same, ["room_id", "position"])
+    _replace_rows(spark, _POSITIONS, changes, reaches_it, digests.unionByName(same), fingerprint)
 
 
 def _replace_rows(

@@ -10,23 +10,18 @@ users as (
     group by state_group
 ),
 
--- Pieces of state at a position, and the length of its chain: the number of begun intervals minus the number of ended
--- ones. So a chain of 100,000 groups takes no longer than 100,000 groups without predecessors.
+-- The length of the chain at a position: the number of begun ranges minus the number of ended ones. So a chain of 100,000
+-- groups takes no longer than 100,000 groups without predecessors.
 turns as (
-    select room_id, first_position as position, 1 as pieces, 0 as nodes from {{ source('state', 'state_intervals') }}
+    select room_id, position, 1 as nodes from {{ source('state', 'state_positions') }}
     union all
-    select room_id, last_position + 1, -1, 0 from {{ source('state', 'state_intervals') }}
-    union all
-    select room_id, position, 0, 1 from {{ source('state', 'state_positions') }}
-    union all
-    select room_id, last_position + 1, 0, -1 from {{ source('state', 'state_positions') }}
+    select room_id, last_position + 1, -1 from {{ source('state', 'state_positions') }}
 ),
 
-sizes as (
+chains as (
     select
         room_id,
         position,
-        sum(sum(pieces)) over (partition by room_id order by position rows unbounded preceding) as state_rows,
         sum(sum(nodes)) over (partition by room_id order by position rows unbounded preceding) as chain_length
     from turns
     group by room_id, position
@@ -38,8 +33,8 @@ select
     edges.prev_state_group,
     positions.position,
     coalesce(deltas.delta_rows, 0) as delta_rows,
-    sizes.state_rows,
-    sizes.chain_length,
+    positions.state_rows,
+    chains.chain_length,
     coalesce(users.events, 0) as events
 from {{ source('state', 'state_positions') }} as positions
 left join (
@@ -48,5 +43,5 @@ left join (
     group by state_group
 ) as edges on positions.state_group = edges.state_group
 left join deltas on positions.state_group = deltas.state_group
-inner join sizes on positions.room_id = sizes.room_id and positions.position = sizes.position
+inner join chains on positions.room_id = chains.room_id and positions.position = chains.position
 left join users on positions.state_group = users.state_group

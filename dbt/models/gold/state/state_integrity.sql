@@ -2,9 +2,11 @@
 {%- set findings = [
     ref('current_state_findings'),
     ref('event_findings'),
+    ref('event_graph_findings'),
     ref('lost_event_findings'),
     ref('state_group_findings'),
     ref('incomplete_state_group_findings'),
+    ref('room_creation_findings'),
     ref('room_statistics_findings'),
     ref('unreadable_value_findings'),
     ref('forward_extremity_findings'),

@@ -1,0 +1,56 @@
+with creations as (
+    select room_id, event_id
+    from {{ ref('events') }}
+    where type = 'm.room.create' and state_key = '' and not rejected
+),
+
+state_groups as (
+    select sizes.*, intervals.event_id as creation
+    from {{ ref('state_group_sizes') }} as sizes
+    left join {{ source('state', 'state_intervals') }} as intervals
+        on
+            sizes.room_id = intervals.room_id
+            and intervals.type = 'm.room.create'
+            and intervals.state_key = ''
+            and sizes.position >= intervals.first_position
+            and sizes.position <= intervals.last_position
+    -- Synapse stores an empty group as the state before the creation.
+    where sizes.state_rows > 0 or sizes.events > 0
+),
+
+faulty as (
+    select state_groups.*, expected.event_id as expected
+    from state_groups
+    left join creations on state_groups.room_id = creations.room_id and state_groups.creation = creations.event_id
+    left join (select room_id, max(event_id) as event_id from creations group by room_id) as expected
+        on state_groups.room_id = expected.room_id
+    left join {{ ref('events') }} as stored on state_groups.creation = stored.event_id
+    -- If no creation event of the room is stored, an event that is not stored either may be it.
+    where
+        creations.event_id is null
+        and (state_groups.creation is null or expected.event_id is not null or stored.event_id is not null)
+),
+
+-- A group whose predecessor has the same fault has it for the same cause.
+causes as (
+    select
+        faulty.*,
+        sum(if(predecessor.state_group is null, 1, 0)) over (
+            partition by faulty.room_id order by faulty.position rows unbounded preceding
+        ) as cause
+    from faulty
+    left join faulty as predecessor
+        on faulty.prev_state_group = predecessor.state_group and faulty.creation is not distinct from predecessor.creation
+)
+
+-- Groups that are the state of no event, and of no later group's event, are not needed: Synapse may have discarded them.
+select
+    'state_group_without_creation' as check_name,
+    'fail' as severity,
+    room_id,
+    string(min_by(state_group, position)) as subject,
+    coalesce(max(expected), 'the creation of the room') as expected,
+    coalesce(min_by(creation, position), 'nothing') || ', in ' || count(*) || ' state groups' as found
+from causes
+group by room_id, cause
+having sum(events) > 0
