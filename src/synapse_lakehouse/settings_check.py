@@ -16,10 +16,6 @@ from synapse_lakehouse.streams.checks import acknowledged_ids
 from synapse_lakehouse.streams.positions import configured_writers
 
 
-class ConfigurationError(LakehouseError):
-    """SYNAPSE_CONFIG cannot be read, or its homeserver is not supported."""
-
-
 @dataclass(frozen=True)
 class ConfigurationProblem:
     """An invalid part of the configuration. ``stops_runs``: whether runs cannot start because of it."""
@@ -30,7 +26,7 @@ class ConfigurationProblem:
 
 
 def _databases(_: Catalogue, settings: Settings) -> None:
-    homeserver_yaml.require_one_database(settings.synapse_config, ConfigurationError)
+    homeserver_yaml.require_one_database(settings.synapse_config, LakehouseError)
 
 
 def _writers(declared: Catalogue, settings: Settings) -> None:

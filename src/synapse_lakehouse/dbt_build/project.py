@@ -31,14 +31,10 @@ _RUNTIME_VARIABLES: Final = frozenset({"as_of", "built_from", "changes_are_known
 """Variables of dbt that do not affect the project's graph."""
 
 
-class DbtBuildError(LakehouseError):
-    """The build of a dbt model, or a data test, failed."""
-
-
 def build_project(app: SparkApp) -> None:
     """Build every model, run every data test, and generate the documentation.
 
-    :raises DbtBuildError: when a model or a test failed."""
+    :raises LakehouseError: when a model or a test failed."""
     home = app.settings.lakehouse_home / "dbt"
     (home / "target" / "run_results.json").unlink(missing_ok=True)
     # dbt copies variables with this prefix into its artifacts, so that the artifacts identify the run.
@@ -55,7 +51,7 @@ def build_project(app: SparkApp) -> None:
     built = run_dbt(app, ["build", "--exclude-resource-type", "unit_test"], progress)
     if not built.done.success:
         app.spark.stop()
-        raise DbtBuildError(describe_failure(built.done))
+        raise LakehouseError(describe_failure(built.done))
     store.append_audit_rows(app.catalog, "audit.views", build_view_rows(built.done), app.run)
     store.append_audit_rows(app.catalog, "audit.integrity", count_integrity_findings(app), app.run)
     dbtRunner(built.project).invoke(

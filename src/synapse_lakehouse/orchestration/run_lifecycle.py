@@ -77,7 +77,7 @@ def open_run() -> None:
         # Validate the settings of later tasks too, so that an invalid setting fails the run before the copy.
         problems = settings_check.find_configuration_problems(declared, settings)
         if messages := [problem.message for problem in problems if problem.stops_runs]:
-            raise settings_check.ConfigurationError("\n".join(messages))
+            raise LakehouseError("\n".join(messages))
         with connection.connect(settings) as source:
             connection.require_session_settings(source, settings)
             preflight.check_source_database(

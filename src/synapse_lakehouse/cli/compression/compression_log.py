@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
-class CompressionLogError(LakehouseError):
-    """Outcomes could not be recorded in the lake; the compression itself is complete."""
-
-
 @contextmanager
 def open_compression_log(settings: Settings, command: str) -> Iterator[Callable[[OutcomeRow], None]]:
     """Yield a function that appends the outcome of a room to ``audit.compression_runs``.
@@ -29,7 +25,7 @@ def open_compression_log(settings: Settings, command: str) -> Iterator[Callable[
     The run ID is ``command`` with the time. An error of the lake does not stop the compression of other rooms. Without
     a lake, a note is printed.
 
-    :raises CompressionLogError: at the end, when some rows could not be appended. During another exception the message
+    :raises LakehouseError: at the end, when some rows could not be appended. During another exception the message
         is only printed.
     """
     if not lake_session.may_have_lake(settings):
@@ -53,7 +49,7 @@ def open_compression_log(settings: Settings, command: str) -> Iterator[Callable[
                 output.echo(f"Error: {missing}", err=True)
             raise
         if missing := log.missing():
-            raise CompressionLogError(missing)
+            raise LakehouseError(missing)
 
 
 class _Log:

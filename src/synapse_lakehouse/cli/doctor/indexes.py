@@ -25,18 +25,14 @@ _TITLES: Final = {
 _MAX_EXAMPLES: Final = 3
 
 
-class UnknownTableError(LakehouseError):
-    """A table that is not copied was named."""
-
-
 def find_tables(declared: Catalogue, names: Sequence[str]) -> list[Table]:
     """Return the copied tables called ``names``.
 
-    :raises UnknownTableError: when the catalogue does not list one of them.
+    :raises LakehouseError: when the catalogue does not list one of them.
     """
     tables = {table.name: table for table in declared.copied_tables()}
     if unknown := [name for name in names if name not in tables]:
-        raise UnknownTableError(
+        raise LakehouseError(
             f"No copied table is called {', '.join(unknown)}. docs/reference/tables.md lists the tables in bronze."
         )
     return [tables[name] for name in names]

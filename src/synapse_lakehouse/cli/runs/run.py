@@ -19,10 +19,6 @@ from synapse_lakehouse.local import child_processes, home_lock, memory
 from synapse_lakehouse.local.airflow import credentials, environment
 
 
-class RunError(LakehouseError):
-    """The run was refused, or the disk is full; the message has the remedy."""
-
-
 def run(
     day: Annotated[
         datetime | None,
@@ -46,7 +42,7 @@ def run(
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise RunError(
+        raise LakehouseError(
             f"The disk is full: no space is left under {settings.lakehouse_home}. No release was published. "
             "Free disk space (`lakehouse doctor` shows how much is free), then run again."
         ) from None
@@ -82,7 +78,7 @@ def _create_run(
     end = start + timedelta(days=1)
     logical_date = end + (now - _midnight(now.date()))
     if scheduler and scheduler.others:
-        raise RunError(
+        raise LakehouseError(
             f"The Airflow at {scheduler.address} has other settings than this command ({', '.join(scheduler.others)}). "
             "It would run the DAG with its own settings, and may read another homeserver. Stop "
             "`make ui` and start it with these settings, or run this command with the settings of `make ui`."

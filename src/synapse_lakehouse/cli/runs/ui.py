@@ -31,10 +31,6 @@ COMPONENTS = {
 }
 
 
-class UiError(LakehouseError):
-    """A service of Airflow did not start, or ended; the message names it and the reason."""
-
-
 def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web pages on 127.0.0.1.")] = 8080) -> None:
     """Start Airflow's api-server, scheduler, dag-processor and triggerer on 127.0.0.1; Ctrl-C stops them all."""
     require_free_port(port)
@@ -54,7 +50,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web
 
 
 def require_free_port(port: int) -> None:
-    """Raise :class:`UiError` if ``port`` is in use."""
+    """Raise :class:`LakehouseError` if ``port`` is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -65,7 +61,7 @@ def require_free_port(port: int) -> None:
                 "Another program, perhaps another `make ui`, listens there: stop it, or choose" if is_used else "Choose"
             )
             other = port + 1 if 1024 <= port < 65535 else 8081
-            raise UiError(
+            raise LakehouseError(
                 f"Port {port} on 127.0.0.1 cannot be used ({error.strerror}). {advice} another port, as in "
                 f"`make ui PORT={other}` or `uv run lakehouse ui --port {other}`."
             ) from None
@@ -103,18 +99,18 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
     while missing := _unhealthy(port):
         _check_alive(running, logs)
         if time.monotonic() > deadline:
-            raise UiError(
+            raise LakehouseError(
                 f"Services of Airflow did not become healthy within {READY_SECONDS} s: {', '.join(sorted(missing))}. "
                 f"See the logs in {logs}."
             )
         time.sleep(0.5)
     if not loopback.is_own_listener(port):
-        raise UiError(
+        raise LakehouseError(
             f"Another user of this machine also listens on port {port}. Choose another port, as in `make ui PORT=…`, "
             "and enter no password on that port."
         )
     if not _refuses_strangers(port):
-        raise UiError(
+        raise LakehouseError(
             "Airflow answers requests for any host, so a web page could reach it. The plugin that refuses such "
             "requests was not loaded. Run `uv sync --locked`, then start again. The reason is in "
             f"{logs / 'api-server.log'}."
@@ -146,6 +142,6 @@ def _check_alive(running: dict[str, subprocess.Popen[bytes]], logs: Path) -> Non
     for name, process in running.items():
         if process.poll() is not None:
             lines = (logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
-            raise UiError(
+            raise LakehouseError(
                 f"Airflow's {name} ended unexpectedly ({process.returncode}). Its last lines:\n" + "\n".join(lines)
             )
