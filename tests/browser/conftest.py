@@ -91,10 +91,10 @@ def airflow(ui: Ui) -> Iterator[httpx.Client]:
         yield client
 
 
-def until(done: Callable[[], object], runs: int = 1) -> None:
+def until(condition: Callable[[], object], runs: int = 1) -> None:
     """Wait for what takes as long as so many runs."""
     deadline = time.monotonic() + runs * RUN_SECONDS
-    while not done():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(1)
 

@@ -52,10 +52,10 @@ def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World]]:
         yield dsn, world
 
 
-def rows(done: Result) -> list[dict[str, Any]]:
+def rows(result: Result) -> list[dict[str, Any]]:
     """What a command wrote as JSON."""
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)  # type: ignore[no-any-return]
 
 
 def undo_files(settings_home: Path) -> list[str]:

@@ -71,6 +71,6 @@ def planned(settings: Settings, run_id: str, **variables: str) -> dict[str, dict
     return by_room(lakehouse(settings, "query", query, "--format", "json"))
 
 
-def by_room(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
-    assert done.returncode == 0, done.stderr
-    return {row["room_id"]: row for row in json.loads(done.stdout)}
+def by_room(process: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    assert process.returncode == 0, process.stderr
+    return {row["room_id"]: row for row in json.loads(process.stdout)}

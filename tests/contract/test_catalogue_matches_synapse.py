@@ -36,8 +36,8 @@ def connection(server: EmbeddedServer, sample_dsn: str) -> Iterator[Connection]:
         connected.rollback()
 
 
-def shape(found: list[SchemaDrift]) -> list[tuple[str, str | None, str]]:
-    return [(departure.table, departure.column, departure.kind) for departure in found]
+def shape(drifts: list[SchemaDrift]) -> list[tuple[str, str | None, str]]:
+    return [(departure.table, departure.column, departure.kind) for departure in drifts]
 
 
 def test_a_synapse_database_fits(connection: Connection) -> None:

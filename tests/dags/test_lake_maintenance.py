@@ -68,7 +68,7 @@ def test_a_failed_copy_fails_the_run_despite_maintained_files(dag: "DAG") -> Non
 
 
 @pytest.mark.parametrize(
-    ("task_id", "variable", "param", "asked", "given"),
+    ("task_id", "variable", "param", "param_value", "setting_value"),
     [
         ("bronze.reconcile_bronze", "LAKEHOUSE_PARITY_SECONDS", "parity_seconds", None, "60"),
         ("bronze.reconcile_bronze", "LAKEHOUSE_PARITY_SECONDS", "parity_seconds", 5, "5"),
@@ -77,10 +77,10 @@ def test_a_failed_copy_fails_the_run_despite_maintained_files(dag: "DAG") -> Non
     ],
 )
 def test_a_run_may_be_started_with_other_settings(
-    dag: "DAG", task_id: str, variable: str, param: str, asked: int | None, given: str
+    dag: "DAG", task_id: str, variable: str, param: str, param_value: int | None, setting_value: str
 ) -> None:
     task: Any = dag.get_task(task_id).prepare_for_execution()
     moment = datetime(2026, 11, 17, tzinfo=UTC)
     context = {"dag": dag, "run_id": "manual__1", "data_interval_start": moment, "data_interval_end": moment}
-    task.render_template_fields(context | {"params": {param: asked}})
-    assert task.env_vars == {variable: given}
+    task.render_template_fields(context | {"params": {param: param_value}})
+    assert task.env_vars == {variable: setting_value}

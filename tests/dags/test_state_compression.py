@@ -95,7 +95,7 @@ def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypat
 
 
 @pytest.mark.parametrize(
-    ("asked", "given"),
+    ("params", "settings_values"),
     [
         ({}, {"rooms": ("!set:x",), "number_of_rooms": 5, "strategy": "best"}),
         ({"number_of_rooms": 3}, {"rooms": (), "number_of_rooms": 3, "strategy": "best"}),
@@ -106,13 +106,13 @@ def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypat
     ],
 )
 def test_a_run_may_be_started_with_other_settings(
-    dag: "DAG", asked: dict[str, object], given: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    dag: "DAG", params: dict[str, object], settings_values: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ROOMS", "!set:x")
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_STRATEGY", "best")
     monkeypatch.setenv("SYNAPSE_WRITE_DSN", "postgresql://it:not-to-be-shown@127.0.0.1/synapse")
     task: Any = dag.get_task("plan_compression").prepare_for_execution()
-    params = dict.fromkeys(dag.params, None) | {"rooms": []} | asked
+    params = dict.fromkeys(dag.params, None) | {"rooms": []} | params
     context = {"dag": dag, "run_id": "manual__1", "data_interval_start": MOMENT, "data_interval_end": MOMENT}
 
     task.render_template_fields(context | {"params": params})
@@ -120,4 +120,4 @@ def test_a_run_may_be_started_with_other_settings(
     assert "not-to-be-shown" not in json.dumps({name: getattr(task, name) for name in task.template_fields})
     for name, value in task.env_vars.items():
         monkeypatch.setenv(name, value)
-    assert vars(load_compressor_settings(Settings(_env_file=None))) == vars(CompressorSettings(**given))
+    assert vars(load_compressor_settings(Settings(_env_file=None))) == vars(CompressorSettings(**settings_values))

@@ -159,7 +159,7 @@ def test_unsupported_schema_version(
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "reported"),
     [
         ("drop table erased_users cascade", "erased_users"),
         ("alter table events drop column received_ts cascade", r"events.*received_ts"),
@@ -168,10 +168,10 @@ def test_unsupported_schema_version(
     ],
 )
 def test_departures_from_the_catalogue_are_named(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]], change: str, named: str
+    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]], change: str, reported: str
 ) -> None:
     spoiled.execute(change)
-    with pytest.raises(SourceError, match=named):
+    with pytest.raises(SourceError, match=reported):
         check(settings, synapse_dsn=source_copy)
 
 

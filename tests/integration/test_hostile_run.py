@@ -188,10 +188,10 @@ def _require_harmless(text: str) -> None:
     assert not FORGED.search(text)
 
 
-def _require_same(done: Result, form: OutputFormat | None) -> None:
+def _require_same(result: Result, form: OutputFormat | None) -> None:
     """What programs read can be read."""
-    if form is OutputFormat.JSON and done.exit_code == 0 and done.stdout:
-        json.loads(done.stdout)
+    if form is OutputFormat.JSON and result.exit_code == 0 and result.stdout:
+        json.loads(result.stdout)
 
 
 class _Links(HTMLParser):

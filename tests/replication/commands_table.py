@@ -17,6 +17,6 @@ def new_batch() -> Batch:
     return Batch(RowRedactor(CATALOGUE), "redis", Dialect.REDIS)
 
 
-def read_commands(catalog: Catalog, **wanted: str) -> list[dict[str, Any]]:
+def read_commands(catalog: Catalog, **expected: str) -> list[dict[str, Any]]:
     rows = catalog.load_table(COMMANDS_TABLE).scan().to_arrow().sort_by("received_at").to_pylist()
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return [row for row in rows if all(row[name] == value for name, value in expected.items())]

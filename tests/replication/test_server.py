@@ -88,7 +88,7 @@ def test_the_server_waits_for_a_lost_database(homeserver: Database, caplog: pyte
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("line", "answer"),
     [
         ("replicate events 0", "ERROR REPLICATE: "),
         ("REPLICATE\tevents\t0", "ERROR REPLICATE: "),
@@ -103,9 +103,9 @@ def test_the_server_waits_for_a_lost_database(homeserver: Database, caplog: pyte
         ("x" * 70_000, "ERROR "),
     ],
 )
-def test_invalid_commands_end_with_an_error(sample: Database, said: str, answer: str) -> None:
+def test_invalid_commands_end_with_an_error(sample: Database, line: str, answer: str) -> None:
     async def ask(conversation: Conversation) -> None:
-        conversation.writer.write(said.encode(errors="surrogateescape") + b"\n")
+        conversation.writer.write(line.encode(errors="surrogateescape") + b"\n")
         lines = await conversation.read_all()
         assert lines[-1].startswith(answer)
 

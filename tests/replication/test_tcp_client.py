@@ -239,7 +239,7 @@ def test_delays_grow_while_connections_bring_no_rows(rows: bytes, holds: float, 
 
 
 @pytest.mark.parametrize(
-    ("ending", "said"),
+    ("ending", "warning"),
     [
         (b"ERROR server stopping\n", "server stopping"),
         (b'RDATA events 2 ["half\n', "RDATA: "),
@@ -249,7 +249,7 @@ def test_delays_grow_while_connections_bring_no_rows(rows: bytes, holds: float, 
     ],
 )
 def test_an_ended_connection_resumes_from_the_last_token(
-    ending: bytes, said: str, caplog: pytest.LogCaptureFixture
+    ending: bytes, warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     questions: list[bytes] = []
 
@@ -267,4 +267,4 @@ def test_an_ended_connection_resumes_from_the_last_token(
     assert [item for item in items if isinstance(item, Update)] == [Update("events", None, 2, ([1], [2]))]
     assert Position("events", None, None, 1) in items
     assert questions == [b"REPLICATE events 1\n"] * 2
-    assert said in caplog.text
+    assert warning in caplog.text

@@ -27,34 +27,34 @@ class BranchedBronze:
         """Rows of ``statement`` on the branch."""
         return self.session.sql(statement, PART)
 
-    def some(self, table: str, column: str, most: int = 4, where: str = "true") -> str:
+    def some(self, table: str, column: str, most: int = 4, condition: str = "true") -> str:
         """A list for SQL of some values of a column."""
-        actual = self.sql(f"select distinct {column} as value from bronze.{table} where {where} order by 1")
+        actual = self.sql(f"select distinct {column} as value from bronze.{table} where {condition} order by 1")
         values = [row["value"] for row in actual if row["value"] is not None]
         selected = self.chance.sample(values, min(self.chance.randint(1, most), len(values)))
         return ", ".join(repr(value) for value in selected) or "null"
 
-    def copy(self, table: str, where: str, **other: str) -> None:
+    def copy(self, table: str, condition: str, **other: str) -> None:
         """Add copies of rows, with other values in some columns."""
         columns = [column.name for column in catalogue.load_catalogue().table(table).columns]
         values = ", ".join(f"{other.get(name, f'`{name}`')} as `{name}`" for name in columns)
-        self.sql(f"insert into bronze.{table} select {values} from bronze.{table} where {where}")
+        self.sql(f"insert into bronze.{table} select {values} from bronze.{table} where {condition}")
 
     def add(self, table: str, rows: str) -> None:
         """Add rows."""
         self.sql(f"insert into bronze.{table} {rows}")
 
-    def set(self, table: str, what: str, where: str) -> None:
+    def set(self, table: str, assignment: str, condition: str) -> None:
         """Change rows."""
-        self.sql(f"update bronze.{table} set {what} where {where}")
+        self.sql(f"update bronze.{table} set {assignment} where {condition}")
 
-    def drop(self, table: str, column: str, chosen: str) -> None:
+    def drop(self, table: str, column: str, values: str) -> None:
         """Delete rows."""
-        self.sql(f"delete from bronze.{table} where {column} in ({chosen})")
+        self.sql(f"delete from bronze.{table} where {column} in ({values})")
 
-    def reject(self, chosen: str) -> None:
+    def reject(self, values: str) -> None:
         """Reject events that were accepted before."""
-        self.add("rejections", f"select event_id, 'late', 'now' from bronze.events where event_id in ({chosen})")
+        self.add("rejections", f"select event_id, 'late', 'now' from bronze.events where event_id in ({values})")
 
 
 class BronzeChanges(BranchedBronze):
@@ -66,7 +66,7 @@ class BronzeChanges(BranchedBronze):
         # Newer room versions are excluded: there the event ID is a hash of the event.
         rooms = "select room_id from bronze.rooms where room_version in ('1', '2')"
         free = f"event_id in (select event_id from bronze.events where room_id in ({rooms}))"
-        of_them = f"event_id in ({self.some('event_to_state_groups', 'event_id', where=free)})"
+        of_them = f"event_id in ({self.some('event_to_state_groups', 'event_id', condition=free)})"
         new, more = f"concat(event_id, '~{self.batches}')", 1_000_000 * self.batches
         groups = f"select state_group from bronze.event_to_state_groups where {of_them}"
         self.copy("state_groups", f"id in ({groups})", id=f"id + {more}", event_id="null")
@@ -91,7 +91,7 @@ class BronzeChanges(BranchedBronze):
             self.drop(table, "event_id", selected)
 
     def state_events_go(self) -> None:
-        self.drop("events", "event_id", self.some("events", "event_id", where="state_key is not null"))
+        self.drop("events", "event_id", self.some("events", "event_id", condition="state_key is not null"))
 
     def settings_go(self) -> None:
         self.drop("event_json", "event_id", self.some("events", "event_id", 2, SETTINGS))
@@ -106,7 +106,7 @@ class BronzeChanges(BranchedBronze):
         self.drop("rejections", "event_id", self.some("rejections", "event_id"))
 
     def redactions_come(self) -> None:
-        redacting = self.some("events", "event_id", where="type = 'm.room.redaction'")
+        redacting = self.some("events", "event_id", condition="type = 'm.room.redaction'")
         target = self.some("events", "event_id", 1, "state_key is not null")
         self.copy("redactions", f"event_id in ({redacting})", redacts=target)
 
@@ -149,7 +149,10 @@ class BronzeChanges(BranchedBronze):
         self.set("event_json", f"json = regexp_replace(json, {actual}, {instead})", f"event_id in ({selected})")
 
     def first_events_of_a_piece_move(self) -> None:
-        selected, to = self.some("events", "event_id", where="state_key is not null"), self.chance.choice([-5, 100_000])
+        selected, to = (
+            self.some("events", "event_id", condition="state_key is not null"),
+            self.chance.choice([-5, 100_000]),
+        )
         self.set("events", f"topological_ordering = {to}", f"event_id in ({selected})")
 
     def json_is_spoiled(self) -> None:

@@ -108,12 +108,12 @@ def healthy() -> Rows:
 
 def change(rows: str, at: int, **values: Any) -> Plant:
     """A fault: other values in one of the audit rows."""
-    return lambda found: found[rows][at].update(values)
+    return lambda metrics: metrics[rows][at].update(values)
 
 
 def forget(rows: str, at: int) -> Plant:
     """A fault: a row that is missing."""
-    return lambda found: found[rows].__delitem__(at)
+    return lambda metrics: metrics[rows].__delitem__(at)
 
 
 def validate_run(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> ValidationResult:

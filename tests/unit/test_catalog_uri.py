@@ -27,7 +27,7 @@ def of(uri: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("query", "options"),
     [
         ("u:p@h/d", "h:5432/d"),
         ("u:p@h/d?sslmode=verify-full&sslrootcert=/ca.pem", "h:5432/d?sslmode=verify-full&sslrootcert=%2Fca.pem"),
@@ -39,24 +39,25 @@ def of(uri: str) -> Settings:
         ("u@h", "h:5432/u"),
     ],
 )
-def test_jdbc_gets_the_parameters_of_libpq(given: str, told: str) -> None:
+def test_jdbc_gets_the_parameters_of_libpq(query: str, options: str) -> None:
     assert (
-        get_spark_properties(of(f"postgresql://{given}"))["spark.sql.catalog.lake.uri"] == f"jdbc:postgresql://{told}"
+        get_spark_properties(of(f"postgresql://{query}"))["spark.sql.catalog.lake.uri"]
+        == f"jdbc:postgresql://{options}"
     )
 
 
-@pytest.mark.parametrize(("given", "meant"), [("p%40%2F%23%25", "p@/#%"), ("pa#ss", "pa#ss"), ("pa?s:s", "pa?s:s")])
-def test_a_password_arrives_as_it_is_meant(given: str, meant: str) -> None:
-    uri = f"postgresql://u:{given}@h:5432/d?sslmode=require"
-    assert meant not in " ".join(get_spark_properties(of(uri)).values())
-    assert get_spark_properties_with_secrets(of(uri))["spark.sql.catalog.lake.jdbc.password"] == meant
+@pytest.mark.parametrize(("query", "password"), [("p%40%2F%23%25", "p@/#%"), ("pa#ss", "pa#ss"), ("pa?s:s", "pa?s:s")])
+def test_a_password_arrives_as_it_is_meant(query: str, password: str) -> None:
+    uri = f"postgresql://u:{query}@h:5432/d?sslmode=require"
+    assert password not in " ".join(get_spark_properties(of(uri)).values())
+    assert get_spark_properties_with_secrets(of(uri))["spark.sql.catalog.lake.jdbc.password"] == password
     file = pgpass.write_pgpass_file(catalog_uri.parse_libpq_uri(uri))
     assert file
     *_, line = Path(file).read_text().splitlines()
-    assert line == "*:*:d:u:" + meant.replace(":", r"\:")
+    assert line == "*:*:d:u:" + password.replace(":", r"\:")
     alchemy = make_url(catalog_uri.to_sqlalchemy_url(catalog_uri.parse_libpq_uri(uri)))
     _, arguments = alchemy.get_dialect()().create_connect_args(alchemy)
-    assert arguments == {"user": "u", "password": meant, "host": "h", "port": "5432", "dbname": "d"} | {
+    assert arguments == {"user": "u", "password": password, "host": "h", "port": "5432", "dbname": "d"} | {
         "sslmode": "require"
     }
 

@@ -158,7 +158,7 @@ def test_unknown_names_are_key_errors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "reason"),
     [
         (changed(streams={"reciepts": "stream_id"}), "unknown streams: reciepts"),
         (changed(primary_key=["user_id", "room_id"], nullable_key=[]), "not among its columns: room_id"),
@@ -191,8 +191,8 @@ def test_unknown_names_are_key_errors() -> None:
         (with_column(config={"meta": {"projection": {"kind": "json_keys", "source": "data"}}}), "keys"),
     ],
 )
-def test_a_wrong_declaration_is_refused(table: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_a_wrong_declaration_is_refused(table: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
         catalogue.parse_catalogue(sources(table))
 
 

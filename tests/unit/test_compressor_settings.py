@@ -59,10 +59,10 @@ def test_the_environment_has_precedence_over_the_file(tmp_path: Path) -> None:
     assert (actual.strategy, actual.time_between_runs) == (Strategy.BEST, DAY)
 
 
-@pytest.mark.parametrize("given", ["!a:x !b:x", '["!a:x", "!b:x"]'])
-def test_rooms_are_a_list_or_a_text(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize("rooms", ["!a:x !b:x", '["!a:x", "!b:x"]'])
+def test_rooms_are_a_list_or_a_text(tmp_path: Path, rooms: str) -> None:
     assert load_compressor_settings(homeserver(tmp_path, "rooms: ['!a:x', '!b:x']")).rooms == ("!a:x", "!b:x")
-    assert load_compressor_settings(homeserver(tmp_path, "rooms: ['!c:x']", rooms=given)).rooms == ("!a:x", "!b:x")
+    assert load_compressor_settings(homeserver(tmp_path, "rooms: ['!c:x']", rooms=rooms)).rooms == ("!a:x", "!b:x")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing is set", "enabled:"])

@@ -13,7 +13,7 @@ SECRET = "s3cret"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         (f"server_name: here\n password: {SECRET}: more\n", "line 2, column 10: mapping values are not allowed here"),
         (f"macaroon_secret_key: '{SECRET}\n", "line 2, column 1: found unexpected end of stream"),
@@ -31,12 +31,12 @@ SECRET = "s3cret"
     ],
     ids=range(13),
 )
-def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, said: str, tmp_path: Path) -> None:
+def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, reason: str, tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(LakehouseError, match="SYNAPSE_CONFIG") as caught:
         read_section(config, "retention", LakehouseError)
-    assert said in str(caught.value)
+    assert reason in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 

@@ -26,8 +26,8 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
     def resolve(**further: bytes) -> list[str]:
         questions: list[str] = []
 
-        def fetch(folder: Path, wanted: list[str]) -> str:
-            questions.extend(wanted)
+        def fetch(folder: Path, packages: list[str]) -> str:
+            questions.extend(packages)
             (folder / "jars").mkdir(parents=True, exist_ok=True)
             for coordinates, content in (ACCEPTED | further).items():
                 group, artifact, version = coordinates.split(":")

@@ -26,12 +26,12 @@ WORLDS = worlds(4, 40, 120)
 
 
 def compressed(
-    world: World, levels: Levels, chunk_size: int, known: dict[str, RoomProgress] | None = None
+    world: World, levels: Levels, chunk_size: int, saved_progress: dict[str, RoomProgress] | None = None
 ) -> tuple[dict[int, int], dict[int, State], list[ChunkResult], state_tables.CodeTexts]:
     """Edges and rows after compression, by group, and the steps that led there."""
     stored, names = state_tables.encode_tables(*world.tables())
     rooms = names.rooms.to_pylist()
-    progress = {rooms.index(room): first for room, first in (known or {}).items()}
+    progress = {rooms.index(room): first for room, first in (saved_progress or {}).items()}
     steps = list(compress_chunks(stored, levels, chunk_size, progress))
     return *content(stored.groups(), names), steps, names
 

@@ -37,9 +37,9 @@ def test_an_old_uv_is_not_used(tmp_path: Path, version: str | None) -> None:
     assert used(tmp_path, version) == OWN
 
 
-@pytest.mark.parametrize(("target", "given"), [("run", "DATE"), ("ui", "PORT")])
-def test_values_of_variables_are_data(target: str, given: str) -> None:
-    command = ["make", "--no-print-directory", "--dry-run", target, f"{given}=1; touch evil"]
+@pytest.mark.parametrize(("target", "value"), [("run", "DATE"), ("ui", "PORT")])
+def test_values_of_variables_are_data(target: str, value: str) -> None:
+    command = ["make", "--no-print-directory", "--dry-run", target, f"{value}=1; touch evil"]
     result = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=True)
-    assert f'"${given}"' in result.stdout
+    assert f'"${value}"' in result.stdout
     assert "evil" not in result.stdout

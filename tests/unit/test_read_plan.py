@@ -66,8 +66,8 @@ def test_a_resumed_copy_reads_the_rest_and_changes() -> None:
 
 
 @given(RANGES, st.booleans())
-def test_finished_and_remaining_pages_are_all_pages(done: list[tuple[int, int]], to_the_end: bool) -> None:
-    ranges: list[PageRange] = [(first, first + length) for first, length in done]
+def test_finished_and_remaining_pages_are_all_pages(copied: list[tuple[int, int]], to_the_end: bool) -> None:
+    ranges: list[PageRange] = [(first, first + length) for first, length in copied]
     if to_the_end and ranges:
         ranges[-1] = (ranges[-1][0], None)
     remaining = find_remaining_pages(ranges)

@@ -20,7 +20,7 @@ def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("config", "found"),
+    ("config", "expected"),
     [
         (None, Retention(False, None)),
         ("server_name: here", Retention(False, None)),
@@ -35,8 +35,8 @@ def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
         ("retention: {purge_jobs: [{interval: 12h}, {interval: 2d}]}", Retention(False, None, 0, 2 * DAY_MILLISECONDS)),
     ],
 )
-def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | None, found: Retention) -> None:
-    assert read_retention(_settings(tmp_path, config)) == found
+def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | None, expected: Retention) -> None:
+    assert read_retention(_settings(tmp_path, config)) == expected
 
 
 def test_durations_fit_into_the_tables(tmp_path: Path) -> None:

@@ -37,12 +37,16 @@ class Watcher:
         return self.last
 
 
-def minutes_open(found: StreamObservation) -> float | None:
-    return None if found.open_since is None else (found.watched_at - found.open_since) / timedelta(minutes=1)
+def minutes_open(observation: StreamObservation) -> float | None:
+    return (
+        None
+        if observation.open_since is None
+        else (observation.watched_at - observation.open_since) / timedelta(minutes=1)
+    )
 
 
-def minutes_unmoved(found: StreamObservation, writer: str) -> float:
-    return (found.watched_at - found.unchanged_since[writer]) / timedelta(minutes=1)
+def minutes_unmoved(observation: StreamObservation, writer: str) -> float:
+    return (observation.watched_at - observation.unchanged_since[writer]) / timedelta(minutes=1)
 
 
 def test_a_quiet_stream_has_nothing_open() -> None:
@@ -141,6 +145,6 @@ def test_the_log_names_the_holder_of_the_lease() -> None:
     assert "ep1" not in line
 
 
-@pytest.mark.parametrize(("values", "drawn"), [([0, 0], "▁▁"), ([0, 7, None, 14], "▁▄·█"), ([], ""), ([None], "·")])
-def test_lags_are_drawn(values: list[int | None], drawn: str) -> None:
-    assert draw_bars(values) == drawn
+@pytest.mark.parametrize(("values", "text"), [([0, 0], "▁▁"), ([0, 7, None, 14], "▁▄·█"), ([], ""), ([None], "·")])
+def test_lags_are_drawn(values: list[int | None], text: str) -> None:
+    assert draw_bars(values) == text

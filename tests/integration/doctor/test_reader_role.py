@@ -53,7 +53,7 @@ def test_missing_rights_are_reported_with_their_grants(examine: Examine, reader:
 
 
 @pytest.mark.parametrize(
-    ("excess", "named"),
+    ("excess", "privilege"),
     [
         ("alter role {role} createrole createdb", "has CREATEROLE and CREATEDB"),
         ("grant pg_read_all_data, pg_write_all_data to {role}", "pg_read_all_data, pg_write_all_data"),
@@ -73,7 +73,7 @@ def test_missing_rights_are_reported_with_their_grants(examine: Examine, reader:
     ],
 )
 def test_excess_rights_are_reported_with_their_revokes(
-    examine: Examine, reader: str, source_copy: str, excess: str, named: str
+    examine: Examine, reader: str, source_copy: str, excess: str, privilege: str
 ) -> None:
     database = str(psycopg.conninfo.conninfo_to_dict(source_copy)["dbname"])
     with psycopg.connect(source_copy, autocommit=True) as owner:
@@ -81,7 +81,7 @@ def test_excess_rights_are_reported_with_their_revokes(
         code, findings = examine(synapse_dsn=reader)
         assert code == 0
         assert {finding["level"] for finding in findings["role"][:-1]} == {"WARN"}
-        assert any(named in finding["message"] for finding in findings["role"]), findings["role"]
+        assert any(privilege in finding["message"] for finding in findings["role"]), findings["role"]
         for finding in findings["role"]:
             for statement in re.findall(r"(?:REVOKE|ALTER) [^;]*;", finding["advice"]):
                 owner.execute(statement.encode())
