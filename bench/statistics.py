@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
-
-import numpy as np
+from math import log
+from statistics import linear_regression, median
 
 
 @dataclass(frozen=True)
@@ -30,5 +29,4 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     """Fit y = c * x^slope by least squares, and return the slope; 1 is linear growth, 0 stands for a single point."""
     if len(points) < 2:
         return 0.0
-    x, y = np.log(np.array(points, float).T)
-    return float(np.polyfit(x, y, 1)[0])
+    return linear_regression([log(x) for x, _ in points], [log(y) for _, y in points]).slope
