@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 class Options(TypedDict, total=False):
-    """Query parameters, the process to ask (its own by default), and a raw body instead of a JSON one."""
+    """Query parameters, the process that gets the request (its own by default), and a raw body instead of JSON."""
 
     params: Mapping[str, str]
     via: str

@@ -32,7 +32,7 @@ HIDDEN: Answer = ("hidden", None)
 
 
 class Filter:
-    """The loader and the filter of one homeserver, asked for many events at once; errors are kept by event id."""
+    """The loader and the filter of one homeserver, for many events at once; errors are stored by event ID."""
 
     def __init__(self, hs: Any) -> None:
         self.store = hs.get_datastores().main

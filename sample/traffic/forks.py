@@ -34,7 +34,7 @@ def _fork(stage: Stage, room: str, seed: int) -> None:
     with ThreadPoolExecutor(8) as racers:
         for number in range(ROUNDS):
             racing = [racers.submit(_move(stage, room, number, place)) for place in range(8)]
-            # While both persisters write, tokens name the position of each: ask both for some.
+            # While both persisters write, tokens contain the position of each, so both get requests.
             while not all(move.done() for move in racing):
                 for process, token in since.items():
                     query = {"timeout": "0", "filter": _NOTHING} | ({"since": token} if token else {})

@@ -41,7 +41,7 @@ def test_no_state_changes_despite_kills_and_a_live_synapse(
     store_whole(source_copy, [*rooms, doomed])
     options = ["--strategy", strategy, "--yes"]
     options += [argument for room in rooms for argument in ("--room", room)]
-    # Nobody sends to a room that is deleted: Synapse sees to that.
+    # Synapse prevents messages to a room that is being deleted.
     with traffic(source_copy, chance, rooms) as beside:
         deleting = threading.Timer(chance.uniform(3, 8), delete_room, [source_copy, doomed])
         deleting.start()

@@ -202,7 +202,7 @@ def test_the_administrators_switches_are_projected(synapse_facts: dict[str, Any]
 
 
 def test_ids_of_a_stream_are_unique_where_synapse_enforces_it(connection: Connection) -> None:
-    """A table with a unique index on its stream id alone cannot repeat ids, and must not say so."""
+    """A table with a unique index on its stream ID alone is not declared as repeating IDs."""
     single = {
         (table, column)
         for table, column in connection.execute(

@@ -92,8 +92,8 @@ def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[AlertFinding]]:
 
     reported: dict[str, list[AlertFinding]] = {}
 
-    def report(_settings: object, scope: str, found: list[AlertFinding], _page: str = "") -> None:
-        reported[scope] = found
+    def report(_settings: object, scope: str, findings: list[AlertFinding], _page: str = "") -> None:
+        reported[scope] = findings
 
     monkeypatch.setattr(callbacks, "report_findings", report)
     return reported

@@ -31,7 +31,7 @@ FOR_FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
 }
-"""Planning, compiling and planning anew take many times as long as a handful of rows."""
+"""Planning and compiling take much longer than processing a few rows."""
 
 
 def run_dbt(arguments: list[str]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ TYPES: Final = (
 )
 
 
-# Where the graph of state says what allows an event, the event does not.
+# Where the state graph contains the auth events, the event does not list them.
 WITHOUT_AUTH: Final = {key: value for key, value in TOP.items() if key != "auth_events"}
 
 

@@ -96,7 +96,7 @@ class Load:
             self._someone(chance).set_display_name(f"name {chance.random()}")
 
     def come_and_go(self, chance: random.Random) -> None:
-        """Somebody leaves a room, perhaps forgets it, and comes back."""
+        """A user leaves a room, perhaps forgets it, and joins it again."""
         room, guest = chance.choice(self.rooms[-8:]), chance.choice(self.people[1:])
         guest.leave(room)
         if chance.random() < 0.3:
@@ -190,14 +190,14 @@ class Load:
         self.people[1].join(replacement)
 
     def cut_the_link(self, chance: random.Random) -> None:
-        """The other homeserver hears nothing for a while, though ours go on sending to it."""
+        """The other homeserver is unreachable for a while, and this one continues to send."""
         self._rest(20)
         for signaled in (signal.SIGSTOP, signal.SIGCONT):
             for pid in self.remote.processes.values():
                 os.kill(pid, signaled)
             if signaled is signal.SIGSTOP:
                 self._rest(LINK_DOWN_SECONDS)
-        # Whoever is heard of again is sent what it missed.
+        # A homeserver that is reachable again gets the events that it missed.
         self.strangers[0].say(chance.choice(self.shared), "back again")
 
     def _again(self, number: int, act: Callable[[random.Random], None]) -> None:
@@ -210,7 +210,7 @@ class Load:
             except (MatrixError, httpx.TransportError):
                 # Rooms go away, people are not in them any more, the other homeserver is slow: such is life.
                 self.refused[name] = self.refused.get(name, 0) + 1
-            except Exception as error:  # noqa: BLE001 - told by the test
+            except Exception as error:  # noqa: BLE001 - reported by the test
                 self.broken.append(error)
                 return
             self._rest(PAUSE_SECONDS)

@@ -86,8 +86,8 @@ def book(lake: Settings) -> Iterator[Catalog]:
 def tell(lake: Settings, book: Catalog, hook: Webhook) -> Callable[..., None]:
     """Reports findings to the lake; its alerts go to the webhook or to other addresses."""
 
-    def tell(scope: str, *found: AlertFinding, to: str = hook.address) -> None:
-        update_incidents(lake.model_copy(update={"lakehouse_alert_urls": to}), book, scope, found)
+    def tell(scope: str, *findings: AlertFinding, to: str = hook.address) -> None:
+        update_incidents(lake.model_copy(update={"lakehouse_alert_urls": to}), book, scope, findings)
 
     return tell
 

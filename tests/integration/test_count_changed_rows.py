@@ -131,7 +131,7 @@ def test_no_count_starts_after_a_failed_one(settings: Settings, source_copy: str
         def fail(over: Connection) -> None:
             started_at.wait()
             fails = (over is connection) is at_first
-            # Over the first connection nobody ends it.
+            # No test code ends the count over the first connection.
             over.execute("select 1 / 0" if fails else f"select pg_sleep({600 if at_first else 1})")
 
         tables: list[CountRows] = [fail, fail, later.append]

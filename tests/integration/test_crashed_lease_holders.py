@@ -46,8 +46,8 @@ def test_branches_of_crashed_holders_are_handed_on(new_lake: Callable[..., Setti
         assert third.acquire(60) == ("one", "two"), "given back without having disposed of them"
         branches.resume_branch(catalog, ("one", "two"), "three")
         third.settle()
-        held = {name: set(catalog.load_table(f"bronze.{name}").refs()) for name in ("rooms", "users")}
-        assert held == {"rooms": {"main", "three"}, "users": {"main", "three"}}
+        refs_by_table = {name: set(catalog.load_table(f"bronze.{name}").refs()) for name in ("rooms", "users")}
+        assert refs_by_table == {"rooms": {"main", "three"}, "users": {"main", "three"}}
         third.release()
         assert first.acquire() == ()
 

@@ -23,7 +23,7 @@ CONTINUES = next(query for query in QUERIES if "<= (" in query and "safe_bound" 
 
 @pytest.fixture(scope="module")
 def reader(published: Published) -> dict[str, Any]:
-    """Who has the longest list of what is new, and a point late in a room of theirs."""
+    """A user with the longest feed, and a late point in one of the user's rooms."""
     (row,) = published.rows(
         "query",
         "select feed.user_id, feed.room_id, max(depth) as depth, max(feed.stream_ordering) as position"

@@ -44,7 +44,7 @@ def half_made(data: Path) -> Path:
         user.send_signal(signal.SIGINT)
         if user.wait(30):
             return created[0].parent
-        # On a busy machine it was done before it was told to stop.
+        # On a busy machine, it ended before the signal.
         for item in data.parent.iterdir():
             shutil.rmtree(item) if item.is_dir() else item.unlink()
     raise AssertionError("initdb was done before it was told to stop, every time")

@@ -13,7 +13,7 @@ from tests.conftest import BIN, environment
 
 # Holds the empty tables, but not the sample's rows.
 SMALL = "1536k"
-# Who is not root may only mount as the root of a user namespace.
+# Without root, mounts need a user namespace.
 UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 
 
@@ -34,5 +34,5 @@ def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., S
     log = max((settings.lakehouse_home / "logs").glob("run_*.log")).read_text()
     assert log.count("Spark-Submit cmd") == 1
     assert "the lake lease could not be released" in log
-    # The warehouse is gone with its mount, but the catalog knows that nobody wrote a release.
+    # The warehouse disappeared with its mount, but the catalog shows that there is no release.
     assert Path(list_catalog_entries(settings)["audit.releases"].location).name.startswith("00000-")

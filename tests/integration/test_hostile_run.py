@@ -158,7 +158,7 @@ def test_logs_of_replication_are_lines_of_the_product(lake: HostileLake, dialect
         with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as client:
             client.sendall(f"NAME {HOSTILE_LINE}\nUSER_SYNC {HOSTILE_LINE}\n{HOSTILE_LINE}\nREPLICATE\n".encode())
             client.sendall(b"REPLICATE receipts 0\n" * (dialect == "tokens"))
-            # It is told of an unknown command, or gets the rows.
+            # The client gets an error for an unknown command, or the rows.
             assert client.recv(1 << 16)
         with replicating(lake.settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
             _wait_for_commands(lake.settings)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.heavy
 
 PAUSE_SECONDS = 0.1
 PRESENCE_SECONDS = 70.0
-"""So long after somebody's last word Synapse still writes that they are gone."""
+"""Seconds after a user's last request in which Synapse still writes that the user is offline."""
 
 
 def test_the_copy_of_a_live_homeserver_equals_it(new_lake: Callable[..., Settings], tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def _use(hs: Synapse) -> None:
         room = alice.create_room(preset="public_chat")
     bob.join(room)
     with ThreadPoolExecutor(8) as racers:
-        # What says the same and is sent within the same millisecond is one event.
+        # Equal events of the same millisecond are one event.
         sends = [partial(user.say, room, f"to {process}", via=process) for user in (alice, bob) for process in hs.urls]
         event_ids = [each.result() for each in [racers.submit(send) for send in sends]]
     bob.receipt(room, event_ids[-1])
@@ -71,10 +71,10 @@ def _be_alerted(hs: Synapse) -> None:
     room = alice.create_room(preset="private_chat")
     address = f"matrix://{alice.token}@{hs.url.removeprefix('http://')}/{room}?hsreq=no&discovery=no"
     settings = Settings(_env_file=None, synapse_server_name=hs.server_name, lakehouse_alert_urls=address)
-    (begun,) = compute_incident_events(
+    (begin,) = compute_incident_events(
         [], [AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")], "bronze", "", datetime.now(UTC)
     )
-    (message,) = build_messages([begun], hs.server_name, settings.lakehouse_runbooks)
+    (message,) = build_messages([begin], hs.server_name, settings.lakehouse_runbooks)
     (sink,) = load_sinks(settings)
     assert sink.send(message, MAX_SECONDS)
     messages = alice.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": "b", "limit": "5"})["chunk"]

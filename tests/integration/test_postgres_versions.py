@@ -118,7 +118,7 @@ def test_contents_are_compared(other: Other) -> None:
 
 
 NOT_OF_A_TRANSACTION = {"tcp_user_timeout", "wal_sender_timeout", "deadlock_timeout"}
-"""Timeouts of a session's settings that end no session, statement or transaction that the server still hears of."""
+"""Timeouts of a session's settings that end no session, statement or transaction with a live client."""
 
 
 def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def _programs(version: str) -> Iterator[Path]:
         with zipfile.ZipFile(jar) as packed:
             (archive,) = (item for item in packed.namelist() if item.endswith(".txz"))
             with packed.open(archive) as stream, tarfile.open(fileobj=stream, mode="r:xz") as tar:
-                # The oldest Python has no filter for what is in it; all of it is what its SHA-256 says.
+                # The oldest Python has no extraction filter; the SHA-256 covers the whole archive.
                 tar.extractall(folder)
         for path in (Path(folder), *Path(folder).rglob("*")):
             path.chmod(path.stat().st_mode | 0o055)

@@ -153,8 +153,8 @@ def test_only_releases_with_their_snapshots_are_searched(releases: StateReleases
     printed = plan(releases, "--room", room)
     assert "INSERT" not in printed
     assert "No release from 2 on" in printed
-    found = CliRunner().invoke(app, ["doctor", "--format", "json"], env=releases.settings.to_environment())
-    (finding,) = [row for row in json.loads(found.stdout) if row["subject"] == "releases"]
+    result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=releases.settings.to_environment())
+    (finding,) = [row for row in json.loads(result.stdout) if row["subject"] == "releases"]
     assert "release 2 (" in finding["message"]
 
 

@@ -157,7 +157,7 @@ def _waiting(settings: Settings) -> subprocess.Popen[str]:
 
 
 def _going_on(settings: Settings) -> int:
-    """How many runs of `lakehouse run` Airflow goes on with."""
+    """Number of runs of `lakehouse run` that Airflow continues."""
     password = (settings.lakehouse_home / "postgres.airflow.password").read_text()
     login = {"user": "airflow", "password": password, "dbname": "airflow"}
     metadata = make_conninfo(str(settings.lakehouse_catalog_uri), **login)

@@ -174,7 +174,7 @@ def _sessions(watcher: Session) -> list[tuple[object, ...]]:
 
 
 def _temporary_files(watcher: Session) -> object:
-    time.sleep(1.1)  # sessions that ended have told their statistics by then
+    time.sleep(1.1)  # ended sessions have reported their statistics by then
     row = watcher.execute("select temp_files from pg_stat_database where datname = current_database()").fetchone()
     assert row is not None
     return row[0]

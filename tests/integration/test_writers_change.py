@@ -39,7 +39,7 @@ class Talk:
         self.admin = hs.register(f"admin{phase}", admin=True)
         self._rooms = [self._room() for _ in range(4)]
         self.said: list[str] = []
-        # A room's id, which is random, says whose it is.
+        # A room's ID is random and determines the writer.
         with psycopg.connect(hs.dsn, autocommit=True) as database:
             while set(writers) - {name for (name,) in database.execute("select distinct instance_name from events")}:
                 self._room()

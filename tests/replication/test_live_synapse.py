@@ -75,7 +75,7 @@ def _tokens(database: Database, stream: str) -> set[tuple[str | None, int]]:
 
 async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, int]], dict[str, dict[int, int]]]:
     """By stream, how often each (writer, token) was received on Redis, and how often each token was served."""
-    heard: dict[str, dict[Any, int]] = {stream: {} for stream in STREAMS}
+    received_rows: dict[str, dict[Any, int]] = {stream: {} for stream in STREAMS}
     served: dict[str, dict[int, int]] = {stream: {} for stream in STREAMS}
     writers = ("master", *hs.urls)
     heard_up_to = Progress({(stream, writer): 1 for stream in STREAMS for writer in writers})
@@ -89,8 +89,8 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
             async for item in items:
                 if isinstance(item, Gap):
                     gaps.append(item)
-                if isinstance(item, Update) and item.stream in heard:
-                    tokens = heard[item.stream]
+                if isinstance(item, Update) and item.stream in received_rows:
+                    tokens = received_rows[item.stream]
                     tokens[item.instance, item.token] = tokens.get((item.instance, item.token), 0) + 1
 
     async def be_served(port: int) -> None:
@@ -120,7 +120,7 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
                 await task
     await reader.close()
     assert any(gap.recovered for gap in gaps)
-    return heard, served
+    return received_rows, served
 
 
 def _talk(hs: Synapse, quiet: threading.Event, *refusals: type[Exception]) -> None:
@@ -206,7 +206,9 @@ def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, 
             duckdb_spill.create_spill_folder(settings),
         )
         assert covered
-        heard = catalog.load_table(COMMANDS_TABLE).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
+        received_rows = (
+            catalog.load_table(COMMANDS_TABLE).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
+        )
         key = ("stream", "instance", "token", "ordinal")
-        landed = [tuple(row[name] for name in key) for row in heard if row["stream"] in STREAMS]
+        landed = [tuple(row[name] for name in key) for row in received_rows if row["stream"] in STREAMS]
         return covered.rows(), covered.announced(), landed

@@ -207,7 +207,7 @@ def test_a_slow_subscriber_receives_everything(homeserver: Database, caplog: pyt
 
 
 def test_a_late_reader_receives_the_final_error(homeserver: Database) -> None:
-    """And the server goes on."""
+    """The server continues."""
     timing, rows = replace(QUICK, closing=30.0), 20_000
     _long_rules(homeserver, rows)
 
@@ -244,7 +244,7 @@ def _done(homeserver: Database, rule: int) -> None:
 
 
 async def _last_token(conversation: Conversation, upto: int) -> int:
-    """The last token heard whole before the end, or ``upto``; each must follow the one before."""
+    """Return the last complete token before the end, or ``upto``; each token must follow the previous one."""
     token = None
     while token != upto:
         try:

@@ -1,4 +1,4 @@
-"""What clients ask for, of every era and with every tool, and that none keeps the others from it."""
+"""Requests of clients of every release and tool; no client blocks the others."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def test_retired_streams_have_a_position_and_no_rows(homeserver: Database) -> No
 
 
 def test_replicate_returns_the_position_of_each_stream(homeserver: Database) -> None:
-    """Also of those that nobody wrote yet."""
+    """Also for streams without a row."""
 
     async def follow(conversation: Conversation) -> None:
         conversation.send("REPLICATE")
@@ -98,7 +98,7 @@ def test_idle_connections_give_way(homeserver: Database) -> None:
 
 
 def test_the_first_row_of_a_new_writer_is_sent(homeserver: Database) -> None:
-    """Nobody knew of ``ep3`` before, so its open transaction held nobody back."""
+    """``ep3`` was unknown before, so its open transaction delayed no subscriber."""
     homeserver.complete_events(4)
 
     async def follow(conversation: Conversation) -> None:

@@ -75,7 +75,7 @@ def test_rows_with_invalid_json_are_skipped(homeserver: Database, caplog: pytest
         assert lines[-1] == f"RDATA receipts {end} {row}"
 
     with caplog.at_level(logging.WARNING):
-        # A second follower is not told again.
+        # For a second follower, the row is not logged again.
         run_conversations(homeserver, Dialect.TOKENS, follow, follow)
     skipped_rows = skipped(caplog)
     assert skipped_rows == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MAX_LOGGED)]

@@ -68,7 +68,7 @@ def ends(busy: Database) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def answer(busy: Database, ends: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What Synapse's own code says."""
+    """Return the rows of Synapse's own code."""
     folder = tmp_path_factory.mktemp("synapse")
     question, answered = folder / "question.json", folder / "answer.json"
     question.write_text(json.dumps({"streams": ends, "instances": INSTANCES, "caches": [row for row, _ in FORGOTTEN]}))

@@ -51,7 +51,7 @@ def _rule(database: stream_lake.Database, user: str) -> int:
 
 def _done(database: stream_lake.Database) -> None:
     for stream, sequence in _SEQUENCES.items():
-        (last,) = database.one(f"select last_value from {sequence}")
+        (last,) = database.fetch_one(f"select last_value from {sequence}")
         database.run(
             "insert into stream_positions values (%s, 'worker1', %s) on conflict (stream_name, instance_name)"
             " do update set stream_id = excluded.stream_id",

@@ -35,7 +35,7 @@ def test_closed_rows_may_change_only_as_synapse_changes_them(examined_lake: tupl
     source.run("update events set sender = '@mallory:example.org' where event_id = %s", [other])
     source.run("update events set event_id = '$restored' where event_id = %s", [third])
     source.run("update events set type = 'm.other' where event_id = %s", [old])
-    (delta,) = source.one("select min(stream_id) from current_state_delta_stream where event_id is not null")
+    (delta,) = source.fetch_one("select min(stream_id) from current_state_delta_stream where event_id is not null")
     source.run("update current_state_delta_stream set event_id = null where stream_id = %s", [delta])
     source.run("update events set outlier = false where stream_ordering < 1000")
     assert _changed(examined) == {

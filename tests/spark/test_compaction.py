@@ -177,17 +177,17 @@ def test_compaction_applies_deletes_of_several_files(lake: AdvancingLake, table:
     assert [n for n, _ in rows_at(spark, compacted)] == [n for n in range(200) if n % 10]
 
     # Rows that were only written again have not changed.
-    found = open_catalog(lake.settings).load_table(NAME)
-    assert input_fingerprint.get_snapshot_property(found.snapshot_by_id(compacted), "built-from") == str(changed)
+    table_ = open_catalog(lake.settings).load_table(NAME)
+    assert input_fingerprint.get_snapshot_property(table_.snapshot_by_id(compacted), "built-from") == str(changed)
 
     def read_changes(since: int) -> list[tuple[int, str]] | None:
-        rows = read_rows_changed_since(spark, found, since, compacted)
+        rows = read_rows_changed_since(spark, table_, since, compacted)
         return None if rows is None else sorted((row.n, row["_change_type"]) for row in rows.collect())
 
     assert read_changes(before) == [(n, "DELETE") for n in range(0, 200, 10)]
     assert read_changes(changed) == []
     assert read_changes(42) is None
-    first = found.snapshots()[0].snapshot_id
+    first = table_.snapshots()[0].snapshot_id
     added = [(n, "INSERT") for n in range(100, 200) if n % 10]
     assert read_changes(first) == sorted([*added, *((n, "DELETE") for n in range(0, 100, 10))])
 

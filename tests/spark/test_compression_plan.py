@@ -86,11 +86,11 @@ def copied(app: SparkApp, dsn: str) -> Release:
 
 
 def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
-    for wanted in HOW:
+    for settings_ in HOW:
         with connect_readers(dsn, app.settings, WRITE_DSN_SETTING) as reading, reading() as reader:
-            selected = reader.select_rooms(wanted)
-            planning = CompressionPlanner(app.spark, release, wanted)
-            assert list(planning.select_rooms(reader.read_last_compressed(wanted.strategy))) == selected
+            selected = reader.select_rooms(settings_)
+            planning = CompressionPlanner(app.spark, release, settings_)
+            assert list(planning.select_rooms(reader.read_last_compressed(settings_.strategy))) == selected
             actual = {
                 row["room_id"]: row
                 for row in planning.plan_rooms({room: reader.read_progress(room) for room in selected})
@@ -98,7 +98,7 @@ def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
             expected: dict[str, dict[str, Any]] = {}
             for room in selected:
                 try:
-                    expected[room] = asdict(plan_room(reader.read_room(room), wanted)[1]) | {"skipped": None}
+                    expected[room] = asdict(plan_room(reader.read_room(room), settings_)[1]) | {"skipped": None}
                 except InvalidStateGroupsError as error:
                     expected[room] = {"skipped": str(error)}
         assert len(expected) > 5

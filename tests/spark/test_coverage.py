@@ -64,7 +64,7 @@ def reasons(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
 def test_missing_rows_are_found_on_both_sides_with_reasons(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
     begin = source.store()
-    (receipt,) = source.one("select stream_id from stream_positions where stream_name = 'receipts'")
+    (receipt,) = source.fetch_one("select stream_id from stream_positions where stream_name = 'receipts'")
     tap = Tap(examined.settings, events=begin, receipts=receipt)
     tap.receive(c.Position(*P2, begin, begin))
     examined.examine()
@@ -77,7 +77,7 @@ def test_missing_rows_are_found_on_both_sides_with_reasons(examined_lake: tuple[
         " group by room_id having count(*) > 8 order by count(*) desc limit 3"
     ).fetchall()
     room = rooms[2][0]
-    (like,) = source.one("select event_id from events where room_id = %s and state_key is null limit 1", room)
+    (like,) = source.fetch_one("select event_id from events where room_id = %s and state_key is null limit 1", room)
     ids = _write_and_receive(source, tap, rooms, like, begin)
     source.store()
     source.reserve()

@@ -81,8 +81,8 @@ def _break_ids(source: Database, event_id: str, used: int) -> Found:
         source.run(
             f"update {table} set stream_id = %s where stream_id = (select min(stream_id) from {table})", [shared]
         )
-    (highest,) = source.one("select max(stream_id) from receipts_linearized where stream_id < %s", 84)
-    (free,) = source.one(
+    (highest,) = source.fetch_one("select max(stream_id) from receipts_linearized where stream_id < %s", 84)
+    (free,) = source.fetch_one(
         "select min(id) from generate_series(2, 83) id where id not in (select stream_id from receipts_linearized)"
         " and mod(id, 3) <> 0"
     )
@@ -99,16 +99,16 @@ def _break_ids(source: Database, event_id: str, used: int) -> Found:
 def test_a_purge_beyond_an_idle_writer_keeps_the_bound(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
     examined.examine()
-    (idle, furthest) = source.one(
+    (idle, furthest) = source.fetch_one(
         "select min(stream_id), max(stream_id) from stream_positions where stream_name = 'events'"
     )
     assert examined.bound() == furthest
-    (purged,) = source.one(
+    (purged,) = source.fetch_one(
         "delete from events where stream_ordering = (select min(stream_ordering) from events"
         " where stream_ordering > %s and state_key is null) returning stream_ordering", idle,
     )  # fmt: skip
     assert purged < furthest
-    (changed,) = source.one(
+    (changed,) = source.fetch_one(
         "update events set sender = '@mallory:example.org' where stream_ordering = (select min(stream_ordering)"
         " from events where stream_ordering > 0) returning stream_ordering"
     )
@@ -127,7 +127,7 @@ def test_a_late_row_is_found_while_a_writer_has_no_position(
     first = examined.examine()
     accepted = examined.bound()
     filled = max(row[3] for row in first if row[0] == "events" and row[4] == "rolled_back")
-    (earlier,) = source.one("select event_id from events where state_key is null and stream_ordering > 0 limit 1")
+    (earlier,) = source.fetch_one("select event_id from events where state_key is null and stream_ordering > 0 limit 1")
     source.write(earlier, filled)
 
     examined.settings = examined.settings.model_copy(
@@ -149,7 +149,9 @@ def test_rows_deleted_with_their_event_or_room_are_purged(examined_lake: tuple[E
         "select event_id from events where room_id = %s and state_key is null and stream_ordering > 0"
         " order by stream_ordering desc limit 2", [stays],
     ).fetchall()  # fmt: skip
-    (state,) = source.one("select event_id from events where room_id = %s and type = 'm.room.create'", joined_again)
+    (state,) = source.fetch_one(
+        "select event_id from events where room_id = %s and type = 'm.room.create'", joined_again
+    )
     for table in (of_event, of_room):
         source.run(f"delete from {table}")
         source.run("delete from stream_positions where stream_name = %s", [table])
@@ -189,7 +191,7 @@ def test_another_row_with_an_accepted_id_is_late(examined_lake: tuple[Examined, 
     examined, source = examined_lake
     source.store(), source.store("backfill")
     examined.examine()
-    (first_id,) = source.one("select min(stream_id) from current_state_delta_stream")
+    (first_id,) = source.fetch_one("select min(stream_id) from current_state_delta_stream")
     source.run(
         "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
         " select stream_id, room_id, 'm.room.topic', 'late', event_id, null from current_state_delta_stream"

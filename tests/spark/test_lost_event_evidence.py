@@ -12,12 +12,14 @@ from tests.support.stream_lake import Database, Examined
 @pytest.mark.heavy
 def test_other_rows_are_evidence_of_earlier_losses(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
-    (member,) = source.one("select event_id from room_memberships where membership = 'join' order by event_id limit 1")
-    (changed,) = source.one(
+    (member,) = source.fetch_one(
+        "select event_id from room_memberships where membership = 'join' order by event_id limit 1"
+    )
+    (changed,) = source.fetch_one(
         "select event_id from current_state_delta_stream join events using (event_id)"
         " where stream_id = stream_ordering and events.type = 'm.room.topic' order by stream_id limit 1"
     )
-    (message, other) = source.one(
+    (message, other) = source.fetch_one(
         "select events.event_id, prev.event_id from events join event_edges using (event_id)"
         " join events prev on prev_event_id = prev.event_id and prev.stream_ordering = events.stream_ordering - 1"
         " join event_edges following on following.prev_event_id = events.event_id join events next"
@@ -26,12 +28,12 @@ def test_other_rows_are_evidence_of_earlier_losses(examined_lake: tuple[Examined
     )
     lost = {}
     for evidence, event in (("membership", member), ("delta", changed), ("event_json", message)):
-        (lost[evidence],) = source.one("delete from events where event_id = %s returning stream_ordering", event)
+        (lost[evidence],) = source.fetch_one("delete from events where event_id = %s returning stream_ordering", event)
     source.run("delete from event_json where event_id = any(%s)", [[member, changed, other]])
     source.run("delete from current_state_delta_stream where event_id = %s", [member])
     # The tables have equal row counts, so counting finds nothing. A removal of state has no event, so none was lost.
-    assert source.one("select count(*) from event_json") == source.one("select count(*) from events")
-    room, removal = source.one("select room_id, nextval('events_stream_seq') from rooms limit 1")
+    assert source.fetch_one("select count(*) from event_json") == source.fetch_one("select count(*) from events")
+    room, removal = source.fetch_one("select room_id, nextval('events_stream_seq') from rooms limit 1")
     source.run(
         "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
         " values (%s, %s, 'm.room.topic', '', null, null)", [removal, room],
@@ -65,7 +67,7 @@ def test_json_is_evidence_of_consecutive_lost_events(
     source.reserve()
     _, first, second, _, _ = chain
     lost = [
-        source.one("delete from events where event_id = %s returning stream_ordering", event)[0]
+        source.fetch_one("delete from events where event_id = %s returning stream_ordering", event)[0]
         for event in (first, second)
     ]
     source.run("delete from event_json where event_id = any(%s)", [[other, chain[-1]]])
@@ -91,7 +93,7 @@ def test_evidence_with_an_id_leaves_rolled_back_ids(examined_lake: tuple[Examine
     examined, source = examined_lake
     source.store(), source.store("backfill")
     examined.examine()
-    last, room = source.one(
+    last, room = source.fetch_one(
         "select event_id, room_id from events where state_key is null order by stream_ordering desc limit 1"
     )
     ids = [source.reserve() for _ in range(9)]
@@ -128,7 +130,9 @@ def test_old_orphaned_json_hides_no_lost_event(
 ) -> None:
     monkeypatch.setattr(locate_orphaned_json, "_MAXIMUM_ORPHANS", 3)
     examined, source = examined_lake
-    (last,) = source.one("select event_id from events where state_key is null order by stream_ordering desc limit 1")
+    (last,) = source.fetch_one(
+        "select event_id from events where state_key is null order by stream_ordering desc limit 1"
+    )
     source.run(
         "insert into event_json select '$!' || number, room_id, internal_metadata, json, format_version"
         " from event_json cross join generate_series(1, 3) number where event_id = %s", [last],

@@ -13,7 +13,7 @@ from tests.support.stream_lake import Database, Examined, id_ranges
 def test_a_purge_explains_only_ids_below_its_depth(examined_lake: tuple[Examined, Database]) -> None:
     examined, source = examined_lake
     first, second = (source.reserve("account_data_sequence") for _ in range(2))
-    (owner,) = source.one("select user_id from account_data order by stream_id desc limit 1")
+    (owner,) = source.fetch_one("select user_id from account_data order by stream_id desc limit 1")
     moves = (
         "update account_data set stream_id = %s where user_id = %s"
         " and stream_id = (select max(stream_id) from account_data)"
@@ -22,7 +22,7 @@ def test_a_purge_explains_only_ids_below_its_depth(examined_lake: tuple[Examined
     source.store(), source.store("backfill")
     examined.examine()
 
-    (room,) = source.one(
+    (room,) = source.fetch_one(
         "select room_id from events where state_key is null group by room_id order by count(*) desc limit 1"
     )
     depths = source.run(
@@ -34,7 +34,7 @@ def test_a_purge_explains_only_ids_below_its_depth(examined_lake: tuple[Examined
         "insert into scheduled_tasks (id, action, status, timestamp, resource_id)"
         " values ('p', 'purge_history', 'complete', extract(epoch from now() + interval '1 day') * 1000, %s)", [room]
     )  # fmt: skip
-    (lost,) = source.one(
+    (lost,) = source.fetch_one(
         "delete from events where stream_ordering = (select stream_ordering from events where room_id = %s"
         " and state_key is null order by depth desc limit 1) returning stream_ordering", room,
     )  # fmt: skip
@@ -63,7 +63,7 @@ def test_backward_extremities_are_evidence_of_a_purge(examined_lake: tuple[Exami
     # A purge by retention leaves no task; an outlier that is stored afterwards sets the minimum depth to 0.
     deleted = [*source.purge(full, depths[-2]), *source.purge(spared, later[len(later) // 2])]
     source.run("update room_depth set min_depth = 0 where room_id = any(%s)", [[full, spared]])
-    lost, writer = source.one(
+    lost, writer = source.fetch_one(
         "delete from events where stream_ordering = (select max(stream_ordering) from events where room_id = %s"
         " and state_key is null) returning stream_ordering, instance_name", full,
     )  # fmt: skip
@@ -93,12 +93,15 @@ def test_ids_that_retention_purges_are_not_lost(
     # This process is alone, so it takes the other writers for removed ones.
     source.run("create table saved_positions as select * from stream_positions")
     tasks = "select count(*) from scheduled_tasks where action = 'purge_history'"
-    before, purges = {id_ for (id_,) in source.run("select stream_ordering from events").fetchall()}, source.one(tasks)
+    before, purges = (
+        {id_ for (id_,) in source.run("select stream_ordering from events").fetchall()},
+        source.fetch_one(tasks),
+    )
     subprocess.run([synapse_python(), "-m", "tests.spark.synapse_retention", source_copy, tmp_path], check=True)
     source.run("insert into stream_positions select * from saved_positions on conflict do nothing")
     deleted = before - {id_ for (id_,) in source.run("select stream_ordering from events").fetchall()}
     assert len(deleted) > 100
-    assert source.one(tasks) == purges, "retention leaves no task"
+    assert source.fetch_one(tasks) == purges, "retention leaves no task"
     source.run("update room_depth set min_depth = 0")
 
     findings = {gap[2:] for gap in examined.examine() if gap[0] in ("events", "backfill") and gap[4] != "in_flight"}

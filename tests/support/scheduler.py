@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 LAKES: Final = {"harsh": "harsh: HarshLake", "published": "published: Published"}
-"""Lakes that many tests use and that take minutes to make, with what a test that uses one says."""
+"""Lakes that many tests share and whose creation takes minutes, with the text of a test that uses one."""
 
 LAST: Final = "published"
 """The lake whose tests would be the last to be done."""

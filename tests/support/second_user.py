@@ -61,7 +61,7 @@ def spark(host: str, port: int) -> list[str]:
         try:
             _rpc().setupEndpointRef(address, name)
             reached.append(name)
-        except Exception as error:  # noqa: BLE001 - py4j's errors say what happened only as text
+        except Exception as error:  # noqa: BLE001 - py4j's errors have only a text
             if "RpcEndpointNotFoundException" not in str(error):
                 break  # no RPC environment, or one that refuses
     try:

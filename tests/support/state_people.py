@@ -60,7 +60,7 @@ class People:
             try:
                 while not quiet.wait(0.05):
                     self._do_something(self.chance.choice(self.rooms[:-1]))
-            except Exception as error:  # noqa: BLE001 - told below
+            except Exception as error:  # noqa: BLE001 - reported below
                 failures.append(error)
 
         thread = threading.Thread(target=go_on)

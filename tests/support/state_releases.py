@@ -30,8 +30,8 @@ class StateReleases:
         self.dsn = str(self.settings.synapse_dsn)
         self.catalog = open_catalog(self.settings)
         declared = catalogue.load_catalogue()
-        kept = tuple(table for table in declared.tables if table.name in TABLES)
-        tables.ensure_tables(self.catalog, declared.model_copy(update={"tables": kept}))
+        selected_tables = tuple(table for table in declared.tables if table.name in TABLES)
+        tables.ensure_tables(self.catalog, declared.model_copy(update={"tables": selected_tables}))
 
     def publish(self) -> None:
         """Add a release with the rows of this moment."""

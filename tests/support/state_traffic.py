@@ -144,11 +144,11 @@ class Traffic:
                 "select state_group from event_to_state_groups where state_group = any(%s)", [list(groups)]
             )
         }
-        gone = [group for group, number in groups.items() if still.get(group) == number and group not in used]
+        removed = [group for group, number in groups.items() if still.get(group) == number and group not in used]
         children = session.execute(
             "select e.state_group, g.room_id from state_group_edges e join state_groups g on g.id = e.state_group"
             " where prev_state_group = any(%s) and not state_group = any(%s)",
-            [gone, gone],
+            [removed, removed],
         ).fetchall()
         for child, room in children:
             state = self._resolved(session, child)
@@ -159,8 +159,8 @@ class Traffic:
             ("state_groups_state", "state_group"), ("state_group_edges", "state_group"), ("state_groups", "id"),
             ("state_groups_pending_deletion", "state_group"),
         ):  # fmt: skip
-            session.execute(f"delete from {table} where {column} = any(%s)".encode(), [gone])
-        self.deleted += len(gone)
+            session.execute(f"delete from {table} where {column} = any(%s)".encode(), [removed])
+        self.deleted += len(removed)
 
     def _resolved(self, session: Session, group: int) -> State:
         session.execute("set local enable_seqscan = off")

@@ -69,7 +69,7 @@ class Database:
             ).fetchall()
         )
 
-    def one(self, query: str, *values: object) -> tuple[Any, ...]:
+    def fetch_one(self, query: str, *values: object) -> tuple[Any, ...]:
         """The first row."""
         row = self.run(query, values).fetchone()
         assert row
@@ -77,7 +77,7 @@ class Database:
 
     def reserve(self, sequence: str = "events_stream_seq") -> int:
         """A new id."""
-        return int(self.one("select nextval(%s)", sequence)[0])
+        return int(self.fetch_one("select nextval(%s)", sequence)[0])
 
     def write(self, like: str, stream_ordering: int, event_id: str | None = None) -> str:
         """A new event that is otherwise like another one."""
@@ -94,7 +94,7 @@ class Database:
     def store(self, stream: str = "events") -> int:
         """Complete the transactions of all writers; return the position that they store."""
         sequence = {"events": "events_stream_seq", "backfill": "events_backfill_stream_seq"}[stream]
-        position: int = self.one(f"select last_value from {sequence}")[0] * (-1 if stream == "backfill" else 1)
+        position: int = self.fetch_one(f"select last_value from {sequence}")[0] * (-1 if stream == "backfill" else 1)
         self.run("update stream_positions set stream_id = %s where stream_name = %s", [position, stream])
         return position
 

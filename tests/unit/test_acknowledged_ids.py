@@ -28,7 +28,7 @@ def test_invalid_entries_are_named(setting: str) -> None:
         parse_acknowledged_ids(CATALOGUE, setting)
 
 
-RANGES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10)).map(lambda one: (one[0], sum(one))), max_size=4)
+RANGES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10)).map(lambda pair: (pair[0], sum(pair))), max_size=4)
 
 
 @given(st.integers(1, 40), st.integers(0, 20), RANGES, st.sampled_from(GapClass))

@@ -107,14 +107,14 @@ def ids(text: str) -> dict[int, int]:
     return actual
 
 
-def classify_trace(before: str, now: str, told: str) -> list[StreamGap]:
+def classify_trace(before: str, now: str, expected: str) -> list[StreamGap]:
     """What is found in a trace, in the way in which a run finds it."""
-    was, _, accepted = before.partition("|")
+    before_ranges, _, accepted = before.partition("|")
     in_source, _, position = now.partition("|")
     bound, _, last = position.partition("of")
-    before_ids, present = ({}, ids(in_source)) if before == "none" else (ids(was), ids(in_source))
+    before_ids, present = ({}, ids(in_source)) if before == "none" else (ids(before_ranges), ids(in_source))
     window = StreamWindow(int(accepted) if accepted else None, int(bound), int(last))
-    words = [part.split() for part in told.split(",") if part]
+    words = [part.split() for part in expected.split(",") if part]
     signs = {id_: word for numbers, word in words for id_ in ids(numbers)}
     explained = {id_: word for numbers, word in words if word in set(Explanation) for id_ in ids(numbers)}
     evidenced_ids = dict.fromkeys(before_ids.keys() - present.keys(), Evidence.ACCEPTED_ROW.value)
@@ -159,7 +159,7 @@ def test_a_labelled_trace_is_classified(name: str) -> None:
 def test_there_are_traces_of_every_class_witness_and_explanation() -> None:
     words = " ".join(" ".join(trace) for trace in TRACES.values())
     assert len(TRACES) >= 40
-    # Whether a row says what it said is no matter of ids: tests/spark/test_closed_rows.py.
+    # Changed contents of rows are tested in tests/spark/test_closed_rows.py.
     for item in (*({*GapClass} - {GapClass.CHANGED}), *Evidence, *Explanation):
         assert item.value in words, item
 
@@ -167,10 +167,10 @@ def test_there_are_traces_of_every_class_witness_and_explanation() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.sets(st.integers(2, 30)), st.integers(1, 30), st.integers(0, 5), st.sets(st.integers(2, 30)), st.booleans())
 def test_every_closed_id_has_a_row_or_one_gap(
-    known: set[int], accepted: int, more: int, new: set[int], is_first: bool
+    known_ids: set[int], accepted: int, more: int, new: set[int], is_first: bool
 ) -> None:
     bound, last = accepted + more, accepted + more + 3
-    released = {item for item in known if item <= last}
+    released = {item for item in known_ids if item <= last}
     present = released | {item for item in new if accepted < item <= last}
     before = "none" if is_first else f"{' '.join(map(str, released))} | {accepted}"
     actual = classify_trace(before, f"{' '.join(map(str, present))} | {bound} of {last}", "")

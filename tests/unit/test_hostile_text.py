@@ -131,9 +131,11 @@ def test_alerts_for_every_kind_of_sink(number: int) -> None:
         AlertFinding(IncidentKind.INTEGRITY, f"{number} {hostile_text.ALL}", hostile_text.ALL, hostile_text.ALL)
         for number in range(number)
     ]
-    begun = compute_incident_events([], actual, "gold", "https://lake/1.html", now)
+    begin_events = compute_incident_events([], actual, "gold", "https://lake/1.html", now)
     for message in build_messages(
-        [*begun, *compute_incident_events(begun, [], "gold", "", now + timedelta(hours=1))], "x", "https://docs"
+        [*begin_events, *compute_incident_events(begin_events, [], "gold", "", now + timedelta(hours=1))],
+        "x",
+        "https://docs",
     ):
         assert "\n" not in message.title
         for text in (message.title, message.body):

@@ -53,9 +53,9 @@ def test_an_incident_has_a_begin_and_an_end() -> None:
 
 
 def test_scopes_do_not_end_each_other_s_incidents() -> None:
-    (begun,) = compute_incident_events([], [LATE], "bronze", "", NOW)
-    assert list_open_incidents([begun], "streams") == []
-    assert list_open_incidents([begun], "bronze") == [begun]
+    (begin_events,) = compute_incident_events([], [LATE], "bronze", "", NOW)
+    assert list_open_incidents([begin_events], "streams") == []
+    assert list_open_incidents([begin_events], "bronze") == [begin_events]
 
 
 @given(st.lists(FINDINGS, max_size=6))
@@ -72,8 +72,8 @@ def test_open_incidents_are_those_of_the_last_report(reports: list[frozenset[Ale
 
 
 def test_a_message_has_the_fault_time_and_runbook() -> None:
-    (begun,) = compute_incident_events([], [LATE], "bronze", "https://lake/docs/1.html", NOW)
-    (message,) = build_messages([begun], "example.org", "https://runbooks")
+    (begin_events,) = compute_incident_events([], [LATE], "bronze", "https://lake/docs/1.html", NOW)
+    (message,) = build_messages([begin_events], "example.org", "https://runbooks")
     assert message.title == "example.org: late ids: stream events"
     assert message.body.splitlines() == [
         "2 ids came late",
@@ -81,7 +81,9 @@ def test_a_message_has_the_fault_time_and_runbook() -> None:
         "What to do: https://runbooks/late-ids.md",
         "More: https://lake/docs/1.html",
     ]
-    (over,) = build_messages(compute_incident_events([begun], [], "bronze", "", NOW), "example.org", "https://runbooks")
+    (over,) = build_messages(
+        compute_incident_events([begin_events], [], "bronze", "", NOW), "example.org", "https://runbooks"
+    )
     assert over.title == "example.org: late ids: stream events — ended"
     assert over.is_resolution
 
@@ -89,10 +91,10 @@ def test_a_message_has_the_fault_time_and_runbook() -> None:
 def test_the_consequence_is_in_the_alert_only() -> None:
     late = replace(LATE, consequence="nothing is published while this is so")
     more = AlertFinding(IncidentKind.LATE_IDS, "stream events", "1 more", "a warning")
-    (begun,) = compute_incident_events([], [late, more], "bronze", "", NOW)
-    (message,) = build_messages([begun], "example.org", "docs")
+    (begin_events,) = compute_incident_events([], [late, more], "bronze", "", NOW)
+    (message,) = build_messages([begin_events], "example.org", "docs")
     assert message.body.splitlines()[:3] == ["2 ids came late", "  1 more", "nothing is published while this is so"]
-    (over,) = build_messages(compute_incident_events([begun], [], "bronze", "", NOW), "example.org", "docs")
+    (over,) = build_messages(compute_incident_events([begin_events], [], "bronze", "", NOW), "example.org", "docs")
     assert over.body.splitlines() == ["2 ids came late", "  1 more", "ended at 2026-11-17 00:00 UTC"]
 
 
@@ -112,10 +114,12 @@ def test_a_message_of_many_incidents_is_short_and_complete() -> None:
     actual = [
         AlertFinding(IncidentKind.LATE_IDS, f"stream {number}", "late", "nothing is published") for number in range(4)
     ]
-    begun = compute_incident_events([], actual, "bronze", "https://lake/docs/1.html", NOW)
-    begun += compute_incident_events([], [WARNED], "gold", "https://lake/docs/2.html", NOW)
-    over = compute_incident_events([replace(begun[0], subject="other")], [], "streams", "", NOW + timedelta(hours=1))
-    (message,) = build_messages([*begun, *over], "example.org", "docs/runbooks")
+    begin_events = compute_incident_events([], actual, "bronze", "https://lake/docs/1.html", NOW)
+    begin_events += compute_incident_events([], [WARNED], "gold", "https://lake/docs/2.html", NOW)
+    over = compute_incident_events(
+        [replace(begin_events[0], subject="other")], [], "streams", "", NOW + timedelta(hours=1)
+    )
+    (message,) = build_messages([*begin_events, *over], "example.org", "docs/runbooks")
     assert message.body.splitlines()[-4:] == [
         "from 2026-11-17 00:00 UTC to 2026-11-17 01:00 UTC",
         "nothing is published",
@@ -194,8 +198,8 @@ def test_all_faults_of_a_stream_are_reported() -> None:
         fault.message for fault in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9}))
     )
     actual = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, "stream events", item) for item in (worst, mild)]
-    (begun,) = compute_incident_events([], actual, "preflight", "", NOW)
-    assert begun.description.splitlines() == [worst, mild]
+    (begin_events,) = compute_incident_events([], actual, "preflight", "", NOW)
+    assert begin_events.description.splitlines() == [worst, mild]
 
 
 def test_a_lake_is_overdue_after_the_configured_hours() -> None:

@@ -72,7 +72,7 @@ def test_predecessors_are_older_and_rows_never_grow(world: World, levels: Levels
 @given(WORLDS, SIZES, CHUNKS)
 def test_the_order_of_rooms_does_not_matter(world: World, levels: Levels, chunk_size: int) -> None:
     edges, rows, _, _ = compressed(world, levels, chunk_size)
-    world.groups = dict(sorted(world.groups.items(), key=lambda one: (one[1], -one[0]), reverse=True))
+    world.groups = dict(sorted(world.groups.items(), key=lambda item: (item[1], -item[0]), reverse=True))
     assert compressed(world, levels, chunk_size)[:2] == (edges, rows)
 
 

@@ -35,7 +35,9 @@ def test_printable_text_is_one_line_and_stays(text: str) -> None:
 
 
 @given(
-    st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" ")).filter(lambda one: all(map(is_visible, one)))
+    st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" ")).filter(
+        lambda match: all(map(is_visible, match))
+    )
 )
 @example("é e\u0301 日本　語 مرحبا नमस्ते עברית 👍🏽 ❤️ 🇩🇪")
 def test_visible_text_is_unchanged(text: str) -> None:
@@ -45,7 +47,7 @@ def test_visible_text_is_unchanged(text: str) -> None:
 @given(ANY)
 def test_different_characters_have_different_escapes(text: str) -> None:
     escaped = re.compile(r"\\(n|r|t|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
-    back = escaped.sub(lambda one: one[0].encode().decode("unicode_escape"), to_printable(text.replace("\\", "")))
+    back = escaped.sub(lambda match: match[0].encode().decode("unicode_escape"), to_printable(text.replace("\\", "")))
     assert back == text.replace("\\", "")
 
 

@@ -20,12 +20,12 @@ NAMES = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 5)]
 @given(
     files=st.lists(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 9)), min_size=1, max_size=3), max_size=5),
     run_id=st.sampled_from(NAMES),
-    kept=st.sampled_from(["full", "truncate(16)", "counts", "none"]),
+    statistics=st.sampled_from(["full", "truncate(16)", "counts", "none"]),
 )
 def test_rows_since_a_run_are_never_missed(
-    files: list[list[tuple[str, int]]], run_id: str, kept: str, tmp_path_factory: pytest.TempPathFactory
+    files: list[list[tuple[str, int]]], run_id: str, statistics: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    table = _looks(tmp_path_factory, kept)
+    table = _looks(tmp_path_factory, statistics)
     for file in files:
         _written(table, file)
     first = min((minute for file in files for name, minute in file if name == run_id), default=0)
@@ -42,10 +42,10 @@ def test_files_that_are_older_than_the_run_are_not_read(tmp_path_factory: pytest
     assert read_rows_since_run(table, NAMES[2], "taken_at", ["run_id"])["run_id"].to_pylist() == NAMES[:1:-1]
 
 
-def _looks(folder: pytest.TempPathFactory, kept: str) -> Table:
+def _looks(folder: pytest.TempPathFactory, statistics: str) -> Table:
     lake = InMemoryCatalog("lake", warehouse=folder.mktemp("lake").as_uri())
     lake.create_namespace("audit")
-    metrics = {"write.metadata.metrics.default": kept}
+    metrics = {"write.metadata.metrics.default": statistics}
     return lake.create_table("audit.snapshots", schema=SCHEMA, properties=metrics)
 
 

@@ -25,7 +25,7 @@ ROWS = st.recursive(
 
 
 def commands(dialect: Dialect) -> st.SearchStrategy[c.Command]:
-    """Every command that ``dialect`` can say."""
+    """Every command that ``dialect`` can express."""
     tokens = dialect is Dialect.TOKENS
     instances = st.none() if tokens else NAMES
     replicate = st.builds(c.Replicate, NAMES, st.none() | TOKENS) if tokens else st.just(c.Replicate())

@@ -70,7 +70,7 @@ def test_positions_do_not_depend_on_the_order_of_rows(world: World) -> None:
 
 
 def test_a_line_of_wholes_is_one_interval() -> None:
-    """Synapse writes the whole state after 100 groups; what did not change goes on all the same."""
+    """Synapse stores the full state after 100 groups; intervals of unchanged pieces continue."""
     state: State = {("m.room.create", ""): "$create", ("m.room.name", ""): "$name"}
     forest = _forest({1: "!room", 2: "!room", 3: "!room"}, [])
     intervals = _intervals(forest, {1: state, 2: state, 3: state | {("m.room.name", ""): "$other"}})

@@ -26,7 +26,7 @@ def test_positions_are_valid_unless_a_later_one_is_behind(tmp_path: Path) -> Non
     expected = {("0/50", 1), ("0/5A", 1), ("0/82", 1), ("0/A", 2)}
     assert {(item.wal_lsn, item.timeline) for item in read_valid_wal_positions(lake)} == expected
 
-    # The same position again, of a log that was written anew.
+    # The same position again, of a log that was rewritten.
     again = _seen(100, 1) | {"run_id": "again", "taken_at": DAY + timedelta(hours=1)}
     store.append_audit_rows(lake, "audit.snapshots", [again])
     assert "0/64" not in {item.wal_lsn for item in read_valid_wal_positions(lake)}

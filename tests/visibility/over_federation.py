@@ -31,7 +31,7 @@ _BEFORE = """
     from gold.state_at_event join requested using (event_id) group by event_id
 """
 UNTOLD = ("bronze.ex_outlier_stream", "bronze.partial_state_events", "bronze.un_partial_stated_event_stream")
-"""Events of which Synapse may not have written down what they replaced."""
+"""Events whose replaced event Synapse may not have recorded."""
 
 
 def read_states(of: Synapse, by: Synapse, rooms: list[str], most: int) -> States:

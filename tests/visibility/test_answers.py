@@ -62,7 +62,7 @@ def test_every_question_about_the_sample_is_answered(sample_dsn: str) -> None:
     )
     assert leaves
     outcomes = [row[2] for row in observed.fetchall() if row[:2] in set(leaves)]
-    # Nobody could see them leave a room with history for members only, were it not known what they left.
+    # Without the replaced content, these leaves would be hidden in rooms with history for members only.
     assert outcomes == ["full"] * 2 * len(leaves)
 
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.heavy
 
 SECONDS = 120
 PEOPLE = 420
-"""All of them join all rooms: as many events, each of which is asked for as many people."""
+"""Users that join all rooms; each event has one question for each user."""
 ENOUGH = 1_000_000
 
 
@@ -77,7 +77,7 @@ class Crowd:
             try:
                 chance.choice(acts)(chance.choice(self.rooms), chance.choice(self.people), chance)
             except (MatrixError, httpx.TransportError):
-                # Who is not in a room cannot talk there.
+                # Only members of a room can send messages.
                 self.refused += 1
 
     def _say(self, room: str, person: Client, chance: random.Random) -> None:
@@ -122,7 +122,7 @@ def test_a_million_answers_of_a_federated_database_are_synapse_s(
             print(f"done {load.done}, refused {load.refused} and {crowd.refused}")
             states = over_federation.read_states(local, remote, load.shared, most=400)
 
-        # Synapse writes to the database that it is asked on.
+        # Synapse writes to its database while it answers.
         server.tool("createdb", "--template", "here", "asked")
         recorded_in = tmp_path / "answers.parquet"
         sections = {key: config[key] for key in ("server_name", "retention") if key in config}

@@ -35,9 +35,9 @@ def compare(dsn: str, table: str, index: str | None = None) -> dict[str, IndexCo
         indexes = read_indexes(connection, catalogue.load_catalogue().table(table))
         connection.rollback()
         return {
-            found.name: compare_with_heap(connection, found)
-            for found in indexes.checkable
-            if index in (None, found.name)
+            comparison.name: compare_with_heap(connection, comparison)
+            for comparison in indexes.checkable
+            if index in (None, comparison.name)
         }
 
 
@@ -48,53 +48,53 @@ def rows(dsn: str, query: str) -> set[tuple[object, ...]]:
 
 
 def test_entries_that_point_to_rows_of_other_groups(damaged: str) -> None:
-    (found,) = compare(damaged, "state_groups_state").values()
+    (comparison,) = compare(damaged, "state_groups_state").values()
     new = rows(
         damaged, "select ctid::text, state_group, type, state_key from state_groups_state where state_group > 1000000"
     )
-    assert found.entries == found.rows
-    assert {fault.row for fault in found.faults if fault.kind is FOREIGN} == new
-    assert {fault.row for fault in found.faults if fault.kind is MISSING} == new
-    assert len(found.faults) == 2 * len(new) > 150
+    assert comparison.entries == comparison.rows
+    assert {fault.row for fault in comparison.faults if fault.kind is FOREIGN} == new
+    assert {fault.row for fault in comparison.faults if fault.kind is MISSING} == new
+    assert len(comparison.faults) == 2 * len(new) > 150
 
 
 def test_an_entry_that_points_to_the_next_key(damaged: str) -> None:
-    found = compare(damaged, "state_groups")
+    comparison = compare(damaged, "state_groups")
     last = rows(damaged, "select ctid::text, id from state_groups order by id desc limit 1")
-    unique = found.pop("state_groups_pkey")
+    unique = comparison.pop("state_groups_pkey")
     assert unique.entries == unique.rows
     assert {(fault.kind, fault.row) for fault in unique.faults} == {
         (kind, row) for kind in (FOREIGN, MISSING) for row in last
     }
-    assert [other.faults for other in found.values()] == [[]]
+    assert [other.faults for other in comparison.values()] == [[]]
 
 
 def test_rows_that_a_unique_index_lacks(damaged: str) -> None:
-    (found,) = compare(damaged, "event_json").values()
+    (comparison,) = compare(damaged, "event_json").values()
     new = rows(
         damaged, "select ctid::text, event_id from event_json where event_id like '%x' and length(event_id) = 45"
     )
-    assert {(fault.kind, fault.row) for fault in found.faults} == {(MISSING, row) for row in new}
-    assert (len(new), found.rows - found.entries) == (7, 7)
+    assert {(fault.kind, fault.row) for fault in comparison.faults} == {(MISSING, row) for row in new}
+    assert (len(new), comparison.rows - comparison.entries) == (7, 7)
 
 
 def test_a_read_error_is_a_finding(damaged: str) -> None:
-    found = compare(damaged, "event_edges", "event_edges_event_id_prev_event_id_idx")
-    (fault,) = found["event_edges_event_id_prev_event_id_idx"].faults
+    comparison = compare(damaged, "event_edges", "event_edges_event_id_prev_event_id_idx")
+    (fault,) = comparison["event_edges_event_id_prev_event_id_idx"].faults
     assert fault.kind is UNREADABLE
     assert "XX002" in fault.row[0]
 
 
 def test_the_command_names_index_and_remedy(examine: Examine, damaged: str) -> None:
-    code, found = examine(
+    code, comparison = examine(
         "--deep", "--indexes", "state_groups_state", "--indexes", "event_edges", "--indexes", "event_json",
         synapse_dsn=damaged, synapse_server_name=read_server_name(),
     )  # fmt: skip
     assert code == 1
-    failed = [finding for finding in found["indexes"] if finding["level"] == "FAIL"]
+    failed = [finding for finding in comparison["indexes"] if finding["level"] == "FAIL"]
     assert {finding["message"].split()[0] for finding in failed} == DAMAGES.keys() - {"state_groups_pkey"}
     assert all("REINDEX" in finding["advice"] for finding in failed)
-    assert "duplicates" not in found
+    assert "duplicates" not in comparison
 
 
 def test_repeated_entries(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_repeated_entries(tmp_path: Path) -> None:
             " from event_to_state_groups group by state_group having count(*) > 2 order by count(*) desc limit 1",
         )
     with damaged_sample(tmp_path / "pg", {index: repeat_entry(str(first), str(second))}, ()) as (_, dsn):
-        found = compare(dsn, "event_to_state_groups", index)[index]
-        assert found.entries == found.rows
-        assert {(fault.kind, fault.row) for fault in found.faults} == {
+        comparison = compare(dsn, "event_to_state_groups", index)[index]
+        assert comparison.entries == comparison.rows
+        assert {(fault.kind, fault.row) for fault in comparison.faults} == {
             (REPEATED, (first, group)), (MISSING, (second, group)),
         }  # fmt: skip
 
@@ -118,16 +118,21 @@ def test_large_differences_are_examined_in_part(damaged: str) -> None:
     with connect(settings) as connection:
         (index,) = read_indexes(connection, catalogue.load_catalogue().table("state_groups_state")).checkable
         connection.rollback()
-        found = compare_with_heap(connection, index, max_rows=10)
-    assert 0 < found.examined < found.differing
-    assert Counter(fault.kind for fault in found.faults).keys() == {FOREIGN, MISSING}
+        comparison = compare_with_heap(connection, index, max_rows=10)
+    assert 0 < comparison.examined < comparison.differing
+    assert Counter(fault.kind for fault in comparison.faults).keys() == {FOREIGN, MISSING}
 
 
 def test_intact_indexes_have_no_fault(reader: str) -> None:
     checked = 0
     for table in catalogue.load_catalogue().copied_tables():
-        for name, found in compare(reader, table.name).items():
-            assert (name, found.not_checked, found.faults, found.entries) == (name, "", [], found.rows)
+        for name, comparison in compare(reader, table.name).items():
+            assert (name, comparison.not_checked, comparison.faults, comparison.entries) == (
+                name,
+                "",
+                [],
+                comparison.rows,
+            )
             checked += 1
     assert checked > 100
 
