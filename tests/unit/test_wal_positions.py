@@ -9,6 +9,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.baseline import read_valid_wal_positions
+from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -35,3 +36,14 @@ def test_positions_are_valid_unless_a_later_one_is_behind(tmp_path: Path) -> Non
 def _seen(lsn: int, timeline: int) -> dict[str, Any]:
     ids = {"snapshot_xmin": lsn, "snapshot_xmax": lsn, "system_identifier": 1, "database_oid": 2}
     return ids | {"timeline": timeline, "wal_lsn": f"0/{lsn:X}"}
+
+
+def test_a_server_that_started_earlier_is_another_server() -> None:
+    earlier, later = "2026-05-01T10:00:00.000000", "2026-05-02T10:00:00.000000"
+    copied = WalPosition(1, 2, 1, "0/50", later)
+    for started_at, continues in ((earlier, False), (later, True), (None, True)):
+        assert WalPosition(1, 2, 1, "0/60", started_at).continues(copied) is continues
+    assert WalPosition(1, 2, 1, "0/60", later).continues(WalPosition(1, 2, 1, "0/50", earlier)), "a restart"
+    assert WalPosition(1, 2, 1, "0/60", earlier).continues(WalPosition(1, 2, 1, "0/50")), (
+        "an earlier version, a standby"
+    )

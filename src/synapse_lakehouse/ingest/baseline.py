@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ _SNAPSHOT_ID_COLUMNS: Final = (
     "database_oid",
     "timeline",
     "wal_lsn",
+    "server_started_at",
 )
 """Columns of ``audit.snapshots`` and ``audit.ledger`` that identify a PostgreSQL snapshot."""
 
@@ -210,9 +211,8 @@ def _snapshot_key(recorded: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _wal_position(recorded: Mapping[str, Any]) -> WalPosition:
-    return WalPosition(
-        recorded["system_identifier"], recorded["database_oid"], recorded["timeline"], recorded["wal_lsn"]
-    )
+    values: dict[str, Any] = {field.name: recorded.get(field.name) for field in fields(WalPosition)}
+    return WalPosition(**values)
 
 
 def _has_content_of(table: LakeTable, snapshot_id: int | None) -> bool:

@@ -10,21 +10,28 @@ MAX_XID_AGE = 1 << 31
 
 @dataclass(frozen=True)
 class WalPosition:
-    """Cluster, database, timeline and WAL position (LSN) of a snapshot.
+    """Cluster, database, timeline, WAL position (LSN) and start of the server of a snapshot.
 
     A restored dump is another database, and a promoted standby is on another timeline. In both cases, transaction IDs
     do not show which rows are newer. A disk that is restored to an earlier state has the same cluster, database and
     timeline, and writes its WAL a second time. An LSN below an earlier one shows such a restore. ``wal_lsn`` is the end
     of the WAL after the snapshot was taken: no commit that the snapshot saw ends later.
+
+    A copy of the data folder that runs as a server of its own, such as a restored backup, also has the same cluster,
+    database and timeline. It started after the server that it was copied from. ``server_started_at`` is a time in ISO
+    8601 and UTC; None on a standby, which replays the WAL of its primary.
     """
 
     system_identifier: int
     database_oid: int
     timeline: int
     wal_lsn: str
+    server_started_at: str | None = None
 
     def continues(self, base: "WalPosition") -> bool:
         """Return whether this snapshot sees everything that ``base`` saw."""
+        if self.server_started_at and base.server_started_at and self.server_started_at < base.server_started_at:
+            return False
         return (self.system_identifier, self.database_oid, self.timeline) == (
             base.system_identifier,
             base.database_oid,
@@ -50,7 +57,9 @@ def read_wal_position(connection: Connection) -> WalPosition:
         # If the last page of the WAL contains only its header, the written and replayed WAL ends before the header.
         " (select at - case when (at - '0/0') % pg_size_bytes(current_setting('wal_segment_size')) = 40 then 40"
         " when (at - '0/0') % current_setting('wal_block_size')::int = 24 then 24 else 0 end"
-        " from pg_current_wal_insert_lsn() at) end)::text"
+        " from pg_current_wal_insert_lsn() at) end)::text,"
+        " case when not pg_is_in_recovery() then"
+        " to_char(pg_postmaster_start_time() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US') end"
         " from pg_control_system()"
     ).fetchone()
     assert row is not None

@@ -1,0 +1,93 @@
+"""The first copy comes from a restored backup of the primary, the next copies from the primary."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.support.incremental_lake import AdvancingLake, lake_of_tables
+
+pytestmark = pytest.mark.heavy
+TABLES = ("presence_stream", "rooms")
+PRESENCE = "update presence_stream set state = 'unavailable' where stream_id % 3 = 0"
+ROOMS = (
+    "update rooms set is_public = not is_public where room_id in (select room_id from rooms order by room_id limit 10)"
+)
+
+
+@pytest.fixture(scope="module")
+def primary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A primary with the sample."""
+    with embedded_postgres.run_server(tmp_path_factory.mktemp("primary") / "data") as server:
+        sample.restore_sample(server)
+        yield server
+
+
+@contextmanager
+def restored(primary: EmbeddedServer, folder: Path, signal: str | None) -> Iterator[EmbeddedServer]:
+    """A base backup of the primary as a server. During the backup, a transaction of the primary was open."""
+    data = folder / "restored"
+    with psycopg.connect(primary.dsn(sample.SAMPLE_DATABASE)) as writer:
+        writer.execute(ROOMS)
+        primary.tool("pg_basebackup", "--pgdata", str(data), "--checkpoint", "fast", "--no-sync")
+    (folder / "restored.password").write_text(primary.password)
+    if signal:
+        (data / signal).touch()
+        shutil.chown(data / signal, data.owner(), data.group())
+    with embedded_postgres.run_server(data, options=["restore_command=false"]) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("signal", "extent"),
+    [
+        # It stays in recovery, so its snapshot is an earlier one of the primary.
+        ("standby.signal", "changed"),
+        # It is promoted to a timeline of its own.
+        ("recovery.signal", "full"),
+        # It is on the primary's timeline, with transactions of its own under the primary's next IDs.
+        (None, "full"),
+    ],
+)
+def test_copies_continue_on_the_primary(
+    primary: EmbeddedServer, server: EmbeddedServer, settings: Settings, tmp_path: Path, signal: str | None, extent: str
+) -> None:
+    with restored(primary, tmp_path, signal) as backup:
+        source = backup.dsn(sample.SAMPLE_DATABASE)
+        if signal != "standby.signal":
+            with psycopg.connect(source, autocommit=True) as connection:
+                while connection.execute("select pg_is_in_recovery()").fetchone() == (True,):
+                    time.sleep(0.1)
+            _write_transactions(source, 20)
+        with lake_of_tables(TABLES, server, settings, source, tmp_path) as lake:
+            assert lake.departures() == {}
+            with psycopg.connect(primary.dsn(sample.SAMPLE_DATABASE)) as connection:
+                connection.execute(PRESENCE)
+            # Then the primary has a longer WAL and higher transaction IDs than the restored server.
+            _write_transactions(primary.dsn(sample.SAMPLE_DATABASE), 40)
+            lake.settings = lake.settings.model_copy(update={"synapse_dsn": primary.dsn(sample.SAMPLE_DATABASE)})
+            assert _advance(lake) == dict.fromkeys(TABLES, extent)
+            assert _advance(lake) == dict.fromkeys(TABLES, "none")
+
+
+def _write_transactions(dsn: str, number: int) -> None:
+    """Assign transaction IDs, and end a segment of the WAL after each tenth."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for count in range(number):
+            connection.execute("select pg_current_xact_id()")
+            if count % 10 == 9:
+                connection.execute("select pg_switch_wal()")
+
+
+def _advance(lake: AdvancingLake) -> dict[str, str]:
+    """Copy and publish; the read extents. The lake is equal to the source."""
+    extents = {name: row["extent"] for name, row in lake.advance().items()}
+    assert lake.departures() == {}
+    return extents
