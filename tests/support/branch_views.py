@@ -11,9 +11,9 @@ from synapse_lakehouse.iceberg.read.sql_text import iceberg_scan_sql, quote_tabl
 
 
 def create_branch_views(connection: DuckDBPyConnection, settings: Settings, branch: str, names: Iterable[str]) -> None:
-    """Create a view of each table on ``branch``, or on main if the table does not have the branch."""
+    """Create a view of each existing table on ``branch``, or on main if the table does not have the branch."""
     with closing(open_catalog(settings)) as catalog:
-        for name in names:
+        for name in filter(catalog.table_exists, names):
             table = catalog.load_table(name)
             ref = table.refs().get(branch)
             scan = iceberg_scan_sql(table.metadata_location, ref.snapshot_id if ref else None)
