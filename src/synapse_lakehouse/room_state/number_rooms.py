@@ -15,6 +15,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from synapse_lakehouse.room_state.append_groups import find_appended_groups, number_appended_groups
 from synapse_lakehouse.room_state.first_changes import find_first_changes
 from synapse_lakehouse.room_state.group_tree import number_groups
 from synapse_lakehouse.room_state.room_components import find_components
@@ -27,20 +28,31 @@ _GROUPS_PER_TASK: Final = 250_000
 """A task takes about 400 bytes of memory for each group. A larger room is one task."""
 
 _POSITION_TYPES: Final = "room_id string, state_group bigint, root bigint, position bigint, last_position bigint"
-_NUMBERED_TYPES: Final = f"{_POSITION_TYPES}, is_group boolean, fault string, is_first_change boolean"
+_NODE_TYPES: Final = f"{_POSITION_TYPES}, is_group boolean"
+_NUMBERED_TYPES: Final = f"{_NODE_TYPES}, fault string, is_first_change boolean"
 _ENDS: Final = ("state_group", "prev_state_group")
+_GROUP_COLUMNS: Final = {GROUPS: "id", EDGES: "state_group", ROWS: "state_group"}
 
 
 @dataclass(frozen=True)
 class NumberedRooms:
-    """Numbered rooms. ``nodes`` and ``faults``: as of :class:`group_tree.NumberedGroups`.
-
-    ``first_changes``: as of :func:`first_changes.find_first_changes`; of all rooms, position 0.
-    """
+    """Numbered rooms. ``nodes`` and ``faults``: as of :class:`group_tree.NumberedGroups`."""
 
     nodes: DataFrame
     faults: DataFrame
+
+
+@dataclass(frozen=True)
+class ChangedRooms(NumberedRooms):
+    """Rooms with changes.
+
+    * ``first_changes``: as of :func:`first_changes.find_first_changes`.
+    * ``renumbered``: room_id of the rooms of which all groups were numbered. Of a room to which groups were only
+      appended, ``nodes`` has the groups on which the state from the first change on depends, and ``faults`` has none.
+    """
+
     first_changes: DataFrame
+    renumbered: DataFrame
 
 
 def number_all_rooms(spark: SparkSession) -> NumberedRooms:
@@ -52,13 +64,52 @@ def number_all_rooms(spark: SparkSession) -> NumberedRooms:
 
 def number_changed_rooms(
     spark: SparkSession, changes: Mapping[str, DataFrame], previous: DataFrame, max_share: float
-) -> NumberedRooms | None:
+) -> ChangedRooms | None:
     """Number the rooms with changed groups, edges or rows, and rooms that share trees with them.
 
     :param changes: changed rows of the three tables.
     :param previous: ``silver.state_positions`` before the changes.
-    :param max_share: return None if these rooms have more than this share of all groups.
+    :param max_share: return None if the rooms to renumber have more than this share of all groups.
     """
+    inserted = {name: changes[name].where("_change_type = 'INSERT'") for name in (GROUPS, EDGES)}
+    appended = _materialize(find_appended_groups(inserted[GROUPS], inserted[EDGES], previous))
+    new = appended.where("position is null").select(f.col("state_group").alias("new_group"))
+    others = {name: _leave_out(rows, _GROUP_COLUMNS[name], new) for name, rows in changes.items()}
+    if all(rows.isEmpty() for rows in others.values()):
+        return _number_appended(appended)
+    numbered = _renumber(spark, others, previous, max_share)
+    if numbered is None:
+        return None
+    rest = _number_appended(appended.join(numbered.renumbered, "room_id", "left_anti"))
+    return ChangedRooms(
+        numbered.nodes.unionByName(rest.nodes),
+        numbered.faults,
+        numbered.first_changes.unionByName(rest.first_changes),
+        numbered.renumbered,
+    )
+
+
+def _leave_out(changes: DataFrame, column: str, new: DataFrame) -> DataFrame:
+    """Return the changed rows that are not inserted rows of ``new`` groups."""
+    is_inserted_row_of_new = (f.col(column) == f.col("new_group")) & (f.col("_change_type") == "INSERT")
+    return changes.join(f.broadcast(new), is_inserted_row_of_new, "left_anti")
+
+
+def _number_appended(appended: DataFrame) -> ChangedRooms:
+    spark = appended.sparkSession
+    tasks = f.lit(int(str(spark.conf.get("spark.sql.shuffle.partitions"))))
+    buckets = appended.groupBy(f.pmod(f.hash("room_id"), tasks))
+    nodes = buckets.applyInArrow(number_appended_groups, _NODE_TYPES).localCheckpoint(
+        storageLevel=StorageLevel.DISK_ONLY
+    )
+    first_changes = appended.select("room_id", f.expr("room_end + 1 as position")).distinct()
+    no_faults = spark.createDataFrame([], "room_id string, state_group bigint, fault string")
+    return ChangedRooms(nodes, no_faults, first_changes, no_faults.select("room_id"))
+
+
+def _renumber(
+    spark: SparkSession, changes: Mapping[str, DataFrame], previous: DataFrame, max_share: float
+) -> ChangedRooms | None:
     graph = _read_graph(spark)
     changed_rows = changes[ROWS].select("state_group").distinct()
     ids = [changes[GROUPS].select("id"), *(changes[EDGES].select(end) for end in _ENDS)]
@@ -124,7 +175,7 @@ def _add_component(rows: DataFrame, components: DataFrame) -> DataFrame:
     return rows.join(components, "vertex", "left").withColumn("component", f.coalesce("component", "vertex"))
 
 
-def _number(groups: DataFrame, edges: DataFrame, previous: DataFrame, changed: DataFrame, count: int) -> NumberedRooms:
+def _number(groups: DataFrame, edges: DataFrame, previous: DataFrame, changed: DataFrame, count: int) -> ChangedRooms:
     buckets = max(count // _GROUPS_PER_TASK, groups.sparkSession.sparkContext.defaultParallelism)
     marked = groups.join(changed.withColumn("is_changed", f.lit(True)), "state_group", "left")
     rows = marked.unionByName(previous, allowMissingColumns=True)
@@ -133,14 +184,14 @@ def _number(groups: DataFrame, edges: DataFrame, previous: DataFrame, changed: D
         for frame in (rows, edges)
     )
     numbered = left.groupBy("bucket").cogroup(right.groupBy("bucket")).applyInArrow(_number_bucket, _NUMBERED_TYPES)
-    # Not cached: a write to a table that it was computed from would make Spark compute it again.
-    numbered = numbered.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    numbered = _materialize(numbered)
     is_node = f.col("is_group").isNotNull()
-    return NumberedRooms(
-        numbered.where(is_node).drop("fault", "is_first_change"),
-        numbered.where("fault is not null").select("room_id", "state_group", "fault"),
-        numbered.where("is_first_change").select("room_id", "position"),
-    )
+    nodes = numbered.where(is_node).drop("fault", "is_first_change")
+    first_changes = numbered.where("is_first_change").select("room_id", "position")
+    # A room may have lost all its groups.
+    rooms = nodes.select("room_id").unionAll(first_changes.select("room_id")).distinct()
+    faults = numbered.where("fault is not null").select("room_id", "state_group", "fault")
+    return ChangedRooms(nodes, faults, first_changes, rooms)
 
 
 def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:
@@ -154,3 +205,8 @@ def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:
     changes = changes.append_column("is_first_change", pa.array([True] * changes.num_rows, pa.bool_()))
     tables = [numbered.nodes, numbered.faults, changes]
     return pa.concat_tables(tables, promote_options="default")
+
+
+def _materialize(rows: DataFrame) -> DataFrame:
+    """Compute ``rows`` now. A cached frame would be computed again after a write to a table that it was read from."""
+    return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)

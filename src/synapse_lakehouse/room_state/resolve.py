@@ -19,6 +19,7 @@ from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.commits import reset_branch
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.room_state import (
+    append_groups,
     first_changes,
     group_tree,
     number_rooms,
@@ -26,14 +27,22 @@ from synapse_lakehouse.room_state import (
     state_digests,
     state_intervals,
 )
-from synapse_lakehouse.room_state.number_rooms import NumberedRooms, number_all_rooms, number_changed_rooms
+from synapse_lakehouse.room_state.number_rooms import (
+    ChangedRooms,
+    NumberedRooms,
+    number_all_rooms,
+    number_changed_rooms,
+)
 
 SOURCE_TABLES: Final = [number_rooms.GROUPS, number_rooms.EDGES, number_rooms.ROWS]
 MINIMUM_ROWS_TO_RESOLVE_IN_PART: Final = 1_000_000
 """With fewer rows of ``state_groups_state`` all rooms are resolved in about the same time."""
 
-_MAX_SHARE: Final = 0.5
-"""If the changed rooms have more than this share of all state groups, all rooms are resolved."""
+MAX_RENUMBERED_SHARE: Final = 0.5
+"""If the rooms to renumber have more than this share of all state groups, all rooms are resolved."""
+
+_MAX_GROUPS_TO_BROADCAST: Final = 200_000
+"""About 20 MB in the driver and in each executor."""
 
 _POSITIONS: Final = "silver.state_positions"
 _INTERVALS: Final = "silver.state_intervals"
@@ -43,8 +52,8 @@ _CODE_HASH: Final = hashlib.sha256(
     b"".join(
         Path(str(module)).read_bytes()
         for module in (
-            first_changes.__file__, group_tree.__file__, number_rooms.__file__, room_components.__file__,
-            state_digests.__file__, state_intervals.__file__, __file__,
+            append_groups.__file__, first_changes.__file__, group_tree.__file__, number_rooms.__file__,
+            room_components.__file__, state_digests.__file__, state_intervals.__file__, __file__,
         )
     )
 ).hexdigest()  # fmt: skip
@@ -66,11 +75,16 @@ def is_up_to_date(catalog: Catalog, branch: str) -> bool:
 
 
 def resolve_rooms(
-    spark: SparkSession, catalog: Catalog, branch: str, minimum_rows: int = MINIMUM_ROWS_TO_RESOLVE_IN_PART
+    spark: SparkSession,
+    catalog: Catalog,
+    branch: str,
+    minimum_rows: int = MINIMUM_ROWS_TO_RESOLVE_IN_PART,
+    max_renumbered_share: float = MAX_RENUMBERED_SHARE,
 ) -> ResolvedRooms:
     """Bring the three tables up to bronze on ``branch``, which must be the session's.
 
     :param minimum_rows: with fewer rows of ``state_groups_state`` all rooms are resolved.
+    :param max_renumbered_share: with more groups in rooms to renumber all rooms are resolved.
     """
     fingerprint = _fingerprint(catalog, branch)
     rows = input_fingerprint.find_snapshot(load_table_or_none(catalog, number_rooms.ROWS), branch)
@@ -81,12 +95,13 @@ def resolve_rooms(
             main = input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main")
             reset_branch(spark, name, branch, main)
         changes = {name: _read_changes(spark, catalog, name, branch) for name in SOURCE_TABLES}
-        if numbered := number_changed_rooms(spark, changes, spark.table(_POSITIONS), _MAX_SHARE):
-            _resolve_in_part(spark, numbered, fingerprint)
-            return _describe(numbered, is_partial=True)
+        if changed := number_changed_rooms(spark, changes, spark.table(_POSITIONS), max_renumbered_share):
+            _resolve_in_part(spark, changed, fingerprint)
+            return _describe(changed, is_partial=True)
     numbered = number_all_rooms(spark)
     input_fingerprint.replace_table(spark, _FAULTS, branch, numbered.faults, fingerprint)
-    input_fingerprint.replace_table(spark, _INTERVALS, branch, _resolve_intervals(_read_ranges(numbered)), fingerprint)
+    ranges = numbered.nodes.withColumn("first_position", f.col("position"))
+    input_fingerprint.replace_table(spark, _INTERVALS, branch, _resolve_intervals(_read_rows(ranges)), fingerprint)
     positions = state_digests.add_digests(numbered.nodes.where("is_group"), spark.table(_INTERVALS))
     input_fingerprint.replace_table(spark, _POSITIONS, branch, positions, fingerprint)
     return _describe(numbered, is_partial=False)
@@ -107,11 +122,10 @@ def _describe(numbered: NumberedRooms, *, is_partial: bool) -> ResolvedRooms:
     return ResolvedRooms(numbered.nodes.where("is_group").count(), broken, is_partial)
 
 
-def _resolve_in_part(spark: SparkSession, numbered: NumberedRooms, fingerprint: str) -> None:
+def _resolve_in_part(spark: SparkSession, numbered: ChangedRooms, fingerprint: str) -> None:
     """Replace the rows of changed rooms: all faults, and positions and intervals from the first change on."""
     changes = numbered.first_changes.withColumnRenamed("position", "first_change")
-    rooms = numbered.nodes.select("room_id").unionAll(changes.select("room_id")).distinct()
-    _replace_rows(spark, _FAULTS, rooms, "true", numbered.faults, fingerprint)
+    _replace_rows(spark, _FAULTS, numbered.renumbered, "true", numbered.faults, fingerprint)
     # A range that ends just before the first change may continue after it.
     reaches_it = "last_position >= first_change - 1"
     shortened = (
@@ -120,13 +134,12 @@ def _resolve_in_part(spark: SparkSession, numbered: NumberedRooms, fingerprint: 
         .where(f"{reaches_it} and first_position < first_change")
         .withColumns({"last_position": f.expr("first_change - 1"), "position": f.col("first_position")})
     )
-    later = (
-        _read_ranges(numbered)
-        .join(changes, "room_id")
-        .where("last_position >= first_change")
-        .withColumn("first_position", f.greatest("first_position", "first_change"))
-    )
-    intervals = _resolve_intervals(shortened.unionByName(later).drop("first_change"))
+    later = numbered.nodes.join(changes, "room_id").where("last_position >= first_change")
+    later = later.withColumn("first_position", f.greatest("position", "first_change"))
+    if later.count() <= _MAX_GROUPS_TO_BROADCAST:
+        # Otherwise, Spark sorts all rows of state_groups_state.
+        later = f.broadcast(later)
+    intervals = _resolve_intervals(shortened.drop("first_change").unionByName(_read_rows(later)))
     _replace_rows(spark, _INTERVALS, changes, reaches_it, intervals, fingerprint)
     positions = numbered.nodes.where("is_group").join(changes, "room_id").where(reaches_it)
     reaching = spark.table(_INTERVALS).join(changes, "room_id").where(reaches_it).drop("first_change")
@@ -151,16 +164,11 @@ def _replace_rows(
     input_fingerprint.append_rows(spark, name, rows, fingerprint)
 
 
-def _read_ranges(numbered: NumberedRooms) -> DataFrame:
+def _read_rows(ranges: DataFrame) -> DataFrame:
     """Return the rows of ``state_groups_state`` with the ranges of their groups."""
-    ranges = numbered.nodes.select("state_group", "room_id", "position", "last_position")
-    rows = numbered.nodes.sparkSession.table(number_rooms.ROWS).select("state_group", "type", "state_key", "event_id")
+    rows = ranges.sparkSession.table(number_rooms.ROWS).select("state_group", "type", "state_key", "event_id")
     return rows.join(ranges, "state_group").select(
-        *state_intervals.INTERVAL_KEY,
-        f.col("position").alias("first_position"),
-        "last_position",
-        "event_id",
-        "position",
+        *state_intervals.INTERVAL_KEY, "first_position", "last_position", "event_id", "position"
     )
 
 
