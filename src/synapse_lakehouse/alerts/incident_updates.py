@@ -22,7 +22,8 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
 
 NO_SINK: Final = "none"
-"""Sink name of deliveries while no sink is configured. With it, a later sink gets no old messages."""
+"""Sink name of deliveries while no sink is configured. Such messages count as delivered: a sink that is
+configured later gets no old messages."""
 
 _OWN_SCOPE_TIME: Final = timedelta(minutes=3)
 """During this time, only reports of a message's own scope deliver the message, so that two simultaneous reports do not

@@ -19,7 +19,10 @@ def _plain(name: str | None) -> str | None:
 
 def grants(
     role: Annotated[
-        str | None, typer.Option(help="Name of the role; default: lakehouse or lakehouse_compressor.", callback=_plain)
+        str | None,
+        typer.Option(
+            help="Name of the role; default: lakehouse, or lakehouse_compressor with --compress.", callback=_plain
+        ),
     ] = None,
     compress: Annotated[bool, typer.Option("--compress", help="Print the role of `compress apply` instead.")] = False,
     cache_keys: Annotated[

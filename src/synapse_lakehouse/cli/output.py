@@ -1,6 +1,6 @@
 """Output of commands: tables, CSV, JSON and lines. All commands write through this module.
 
-Values from a database cannot contain terminal control sequences or markup: see :mod:`printable_text`.
+Terminal control sequences and markup in values are escaped before they are printed: see :mod:`printable_text`.
 """
 
 import csv

@@ -53,7 +53,7 @@ RAISING_REASONS: Final = frozenset(
 FORMAT_OF_ROOM_VERSION: Final = {
     version: 1 + sum(rules >= first for first in (3, 4, 12, 13)) for version, rules in ROOM_VERSION_RULES.items()
 }
-"""``format_version`` of events by room version. The rules 3, 4, 12 and 13 introduced new formats."""
+"""``format_version`` of events by room version. Room versions 3, 4, 12 and 13 introduced new formats."""
 
 ROOM_PROPERTY_KEYS: Final = {
     "m.room.canonical_alias": "alias",

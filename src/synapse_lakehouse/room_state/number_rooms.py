@@ -1,7 +1,7 @@
 """Number the state groups of many rooms in Spark tasks, each for a bucket of rooms.
 
 Rooms are independent of each other, except rooms with a common tree of state groups: these share a bucket. Such trees
-are faults, so one task finds these rooms.
+are faults and therefore rare, so a single task is enough to find these rooms.
 """
 
 from collections.abc import Mapping

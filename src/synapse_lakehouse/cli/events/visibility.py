@@ -32,7 +32,8 @@ def who_can_see(
     event_id: Annotated[str, typer.Argument(metavar="EVENT", help="Event ID, $…")],
     user: Annotated[str | None, typer.Option("--user", help="Only this user of this server.")] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the steps that led to each outcome instead.")
+        bool,
+        typer.Option("--explain", help="Show the steps that led to each outcome, instead of the table of outcomes."),
     ] = False,
     as_of: AsOfOption = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
@@ -78,8 +79,9 @@ def visible(
         bool | None,
         typer.Option(
             "--peeking/--as-member",
-            help="Apply the rules for peeking users (not in the room) or for members. Default: for members if the user"
-            " is joined, or left the room without forgetting it; for peeking users otherwise, such as after a ban.",
+            help="Apply the rules for peeking users (not in the room) or for members. By default, a user that is"
+            " joined, or that left the room without forgetting it, gets the rules for members. All other users, for"
+            " example after a ban, get the rules for peeking users.",
         ),
     ] = None,
     as_of: AsOfOption = None,

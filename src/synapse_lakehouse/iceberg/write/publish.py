@@ -93,9 +93,10 @@ def require_audits_passed(catalog: Catalog, run: Run) -> tuple[int, int]:
 
 
 def require_unchanged_bronze(catalog: Catalog, run: Run, branched: Iterable[Table]) -> None:
-    """Check that bronze still has the Iceberg snapshots that were validated: after the copy, no task writes to bronze.
+    """Check that no process changed bronze after its validation.
 
-    A drifted table was not copied and has no branch. A table whose main has moved is at the measured snapshot.
+    A drifted table was not copied and has no branch. If an earlier try moved a table's main, main is at the snapshot
+    that was validated.
 
     :raises ReleaseError: when the run's branch of a table is not at the snapshot that ``audit.table_facts`` names.
     """

@@ -107,4 +107,11 @@ async def recover_missed(
             yield item
     else:
         progress.advance((missed.stream, missed.instance), missed.upto)
-        yield Gap(missed.stream, missed.instance, missed.after, missed.upto, 0, "no database is configured to read it")
+        yield Gap(
+            missed.stream,
+            missed.instance,
+            missed.after,
+            missed.upto,
+            0,
+            "the range was not read, because no database is configured",
+        )

@@ -22,7 +22,8 @@ class StreamObservation:
 
     * ``safe_bound``, ``rule``: as in ``audit.stream_positions``.
     * ``last_allocated_id``: last ID of the sequence.
-    * ``open_since``: when the ID after the bound was first seen assigned and incomplete; None if no ID is open.
+    * ``open_since``: first time at which a watch found the ID after the bound assigned but not complete; None if no ID
+      is open.
     * ``unchanged_since``: by writer, when its present position was first seen.
     * ``vanished_writers``: writers that lost their position although no configuration removed them.
     * ``furthest_positions``, ``furthest_allocated_id``: the furthest values in and since the latest release.
