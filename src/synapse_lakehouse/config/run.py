@@ -31,9 +31,12 @@ class Run:
 
     @property
     def branch(self) -> str:
-        """Iceberg branch of this run on every table. Its name has the interval, and a hash that distinguishes runs."""
+        """Iceberg branch of this run on every table. Its name has the interval, and a hash that distinguishes runs.
+
+        Spark looks for a table with the name ``branch_…`` first. REST catalogs refuse table names with capital letters.
+        """
         digest = hashlib.sha256(self.run_id.encode()).hexdigest()[:8]
-        return f"{BRANCH_PREFIX}{_format_time(self.start)}_{digest}"
+        return f"{BRANCH_PREFIX}{_format_time(self.start).lower()}_{digest}"
 
     @property
     def tag(self) -> str:
@@ -64,8 +67,8 @@ def parse_run_arguments(description: str | None, arguments: list[str] | None = N
 
 
 def is_run_branch(name: str) -> bool:
-    """Return whether the Iceberg branch ``name`` belongs to a run."""
-    return re.fullmatch(rf"{BRANCH_PREFIX}\d{{8}}T\d{{6}}Z_[0-9a-f]{{8}}", name) is not None
+    """Return whether the Iceberg branch ``name`` belongs to a run. Names of earlier versions have capital letters."""
+    return re.fullmatch(rf"{BRANCH_PREFIX}\d{{8}}[Tt]\d{{6}}[Zz]_[0-9a-f]{{8}}", name) is not None
 
 
 def _format_time(moment: datetime) -> str:
