@@ -2,7 +2,8 @@
 
 **What it does.** A run does everything that a run of the DAG `lakehouse` does. After the copy it also compares row
 counts and hashes of key ranges with the source, in the same PostgreSQL snapshot. It reads differing ranges again.
-`LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. Each run begins with the slices of tables that were
+`LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. For at most `LAKEHOUSE_INDEX_CHECK_SECONDS`, the run
+compares entries of the source's indexes with the copy. Each run begins with the slices of tables that were
 not compared for the longest time. Then the run maintains the lake's files, even if an earlier task failed. It rewrites
 files with deleted content or many deleted rows, merges small files, expires releases older than
 `LAKEHOUSE_ERASURE_DAYS` with their snapshots, tags, branches and files, and deletes orphan files. Content that was

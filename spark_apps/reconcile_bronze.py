@@ -1,5 +1,6 @@
-"""Copy the tables as every run does, then compare them with the source in the same snapshot and repair differences."""
+"""Copy the tables as every run does, then compare them and the source's indexes in the same snapshot."""
 
+from synapse_lakehouse.ingest.check_indexes import check_indexes
 from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.ledger import record_measured_tables
 from synapse_lakehouse.ingest.reconcile import reconcile_tables
@@ -13,6 +14,7 @@ def reconcile_bronze(app: SparkApp) -> None:
     with snapshot_session(app) as session:
         copy_tables(session)
         reconcile_tables(app, session.catalogue, session.connection, session.snapshot)
+        check_indexes(app, session.catalogue, session.connection)
         record_measured_tables(app, session.catalogue, session.connection)
 
 

@@ -124,6 +124,10 @@ class Settings(BaseSettings):
     lakehouse_parity_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = Field(
         60, description="maximum seconds of a maintenance run for the reconciliation with Synapse's database"
     )
+    lakehouse_index_check_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = Field(
+        60,
+        description="maximum seconds of a maintenance run for the comparison of index entries with the copy; 0: none",
+    )
     lakehouse_alert_urls: str = Field(
         "",
         repr=False,

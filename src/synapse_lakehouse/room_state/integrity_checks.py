@@ -15,6 +15,10 @@ class IntegrityCheck:
 
 
 _RESTORE: Final = "Restore the rows from a backup, because no tool can compute them. Do not compress the room before."
+_REBUILD: Final = (
+    "Stop Synapse. Run no statement that deletes rows by this index. `lakehouse doctor --deep --indexes TABLE` reads "
+    "the whole index. Then run REINDEX TABLE, and restore lost rows: `lakehouse state restore-plan`."
+)
 
 INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
@@ -29,6 +33,31 @@ INTEGRITY_CHECKS: Final = (
         "pieces of current state whose event is not stored",
         "Synapse cannot load this piece of the room's state.",
         "Fetch the event again by rejoining the room from another server, or restore it from a backup.",
+    ),
+    IntegrityCheck(
+        "index_foreign_entry",
+        "index entries that point to rows of other keys",
+        "Synapse reads, changes and deletes the wrong rows when it searches for some keys. Rows of other rooms may be "
+        "lost at any time.",
+        _REBUILD,
+    ),
+    IntegrityCheck(
+        "index_missing_entry",
+        "rows that an index lacks",
+        "Synapse does not find the row, and answers as if it did not exist. A unique index accepts the row twice.",
+        _REBUILD,
+    ),
+    IntegrityCheck(
+        "index_repeated_entry",
+        "rows that an index returns more than once",
+        "Synapse reads the row twice.",
+        _REBUILD,
+    ),
+    IntegrityCheck(
+        "index_unreadable",
+        "indexes that PostgreSQL cannot read",
+        "Synapse's queries that need these entries fail.",
+        _REBUILD,
     ),
     IntegrityCheck(
         "event_without_json",

@@ -2,19 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.sample import read_server_name
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.indexes import range_scan
 from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
 from synapse_lakehouse.postgres.indexes.heap_comparison import IndexComparison, compare_with_heap
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFaultKind
+from synapse_lakehouse.postgres.indexes.index_scan import build_heap_query
 from tests.support.doctor import Examine
 from tests.support.index_damage import DAMAGES, damaged_sample, repeat_entry
 from tests.support.reader_role import reader_role
@@ -150,3 +154,31 @@ def test_a_timeout_is_no_damage(reader: str, source_copy: str) -> None:
         busy.execute("lock table threads in access exclusive mode")
         with pytest.raises(ReadError):
             compare_with_heap(connection, index)
+
+
+def test_ranges_together_contain_each_row_once(reader: str, source_copy: str) -> None:
+    """Also with NULLs in keys, and whatever the size of a range."""
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("set session_replication_role = replica")
+        owner.execute("update events set stream_ordering = null where stream_ordering % 7 = 0")
+        owner.execute("update presence_stream set user_id = null, stream_id = null where stream_id % 3 = 0")
+        owner.execute("update presence_stream set user_id = null where stream_id % 2 = 0")
+    settings = Settings(_env_file=None, synapse_dsn=reader, synapse_server_name=read_server_name())
+    with connect(settings) as connection, pytest.MonkeyPatch.context() as patched:
+        for name in ("events", "presence_stream", "receipts_linearized", "room_memberships"):
+            table = catalogue.load_catalogue().table(name)
+            for index in read_indexes(connection, table).checkable:
+                rows = connection.execute(
+                    sql.SQL("select count(*) from ({}) r").format(build_heap_query(index))
+                ).fetchone()
+                patched.setattr(range_scan, "_MINIMUM_ENTRIES", 1)
+                patched.setattr(range_scan, "_MAXIMUM_ENTRIES", 1 + index.entries // 7)
+                scan = range_scan.IndexScan(connection, index, [])
+                parts = list(scan.iterate_ranges(None, 600, 1 + index.entries // 9))
+                assert (sum(part.digest.rows for part in parts),) == rows, index.name
+                assert not any(part.digest.not_own for part in parts)
+                assert all(former.keys.end == latter.keys.first for former, latter in pairwise(parts))
+                assert (parts[0].keys.first, parts[-1].keys.end) == (None, None)
+                assert len(parts) > 1 or not rows or rows[0] < 9
+                entries = [scan.read_range(part.keys, None) for part in parts]
+                assert all(entry.is_own for found in entries for entry in found or ())

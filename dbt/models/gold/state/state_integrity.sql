@@ -10,6 +10,7 @@
     ref('room_statistics_findings'),
     ref('unreadable_value_findings'),
     ref('forward_extremity_findings'),
+    ref('index_findings'),
 ] + ([ref('overdue_retention_findings')] if var('retention_enabled') else []) -%}
 {%- for of_subject in findings %}
 select check_name, severity, room_id, subject, expected, found from {{ of_subject }}

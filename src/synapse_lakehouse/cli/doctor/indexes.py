@@ -76,7 +76,7 @@ def _describe(compared: IndexComparison) -> str:
         rows = [fault.row for fault in compared.faults if fault.kind is kind][:_MAX_EXAMPLES]
         if rows:
             listed = "; ".join(", ".join(map(output.format_value, row)) for row in rows)
-            examples.append(f"{kind.removeprefix('index_')}: {listed}{'; …' if counts[kind] > len(rows) else ''}")
+            examples.append(f"{kind}: {listed}{'; …' if counts[kind] > len(rows) else ''}")
     partly = ""
     if compared.examined < compared.differing:
         partly = f" in the first {compared.examined:,} of {compared.differing:,} differing groups of rows"

@@ -26,7 +26,8 @@ select relname, pg_relation_filenode(oid), greatest(reltuples, 0)::bigint,
   and not exists (select from unnest(indcollation) as id join pg_collation on pg_collation.oid = id
       where not collisdeterministic or coalesce(collcollate, '') not in ('C', 'POSIX')
       and not (collname = 'default' and exists (select from pg_database where datname = current_database()
-                                                 and datcollate in ('C', 'POSIX'))))
+                                                 and datcollate in ('C', 'POSIX')
+                                                 and coalesce(to_jsonb(pg_database) ->> 'datlocprovider', 'c') = 'c')))
 from pg_index join pg_class on pg_class.oid = indexrelid where indrelid = to_regclass(%s) order by relname
 """
 
@@ -53,6 +54,11 @@ class BtreeIndex:
     predicate: str | None
     has_expressions: bool
     follows_bytes: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the key columns, for an index without expressions."""
+        return tuple(key.strip('"') for key in self.keys)
 
     @property
     def condition(self) -> sql.SQL:

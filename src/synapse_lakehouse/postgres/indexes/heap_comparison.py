@@ -1,8 +1,7 @@
 """Compare an index with the heap of its table, in one PostgreSQL snapshot."""
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,8 +12,9 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
 from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest, add_hash, build_digest_query, group_sql
-from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry, IndexFault, IndexFaultKind, find_index_faults
+from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, find_index_faults
 from synapse_lakehouse.postgres.indexes.index_scan import (
+    DAMAGE_CODES,
     PLAIN_INDEX_SCANS_ONLY,
     SEQUENTIAL_SCANS_ONLY,
     build_entries_query,
@@ -22,12 +22,10 @@ from synapse_lakehouse.postgres.indexes.index_scan import (
     choose_key_search,
     reads_only,
 )
+from synapse_lakehouse.postgres.indexes.read_entries import allow_scans, read_entries
 
 MAX_EXAMINED_ROWS: Final = 100_000
 """Maximum number of rows of differing groups that are compared one by one."""
-
-DAMAGE_CODES: Final = frozenset({"XX000", "XX001", "XX002", "58030", "58P01"})
-"""SQLSTATEs of reads of damaged or missing files: internal error, data or index corrupted, I/O error, no such file."""
 
 
 @dataclass
@@ -74,7 +72,7 @@ def compare_with_heap(connection: Connection, index: BtreeIndex, max_rows: int =
 def _compare(connection: Connection, result: IndexComparison, max_rows: int) -> None:
     index = result.index
     hashed = ["row_id", *(f"k{place}" for place in range(len(index.keys)))]
-    with _scans(connection, PLAIN_INDEX_SCANS_ONLY):
+    with allow_scans(connection, PLAIN_INDEX_SCANS_ONLY):
         if not (search := choose_key_search(connection, index)):
             result.not_checked = "PostgreSQL reads another index, or none, for its keys"
             return
@@ -83,7 +81,7 @@ def _compare(connection: Connection, result: IndexComparison, max_rows: int) -> 
             connection, build_digest_query(entries_query, hashed, are_entries=True, are_grouped=True)
         )
     rows_query = build_heap_query(index)
-    with _scans(connection, SEQUENTIAL_SCANS_ONLY):
+    with allow_scans(connection, SEQUENTIAL_SCANS_ONLY):
         if not reads_only(connection, rows_query, "Seq Scan"):
             result.not_checked = "PostgreSQL does not read the table sequentially"
             return
@@ -94,32 +92,13 @@ def _compare(connection: Connection, result: IndexComparison, max_rows: int) -> 
     result.differing, result.examined = len(differing), len(examined)
     if not examined:
         return
-    with _scans(connection, PLAIN_INDEX_SCANS_ONLY):
+    with allow_scans(connection, PLAIN_INDEX_SCANS_ONLY):
         found = read_entries(connection, add_hash(entries_query, hashed), hashed, _is_in(examined))
-    with _scans(connection, SEQUENTIAL_SCANS_ONLY):
+    with allow_scans(connection, SEQUENTIAL_SCANS_ONLY):
         query = sql.SQL("select {} from ({}) as hashed where {}").format(
             sql.SQL(", ").join(map(sql.Identifier, hashed)), add_hash(rows_query, hashed), _is_in(examined)
         )
         result.faults = find_index_faults(found, connection.execute(query).fetchall())
-
-
-def read_entries(
-    connection: Connection, entries: sql.Composed, columns: list[str], condition: sql.Composable
-) -> list[IndexEntry]:
-    """Return those of the ``entries`` that fulfil ``condition``, with the values of ``columns``."""
-    query = sql.SQL(
-        "select place, row_id::text, is_own, {columns} from"
-        " (select *, row_number() over () as place from ({entries}) as ordered) as numbered where {condition}"
-    ).format(columns=sql.SQL(", ").join(map(sql.Identifier, columns)), entries=entries, condition=condition)
-    return [IndexEntry(place, row_id, tuple(row), is_own) for place, row_id, is_own, *row in connection.execute(query)]
-
-
-@contextmanager
-def _scans(connection: Connection, settings: str) -> Iterator[None]:
-    """Allow one type of scan while the context lasts."""
-    with connection.transaction(force_rollback=True):
-        connection.execute(settings.encode())
-        yield
 
 
 def _read_digests(connection: Connection, query: sql.Composed) -> dict[str, EntryDigest]:

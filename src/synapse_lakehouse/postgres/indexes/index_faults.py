@@ -11,15 +11,15 @@ Row = tuple[Any, ...]
 
 
 class IndexFaultKind(StrEnum):
-    """How an index differs from the heap. The names are those of the checks of ``gold.state_integrity``."""
+    """How an index differs from the heap."""
 
-    FOREIGN = "index_foreign_entry"
+    FOREIGN = "foreign"
     """The entry of one key points to a row of another key."""
-    MISSING = "index_missing_entry"
+    MISSING = "missing"
     """A search for the row's key does not return the row."""
-    REPEATED = "index_repeated_entry"
+    REPEATED = "repeated"
     """A search for the row's key returns the row more than once."""
-    UNREADABLE = "index_unreadable"
+    UNREADABLE = "unreadable"
     """PostgreSQL cannot read the index, or a row to which it points."""
 
 

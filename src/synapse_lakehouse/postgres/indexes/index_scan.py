@@ -26,6 +26,7 @@ Key = tuple[Any, ...]
 """A key of an index: one value for each key column."""
 
 _TRUE: Final = sql.SQL("true")
+_CANDIDATES: Final = 8
 
 PLAIN_INDEX_SCANS_ONLY: Final = "; ".join(
     f"set local {name} = off"
@@ -38,6 +39,10 @@ SEQUENTIAL_SCANS_ONLY: Final = "; ".join(
     f"set local {name} = off"
     for name in ("enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan", "enable_tidscan", "jit")
 )
+
+
+DAMAGE_CODES: Final = frozenset({"XX000", "XX001", "XX002", "58030", "58P01"})
+"""SQLSTATEs of reads of damaged or missing files: internal error, data or index corrupted, I/O error, no such file."""
 
 
 class KeySearch(Enum):
@@ -90,6 +95,25 @@ def build_heap_query(index: BtreeIndex, columns: Sequence[str] = ()) -> sql.Comp
     )
 
 
+def build_next_keys_query(index: BtreeIndex, first: Key | None, offset: int) -> sql.Composed:
+    """Return the query of a few keys without NULL, ``offset`` entries after ``first``, in the order of the index."""
+    (condition, *_) = build_range_conditions(index, first, None)
+    keys = _key_sql(index)
+    not_null = [
+        sql.SQL(" and {} is not null").format(key)
+        for key, is_nullable in zip(keys, index.nullable, strict=True)
+        if is_nullable
+    ]
+    return sql.SQL("select {keys} from {table} where {predicate} and {condition}{not_null}{order}").format(
+        keys=sql.SQL(", ").join(keys),
+        table=sql.Identifier(index.table),
+        predicate=index.condition,
+        condition=condition,
+        not_null=sql.SQL("").join(not_null),
+        order=_order(index),
+    ) + sql.SQL(" offset {} limit {}").format(sql.Literal(offset), sql.Literal(_CANDIDATES))
+
+
 def build_range_conditions(index: BtreeIndex, first: Key | None, end: Key | None) -> list[sql.Composable]:
     """Return conditions that together contain all keys from ``first`` on and before ``end``, each of them once.
 
@@ -110,8 +134,8 @@ def build_range_conditions(index: BtreeIndex, first: Key | None, end: Key | None
     for place, is_nullable in enumerate(index.nullable if first is not None else ()):
         prefix = (first or ())[:place]
         if is_nullable and (end is None or end[:place] != prefix):
-            equal = [sql.SQL("{} = {}").format(*pair) for pair in zip(keys, _literals(index, prefix), strict=False)]
-            conditions.append(sql.SQL(" and ").join([*equal, sql.SQL("{} is null").format(keys[place])]))
+            same = _between(keys[:place], _literals(index, prefix))
+            conditions.append(sql.SQL(" and ").join([*same, sql.SQL("{} is null").format(keys[place])]))
     return conditions
 
 
@@ -157,11 +181,7 @@ def _same_key(index: BtreeIndex, search: KeySearch, null_places: set[int]) -> sq
     keys, values = _key_sql(index), [sql.Identifier("entry", f"k{place}") for place in range(len(index.keys))]
     # Only columns before the first NULL can be compared as a row.
     compared = min(null_places, default=len(keys)) if search is KeySearch.ORDERED else 0
-    conditions = [
-        sql.SQL(f"{{}} {sign} {{}}").format(_row(keys[:compared]), _row(values[:compared]))
-        for sign in (">=", "<=")
-        if compared
-    ]
+    conditions = _between(keys[:compared], values[:compared])
     conditions += [
         sql.SQL("{} is null").format(keys[place])
         if place in null_places
@@ -169,6 +189,11 @@ def _same_key(index: BtreeIndex, search: KeySearch, null_places: set[int]) -> sq
         for place in range(compared, len(keys))
     ]
     return sql.SQL(" and ").join(conditions)
+
+
+def _between(keys: Sequence[sql.Composable], values: Sequence[sql.Composable]) -> list[sql.Composable]:
+    """Conditions that the columns have these values. Unlike an equality, they keep the columns in the order of rows."""
+    return [sql.SQL(f"{{}} {sign} {{}}").format(_row(keys), _row(values)) for sign in (">=", "<=") if keys]
 
 
 def _order(index: BtreeIndex) -> sql.Composed:

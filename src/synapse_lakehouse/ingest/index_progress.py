@@ -1,0 +1,137 @@
+"""How far the comparison of each index with the copy has come: a pass reads all its entries, over several runs."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.catalogue import Catalogue, Table
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex, read_indexes
+from synapse_lakehouse.postgres.indexes.index_scan import Key
+from synapse_lakehouse.postgres.indexes.key_range import to_spark_predicate
+from synapse_lakehouse.postgres.indexes.range_scan import IndexScan, ScannedRange
+
+_TABLE: Final = "audit.index_checks"
+_FIRST_ENTRIES: Final = 5_000
+_FEWEST_ENTRIES: Final = 100
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
+
+_State = Mapping[tuple[str, int], Mapping[str, Any]]
+"""The last row of ``audit.index_checks`` by index and filenode."""
+
+
+@dataclass
+class IndexProgress:
+    """An index, and the ranges of it that this run read.
+
+    * ``number``: the pass. ``first``: where this run continues it; None: at the begin.
+    * ``count``: number of entries that the source should read in about a second.
+    * ``next``: where the next run continues; ``is_finished``: this run finished the pass.
+    """
+
+    index: BtreeIndex
+    table: Table
+    number: int = 1
+    first: Key | None = None
+    finished_at: datetime | None = None
+    count: int = _FIRST_ENTRIES
+    not_checked: str = ""
+    scan: IndexScan | None = None
+    ranges: list[ScannedRange] = field(default_factory=list)
+    seconds: float = 0.0
+    faults: int = 0
+    next: Key | None = None
+    is_finished: bool = False
+
+    def __post_init__(self) -> None:
+        self.next = self.first
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns beside the index's key that identify a row, and its room."""
+        plain = [column.name for column in self.table.columns if column.projection is None]
+        wanted = dict.fromkeys([*self.table.primary_key, "room_id"])
+        return [name for name in wanted if name in plain and name not in self.index.columns]
+
+    def row(self, now: datetime) -> dict[str, Any]:
+        """Return the row of ``audit.index_checks``."""
+        return {
+            "table_name": self.table.name,
+            "index_name": self.index.name,
+            "filenode": self.index.filenode,
+            "entries": self.index.entries,
+            "pass": self.number + self.is_finished,
+            "next_key": None if self.next is None else json.dumps(self.next),
+            "entries_checked": sum(part.digest.rows for part in self.ranges),
+            "seconds": self.seconds,
+            "faults": self.faults,
+            "not_checked": self.not_checked or None,
+            "finished_at": now if self.is_finished else self.finished_at,
+            "written_at": now,
+        }
+
+
+def list_indexes_by_age(
+    catalog: Catalog, catalogue: Catalogue, connection: Connection
+) -> tuple[list[IndexProgress], list[dict[str, Any]]]:
+    """Return the indexes in the order of comparison, and rows of ``audit.index_checks`` for those that are not covered.
+
+    The index whose pass is not finished comes first, then indexes by the age of their last pass.
+    """
+    state, progress, uncovered = _read_state(catalog), list[IndexProgress](), list[dict[str, Any]]()
+    for table in catalogue.copied_tables():
+        indexes = read_indexes(connection, table)
+        now = datetime.now(UTC)
+        for name, reason in indexes.uncovered.items():
+            uncovered.append({"table_name": table.name, "index_name": name, "not_checked": reason, "written_at": now})
+        for index in indexes.checkable:
+            resumed = _resume(index, table, state.get((index.name, index.filenode)))
+            if resumed.not_checked:
+                uncovered.append(resumed.row(now))
+            else:
+                progress.append(resumed)
+    ordered = sorted(progress, key=lambda unit: (unit.first is None, unit.finished_at or _NEVER, unit.index.entries))
+    return ordered, uncovered
+
+
+def _resume(index: BtreeIndex, table: Table, last: Mapping[str, Any] | None) -> IndexProgress:
+    unit = IndexProgress(index, table)
+    unit.not_checked = _find_reason(unit)
+    if last:
+        unit.number, unit.finished_at = last["pass"] or 1, last["finished_at"]
+        unit.first = unit.next = tuple(json.loads(last["next_key"])) if last["next_key"] else None
+        if last["seconds"]:
+            pace = int(last["entries_checked"] / last["seconds"])
+            unit.count = min(max(pace, _FEWEST_ENTRIES), _FIRST_ENTRIES)
+    return unit
+
+
+def _find_reason(unit: IndexProgress) -> str:
+    """Return why Spark cannot select the rows of a range of the index; empty if it can."""
+    index = unit.index
+    if index.has_expressions:
+        return "its key has expressions"
+    if not index.follows_bytes:
+        return "it does not sort text by bytes (collation C), or not in ascending order with NULL last"
+    if to_spark_predicate(index) is None:
+        return "Spark may evaluate its condition otherwise than PostgreSQL"
+    kinds = {unit.table.column(name).data_type for name in (*index.columns, *unit.columns)}
+    return "a column of it is no text, integer or boolean" if "double" in kinds else ""
+
+
+def _read_state(catalog: Catalog) -> _State:
+    """Return the last rows of published runs. The findings of other runs are lost, so their ranges are read again."""
+    published = {release.run_id: release.audited_until for release in store.read_releases(catalog)}
+    rows: Iterable[dict[str, Any]] = catalog.load_table(_TABLE).scan().to_arrow().sort_by("written_at").to_pylist()
+    return {(row["index_name"], row["filenode"]): row for row in _select_published(rows, published)}
+
+
+def _select_published(rows: Iterable[dict[str, Any]], published: Mapping[str, datetime]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        if row["run_id"] in published and row["written_at"] <= published[row["run_id"]]:
+            yield row

@@ -1,0 +1,149 @@
+"""Read an index range by range, within a limit of time."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
+from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest, build_digest_query
+from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry
+from synapse_lakehouse.postgres.indexes.index_scan import (
+    DAMAGE_CODES,
+    PLAIN_INDEX_SCANS_ONLY,
+    Key,
+    KeySearch,
+    build_entries_query,
+    build_next_keys_query,
+    build_range_conditions,
+    choose_key_search,
+    reads_only,
+)
+from synapse_lakehouse.postgres.indexes.key_range import KeyRange, is_after
+from synapse_lakehouse.postgres.indexes.read_entries import allow_scans, read_entries
+
+_MINIMUM_ENTRIES: Final = 100
+_MAXIMUM_ENTRIES: Final = 50_000
+_SECONDS_PER_RANGE: Final = 1.0
+"""Time for which a range should be read: the limit of time cuts off at most one range."""
+
+
+_OTHER_PLAN: Final = "PostgreSQL reads another index, or none, for its keys"
+_NOTHING: Final = EntryDigest(0, 0, 0)
+
+
+class OtherPlanError(LakehouseError):
+    """PostgreSQL would not read the index by a plain index scan."""
+
+
+@dataclass(frozen=True)
+class ScannedRange:
+    """A range of an index that was read. ``error``: what prevented it; then no range after it can be found."""
+
+    keys: KeyRange
+    digest: EntryDigest = _NOTHING
+    error: str = ""
+
+
+class IndexScan:
+    """Reads ``index`` within the open transaction of ``connection``.
+
+    :param columns: columns that identify a row beside the key of the index.
+    """
+
+    def __init__(self, connection: Connection, index: BtreeIndex, columns: list[str]) -> None:
+        self._connection, self.index, self._columns = connection, index, columns
+        self.names = [
+            *(f"k{place}" for place in range(len(index.keys))),
+            *(f"c{place}" for place in range(len(columns))),
+        ]
+        with allow_scans(connection, PLAIN_INDEX_SCANS_ONLY):
+            search = choose_key_search(connection, index)
+        if not search:
+            raise OtherPlanError(_OTHER_PLAN)
+        self._search: KeySearch = search
+
+    def iterate_ranges(self, first: Key | None, seconds: float, count: int) -> Iterator[ScannedRange]:
+        """Yield ranges from ``first`` on, until the end of the index, damage, or the end of the time.
+
+        :param count: number of entries of the first range. Further ranges take about a second.
+        :raises OtherPlanError: when PostgreSQL would read a range in another way.
+        """
+        until = time.monotonic() + seconds
+        while (remaining := until - time.monotonic()) > 0:
+            started = time.monotonic()
+            try:
+                with self._limit(remaining):
+                    keys = KeyRange(first, self._find_end(first, count))
+                    scanned = ScannedRange(keys, self._digest(keys))
+            except psycopg.errors.QueryCanceled:
+                return
+            except psycopg.Error as error:
+                if error.sqlstate not in DAMAGE_CODES:
+                    raise
+                yield ScannedRange(KeyRange(first, None), error=f"{error.sqlstate} {ReadError(error)}")
+                return
+            yield scanned
+            if keys.end is None:
+                return
+            first = keys.end
+            pace = count * min(_SECONDS_PER_RANGE, seconds / 10) / max(time.monotonic() - started, 1e-3)
+            count = int(min(max(pace, _MINIMUM_ENTRIES), _MAXIMUM_ENTRIES, 4 * count))
+
+    def read_range(self, keys: KeyRange, seconds: float | None) -> list[IndexEntry] | None:
+        """Return the entries of a range, with the columns ``names``; None if that takes longer than ``seconds``."""
+        try:
+            with self._limit(seconds):
+                return [
+                    IndexEntry(
+                        entry.place, entry.row_id, entry.row, entry.is_own and entry.row[: len(self.index.keys)] in keys
+                    )
+                    for entry in read_entries(self._connection, self._build_query(keys), self.names, sql.SQL("true"))
+                ]
+        except psycopg.errors.QueryCanceled:
+            return None
+
+    @contextmanager
+    def _limit(self, seconds: float | None) -> Iterator[None]:
+        """Allow only plain index scans while the context lasts, and cancel a statement after ``seconds``."""
+        with allow_scans(self._connection, PLAIN_INDEX_SCANS_ONLY):
+            if seconds is not None:
+                milliseconds = max(1, int(seconds * 1000))
+                self._connection.execute("select set_config('statement_timeout', %s, true)", [str(milliseconds)])
+            yield
+
+    def _digest(self, keys: KeyRange) -> EntryDigest:
+        query = build_digest_query(self._build_query(keys), self.names, are_entries=True)
+        row = self._connection.execute(query).fetchone()
+        assert row is not None
+        return EntryDigest(*map(int, row[1:]))
+
+    def _build_query(self, keys: KeyRange) -> sql.Composed:
+        conditions = build_range_conditions(self.index, keys.first, keys.end)
+        return self._require_plan(build_entries_query(self.index, self._search, conditions, self._columns))
+
+    def _find_end(self, first: Key | None, count: int) -> Key | None:
+        """Return a key about ``count`` entries after ``first``; None if the index has fewer entries.
+
+        The smallest of several keys is used: wrong entries return keys that may be far behind.
+        """
+        for offset in (count, 2 * count, 4 * count):
+            query = self._require_plan(build_next_keys_query(self.index, first, offset))
+            found = [tuple(key) for key in self._connection.execute(query)]
+            if not found:
+                return None
+            if later := [key for key in found if is_after(key, first)]:
+                return min(later)
+        return None
+
+    def _require_plan(self, query: sql.Composed) -> sql.Composed:
+        if not reads_only(self._connection, query, "Index Scan", self.index.name):
+            raise OtherPlanError(_OTHER_PLAN)
+        return query

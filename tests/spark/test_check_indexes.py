@@ -1,0 +1,123 @@
+"""Maintenance compares the entries of damaged indexes with the copy."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.ingest import index_progress
+from synapse_lakehouse.ingest.check_indexes import FAULTS_TABLE, check_indexes
+from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.snapshot_session import snapshot_session
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.indexes import range_scan
+from tests.conftest import lake_maker
+from tests.support.incremental_lake import advancing
+from tests.support.index_damage import damaged_sample
+from tests.support.reader_role import reader_role
+from tests.support.small_lake import SmallLake
+
+COPIED = ("state_groups_state", "state_groups", "event_json", "event_edges", "receipts_linearized")
+
+INDEXES = 12
+"""Number of indexes of these tables."""
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with damaged_sample(tmp_path_factory.mktemp("damaged") / "pg") as (_, dsn):
+        yield dsn
+
+
+@pytest.fixture
+def lake(
+    server: EmbeddedServer, settings: Settings, damaged: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SmallLake]:
+    few = catalogue.load_catalogue()
+    few = few.model_copy(update={"tables": tuple(map(few.table, COPIED))})
+    folder = tmp_path_factory.mktemp("lake")
+    with (
+        reader_role(settings, damaged) as reader,
+        lake_maker(server, settings, folder) as make,
+        advancing(make(synapse_dsn=reader.dsn)) as started,
+    ):
+        yield SmallLake(started.settings, declared=few)
+
+
+def run(
+    lake: SmallLake, seconds: int = 600, *, publish: bool = True
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of audit.index_checks and silver.index_faults after one run."""
+    app = lake.app()
+    app = replace(app, settings=app.settings.model_copy(update={"lakehouse_index_check_seconds": seconds}))
+    tables.ensure_tables(app.catalog, lake.declared)
+    with snapshot_session(app, lake.declared) as session:
+        copy_tables(session)
+        check_indexes(app, session.catalogue, session.connection)
+    faults = [row.asDict() for row in app.spark.table(FAULTS_TABLE).collect()]
+    if publish:
+        lake.publish(app)
+    return store.read_run_rows(app.catalog, "audit.index_checks", app.run.run_id), faults
+
+
+def planted(dsn: str) -> set[tuple[str, str, str]]:
+    """Index, kind and key of each planted fault, without read errors."""
+    queries = {
+        "state_groups_state_type_idx": ("missing foreign", "select state_group, type, state_key, room_id"
+                                        " from state_groups_state where state_group > 1000000"),
+        "state_groups_pkey": ("missing foreign", "select id, room_id from state_groups order by id desc limit 1"),
+        "event_json_event_id_key": ("missing", "select event_id, room_id from event_json where length(event_id) = 45"),
+    }  # fmt: skip
+    found = set()
+    with psycopg.connect(dsn) as connection:
+        connection.execute("set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off")
+        for index, (kinds, query) in queries.items():
+            cursor = connection.execute(query.encode())
+            names = [column.name for column in cursor.description or ()]
+            for row in cursor:
+                key = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
+                found |= {(index, kind, key) for kind in kinds.split()}
+    return found
+
+
+def of_rows(faults: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {(row["index_name"], row["kind"], row["key"]) for row in faults if row["kind"] != "unreadable"}
+
+
+def test_a_run_finds_every_fault_until_the_index_is_rebuilt(lake: SmallLake, damaged: str) -> None:
+    checks, faults = run(lake)
+    assert of_rows(faults) == planted(damaged)
+    assert len(faults) == len(planted(damaged)) + 1 > 200
+    (unreadable,) = [row for row in faults if row["kind"] == "unreadable"]
+    assert (unreadable["index_name"], unreadable["key"][:5]) == ("event_edges_event_id_prev_event_id_idx", "XX002")
+    assert all(row["room_id"] for row in faults if row["kind"] != "unreadable")
+    assert len(checks) == INDEXES
+    assert all(row["finished_at"] and row["next_key"] is None and row["not_checked"] is None for row in checks)
+    assert sum(row["faults"] for row in checks) == len(faults)
+
+
+def test_ranges_rotate_over_runs(lake: SmallLake, damaged: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_scan, "_MAXIMUM_ENTRIES", 150)
+    monkeypatch.setattr(index_progress, "_FIRST_ENTRIES", 150)
+    # The run that was not published is repeated.
+    run(lake, 1, publish=False)
+    finished: set[str] = set()
+    for _ in range(40):
+        checks, faults = run(lake, 1)
+        finished |= {row["index_name"] for row in checks if row["finished_at"]}
+        if len(finished) == INDEXES:
+            break
+    assert len(finished) == INDEXES
+    assert of_rows(faults) == planted(damaged)
+    with psycopg.connect(damaged, autocommit=True) as owner:
+        owner.execute(b"reindex table state_groups_state; reindex table event_edges")
+    _, faults = run(lake)
+    assert {row["index_name"] for row in faults} == {"state_groups_pkey", "event_json_event_id_key"}
+    assert run(lake, 0) == ([], [])
