@@ -104,16 +104,16 @@ def forks(world: World, room: str, groups: int) -> Grow:
     tips = [world.add(room, _start(world, world.rng.randrange(20)))]
     for _ in range(groups - 1):
         yield
-        tip = world.rng.choice(tips)
+        base = world.rng.choice(tips)
         if len(tips) > 1 and world.rng.random() < 0.2:
             other = world.rng.choice(tips)
-            resolved = world.states[tip] | dict(world.rng.sample(sorted(world.states[other].items()), 3))
-            tips = [tip for tip in tips if tip not in (tip, other)]
-            tips.append(world.add(room, resolved, world.rng.choice([tip, other])))
+            resolved = world.states[base] | dict(world.rng.sample(sorted(world.states[other].items()), 3))
+            tips = [tip for tip in tips if tip not in (base, other)]
+            tips.append(world.add(room, resolved, world.rng.choice([base, other])))
             continue
-        end = world.add(room, _next(world, world.states[tip]), tip)
+        end = world.add(room, _next(world, world.states[base]), base)
         if len(tips) > 4 or world.rng.random() < 0.8:
-            tips.remove(tip)
+            tips.remove(base)
         tips.append(end)
 
 
