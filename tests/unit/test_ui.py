@@ -70,12 +70,14 @@ def server_port(request: pytest.FixtureRequest) -> Iterator[int]:
         server.shutdown()
 
 
-@pytest.mark.parametrize(("answering", "refuses"), [(200, False), (400, True), (500, False)], indirect=["answering"])
+@pytest.mark.parametrize(
+    ("server_port", "refuses"), [(200, False), (400, True), (500, False)], indirect=["server_port"]
+)
 def test_an_airflow_that_answers_for_any_host_is_noticed(server_port: int, refuses: bool) -> None:
     assert ui._refuses_strangers(server_port) == refuses
 
 
-@pytest.mark.parametrize("answering", [400], indirect=True)
+@pytest.mark.parametrize("server_port", [400], indirect=True)
 def test_a_proxy_sees_nothing_of_it(server_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{find_free_port()}")
