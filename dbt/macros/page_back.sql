@@ -1,11 +1,11 @@
 {# A text as an SQL expression. Spark and DuckDB escape differently, and Spark replaces ${…} even in quotes. #}
 {% macro text_value(text) -%}
-    {%- set written = namespace(text='') -%}
+    {%- set literal = namespace(text='') -%}
     {%- for character in text | string -%}
         {%- set code = {"'": 39, '\\': 92, '$': 36}.get(character) -%}
-        {%- set written.text = written.text ~ ("' || chr(" ~ code ~ ") || '" if code else character) -%}
+        {%- set literal.text = literal.text ~ ("' || chr(" ~ code ~ ") || '" if code else character) -%}
     {%- endfor -%}
-    ('{{ written.text }}')
+    ('{{ literal.text }}')
 {%- endmacro %}
 
 
@@ -16,8 +16,8 @@
     event is smaller by one (synapse.storage.databases.main.stream).
 #}
 {% macro page_back(room_id, user_id, token=none, page_length=50) -%}
-    {%- set place = modules.re.fullmatch('t([0-9]+)-(-?[0-9]+)', token | string) -%}
-    {%- if token is not none and not place -%}
+    {%- set position = modules.re.fullmatch('t([0-9]+)-(-?[0-9]+)', token | string) -%}
+    {%- if token is not none and not position -%}
         {{ exceptions.raise_compiler_error(
             token ~ " is not a token. A page begins at a token such as t123-4567 (depth and stream_ordering of an event,"
             ~ " which is the page's first event) or, without a token, at the room's end."
@@ -30,22 +30,22 @@ select
     timeline.event_id,
     timeline.topological_ordering,
     timeline.stream_ordering,
-    seen.outcome,
-    seen.membership,
+    visibility.outcome,
+    visibility.membership,
     't' || timeline.topological_ordering || '-' || (timeline.stream_ordering - 1) as next_token
 from {{ ref('room_timeline') }} as timeline
-inner join {{ ref('event_visibility') }} as seen
-    on timeline.room_id = seen.room_id and timeline.event_id = seen.event_id
+inner join {{ ref('event_visibility') }} as visibility
+    on timeline.room_id = visibility.room_id and timeline.event_id = visibility.event_id
 where
     timeline.room_id = {{ text_value(room_id) }}
-    and seen.room_id = {{ text_value(room_id) }}
-    and seen.user_id = {{ text_value(user_id) }}
-    and not seen.peeking
-    and seen.outcome <> 'hidden'
-    {%- if place %}
+    and visibility.room_id = {{ text_value(room_id) }}
+    and visibility.user_id = {{ text_value(user_id) }}
+    and not visibility.peeking
+    and visibility.outcome <> 'hidden'
+    {%- if position %}
     and (
-        timeline.topological_ordering < {{ place.group(1) }}
-        or timeline.topological_ordering = {{ place.group(1) }} and timeline.stream_ordering <= {{ place.group(2) }}
+        timeline.topological_ordering < {{ position.group(1) }}
+        or timeline.topological_ordering = {{ position.group(1) }} and timeline.stream_ordering <= {{ position.group(2) }}
     )
     {%- endif %}
 order by timeline.topological_ordering desc, timeline.stream_ordering desc

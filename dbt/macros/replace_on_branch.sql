@@ -23,8 +23,8 @@
 
     {{ run_hooks(pre_hooks) }}
 
-    {%- set is_there = load_relation(this) is not none -%}
-    {%- if not is_there -%}
+    {%- set table_exists = load_relation(this) is not none -%}
+    {%- if not table_exists -%}
         {% call statement('create') %}{{ create_empty_table(target_relation) }}{% endcall %}
         {%- set table_columns = model.columns.keys() | list -%}
     {%- else -%}
@@ -53,7 +53,7 @@
     {%- do fingerprints.update({target_relation | string: fingerprint}) -%}
     {%- set is_unchanged = built_from(target_relation, branch) == fingerprint -%}
     {#- If a commit creates its branch, the totals of its Iceberg snapshot count from zero and are wrong. -#}
-    {%- if is_there and not is_unchanged and branch != '<undefined>' -%}
+    {%- if table_exists and not is_unchanged and branch != '<undefined>' -%}
         {#- An earlier try of the run may have left some of its rows, so a partial build starts from the last release. -#}
         {%- do run_query(
             "alter table " ~ target_relation ~ " create "
@@ -100,12 +100,12 @@
 
 
 {# A metadata column of the Iceberg snapshot that a reader on `branch` reads; none without a snapshot. #}
-{% macro of_snapshot(relation, branch, what) -%}
-    {%- set found = run_query(
-        "select " ~ what ~ " from " ~ relation ~ ".refs join " ~ relation ~ ".snapshots using (snapshot_id)"
+{% macro of_snapshot(relation, branch, column) -%}
+    {%- set result = run_query(
+        "select " ~ column ~ " from " ~ relation ~ ".refs join " ~ relation ~ ".snapshots using (snapshot_id)"
         ~ " where name in ('main', '" ~ branch ~ "') order by name = 'main' limit 1"
     ) -%}
-    {{- return(found.columns[0].values()[0] if found.rows else none) -}}
+    {{- return(result.columns[0].values()[0] if result.rows else none) -}}
 {%- endmacro %}
 
 
@@ -131,18 +131,18 @@
     groups of a clustered table are small, because a query reads only the row groups that can contain its value.
 #}
 {% macro set_properties(relation) -%}
-    {%- set known = run_query("show tblproperties " ~ relation).rows -%}
-    {%- set wanted = {} -%}
+    {%- set current = run_query("show tblproperties " ~ relation).rows -%}
+    {%- set properties = {} -%}
     {%- for column in model.columns.values() if (column.meta or {}).get('holds_content') -%}
-        {%- do wanted.update({"write.metadata.metrics.column." ~ column.name: 'none'}) -%}
+        {%- do properties.update({"write.metadata.metrics.column." ~ column.name: 'none'}) -%}
     {%- endfor -%}
     {%- if config.get('affected_by') -%}
-        {%- do wanted.update({'write.delete.mode': 'merge-on-read'}) -%}
+        {%- do properties.update({'write.delete.mode': 'merge-on-read'}) -%}
     {%- endif -%}
     {%- if config.get('clustered_by') -%}
-        {%- do wanted.update({'write.parquet.row-group-size-bytes': '4194304'}) -%}
+        {%- do properties.update({'write.parquet.row-group-size-bytes': '4194304'}) -%}
     {%- endif -%}
-    {%- for property, value in wanted.items() if [property, value] not in known | map('list') | list -%}
+    {%- for property, value in properties.items() if [property, value] not in current | map('list') | list -%}
         {%- do run_query("alter table " ~ relation ~ " set tblproperties ('" ~ property ~ "' = '" ~ value ~ "')") -%}
     {%- endfor -%}
 {%- endmacro %}
@@ -150,9 +150,9 @@
 
 {# Names of the table's columns, in the table's order, after the columns of the model's contract were added. #}
 {% macro evolved_columns(relation) %}
-    {%- set found = {} -%}
+    {%- set present = {} -%}
     {%- for column in adapter.get_columns_in_relation(relation) -%}
-        {%- do found.update({column.name | lower: column.dtype | lower}) -%}
+        {%- do present.update({column.name | lower: column.dtype | lower}) -%}
     {%- endfor -%}
     {%- set declared = {} -%}
     {%- set added = [] -%}
@@ -160,13 +160,13 @@
     {%- for column in model.columns.values() -%}
         {%- set name, type = column.name | lower, column.data_type | lower -%}
         {%- do declared.update({name: type}) -%}
-        {%- if name not in found -%}
+        {%- if name not in present -%}
             {%- do added.append(column) -%}
-        {%- elif found[name] != type -%}
-            {%- do refused.append(name ~ " is " ~ found[name] ~ " in the table and " ~ type ~ " in the model") -%}
+        {%- elif present[name] != type -%}
+            {%- do refused.append(name ~ " is " ~ present[name] ~ " in the table and " ~ type ~ " in the model") -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- for name in found if name not in declared -%}
+    {%- for name in present if name not in declared -%}
         {%- do refused.append(name ~ " is in the table and no longer in the model") -%}
     {%- endfor -%}
     {%- if refused -%}
@@ -185,7 +185,7 @@
             )
         {% endcall %}
     {%- endif -%}
-    {{ return((found.keys() | list) + (added | map(attribute='name') | list)) }}
+    {{ return((present.keys() | list) + (added | map(attribute='name') | list)) }}
 {% endmacro %}
 
 

@@ -25,10 +25,10 @@
 
 
 {# The first value in `order` that equals one of two values. #}
-{% macro first_of(order, one, other) -%}
+{% macro first_of(order, left, right) -%}
     case
         {%- for value in order %}
-        when {{ one }} = '{{ value }}' or {{ other }} = '{{ value }}' then '{{ value }}'
+        when {{ left }} = '{{ value }}' or {{ right }} = '{{ value }}' then '{{ value }}'
         {%- endfor %}
     end
 {%- endmacro %}
@@ -41,7 +41,7 @@
 
 
 {# Memberships that the rules distinguish. The rules for a user's own membership events are separate. #}
-{% macro counted_membership(membership) -%}
+{% macro membership_class(membership) -%}
     case when {{ membership }} in ('join', 'invite') then {{ membership }} else 'other' end
 {%- endmacro %}
 
@@ -99,12 +99,12 @@
     stays small. Events are joined with readers by bucket. Without buckets, each interval of every reader would be
     compared with every event of the room.
 #}
-{% macro stretch_of(position) -%}
-    cast(least(floor(sqrt(sqrt(greatest({{ position }}, 0)))), {{ last_stretch() }}) as bigint)
+{% macro position_bucket(position) -%}
+    cast(least(floor(sqrt(sqrt(greatest({{ position }}, 0)))), {{ last_position_bucket() }}) as bigint)
 {%- endmacro %}
 
 
-{% macro last_stretch() -%}
+{% macro last_position_bucket() -%}
     63
 {%- endmacro %}
 
@@ -127,136 +127,136 @@ with peeks as (
 ),
 
 memberships as (
-    select 'join' as counted
+    select 'join' as membership_class
     union all
-    select 'invite' as counted
+    select 'invite' as membership_class
     union all
-    select 'other' as counted
+    select 'other' as membership_class
 ),
 
-known_readers as (
+bucketed_readers as (
     select
         reader.room_id,
         reader.user_id,
         reader.first_position,
         reader.last_position,
-        stretches.stretch,
+        buckets.bucket,
         -- A comparison of two strings is faster than one of nullable strings, and a member's ID may be any text.
-        coalesce('=' || reader.user_id, 'anybody else') as known_as,
+        coalesce('=' || reader.user_id, 'not a member') as user_key,
         reader.membership as state_membership,
-        {{ counted_membership('reader.membership') }} as counted,
+        {{ membership_class('reader.membership') }} as membership_class,
         coalesce(options.sees_soft_failed, false) as sees_soft_failed,
         coalesce(options.sees_policy_server_spammy, false) as sees_spam,
-        ignorers.ignorer_user_id is not null or options.user_id is not null as is_peculiar
+        ignorers.ignorer_user_id is not null or options.user_id is not null as has_own_rules
     from {{ readers }} as reader
-    inner join range(0, {{ last_stretch() }} + 1) as stretches(stretch)
+    inner join range(0, {{ last_position_bucket() }} + 1) as buckets(bucket)
         on
-            stretches.stretch >= {{ stretch_of('reader.first_position') }}
-            and stretches.stretch <= {{ stretch_of('reader.last_position') }}
+            buckets.bucket >= {{ position_bucket('reader.first_position') }}
+            and buckets.bucket <= {{ position_bucket('reader.last_position') }}
     left join {{ ref('admin_options') }} as options on reader.user_id = options.user_id
     left join (select distinct ignorer_user_id from {{ source('synapse', 'ignored_users') }}) as ignorers
         on reader.user_id = ignorers.ignorer_user_id
 ),
 
-{% for told_of in ['nobody', 'somebody'] -%}
+{% for kind in ['without_member', 'with_member'] -%}
 -- One expression, used once: Spark copies an expression into each expression that uses it.
-judged_of_{{ told_of }} as (
+rules_{{ kind }} as (
     select
         room_id,
         event_id,
         position,
-        {{ stretch_of('position') }} as stretch,
-        '=' || member as told_of,
-        counted,
+        {{ position_bucket('position') }} as bucket,
+        '=' || member as member_key,
+        membership_class,
         not outlier and state_is_known as membership_is_known,
-        {{ rule('counted', 'false') }} as rule,
-        {{ rule('counted', 'true') }} as peeking_rule
+        {{ rule('membership_class', 'false') }} as rule,
+        {{ rule('membership_class', 'true') }} as peeking_rule
     from {{ events }}
     cross join memberships
     cross join {{ ref('retention_time') }}
-    where member is {{ 'not null' if told_of == 'somebody' else 'null' }}
+    where member is {{ 'not null' if kind == 'with_member' else 'null' }}
 ),
 
-shown_of_{{ told_of }} as (
+outcomes_{{ kind }} as (
     select
         *,
         {{ outcome('rule') }} as outcome,
         {{ outcome('peeking_rule') }} as peeking_outcome
-    from judged_of_{{ told_of }}
+    from rules_{{ kind }}
 ),
 
-met_of_{{ told_of }} as (
+pairs_{{ kind }} as (
     select
-        shown.*,
+        events.*,
         reader.user_id,
         reader.state_membership
-    from shown_of_{{ told_of }} as shown
-    inner join known_readers as reader
+    from outcomes_{{ kind }} as events
+    inner join bucketed_readers as reader
         on
-            shown.room_id = reader.room_id
-            and shown.counted = reader.counted
-            and shown.stretch = reader.stretch
-            and shown.position >= reader.first_position
-            and shown.position <= reader.last_position
-            {{ 'and shown.told_of <> reader.known_as' if told_of == 'somebody' }}
-            and not reader.is_peculiar
+            events.room_id = reader.room_id
+            and events.membership_class = reader.membership_class
+            and events.bucket = reader.bucket
+            and events.position >= reader.first_position
+            and events.position <= reader.last_position
+            {{ 'and events.member_key <> reader.user_key' if kind == 'with_member' }}
+            and not reader.has_own_rules
 ),
 
 {% endfor -%}
-pairs as (
-    {%- for asked_of in ['reader.is_peculiar', 'not reader.is_peculiar and event.member = reader.user_id'] %}
+exceptional_pairs as (
+    {%- for condition in ['reader.has_own_rules', 'not reader.has_own_rules and event.member = reader.user_id'] %}
     select
         event.*,
         reader.user_id,
         reader.state_membership,
-        reader.counted,
+        reader.membership_class,
         reader.sees_soft_failed,
         reader.sees_spam,
         coalesce(event.member = reader.user_id, false) as is_own
     from {{ events }} as event
-    inner join known_readers as reader
+    inner join bucketed_readers as reader
         on
             event.room_id = reader.room_id
-            and {{ stretch_of('event.position') }} = reader.stretch
+            and {{ position_bucket('event.position') }} = reader.bucket
             and event.position >= reader.first_position
             and event.position <= reader.last_position
-            and {{ asked_of }}
+            and {{ condition }}
     {{- '\n    union all' if not loop.last }}
     {%- endfor %}
 ),
 
-judged_pairs as (
+exceptional_rules as (
     select
-        pairs.room_id,
-        pairs.user_id,
-        pairs.event_id,
+        exceptional_pairs.room_id,
+        exceptional_pairs.user_id,
+        exceptional_pairs.event_id,
         peeks.peeking,
         {{ rule(
-            'case when is_own then widest_membership else counted end', 'peeking', 'is_own', 'ignored.ignored_user_id is not null',
-            'sees_soft_failed', 'sees_spam'
+            'case when is_own then widest_membership else membership_class end', 'peeking', 'is_own',
+            'ignored.ignored_user_id is not null', 'sees_soft_failed', 'sees_spam'
         ) }} as rule,
         case
             when is_own then membership
             when not outlier and state_is_known then coalesce(state_membership, 'leave')
         end as membership
-    from pairs
+    from exceptional_pairs
     cross join peeks
     cross join {{ ref('retention_time') }}
     left join {{ source('synapse', 'ignored_users') }} as ignored
-        on pairs.user_id = ignored.ignorer_user_id and pairs.sender = ignored.ignored_user_id
+        on exceptional_pairs.user_id = ignored.ignorer_user_id and exceptional_pairs.sender = ignored.ignored_user_id
 )
 
 -- Most events are no memberships, so most pairs need no comparison of user IDs.
-{% for told_of in ['nobody', 'somebody'] -%}
+{% for kind in ['without_member', 'with_member'] -%}
 select
-    met.room_id,
-    met.user_id,
-    met.event_id,
+    pairs.room_id,
+    pairs.user_id,
+    pairs.event_id,
     peeks.peeking,
-    case when peeks.peeking then met.peeking_outcome else met.outcome end as outcome,
-    case when peeks.peeking then met.peeking_rule else met.rule end as rule,
-    case when met.membership_is_known then coalesce(met.state_membership, 'leave') end as membership
-from met_of_{{ told_of }} as met
+    case when peeks.peeking then pairs.peeking_outcome else pairs.outcome end as outcome,
+    case when peeks.peeking then pairs.peeking_rule else pairs.rule end as rule,
+    case when pairs.membership_is_known then coalesce(pairs.state_membership, 'leave') end as membership
+from pairs_{{ kind }} as pairs
 left join peeks on true
 union all
 {% endfor -%}
@@ -268,5 +268,5 @@ select
     {{ outcome('rule') }} as outcome,
     rule,
     membership
-from judged_pairs
+from exceptional_rules
 {%- endmacro %}

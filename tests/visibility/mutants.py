@@ -11,7 +11,7 @@ CHANGES = {
     "soft-failed events are shown": ("when soft_failed and", "when false and"),
     "administrators are like others": ("coalesce(options.sees_soft_failed, false)", "false"),
     "administrators do not see spam": ("coalesce(options.sees_policy_server_spammy, false)", "false"),
-    "whoever sees spam sees all that soft-failed": ("(sees_spam and policy_server_spammy)", "sees_spam"),
+    "readers of spam see all soft-failed events": ("(sees_spam and policy_server_spammy)", "sees_spam"),
     "dummies are shown": ("when unsent_type = 'dummy_event' then", "when false then"),
     "aliases are shown": ("when unsent_type = 'room_aliases' then", "when false then"),
     "ignoring has no effect": ("ignored.ignored_user_id is not null", "false"),
@@ -32,65 +32,65 @@ CHANGES = {
         "when not sender_erased and boundary_visibility = 'shared' and",
         "when boundary_visibility = 'shared' and",
     ),
-    "who peeks sees what is shared": (
+    "peeking readers see shared events": (
         "= 'shared' and not peeking and not is_call_invite",
         "= 'shared' and not is_call_invite",
     ),
-    "whoever peeks sees what is shared": (
+    "peeking readers see shared events by rule": (
         "= 'shared' and not true and not is_call_invite",
         "= 'shared' and not is_call_invite",
     ),
-    "whoever peeks is a member": ("when history_visibility = 'shared' and true then", "when false then"),
-    "who peeks is answered like a member": (
-        "when peeks.peeking then met.peeking_outcome",
-        "when false then met.outcome",
+    "peeking readers are members by rule": ("when history_visibility = 'shared' and true then", "when false then"),
+    "peeking readers get the outcome of members": (
+        "when peeks.peeking then pairs.peeking_outcome",
+        "when false then pairs.outcome",
     ),
-    "readers meet events of all stretches": ("and shown.stretch = reader.stretch", ""),
-    "readers meet events of their first stretch": (
-        "and stretches.stretch <= cast(least(floor(sqrt(sqrt(greatest(reader.last_position,",
-        "and stretches.stretch <= cast(least(floor(sqrt(sqrt(greatest(reader.first_position,",
+    "readers meet events of all buckets": ("and events.bucket = reader.bucket", ""),
+    "readers meet events of their first bucket": (
+        "and buckets.bucket <= cast(least(floor(sqrt(sqrt(greatest(reader.last_position,",
+        "and buckets.bucket <= cast(least(floor(sqrt(sqrt(greatest(reader.first_position,",
     ),
     "shared is for members of the time": (
         "= 'shared' and not peeking and not is_call_invite",
-        "= 'shared' and not peeking and not is_call_invite and counted = 'join'",
+        "= 'shared' and not peeking and not is_call_invite and membership_class = 'join'",
     ),
     "boundaries are as strict as what follows": ("boundary_visibility", "history_visibility"),
     "own leaves are hidden": ("when is_own and ends_membership then", "when false then"),
     "own leaves of the erased are whole": ("when is_own and ends_membership and sender_erased then", "when false then"),
-    "own events count as the state after them": ("case when is_own then widest_membership else counted end", "counted"),
-    "own events are judged as everybody's": (
-        "coalesce(event.member = reader.user_id, false) as is_own",
-        "false as is_own",
+    "own events count as the state after them": (
+        "case when is_own then widest_membership else membership_class end",
+        "membership_class",
     ),
-    "who ignores nobody sees all that soft-failed": (
+    "own events have no own rules": ("coalesce(event.member = reader.user_id, false) as is_own", "false as is_own"),
+    "administrators without ignored users have no own rules": (
         "ignorers.ignorer_user_id is not null or options.user_id is not null",
         "ignorers.ignorer_user_id is not null",
     ),
-    "administrators ignore nobody": (
+    "users that ignore others have no own rules": (
         "ignorers.ignorer_user_id is not null or options.user_id is not null",
         "options.user_id is not null",
     ),
     "the joined are like others": ("= 'join' then 'joined'", "= 'nothing' then 'joined'"),
     "joined shows all": ("when history_visibility = 'joined' then", "when false then"),
     "the invited do not see": ("<> 'invite' then", "<> 'nothing' then"),
-    "who knocks is as good as invited": (
+    "knocking users count as invited": (
         "else 'other' end",
         "when reader.membership = 'knock' then 'invite' else 'other' end",
     ),
     "invited shows all": ("when history_visibility = 'invited' and", "when false and"),
-    "who peeks is a member": ("when history_visibility = 'shared' and peeking then", "when false then"),
+    "peeking readers are members": ("when history_visibility = 'shared' and peeking then", "when false then"),
     "calls ring in public rooms": ("is_call_invite", "false"),
     "erased senders are whole": ("when sender_erased then 'sender_erased'", ""),
     "the redacted are hidden": ("when rule = 'sender_erased' then 'redacted'", ""),
     "a membership is the state's": ("when is_own then membership", ""),
-    "who never was a member has none": ("coalesce(state_membership, 'leave')", "state_membership"),
+    "users that were never members have no membership": ("coalesce(state_membership, 'leave')", "state_membership"),
 }
-"""What to put in place of what, by what is wrong then."""
+"""Name of the fault → condition of the view, and its replacement."""
 
 
 def mutants(connection: DuckDBPyConnection, sql: str) -> Iterator[str]:
-    """Make the view, which is ``sql``, wrong in each way, one after the other."""
+    """Replace the view, defined by ``sql``, with each faulty view in turn."""
     for wrong, (condition, instead) in CHANGES.items():
-        assert condition in sql, f"{wrong}: the view does not say {condition!r} any more"
+        assert condition in sql, f"{wrong}: the view does not contain {condition!r}"
         connection.execute(f"create or replace view {VIEW} as {sql.replace(condition, instead)}")
         yield wrong

@@ -11,7 +11,7 @@ with memberships as (
     where not events.rejected and not coalesce(events.soft_failed, false)
 ),
 
-present as (
+joined as (
     select room_id, user_id, event_id, membership
     from {{ source('synapse', 'local_current_membership') }}
     where membership = 'join'
@@ -42,12 +42,12 @@ stays as (
 )
 
 select
-    present.user_id,
-    present.room_id,
-    present.membership,
-    present.event_id as membership_event_id,
+    joined.user_id,
+    joined.room_id,
+    joined.membership,
+    joined.event_id as membership_event_id,
     member_event.stream_ordering as membership_stream_ordering,
-    coalesce(stays.event_id, present.event_id) as since_event_id,
+    coalesce(stays.event_id, joined.event_id) as since_event_id,
     coalesce(stays.stream_ordering, member_event.stream_ordering) as since_stream_ordering,
     timestamp_millis(coalesce(stays.received_ts, member_event.received_ts)) as since,
     rooms.name as room_name,
@@ -59,7 +59,7 @@ select
     rooms.history_visibility,
     rooms.joined_members,
     rooms.joined_local_members
-from present
-left join {{ ref('events') }} as member_event on present.event_id = member_event.event_id
-left join stays on present.room_id = stays.room_id and present.user_id = stays.user_id
-left join {{ ref('rooms') }} as rooms on present.room_id = rooms.room_id
+from joined
+left join {{ ref('events') }} as member_event on joined.event_id = member_event.event_id
+left join stays on joined.room_id = stays.room_id and joined.user_id = stays.user_id
+left join {{ ref('rooms') }} as rooms on joined.room_id = rooms.room_id

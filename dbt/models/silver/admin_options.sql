@@ -1,4 +1,4 @@
-with wishes as (
+with settings as (
     select account_data.user_id, try_parse_json({{ readable_json('account_data.content') }}) as content
     from {{ source('synapse', 'account_data') }} as account_data
     inner join {{ source('synapse', 'users') }} as users on account_data.user_id = users.name
@@ -10,11 +10,11 @@ options as (
         user_id,
         {{ json_truth('content', 'return_soft_failed_events') }} as soft_failed,
         {{ json_truth('content', 'return_policy_server_spammy_events') }} as policy_server_spammy
-    from wishes
+    from settings
 ),
 
 -- The soft-failed option also includes events rejected by a policy server.
-answered as (
+resolved_options as (
     select
         user_id,
         coalesce(soft_failed, false) as sees_soft_failed,
@@ -23,5 +23,5 @@ answered as (
 )
 
 select user_id, sees_soft_failed, sees_policy_server_spammy
-from answered
+from resolved_options
 where sees_policy_server_spammy

@@ -32,7 +32,7 @@ with loaded as (
         case
             when coalesce(rejections.reason, '') <> '' then 'rejected'
             when fields.event_id is null or fields.unloadable is not null then 'unreadable'
-        end as unknown
+        end as load_failure
     from {{ rows_with(source('synapse', 'events'), read) }} as events
     left join {{ rows_with(ref('event_fields'), read) }} as fields on events.event_id = fields.event_id
     left join {{ rows_with(source('synapse', 'rejections'), read) }} as rejections on events.event_id = rejections.event_id
@@ -45,7 +45,7 @@ valid_redactions as (
     inner join loaded as target on redaction.redacts = target.event_id
     where
         redaction.type = 'm.room.redaction'
-        and target.unknown is null
+        and target.load_failure is null
         and target.type <> 'm.room.create'
         and target.room_id = redaction.room_id
         and not coalesce(
@@ -57,7 +57,7 @@ loadable as (
     select
         event.*,
         case
-            when event.unknown is not null then event.unknown
+            when event.load_failure is not null then event.load_failure
             when event.type = 'm.room.redaction' and valid_redactions.event_id is null then 'redaction_withheld'
         end as withheld
     from loaded as event
@@ -69,8 +69,8 @@ loadable as (
 replaced as (
     select
         event_id,
-        case when trusts_itself then prev_content_history_visibility else found_visibility end as history_visibility,
-        case when trusts_itself then prev_content_membership else found_membership end as membership,
+        case when uses_prev_content then prev_content_history_visibility else previous_visibility end as history_visibility,
+        case when uses_prev_content then prev_content_membership else previous_membership end as membership,
         is_earliest
     from (
         select
@@ -79,14 +79,14 @@ replaced as (
                 over (partition by event.room_id, event.type, event.state_key) as is_earliest,
             event.prev_content_history_visibility,
             event.prev_content_membership,
-            former.history_visibility as found_visibility,
-            former.membership as found_membership,
-            redactions.event_id is null and (event.has_prev_content_and_sender or former.event_id is null) as trusts_itself
+            previous.history_visibility as previous_visibility,
+            previous.membership as previous_membership,
+            redactions.event_id is null and (event.has_prev_content_and_sender or previous.event_id is null) as uses_prev_content
         from loadable as event
-        left join loadable as former
+        left join loadable as previous
             -- All events that replace nothing would be joined in one partition. No event has such an ID.
-            on coalesce(event.replaces_state, concat('nothing: ', event.event_id)) = former.event_id
-                and former.withheld is null
+            on coalesce(event.replaces_state, concat('nothing: ', event.event_id)) = previous.event_id
+                and previous.withheld is null
         left join {{ ref('redactions') }} as redactions
             on event.event_id = redactions.redacts and redactions.is_first
         where event.is_state
@@ -109,7 +109,7 @@ settings as (
 
 -- Synapse records the replaced event once, when the event first gets a place in the room. For a former outlier, and for an
 -- event with partial state, the record may be missing.
-untold as (
+incomplete_records as (
     select event_id from {{ source('synapse', 'ex_outlier_stream') }}
     union
     select event_id from {{ source('synapse', 'partial_state_events') }}
@@ -118,12 +118,12 @@ untold as (
 ),
 
 positions as (
-    select state_groups.event_id, positions.room_id, positions.position, circles.state_group is null as state_is_known
+    select state_groups.event_id, positions.room_id, positions.position, cycles.state_group is null as state_is_known
     from {{ rows_with(source('synapse', 'event_to_state_groups'), built) }} as state_groups
     left join {{ rows_with(source('state', 'state_positions'), groups, 'state_group') }} as positions
         on state_groups.state_group = positions.state_group
-    left join {{ source('state', 'state_faults') }} as circles
-        on state_groups.state_group = circles.state_group and circles.fault = 'cycle'
+    left join {{ source('state', 'state_faults') }} as cycles
+        on state_groups.state_group = cycles.state_group and cycles.fault = 'cycle'
 ),
 
 lifetimes as (
@@ -146,7 +146,7 @@ visibility_inputs as (
         not event.is_state
         or event.replaces_state is not null
         or replaced.is_earliest
-        or not event.outlier and untold.event_id is null as replaced_is_known,
+        or not event.outlier and incomplete_records.event_id is null as replaced_is_known,
         event.sender,
         event.withheld,
         event.soft_failed,
@@ -156,7 +156,7 @@ visibility_inputs as (
         {{ understood_visibility('visibility.history_visibility') }} as history_visibility,
         {{ understood_visibility('replaced.history_visibility') }} as replaced_visibility,
         erased.user_id is not null as sender_erased,
-        event.type = 'm.call.invite' and not event.is_state and coalesce(joining.join_rule, '') = 'public' as is_call_invite,
+        event.type = 'm.call.invite' and not event.is_state and coalesce(join_rules.join_rule, '') = 'public' as is_call_invite,
         {% if var('retention_enabled') -%}
         case when not event.is_state then
             -- Python's integers have no limit. Only the sum of two negative numbers can be below bigint.
@@ -174,18 +174,18 @@ visibility_inputs as (
         {{ understood_membership('replaced.membership') }} as membership_replaced
     from loadable as event
     left join replaced on event.event_id = replaced.event_id
-    left join untold on event.event_id = untold.event_id
+    left join incomplete_records on event.event_id = incomplete_records.event_id
     left join positions on event.event_id = positions.event_id and event.room_id = coalesce(positions.room_id, event.room_id)
     left join settings as visibility
         on
             event.room_id = visibility.room_id
             and visibility.type = 'm.room.history_visibility'
             and positions.position between visibility.first_position and visibility.last_position
-    left join settings as joining
+    left join settings as join_rules
         on
-            event.room_id = joining.room_id
-            and joining.type = 'm.room.join_rules'
-            and positions.position between joining.first_position and joining.last_position
+            event.room_id = join_rules.room_id
+            and join_rules.type = 'm.room.join_rules'
+            and positions.position between join_rules.first_position and join_rules.last_position
             and event.type = 'm.call.invite'
     left join lifetimes on event.room_id = lifetimes.room_id
     left join {{ source('synapse', 'erased_users') }} as erased on event.sender = erased.user_id

@@ -43,7 +43,7 @@ stays as (
     select
         coalesce(current_rooms.user_id, departures.user_id) as user_id,
         coalesce(current_rooms.room_id, departures.room_id) as room_id,
-        current_rooms.user_id is not null as goes_on,
+        current_rooms.user_id is not null as is_joined,
         current_rooms.since_stream_ordering as began,
         departures.stream_ordering as left_at
     from {{ ref('current_rooms') }} as current_rooms
@@ -55,11 +55,11 @@ select
     stays.user_id,
     stays.room_id,
     stays.began,
-    case when not stays.goes_on then stays.left_at end as ended,
+    case when not stays.is_joined then stays.left_at end as ended,
     case
         when room_ends.stream_ordering is null then null
         -- Events before the user's join do not count.
-        when stays.goes_on and not coalesce(room_ends.stream_ordering < stays.began, false) then room_ends.stream_ordering
+        when stays.is_joined and not coalesce(room_ends.stream_ordering < stays.began, false) then room_ends.stream_ordering
         -- The leave itself is included, however many events follow.
         when stays.left_at is not null then least(room_ends.stream_ordering, stays.left_at - 1)
     end as missing_until

@@ -1,5 +1,5 @@
 -- Synapse stores every redaction and decides on reading whether it applies; so does this model.
-with stored as (
+with stored_redactions as (
     select event_id, redacts, recheck, have_censored, false as by_ban
     from {{ source('synapse', 'redactions') }}
     union all
@@ -12,64 +12,64 @@ with stored as (
     where coalesce(bans.redact_end_ordering, 0) = 0 or events.stream_ordering < bans.redact_end_ordering
 ),
 
-named as (
-    select event_id as redaction, redacts, 'redacting' as place, event_id from stored
+event_roles as (
+    select event_id as redaction, redacts, 'redacting' as role, event_id from stored_redactions
     union all
-    select event_id, redacts, 'target', redacts from stored
+    select event_id, redacts, 'target', redacts from stored_redactions
 ),
 
 -- These events are few and are searched once, with one row each.
 events as (
     select
-        named.redaction,
-        named.redacts,
-        max(events.event_id) filter (where named.place = 'redacting') as event_id,
-        max(events.room_id) filter (where named.place = 'redacting') as room_id,
-        max(events.sender) filter (where named.place = 'redacting') as sender,
-        max(events.stream_ordering) filter (where named.place = 'redacting') as stream_ordering,
-        max(events.event_id) filter (where named.place = 'target') as target,
-        max(events.room_id) filter (where named.place = 'target') as target_room_id,
-        max(events.sender) filter (where named.place = 'target') as target_sender,
-        max(events.type) filter (where named.place = 'target') as target_type
+        event_roles.redaction,
+        event_roles.redacts,
+        max(events.event_id) filter (where event_roles.role = 'redacting') as event_id,
+        max(events.room_id) filter (where event_roles.role = 'redacting') as room_id,
+        max(events.sender) filter (where event_roles.role = 'redacting') as sender,
+        max(events.stream_ordering) filter (where event_roles.role = 'redacting') as stream_ordering,
+        max(events.event_id) filter (where event_roles.role = 'target') as target,
+        max(events.room_id) filter (where event_roles.role = 'target') as target_room_id,
+        max(events.sender) filter (where event_roles.role = 'target') as target_sender,
+        max(events.type) filter (where event_roles.role = 'target') as target_type
     from {{ source('synapse', 'events') }} as events
-    inner join named on events.event_id = named.event_id
-    group by named.redaction, named.redacts
+    inner join event_roles on events.event_id = event_roles.event_id
+    group by event_roles.redaction, event_roles.redacts
 ),
 
 redactions as (
     select
-        stored.event_id,
-        stored.redacts,
-        stored.recheck,
-        stored.have_censored,
-        stored.by_ban,
+        stored_redactions.event_id,
+        stored_redactions.redacts,
+        stored_redactions.recheck,
+        stored_redactions.have_censored,
+        stored_redactions.by_ban,
         events.room_id,
         events.sender,
         events.stream_ordering,
         coalesce(rejections.reason, '') <> '' as rejected,
-        events.event_id is not null and fields.event_id is not null and fields.unloadable is null as known,
+        events.event_id is not null and fields.event_id is not null and fields.unloadable is null as redaction_is_known,
         fields.recheck_redaction,
-        events.target is not null as target_known,
+        events.target is not null as target_is_known,
         events.target_type,
         events.target_room_id,
         events.target_sender
-    from stored
-    left join events on stored.event_id = events.redaction and stored.redacts = events.redacts
+    from stored_redactions
+    left join events on stored_redactions.event_id = events.redaction and stored_redactions.redacts = events.redacts
     left join (
         select event_id, unloadable, recheck_redaction from {{ ref('event_fields') }}
-        where event_id in (select event_id from stored)
-    ) as fields on stored.event_id = fields.event_id
-    left join {{ source('synapse', 'rejections') }} as rejections on stored.event_id = rejections.event_id
+        where event_id in (select event_id from stored_redactions)
+    ) as fields on stored_redactions.event_id = fields.event_id
+    left join {{ source('synapse', 'rejections') }} as rejections on stored_redactions.event_id = rejections.event_id
 ),
 
-judged as (
+verdicts as (
     select
         *,
         case
-            when not target_known then 'target_unknown'
+            when not target_is_known then 'target_unknown'
             when target_type = 'm.room.create' then 'target_is_create'
             when not recheck then 'applies'
-            when not known then 'redaction_unknown'
+            when not redaction_is_known then 'redaction_unknown'
             when rejected then 'rejected'
             when room_id <> target_room_id then 'other_room'
             when recheck_redaction and {{ server_name('sender') }} <> {{ server_name('target_sender') }}
@@ -93,4 +93,4 @@ select
     ) = 1 else false end as is_first,
     have_censored,
     by_ban
-from judged
+from verdicts

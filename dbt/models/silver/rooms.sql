@@ -28,7 +28,7 @@ with properties as (
 ),
 
 -- A redacted event has no content, even if its JSON is not censored yet. These three types retain the needed content.
-left_over as (
+retained_properties as (
     select room_id, type, event.room_property as value, event.predecessor
     from properties
     where not is_redacted or type in ('m.room.create', 'm.room.join_rules', 'm.room.history_visibility')
@@ -46,7 +46,7 @@ current_properties as (
         max(case when type = 'm.room.tombstone' then value end) as replacement_room,
         max(case when type = 'm.room.join_rules' then value end) as join_rule,
         max(case when type = 'm.room.history_visibility' then value end) as history_visibility
-    from left_over
+    from retained_properties
     group by room_id
 ),
 

@@ -4,8 +4,8 @@
     from (
         select
             {{ of | join(', ') }}, {{ first }}, {{ last }},
-            lead({{ first }}) over (partition by {{ of | join(', ') }} order by {{ first }}) as next_one
+            lead({{ first }}) over (partition by {{ of | join(', ') }} order by {{ first }}) as next_first
         from {{ model }}
     )
-    where {{ last }} < {{ first }} or next_one <= {{ last }}
+    where {{ last }} < {{ first }} or next_first <= {{ last }}
 {% endtest %}

@@ -17,7 +17,7 @@ readers as (
     where stays.room_rank <= {{ rooms_per_user }}
 ),
 
-places as (
+timeline_ranks as (
     select
         event_id,
         topological_ordering,
@@ -32,28 +32,28 @@ places as (
 newest as (
     select visibility_inputs.*
     from {{ ref('event_visibility_inputs') }} as visibility_inputs
-    inner join places on visibility_inputs.event_id = places.event_id
-    where places.nth <= 10 * {{ per_room }}
+    inner join timeline_ranks on visibility_inputs.event_id = timeline_ranks.event_id
+    where timeline_ranks.nth <= 10 * {{ per_room }}
 ),
 
-seen as (
+visible as (
     {{ visibility('newest', 'readers', [false]) }}
 ),
 
 ranked as (
     select
-        seen.user_id,
+        visible.user_id,
         stays.room_rank,
-        seen.room_id,
-        row_number() over (partition by seen.user_id, seen.room_id order by places.nth) as event_rank,
-        seen.event_id,
-        places.topological_ordering,
-        places.stream_ordering,
-        seen.outcome
-    from seen
-    inner join stays on seen.room_id = stays.room_id and seen.user_id = stays.user_id
-    inner join places on seen.event_id = places.event_id
-    where seen.outcome <> 'hidden'
+        visible.room_id,
+        row_number() over (partition by visible.user_id, visible.room_id order by timeline_ranks.nth) as event_rank,
+        visible.event_id,
+        timeline_ranks.topological_ordering,
+        timeline_ranks.stream_ordering,
+        visible.outcome
+    from visible
+    inner join stays on visible.room_id = stays.room_id and visible.user_id = stays.user_id
+    inner join timeline_ranks on visible.event_id = timeline_ranks.event_id
+    where visible.outcome <> 'hidden'
 )
 
 select

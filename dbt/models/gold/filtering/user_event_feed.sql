@@ -17,21 +17,21 @@ readers as (
     where stays.ended is null or intervals.membership = 'join'
 ),
 
-in_rooms as (
+visible as (
     {{ visibility('recent', 'readers', [false]) }}
 ),
 
 -- Clients get changes of their own membership whatever the room's history visibility, so that invites arrive, except
 -- invites from ignored users (synapse.handlers.sync).
 entries as (
-    select in_rooms.user_id, in_rooms.event_id, in_rooms.room_id, in_rooms.outcome, false as is_membership_change
-    from in_rooms
-    inner join feed_candidates on in_rooms.event_id = feed_candidates.event_id
-    inner join {{ ref('feed_memberships') }} as stays on in_rooms.room_id = stays.room_id and in_rooms.user_id = stays.user_id
+    select visible.user_id, visible.event_id, visible.room_id, visible.outcome, false as is_membership_change
+    from visible
+    inner join feed_candidates on visible.event_id = feed_candidates.event_id
+    inner join {{ ref('feed_memberships') }} as stays on visible.room_id = stays.room_id and visible.user_id = stays.user_id
     where
-        in_rooms.outcome <> 'hidden'
+        visible.outcome <> 'hidden'
         -- Events that arrive late or on another fork during a stay are delivered too, whatever their place in the graph.
-        and (in_rooms.membership = 'join' or feed_candidates.stream_ordering >= stays.began)
+        and (visible.membership = 'join' or feed_candidates.stream_ordering >= stays.began)
         and (stays.ended is null or feed_candidates.stream_ordering <= stays.ended)
     union all
     select visibility_inputs.member, visibility_inputs.event_id, visibility_inputs.room_id, 'full', true
@@ -51,26 +51,26 @@ entries as (
 ),
 
 -- A user's own join has both properties.
-merged as (
+unique_entries as (
     select user_id, event_id, room_id, min(outcome) as outcome, bool_or(is_membership_change) as is_membership_change
     from entries
     group by user_id, event_id, room_id
 ),
 
-placed as (
+ranked_entries as (
     select
-        merged.*,
+        unique_entries.*,
         events.stream_ordering,
         events.instance_name,
-        row_number() over (partition by merged.user_id order by events.stream_ordering desc) as nth
-    from merged
-    inner join {{ ref('events') }} as events on merged.event_id = events.event_id
+        row_number() over (partition by unique_entries.user_id order by events.stream_ordering desc) as nth
+    from unique_entries
+    inner join {{ ref('events') }} as events on unique_entries.event_id = events.event_id
 ),
 
-user_ends as (
+resync_points as (
     select user_id, max(stream_ordering) as stream_ordering
     from (
-        select user_id, stream_ordering from placed
+        select user_id, stream_ordering from ranked_entries
         where nth = {{ length }} + 1
         union all
         select user_id, missing_until from {{ ref('feed_memberships') }}
@@ -79,14 +79,14 @@ user_ends as (
 )
 
 select
-    placed.user_id,
-    placed.stream_ordering,
-    placed.instance_name,
-    placed.room_id,
-    placed.event_id,
-    placed.is_membership_change,
-    placed.outcome,
-    user_ends.stream_ordering as resync_from
-from placed
-left join user_ends on placed.user_id = user_ends.user_id
-where user_ends.stream_ordering is null or placed.stream_ordering > user_ends.stream_ordering
+    ranked_entries.user_id,
+    ranked_entries.stream_ordering,
+    ranked_entries.instance_name,
+    ranked_entries.room_id,
+    ranked_entries.event_id,
+    ranked_entries.is_membership_change,
+    ranked_entries.outcome,
+    resync_points.stream_ordering as resync_from
+from ranked_entries
+left join resync_points on ranked_entries.user_id = resync_points.user_id
+where resync_points.stream_ordering is null or ranked_entries.stream_ordering > resync_points.stream_ordering

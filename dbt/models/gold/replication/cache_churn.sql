@@ -1,7 +1,7 @@
 {{ config(materialized='view') }}
 {#- Caches that Synapse 1.163 invalidates for each of its three special names, by room or as a whole. Caches of changed
     members are omitted for cs_cache_fake, because the lake has only a hash of the keys. -#}
-{%- set whole = [
+{%- set whole_caches = [
     '_get_forward_extremeties_for_room', '_get_joined_profile_from_event_id', '_get_membership_from_event_id',
     '_get_rooms_for_local_user_where_membership_is_inner', '_get_state_group_for_event', 'did_forget',
     'does_pair_of_users_share_a_room', 'get_account_data_for_room', 'get_account_data_for_room_and_type',
@@ -34,14 +34,14 @@
     'get_users_in_room', 'get_users_in_room_with_profiles', 'is_host_invited', 'is_host_joined',
     'is_partial_state_room', 'is_room_blocked',
 ] -%}
-{%- set meant = {
+{%- set special_caches = {
     'cs_cache_fake': of_state, 'ph_cache_fake': of_history, 'dr_cache_fake': (of_history + of_rooms) | unique | list,
 } -%}
 select
     dialect,
     instance,
     date_trunc('hour', received_at) as hour,
-    coalesce(meant.cache, name) as cache,
+    coalesce(special_caches.cache, name) as cache,
     count(*) as invalidations,
     count(distinct case when not (has_no_key or coalesce(is_whole, false)) then row_key end) as entries,
     count(case when has_no_key or coalesce(is_whole, false) then 1 end) as whole
@@ -56,14 +56,14 @@ from (
         row like '["%",null,%' as has_no_key
     from {{ source('replication', 'replication_commands') }}
     where command = 'RDATA' and stream = 'caches' and row <> 'null'
-) as told
+) as invalidations_received
 left join (
     select * from (values
-        {%- for special, caches in meant.items() %}{% set outer = loop %}
+        {%- for special, caches in special_caches.items() %}{% set outer = loop %}
         {%- for cache in caches %}
-        ('{{ special }}', '{{ cache }}', {{ (cache in whole) | lower }}){{ ',' if not (loop.last and outer.last) }}
+        ('{{ special }}', '{{ cache }}', {{ (cache in whole_caches) | lower }}){{ ',' if not (loop.last and outer.last) }}
         {%- endfor %}
         {%- endfor %}
     ) as expanded (special, cache, is_whole)
-) as meant on told.name = meant.special
-group by dialect, instance, date_trunc('hour', received_at), coalesce(meant.cache, name)
+) as special_caches on invalidations_received.name = special_caches.special
+group by dialect, instance, date_trunc('hour', received_at), coalesce(special_caches.cache, name)

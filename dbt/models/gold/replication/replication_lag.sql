@@ -1,6 +1,6 @@
 {{ config(materialized='view') }}
 -- Rows that the tap read from the database are late because of the tap, and do not count.
-with announced as (
+with delays as (
     select
         commands.dialect,
         commands.stream,
@@ -37,6 +37,6 @@ select
     cast(percentile_cont(0.5) within group (order by lag_ms) as bigint) as median_ms,
     cast(percentile_cont(0.95) within group (order by lag_ms) as bigint) as p95_ms,
     max(lag_ms) as max_ms
-from announced
+from delays
 where lag_ms is not null
 group by dialect, stream, instance, date_trunc('hour', received_at)

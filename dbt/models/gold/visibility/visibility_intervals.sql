@@ -33,31 +33,31 @@ memberships as (
 ),
 
 -- A reader has no membership from -1 on (unknown positions), and after the end of an interval.
-said as (
+boundaries as (
     select
         memberships.room_id,
         memberships.user_id,
-        case when pieces.begins then memberships.first_position else memberships.last_position + 1 end as position,
-        case when pieces.begins then memberships.membership end as membership
+        case when sides.is_begin then memberships.first_position else memberships.last_position + 1 end as position,
+        case when sides.is_begin then memberships.membership end as membership
     from memberships
-    cross join (select true as begins union all select false) as pieces
+    cross join (select true as is_begin union all select false) as sides
     union all
     select room_id, user_id, -1, null from readers
 ),
 
 -- All windows have the same order, so that Spark sorts once. Of several begins at a position, a membership comes last.
-together as (
+ordered_boundaries as (
     select
         room_id,
         user_id,
         position,
         membership,
         lead(position) over (partition by room_id, user_id order by position, membership nulls first) as next_position
-    from said
+    from boundaries
 ),
 
 -- A change of the display name does not begin a new interval.
-marked as (
+transitions as (
     select
         room_id,
         user_id,
@@ -65,31 +65,31 @@ marked as (
         membership,
         lag(position) over (partition by room_id, user_id order by position, membership nulls first) is not null
         and lag(membership) over (partition by room_id, user_id order by position, membership nulls first)
-        is not distinct from membership as goes_on
-    from together
+        is not distinct from membership as is_continuation
+    from ordered_boundaries
     where next_position is null or next_position > position
 ),
 
-stretches as (
+stays as (
     select
         room_id,
         user_id,
         position as first_position,
         lead(position) over (partition by room_id, user_id order by position, membership nulls first) - 1 as last_position,
         membership
-    from marked
-    where not goes_on
+    from transitions
+    where not is_continuation
 )
 
 select
-    stretches.room_id,
-    stretches.user_id,
-    stretches.first_position,
-    coalesce(stretches.last_position, ends.last_position, -1) as last_position,
-    stretches.membership
-from stretches
-left join ends on stretches.room_id = ends.room_id
-where stretches.first_position <= coalesce(stretches.last_position, ends.last_position, -1)
+    stays.room_id,
+    stays.user_id,
+    stays.first_position,
+    coalesce(stays.last_position, ends.last_position, -1) as last_position,
+    stays.membership
+from stays
+left join ends on stays.room_id = ends.room_id
+where stays.first_position <= coalesce(stays.last_position, ends.last_position, -1)
 union all
 -- Users that were never members.
 select rooms.room_id, null, -1, coalesce(ends.last_position, -1), null
