@@ -21,7 +21,7 @@ _MEMBERS: Final = 1_900
 """Pieces of a complete state, so that a group has 20 rows on average."""
 _GROUPS_PER_ROOM: Final = 5_000
 _BRONZE: Final = ("state_groups", "state_group_edges", "state_groups_state")
-_SILVER: Final = ("state_positions", "state_intervals", "state_faults")
+_SILVER: Final = ("state_positions", "state_intervals", "state_faults", "state_changes")
 
 
 class StateLake:

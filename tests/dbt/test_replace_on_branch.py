@@ -212,7 +212,7 @@ def test_changed_rooms_alone_are_resolved_again(session: DbtSession, lake: Setti
         " select '!b', 'unknown', '', 0, 0, '$unchanged'",
         FIRST,
     )
-    for name in ("state_positions", "state_intervals", "state_faults"):
+    for name in ("state_positions", "state_intervals", "state_faults", "state_changes"):
         session.sql(f"call lake.system.fast_forward('silver.{name}', 'main', '{FIRST}')")
 
     # In !a, a tree grows, so that the next tree moves; !c loses its group, and !d a row.

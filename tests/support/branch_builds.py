@@ -39,7 +39,7 @@ BRONZE_TABLES = (
     "bronze.local_current_membership",
 )
 GROUP_TABLES = ("bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state")
-STATE_TABLES = ("silver.state_positions", "silver.state_intervals", "silver.state_faults")
+STATE_TABLES = ("silver.state_positions", "silver.state_intervals", "silver.state_faults", "silver.state_changes")
 
 
 ALL_TABLES = (*BRONZE_TABLES, *GROUP_TABLES, *STATE_TABLES, *MODELS)

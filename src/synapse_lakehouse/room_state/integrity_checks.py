@@ -123,6 +123,15 @@ INTEGRITY_CHECKS: Final = (
         _RESTORE,
     ),
     IntegrityCheck(
+        "state_group_changed",
+        "state groups whose state has changed since an earlier release",
+        "Rows of state were lost or changed in the database. Synapse answers with the wrong state, and may delete more "
+        "rows, for example by a damaged index.",
+        "Stop purges and compressions now. silver.state_changes has every piece of state. `lakehouse state "
+        "restore-plan` prints SQL that restores the rows. If you accept the change, add the room to "
+        "LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
+    ),
+    IntegrityCheck(
         "state_group_without_creation",
         "state groups without the creation event of their room",
         "Requests that need the room's state at these events fail: nobody can send, join or read there.",

@@ -1,4 +1,4 @@
-"""Resolve the state of all rooms: ``silver.state_positions``, ``state_intervals`` and ``state_faults``.
+"""Resolve the state of all rooms: ``silver.state_positions``, ``state_intervals``, ``state_faults``, ``state_changes``.
 
 If main contains the state of its own bronze tables, only the rooms that changed since are resolved, each from its first
 changed position on.
@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.iceberg.read.changed_rows import read_changed_rows
+from synapse_lakehouse.iceberg.read.changed_rows import read_changed_rows, read_rows_at
 from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.commits import reset_branch
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
@@ -24,6 +24,7 @@ from synapse_lakehouse.room_state import (
     group_tree,
     number_rooms,
     room_components,
+    state_changes,
     state_digests,
     state_intervals,
 )
@@ -44,16 +45,18 @@ MAX_RENUMBERED_SHARE: Final = 0.5
 _MAX_GROUPS_TO_BROADCAST: Final = 200_000
 """About 20 MB in the driver and in each executor."""
 
-_POSITIONS: Final = "silver.state_positions"
-_INTERVALS: Final = "silver.state_intervals"
+_POSITIONS: Final = state_changes.POSITIONS
+_INTERVALS: Final = state_changes.INTERVALS
 _FAULTS: Final = "silver.state_faults"
-_TABLES: Final = (_FAULTS, _INTERVALS, _POSITIONS)
+_CHANGES: Final = "silver.state_changes"
+_TABLES: Final = (_FAULTS, _INTERVALS, _POSITIONS, _CHANGES)
 _CODE_HASH: Final = hashlib.sha256(
     b"".join(
         Path(str(module)).read_bytes()
         for module in (
             append_groups.__file__, first_changes.__file__, group_tree.__file__, number_rooms.__file__,
-            room_components.__file__, state_digests.__file__, state_intervals.__file__, __file__,
+            room_components.__file__, state_changes.__file__, state_digests.__file__, state_intervals.__file__,
+            __file__,
         )
     )
 ).hexdigest()  # fmt: skip
@@ -69,9 +72,9 @@ class ResolvedRooms:
 
 
 def is_up_to_date(catalog: Catalog, branch: str) -> bool:
-    """Return whether the three tables were built from bronze as it is on ``branch``."""
-    # The positions are written last, so a run that failed in between rebuilds all three tables.
-    return input_fingerprint.read_fingerprint(catalog, _POSITIONS, branch) == _fingerprint(catalog, branch)
+    """Return whether the tables were built from bronze as it is on ``branch``."""
+    # The changes are written last, so a run that failed in between rebuilds all tables.
+    return input_fingerprint.read_fingerprint(catalog, _CHANGES, branch) == _fingerprint(catalog, branch)
 
 
 def resolve_rooms(
@@ -81,7 +84,7 @@ def resolve_rooms(
     minimum_rows: int = MINIMUM_ROWS_TO_RESOLVE_IN_PART,
     max_renumbered_share: float = MAX_RENUMBERED_SHARE,
 ) -> ResolvedRooms:
-    """Bring the three tables up to bronze on ``branch``, which must be the session's.
+    """Bring the tables up to bronze on ``branch``, which must be the session's.
 
     :param minimum_rows: with fewer rows of ``state_groups_state`` all rooms are resolved.
     :param max_renumbered_share: with more groups in rooms to renumber all rooms are resolved.
@@ -89,22 +92,44 @@ def resolve_rooms(
     fingerprint = _fingerprint(catalog, branch)
     rows = input_fingerprint.find_snapshot(load_table_or_none(catalog, number_rooms.ROWS), branch)
     has_enough_rows = int(input_fingerprint.get_snapshot_property(rows, "total-records") or 0) >= minimum_rows
+    numbered: NumberedRooms | None = None
     if has_enough_rows and is_up_to_date(catalog, "main"):
-        for name in _TABLES:
-            # An earlier try may have written to the branch.
-            main = input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main")
-            reset_branch(spark, name, branch, main)
-        changes = {name: _read_changes(spark, catalog, name, branch) for name in SOURCE_TABLES}
-        if changed := number_changed_rooms(spark, changes, spark.table(_POSITIONS), max_renumbered_share):
-            _resolve_in_part(spark, changed, fingerprint)
-            return _describe(changed, is_partial=True)
-    numbered = number_all_rooms(spark)
-    input_fingerprint.replace_table(spark, _FAULTS, branch, numbered.faults, fingerprint)
-    ranges = numbered.nodes.withColumn("first_position", f.col("position"))
-    input_fingerprint.replace_table(spark, _INTERVALS, branch, _resolve_intervals(_read_rows(ranges)), fingerprint)
-    positions = state_digests.add_digests(numbered.nodes.where("is_group"), spark.table(_INTERVALS))
-    input_fingerprint.replace_table(spark, _POSITIONS, branch, positions, fingerprint)
-    return _describe(numbered, is_partial=False)
+        numbered = _resolve_changed_rooms(spark, catalog, branch, max_renumbered_share, fingerprint)
+    is_partial = numbered is not None
+    if numbered is None:
+        numbered = number_all_rooms(spark)
+        input_fingerprint.replace_table(spark, _FAULTS, branch, numbered.faults, fingerprint)
+        ranges = numbered.nodes.withColumn("first_position", f.col("position"))
+        input_fingerprint.replace_table(spark, _INTERVALS, branch, _resolve_intervals(_read_rows(ranges)), fingerprint)
+        positions = state_digests.add_digests(numbered.nodes.where("is_group"), spark.table(_INTERVALS))
+        input_fingerprint.replace_table(spark, _POSITIONS, branch, positions, fingerprint)
+    input_fingerprint.replace_table(spark, _CHANGES, branch, _find_changes(spark, catalog, branch), fingerprint)
+    broken = numbered.faults.select("room_id").distinct().count()
+    return ResolvedRooms(numbered.nodes.where("is_group").count(), broken, is_partial)
+
+
+def _resolve_changed_rooms(
+    spark: SparkSession, catalog: Catalog, branch: str, max_renumbered_share: float, fingerprint: str
+) -> ChangedRooms | None:
+    """Resolve the rooms that changed since main; None if all rooms have to be resolved."""
+    for name in _TABLES:
+        # An earlier try may have written to the branch.
+        main = input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main")
+        reset_branch(spark, name, branch, main)
+    changes = {name: _read_changes(spark, catalog, name, branch) for name in SOURCE_TABLES}
+    numbered = number_changed_rooms(spark, changes, spark.table(_POSITIONS), max_renumbered_share)
+    if numbered:
+        _resolve_in_part(spark, numbered, fingerprint)
+    return numbered
+
+
+def _find_changes(spark: SparkSession, catalog: Catalog, branch: str) -> DataFrame:
+    changes = {name: _read_changes(spark, catalog, name, branch) for name in state_changes.COMPARED_TABLES}
+    before = {
+        name: read_rows_at(spark, name, input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main"))
+        for name in (_CHANGES, _INTERVALS, number_rooms.GROUPS)
+    }
+    return state_changes.find_state_changes(spark, changes, before, before[_CHANGES])
 
 
 def _fingerprint(catalog: Catalog, branch: str) -> str:
@@ -115,11 +140,6 @@ def _read_changes(spark: SparkSession, catalog: Catalog, name: str, branch: str)
     table = load_table_or_none(catalog, name)
     before, after = (input_fingerprint.find_snapshot_id(table, of) for of in ("main", branch))
     return read_changed_rows(spark, name, before, after)
-
-
-def _describe(numbered: NumberedRooms, *, is_partial: bool) -> ResolvedRooms:
-    broken = numbered.faults.select("room_id").distinct().count()
-    return ResolvedRooms(numbered.nodes.where("is_group").count(), broken, is_partial)
 
 
 def _resolve_in_part(spark: SparkSession, numbered: ChangedRooms, fingerprint: str) -> None:

@@ -4,6 +4,7 @@
     ref('event_findings'),
     ref('event_graph_findings'),
     ref('lost_event_findings'),
+    ref('state_change_findings'),
     ref('state_group_findings'),
     ref('incomplete_state_group_findings'),
     ref('room_creation_findings'),

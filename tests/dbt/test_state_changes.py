@@ -1,0 +1,105 @@
+"""A state group whose state changes between releases is found, with its cause, until the state is as before."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.conftest import environment, lake_maker
+from tests.support.branch_builds import FULL, GROUP_TABLES, STATE_TABLES
+from tests.support.bronze_rows import append_groups, create_tables
+from tests.support.dbt import DbtSession, dbt_session
+
+BRANCHES = [f"run_2026111{day}T000000Z_0000000{day}" for day in range(1, 5)]
+DAMAGE = [
+    # Groups 1 and 2 lose the topic. Group 3 sets another one.
+    "delete from bronze.state_groups_state where state_group = 1 and type = 'topic'",
+    # Group 11 has no predecessor any more, and group 21 another name.
+    "delete from bronze.state_group_edges where state_group = 11",
+    "update bronze.state_groups_state set event_id = '$other' where state_group = 21",
+]
+LEGAL = [
+    # A compression: group 5 is stored as a difference to group 4.
+    "insert into bronze.state_group_edges (state_group, prev_state_group) values (5, 4)",
+    "delete from bronze.state_groups_state where state_group = 5 and type <> 'name'",
+    # Deleted groups; the number of one is used again.
+    "delete from bronze.state_groups where id in (30, 31)",
+    "delete from bronze.state_groups_state where state_group in (30, 31)",
+    "insert into bronze.state_groups (id, room_id, event_id) values (31, '!e', '$later')",
+    "insert into bronze.state_groups_state (state_group, type, state_key, event_id) values (31, 'name', '', '$later')",
+]
+REPAIR = [
+    "insert into bronze.state_groups_state (state_group, type, state_key, event_id) values (1, 'topic', '', '$t')",
+    "insert into bronze.state_group_edges (state_group, prev_state_group) values (11, 10)",
+]
+FOUND = {
+    (1, 1, "topic", "$t", None),
+    (2, 1, None, None, None),
+    (11, 11, None, None, None),
+    (12, 11, None, None, None),
+    (21, 21, "name", "$n21", "$other"),
+}
+
+
+@pytest.fixture
+def lake(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+    with lake_maker(server, settings, tmp_path) as new_lake:
+        yield new_lake()
+
+
+@pytest.fixture
+def session(lake: Settings, tmp_path: Path) -> Iterator[DbtSession]:
+    with dbt_session(environment(lake), tmp_path) as session:
+        yield session
+
+
+def _publish(session: DbtSession, branch: str) -> None:
+    for name in [*GROUP_TABLES, *STATE_TABLES]:
+        if session.sql(f"select 1 from {name}.refs where name = '{branch}'"):
+            session.sql(f"call lake.system.fast_forward('{name}', 'main', '{branch}')")
+
+
+def _resolve(session: DbtSession, branch: str, minimum_rows: int = 0) -> set[tuple[Any, ...]]:
+    """Rows of ``silver.state_changes`` after a resolve of the changed rooms, or of all rooms."""
+    columns = ("state_group", "cause", "type", "event_before", "event_after")
+    assert session.resolve(branch, minimum_rows) == (minimum_rows == 0 and branch != BRANCHES[0])
+    rows = session.sql(f"select {', '.join(columns)} from silver.state_changes", branch)
+    found = {tuple(row[column] for column in columns) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_changed_state_is_found_until_it_is_repaired(session: DbtSession, lake: Settings) -> None:
+    create_tables(open_catalog(lake), [name.removeprefix("bronze.") for name in GROUP_TABLES])
+    rooms = {"!a": range(1, 6), "!b": range(10, 13), "!c": range(20, 22), "!d": [30], "!e": [31], "!f": range(40, 60)}
+    append_groups(
+        open_catalog(lake), {group: room for room, groups in rooms.items() for group in groups},
+        {2: 1, 3: 2, 4: 3, 11: 10, 12: 11, 21: 20},
+        {
+            1: {"create": "$a", "topic": "$t", "name": "$n"}, 2: {"name": "$n2"}, 3: {"topic": "$t3"}, 4: {},
+            5: {"create": "$a", "topic": "$t3", "name": "$n5"}, 10: {"create": "$b"}, 11: {"name": "$n11"}, 12: {},
+            20: {"create": "$c", "name": "$n20"}, 21: {"name": "$n21"}, 30: {"create": "$d"}, 31: {"create": "$e"},
+        },
+    )  # fmt: skip
+    first, second, third, fourth = BRANCHES
+    assert _resolve(session, first) == set()
+    _publish(session, first)
+
+    for statement in [*DAMAGE, *LEGAL]:
+        session.sql(statement, second)
+    assert _resolve(session, second, FULL) == FOUND
+    assert _resolve(session, second) == FOUND
+    _publish(session, second)
+
+    # Half of it is repaired; the rest stays, although nothing else changes.
+    session.sql(REPAIR[0], third)
+    assert _resolve(session, third) == {row for row in FOUND if row[1] != 1}
+    _publish(session, third)
+
+    session.sql(REPAIR[1], fourth)
+    session.sql("delete from bronze.state_groups where id = 21", fourth)
+    assert _resolve(session, fourth) == set()
