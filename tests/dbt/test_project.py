@@ -139,7 +139,7 @@ def test_exposures_name_the_documents_that_query_them(manifest: dict[str, Any]) 
     analyses = [row for row in manifest["exposures"].values() if row["type"] == "analysis"]
     assert analyses
     for exposure in analyses:
-        document = (PROJECT_FOLDER / exposure["config"]["meta"]["asked_in"]).read_text()
+        document = (PROJECT_FOLDER / exposure["config"]["meta"]["document"]).read_text()
         for ref in exposure["refs"]:
             assert f"gold.{ref['name']}" in document, (exposure["name"], ref["name"])
 
