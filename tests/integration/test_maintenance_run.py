@@ -1,13 +1,16 @@
 """The whole maintenance DAG on its own lake, with real operators, and its report."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from tests.conftest import lakehouse
+from tests.support.object_store import s3_warehouse
 
 ERIN = "@erin:synapse.example"
 PURGE = """
@@ -29,9 +32,21 @@ update event_json set json = (json::jsonb || '{"content": {}}')::text where even
 """
 
 
+@pytest.fixture(params=["folder", "S3"])
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """Settings of a warehouse."""
+    if request.param == "folder":
+        yield {}
+    else:
+        with s3_warehouse(tmp_path) as settings:
+            yield settings
+
+
 @pytest.mark.heavy
-def test_maintenance_erases_what_synapse_deleted(new_lake: Callable[..., Settings], source_copy: str) -> None:
-    settings = new_lake(synapse_dsn=source_copy, lakehouse_erasure_days=0)
+def test_maintenance_erases_what_synapse_deleted(
+    new_lake: Callable[..., Settings], source_copy: str, warehouse: dict[str, Any]
+) -> None:
+    settings = new_lake(synapse_dsn=source_copy, lakehouse_erasure_days=0, **warehouse)
     assert lakehouse(settings, "run").returncode == 0
     assert lakehouse(settings, "prove-erased", ERIN).returncode == 3
     with psycopg.connect(source_copy, autocommit=True) as connection:

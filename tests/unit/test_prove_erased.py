@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -52,7 +51,7 @@ def test_a_partial_release_is_no_proof() -> None:
 
 
 def test_an_unreadable_file_is_no_proof() -> None:
-    half = [UnreadableFiles("bronze.events", (Path("half.parquet"), Path("other.parquet")))]
+    half = [UnreadableFiles("bronze.events", ("half.parquet", "other.parquet"))]
     for contents in ([], [content(ContentState.IN_SOURCE, 3)]):
         text, exit_code = summarize_proof(USER, RELEASE, contents, half)
         assert exit_code == 1

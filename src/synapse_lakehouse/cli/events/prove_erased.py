@@ -64,7 +64,7 @@ def prove_erased(
     with lake_session.open_lake() as (settings, connection):
         releases = duckdb_reader.list_releases(connection, settings)
         latest = duckdb_reader.get_release(connection, settings)
-        files, unreadable = split_readable_files(connection, list_parquet_files(connection, settings))
+        files, unreadable = split_readable_files(connection, settings, list_parquet_files(connection, settings))
         scan = ErasureScan(connection, settings, latest, user, files)
         if not scan.is_erased():
             raise LakeReadError(
@@ -130,7 +130,7 @@ def describe_content(
 def describe_unreadable(unreadable: UnreadableFiles) -> tuple[str, str, int, int, str]:
     """Return an output row about the unreadable files of a table."""
     count = len(unreadable.files)
-    names = ", ".join(map(str, unreadable.files[:_MAX_FILES])) + (" and others" if count > _MAX_FILES else "")
+    names = ", ".join(unreadable.files[:_MAX_FILES]) + (" and others" if count > _MAX_FILES else "")
     return unreadable.table, _UNREADABLE, 0, 0, f"not proven: {count} incomplete or damaged: {names}"
 
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 from duckdb import DuckDBPyConnection
@@ -61,7 +60,7 @@ class ErasureScan:
     settings: Settings
     release: Release
     user: str
-    files: Mapping[str, Collection[Path]]
+    files: Mapping[str, Collection[str]]
 
     def is_erased(self) -> bool:
         """Return whether Synapse recorded the erasure of the user."""
@@ -83,7 +82,7 @@ class ErasureScan:
             if {"event_id", "json"} <= set(self._columns(table)):
                 self._add_sent(files, _IS_BY)
 
-    def _add_sent(self, files: Collection[Path], condition: str) -> None:
+    def _add_sent(self, files: Collection[str], condition: str) -> None:
         by_user = condition.format(user=quote_literal(self.user))
         self.connection.execute(
             f"insert into sent select distinct event_id from {parquet_scan_sql(files)} where {by_user}"  # noqa: S608
