@@ -17,7 +17,8 @@ prove-erased` verifies the erasure.
 * `reconcile_bronze` to `publish_release`: as in the DAG `lakehouse`. Nothing is published, and readers see the previous
   release. The maintenance of files runs nevertheless.
 * `maintain_lake`: a table could not be compacted, because a file is damaged or compaction would have changed the
-  content; or the disk is full. Other tables are maintained, and completed work stays in effect.
+  content; a table's folder has files of another lake, or a file is missing there; or the disk is full. Other tables are
+  maintained, and completed work stays in effect.
 
 A differing range does not fail the run. The run repairs the range, logs a warning, and adds a row to `audit.repairs`.
 

@@ -4,19 +4,22 @@ The app works on published content and can be repeated at any time. A table that
 the app fails after all other work.
 """
 
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from itertools import chain
 
 from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
+from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, is_unbranched, remove_secrets
 from synapse_lakehouse.iceberg.lease import lease
 from synapse_lakehouse.iceberg.maintenance import maintenance
+from synapse_lakehouse.iceberg.maintenance.expire_snapshots import expire_branched
+from synapse_lakehouse.iceberg.maintenance.orphan_files import delete_orphan_files
 from synapse_lakehouse.iceberg.maintenance.publish_compaction import compact_and_publish
+from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.iceberg.write.branches import load_branched_tables
+from synapse_lakehouse.iceberg.write.branches import list_branched_tables
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 PARALLEL_TABLES = 4
@@ -29,43 +32,52 @@ def maintain_lake(app: SparkApp) -> None:
     app.spark.conf.unset("spark.wap.branch")
     failures: list[Exception] = []
     published, expiry = store.read_releases(app.catalog), now - timedelta(days=days)
-    retained = maintenance.select_retained_releases(published, expiry)
-    if retained:
+    if published:
         branch = Run(f"{app.run.run_id} compaction", app.run.start, app.run.end).branch
+        retained = maintenance.select_retained_releases(published, expiry)
         compacted, failures = compact_and_publish(
             app.spark, app.catalog, retained, branch, app.lease.renew, app.report_progress
         )
         published += [compacted] if compacted else []
     retained = maintenance.select_retained_releases(published, expiry)
     app.report_progress(f"retained: the latest release, and all releases since {expiry:%Y-%m-%d %H:%M}Z")
-
-    def maintain(name: str) -> maintenance.MaintenanceResult:
-        pinned = {release.tables[name] for release in retained if name in release.tables}
-        return maintenance.maintain_branched_table(app.spark, name, pinned, expiry)
-
-    branched = [".".join(table.name()) for table in load_branched_tables(app.catalog)]
     commands = tables.load_table_or_none(app.catalog, COMMANDS_TABLE)
-    unbranched = [*store.AUDIT_SCHEMAS, *([COMMANDS_TABLE] if commands else [])]
     command_days = app.settings.lakehouse_replication_days
     if commands and commands.current_snapshot() and command_days:
         maintenance.delete_old_commands(app.spark, now - timedelta(days=command_days))
-    # With 0 days, even new orphan files are deleted, so no other run may be writing.
     app.lease.renew()
-    with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
-        # All tables are submitted before the first failure is raised.
-        work = [
-            pool.map(maintain, branched),
-            pool.map(partial(maintenance.maintain_unbranched_table, app.spark), unbranched),
-        ]
-        results = [*chain(*work)]
+    unfinished = now - maintenance.UNFINISHED
+    # With 0 days, even new orphan files are deleted, so no other run may be writing.
+    limits = dict.fromkeys(list_branched_tables(app.catalog), max(expiry, unfinished))
+    limits |= dict.fromkeys([*store.AUDIT_SCHEMAS, *([COMMANDS_TABLE] if commands else [])], unfinished)
+    failures += expire_tables(app, limits, retained, expiry)
     lease.trim_lease_log(app.catalog, now - maintenance.LEASE_LOG)
-    total = sum(results, start=maintenance.MaintenanceResult())
-    app.report_progress(
-        f"{total.snapshots} snapshots, {total.refs} tags and branches deleted; {total.files:,} files deleted, "
-        f"{total.orphan_files} of them orphan files, {total.bytes / 1e6:,.1f} MB"
-    )
-    if failures:
-        raise failures[0]
+    app.lease.renew()
+    io_properties = remove_secrets(app.catalog.properties | app.settings.lakehouse_catalog_properties)
+    deleted = delete_orphan_files(app.spark, io_properties, limits)
+    app.report_progress(f"{deleted.files:,} orphan files deleted, {deleted.bytes / 1e6:,.1f} MB")
+    for failure in [*failures, *deleted.failures]:
+        raise failure
+
+
+def expire_tables(
+    app: SparkApp, names: Iterable[str], retained: Sequence[Release], expiry: datetime
+) -> list[Exception]:
+    """Expire snapshots of all tables, merge small files of unbranched tables; return the failures."""
+
+    def expire(name: str) -> tuple[int, int]:
+        if is_unbranched(name):
+            return maintenance.maintain_unbranched_table(app.spark, name), 0
+        pinned = {release.tables[name] for release in retained if name in release.tables}
+        return expire_branched(load_iceberg_table(app.spark, name), pinned, expiry)
+
+    with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
+        work = [pool.submit(expire, name) for name in names]
+    failures = [error for job in work if isinstance(error := job.exception(), Exception)]
+    results = [job.result() for job in work if job.exception() is None]
+    snapshots, refs = (sum(numbers) for numbers in zip((0, 0), *results, strict=True))
+    app.report_progress(f"{snapshots} snapshots, {refs} tags and branches deleted")
+    return failures
 
 
 if __name__ == "__main__":

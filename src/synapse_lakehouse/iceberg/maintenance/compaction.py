@@ -49,7 +49,7 @@ def plan_compaction(
     data, deletes = (_count_files(list(of(table.io()))) for of in (snapshot.dataManifests, snapshot.deleteManifests))
     if not deletes and data <= max_small_files:
         return None
-    counts = _count_candidates(spark, name, snapshot_id, earlier)
+    counts = _count_candidates(spark, name, snapshot_id, earlier, has_deletes=deletes > 0)
     # Only a delete file of one data file shows the share of deleted rows. Spark writes no others.
     rewrites_all = deletes and (tables.has_content(dict(table.properties())) or counts["old"] or counts["of_several"])
     crowded = [limit for limit in _SMALL_BYTES if counts[f"below_{limit}"] > max_small_files]
@@ -66,7 +66,9 @@ def _count_files(manifests: Collection[Any]) -> int:
     return sum(int(manifest.existingFilesCount()) + int(manifest.addedFilesCount()) for manifest in manifests)
 
 
-def _count_candidates(spark: SparkSession, name: str, snapshot_id: int, earlier: int | None) -> Mapping[str, int]:
+def _count_candidates(
+    spark: SparkSession, name: str, snapshot_id: int, earlier: int | None, *, has_deletes: bool
+) -> Mapping[str, int]:
     """Numbers of files by the reason for which they may be rewritten."""
     data = read_rows_at(spark, f"{name}.data_files", snapshot_id).select(
         "file_path", "record_count", "file_size_in_bytes"
@@ -75,6 +77,9 @@ def _count_candidates(spark: SparkSession, name: str, snapshot_id: int, earlier:
     old = _read_deletes(spark, name, snapshot_id if earlier is None else earlier).select(
         "data_path", f.lit(True).alias("old")
     )
+    if not has_deletes:
+        # Spark omits a join with no rows.
+        deletes, old = deletes.limit(0), old.limit(0)
     files = data.join(deletes, f.col("file_path") == f.col("data_path"), "full").join(old, "data_path", "left")
     counts = {
         "above_share": f.col("deleted") >= MAX_DELETED_SHARE * f.col("record_count"),

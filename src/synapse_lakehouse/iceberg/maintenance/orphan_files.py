@@ -1,16 +1,26 @@
-"""List the files of a table, and delete its orphan files: files to which no snapshot and no metadata refers."""
+"""Delete orphan files: files in a table's folder to which no snapshot and no metadata of the table refers.
 
-import re
-from collections.abc import Iterator
+Spark's tasks list the files and compare them with Iceberg's metadata tables. Only orphan files reach the driver.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial, reduce
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyarrow.fs import FileSelector
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
 
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_java
+from synapse_lakehouse.iceberg.catalog import aws_keys
+from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, load_iceberg_table
+
+_METADATA_FILE: Final = ".metadata.json"
 
 
 class SharedWarehouseError(LakehouseError):
@@ -25,43 +35,69 @@ class SharedWarehouseError(LakehouseError):
         )
 
 
+class MissingFilesError(LakehouseError):
+    """A table refers to a file that is not in its folder. No file was deleted."""
+
+    def __init__(self, name: str, path: str) -> None:
+        super().__init__(
+            f"{name} refers to the file {path}, which is not in the folder of the table, so no orphan file was "
+            "deleted in that folder: the list of its files may be wrong. Restore the file from a backup of the "
+            "warehouse, and clear the task."
+        )
+
+
 @dataclass(frozen=True)
-class TableFile:
-    """A file under the location of a table."""
+class DeletedFiles:
+    """Number and bytes of deleted files, and the errors of tables in whose folders no file was deleted."""
 
-    location: str
+    files: int
     bytes: int
-    written_ms: int
+    failures: tuple[Exception, ...]
+
+    def __add__(self, other: "DeletedFiles") -> "DeletedFiles":
+        return DeletedFiles(self.files + other.files, self.bytes + other.bytes, self.failures + other.failures)
 
 
-def list_files(table: Any) -> dict[str, TableFile]:
-    """Return all files under the location of an Iceberg (Java) table, by their paths."""
-    listed = iterate_java(table.io().listPrefix(table.location()))
-    files = (TableFile(str(file.location()), int(file.size()), int(file.createdAtMillis())) for file in listed)
-    return {_to_path(file.location): file for file in files}
+def delete_orphan_files(
+    spark: SparkSession, io_properties: Mapping[str, str], limits: Mapping[str, datetime]
+) -> DeletedFiles:
+    """Delete the orphan files of the tables ``limits`` that are older than the table's limit.
 
-
-def delete_orphan_files(spark: SparkSession, table: Any, before: datetime) -> int:
-    """Delete orphan files that are older than ``before``; return their number.
-
-    If a referenced file is missing in the list of files, nothing is deleted, because the list is not reliable.
-
-    :raises SharedWarehouseError: when the folder has metadata of another table. The files may belong to that table.
+    :param io_properties: properties of the catalog, without secrets.
     """
-    listed, limit = list_files(table), int(before.timestamp() * 1000)
-    old = {path for path, file in listed.items() if file.written_ms < limit}
-    table.refresh()
-    referenced = {_to_path(location) for location in _referenced_locations(spark, table)}
-    folder = _to_path(table.location()) + "/"
-    expected = {path for path in referenced if path.startswith(folder)}
-    if not expected <= listed.keys() and not expected <= list_files(table).keys():
-        return 0
-    for path in sorted(listed.keys() - referenced):
-        if path.endswith(".metadata.json") and _is_of_another_table(spark, table, listed[path].location):
-            raise SharedWarehouseError(listed[path].location)
-    for path in old - referenced:
-        table.io().deleteFile(listed[path].location)
-    return len(old - referenced)
+    try:
+        tables = {name: load_iceberg_table(spark, name) for name in limits}
+        differing = _compare_files(spark, io_properties, tables, limits).collect()
+    except (Py4JJavaError, PySparkException) as failure:
+        if len(limits) == 1:
+            return DeletedFiles(0, 0, (failure,))
+        # The metadata of a table is damaged. The orphan files of all other tables are deleted.
+        names = list(limits)
+        halves = names[: len(names) // 2], names[len(names) // 2 :]
+        first, second = (
+            delete_orphan_files(spark, io_properties, {name: limits[name] for name in half}) for half in halves
+        )
+        return first + second
+    files, deleted_bytes, failures = 0, 0, list[Exception]()
+    for name in limits:
+        rows = [row for row in differing if row.table == name]
+        if error := _find_error(spark, tables[name], name, rows):
+            failures.append(error)
+            continue
+        for row in rows:
+            if row.is_old:
+                tables[name].io().deleteFile(row.location)
+                files, deleted_bytes = files + 1, deleted_bytes + row.bytes
+    return DeletedFiles(files, deleted_bytes, tuple(failures))
+
+
+def _find_error(spark: SparkSession, table: Any, name: str, rows: list[Row]) -> LakehouseError | None:
+    for row in rows:
+        if row.location is None:
+            return MissingFilesError(name, row.path)
+        if row.path.endswith(_METADATA_FILE) and _is_of_another_table(spark, table, row.location):
+            return SharedWarehouseError(row.location)
+    return None
 
 
 def _is_of_another_table(spark: SparkSession, table: Any, location: str) -> bool:
@@ -73,24 +109,64 @@ def _is_of_another_table(spark: SparkSession, table: Any, location: str) -> bool
     return str(metadata.uuid()) != str(table.uuid())
 
 
-def _referenced_locations(spark: SparkSession, table: Any) -> Iterator[str]:
-    """All files that a snapshot or the metadata of the table refers to."""
-    util, manifests, seen = (
-        get_iceberg_class(spark, "ReachableFileUtil"),
-        get_iceberg_class(spark, "ManifestFiles"),
-        set[str](),
+def _compare_files(
+    spark: SparkSession, io_properties: Mapping[str, str], tables: Mapping[str, Any], limits: Mapping[str, datetime]
+) -> DataFrame:
+    """Files that are in a table's folder or in its metadata, but not in both: old files, metadata, missing files.
+
+    Columns: ``table``, ``path``, ``location`` (NULL for a missing file), ``bytes``, ``is_old``.
+    """
+    folders = [(name, str(table.location()), int(limits[name].timestamp() * 1000)) for name, table in tables.items()]
+    tasks = spark.sparkContext.parallelize(folders).flatMap(partial(_list_files, {**io_properties}))
+    listed = spark.createDataFrame(tasks, "table string, location string, bytes long, is_old boolean")
+    listed = listed.withColumn("path", _get_path("location"))
+    referenced = _read_references(spark, tables).select("table", _get_path("location").alias("path")).distinct()
+    in_folder = spark.createDataFrame(folders, "table string, folder string, limit long").select(
+        "table", f.concat(_get_path("folder"), f.lit("/")).alias("folder")
     )
-    yield from util.metadataFileLocations(table, False)
-    yield from util.manifestListLocations(table)
-    yield from util.statisticsFilesLocations(table)
-    for snapshot in iterate_java(table.snapshots()):
-        for manifest in iterate_java(snapshot.allManifests(table.io())):
-            if manifest.path() not in seen:
-                seen.add(manifest.path())
-                yield manifest.path()
-                yield from iterate_java(manifests.readPaths(manifest, table.io(), table.specs()))
+    missing = f.col("location").isNull() & f.col("path").startswith(f.col("folder"))
+    # A concurrent commit deletes old metadata files.
+    missing &= ~f.col("path").endswith(_METADATA_FILE)
+    orphan = f.col("is_referenced").isNull() & (f.col("is_old") | f.col("path").endswith(_METADATA_FILE))
+    joined = listed.join(referenced.withColumn("is_referenced", f.lit(True)), ["table", "path"], "full")
+    return joined.join(f.broadcast(in_folder), "table").where(orphan | missing)
 
 
-def _to_path(location: str) -> str:
+def _list_files(properties: dict[str, str], folder: tuple[str, str, int]) -> Iterator[tuple[str, str, int, bool]]:
+    """Table, location, bytes and age of each file below a table's location, for a Spark task."""
+    # A worker inherits the keys from the driver under other names.
+    aws_keys.restore_aws_keys()
+    name, location, limit = folder
+    io = PyArrowFileIO(properties)
+    scheme, host, path = io.parse_location(location)
+    prefix = f"{scheme}://" if host else f"{scheme}:"
+    for file in io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True)):
+        # Hadoop hides its checksums, and deletes them with their files.
+        if file.is_file and not (file.base_name.startswith(".") and file.extension == "crc"):
+            yield name, f"{prefix}{file.path}", file.size, file.mtime_ns < limit * 1_000_000
+
+
+def _read_references(spark: SparkSession, tables: Mapping[str, Any]) -> DataFrame:
+    """Table and location of all files that a snapshot or the metadata of a table refers to."""
+    util = get_iceberg_class(spark, "ReachableFileUtil")
+    of_metadata = [
+        (name, str(location))
+        for name, table in tables.items()
+        for locations in (
+            util.metadataFileLocations(table, False),
+            util.manifestListLocations(table),
+            util.statisticsFilesLocations(table),
+        )
+        for location in locations
+    ]
+    of_snapshots = [
+        spark.table(f"{name}.{files}").select(f.lit(name), path)
+        for name in tables
+        for files, path in (("all_manifests", "path"), ("all_files", "file_path"))
+    ]
+    return reduce(DataFrame.unionAll, of_snapshots, spark.createDataFrame(of_metadata, "table string, location string"))
+
+
+def _get_path(column: str) -> Any:
     """A location without its scheme, because Java writes file:/a and Python file:///a."""
-    return re.sub(r"^[a-z0-9+.-]+:/*", "/", location, flags=re.IGNORECASE).rstrip("/")
+    return f.regexp_replace(column, "^(?i)[a-z0-9+.-]+:/*", "/")

@@ -8,6 +8,7 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.audit import store
@@ -44,7 +45,7 @@ def compact_and_publish(
             if (options := plan.result()) is None:
                 continue
             snapshot_id = compaction.compact_table(spark, name, latest.tables[name], branch, options)
-        except (ReleaseError, Py4JJavaError) as failure:
+        except (ReleaseError, Py4JJavaError, PySparkException) as failure:
             report_progress(f"{name} could not be compacted")
             failures.append(failure)
             continue

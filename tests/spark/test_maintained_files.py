@@ -1,0 +1,105 @@
+"""Maintenance rewrites what changed and deletes orphan files, and nothing else."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.maintenance.orphan_files import MissingFilesError
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.support.small_lake import SmallLake, small_lake
+
+TABLES = ["event_relations", "room_memberships"]
+
+
+@pytest.fixture(scope="module")
+def lake(
+    server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SmallLake]:
+    with small_lake(
+        server, settings, tmp_path_factory.mktemp("maintained"), map(catalogue.load_catalogue().table, TABLES)
+    ) as lake:
+        lake.advance()
+        yield lake
+
+
+def test_deleted_content_is_rewritten_before_other_rows(lake: SmallLake) -> None:
+    with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as source:
+        for name in TABLES:
+            source.execute(f"delete from {name} where ctid = (select min(ctid) from {name})".encode())
+    lake.advance()
+    assert [lake.count_delete_files(name) for name in TABLES] == [1, 1]
+    lake.maintain(days=30)
+    assert [lake.count_delete_files(name) for name in TABLES] == [0, 1]
+    # The latest release is also the oldest, so its deleted rows are old.
+    lake.maintain()
+    assert [lake.count_delete_files(name) for name in TABLES] == [0, 0]
+    assert lake.equal_to_source()
+
+
+def test_an_untouched_lake_is_not_rewritten(lake: SmallLake) -> None:
+    lake.maintain()
+    releases = len(store.read_releases(lake.app().catalog))
+    files = {path: path.stat().st_mtime_ns for path in _data_files(lake)}
+    lake.maintain(days=30)
+    lake.maintain()
+    assert {path: path.stat().st_mtime_ns for path in _data_files(lake)} == files
+    assert len(store.read_releases(lake.app().catalog)) == releases
+
+
+def test_orphan_files_stay_if_a_file_is_missing(lake: SmallLake) -> None:
+    orphans = [_plant_orphan(lake, name) for name in TABLES]
+    missing = _get_folder(lake, "event_relations").joinpath("away")
+    file = next(path for path in _data_files(lake) if path.parent == missing.parent and path not in orphans)
+    file.rename(missing)
+    try:
+        with pytest.raises(MissingFilesError, match=file.name):
+            lake.maintain()
+        assert [orphan.exists() for orphan in orphans] == [True, False]
+    finally:
+        missing.rename(file)
+    lake.maintain()
+    assert not orphans[0].exists()
+    assert lake.equal_to_source()
+
+
+def test_damaged_metadata_stops_one_table_only(lake: SmallLake) -> None:
+    orphans = [_plant_orphan(lake, name) for name in TABLES]
+    table = lake.app().catalog.load_table("bronze.event_relations")
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifest = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file:"))
+    whole = manifest.read_bytes()
+    manifest.write_bytes(b"damaged")
+    try:
+        with pytest.raises((Py4JJavaError, PySparkException)):
+            lake.maintain()
+        assert [orphan.exists() for orphan in orphans] == [True, False]
+    finally:
+        manifest.write_bytes(whole)
+    lake.maintain()
+    assert not orphans[0].exists()
+
+
+def _plant_orphan(lake: SmallLake, name: str) -> Path:
+    """An old file in the folder of a table."""
+    orphan = _get_folder(lake, name) / "orphan.parquet"
+    orphan.write_bytes(b"data")
+    os.utime(orphan, (0, 0))
+    return orphan
+
+
+def _get_folder(lake: SmallLake, name: str) -> Path:
+    return Path(lake.settings.warehouse.removeprefix("file://"), "bronze", name, "data")
+
+
+def _data_files(lake: SmallLake) -> list[Path]:
+    """Data files of bronze."""
+    return list(Path(lake.settings.warehouse.removeprefix("file://"), "bronze").rglob("*.parquet"))
