@@ -150,7 +150,24 @@ def _tables(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _section(name: str, table: dict[str, Any], level: str = "###") -> list[str]:
     columns = table.get("columns", [])
     rows = [(f"`{item['name']}`", f"`{item['data_type']}`", _described(item)) for item in columns]
-    return [f"{level} `{name}`\n", _described(table), "", *_table(("column", "type", "meaning"), rows), ""]
+    meta = (table.get("config") or {}).get("meta") or {}
+    return [
+        f"{level} `{name}`\n", _described(table), "", *_table(("column", "type", "meaning"), rows), "",
+        *_references(meta.get("references", [])),
+    ]  # fmt: skip
+
+
+def _references(references: Sequence[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            f"`{item['column']}`" + (f" of rows with `{item['rows']}`" if "rows" in item else ""),
+            ", ".join([f"`{item['to']}`", *(f"`{copy}` = `{it}`" for copy, it in item.get("equal", {}).items())]),
+            f"`{item['check']}` ({item['severity']}): {item['missing']}",
+            " ".join(f"`{case.get('found_in') or case['event']}`: {case['why']}" for case in item.get("legal", [])),
+        )
+        for item in references
+    ]
+    return [*_table(("reference", "target", "check of a missing target", "legal cases"), rows), ""] if rows else []
 
 
 def _described(entry: dict[str, Any]) -> str:

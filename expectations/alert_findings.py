@@ -20,6 +20,7 @@ from expectations.stream_expectations import (
 from expectations.validation_result import CheckResult, ValidationResult
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, merge_findings
 from synapse_lakehouse.printable_text import to_printable
+from synapse_lakehouse.room_state.integrity_check import Harm
 
 _BLOCKS: Final = "nothing is published until this fault is resolved"
 _WARNS: Final = "a warning: it does not block the release"
@@ -37,9 +38,14 @@ _KINDS: Final = {
     ExpectNoPositionRegression.expectation_type: IncidentKind.POSITION_WENT_BACK,
     ExpectSequenceNotBehind.expectation_type: IncidentKind.SEQUENCE_BEHIND,
     ExpectNoVanishedWriter.expectation_type: IncidentKind.WRITER_VANISHED,
-    ExpectNoFinding.expectation_type: IncidentKind.INTEGRITY,
     ExpectRowsReceived.expectation_type: IncidentKind.REPLICATION,
     ExpectNoTokenRegression.expectation_type: IncidentKind.REPLICATION,
+}
+
+_KINDS_OF_HARM: Final = {
+    Harm.LOST: IncidentKind.DATA_LOSS,
+    Harm.WRONG: IncidentKind.WRONG_ANSWERS,
+    Harm.UNTIDY: IncidentKind.INTEGRITY,
 }
 
 
@@ -61,4 +67,6 @@ def build_findings(result: ValidationResult, *, is_first: bool, fails_on_warning
 def _kind(check: CheckResult) -> IncidentKind:
     if check.subject == integrity_findings.subject_of_check("event_lost"):
         return IncidentKind.LOST_IDS
+    if check.type == ExpectNoFinding.expectation_type:
+        return _KINDS_OF_HARM[integrity_findings.harm_of_subject(check.subject)]
     return _KINDS.get(check.type, IncidentKind.AUDIT_FAILED if check.severity == "fail" else IncidentKind.AUDIT_WARNED)

@@ -47,6 +47,9 @@ GRANT SELECT (avatar, canonical_alias, encryption, guest_access, history_visibil
 GRANT SELECT (banned_members, completed_delta_stream_id, current_state_events, invited_members, joined_members, knocked_members, left_members, local_users_in_room, room_id, ctid, xmin) ON room_stats_current TO lakehouse_reader;
 GRANT SELECT (room_id, user_id, ctid, xmin) ON blocked_rooms TO lakehouse_reader;
 GRANT SELECT (latest_event_id, room_id, stream_ordering, thread_id, topological_ordering, ctid, xmin) ON threads TO lakehouse_reader;
+GRANT SELECT (bump_stamp, event_stream_ordering, is_encrypted, room_id, tombstone_successor_room_id, ctid, xmin) ON sliding_sync_joined_rooms TO lakehouse_reader;
+GRANT SELECT (room_id, ctid, xmin) ON sliding_sync_joined_rooms_to_recalculate TO lakehouse_reader;
+GRANT SELECT (event_stream_ordering, forgotten, membership, membership_event_id, room_id, sender, user_id, ctid, xmin) ON sliding_sync_membership_snapshots TO lakehouse_reader;
 GRANT SELECT (device_lists_stream_id, join_event_id, joined_via, room_id, ctid, xmin) ON partial_state_rooms TO lakehouse_reader;
 GRANT SELECT (event_id, room_id, ctid, xmin) ON partial_state_events TO lakehouse_reader;
 GRANT SELECT (instance_name, room_id, stream_id, ctid, xmin) ON un_partial_stated_room_stream TO lakehouse_reader;
@@ -73,6 +76,7 @@ GRANT SELECT (instance_name, media_id, origin, quarantined, stream_id, ctid, xmi
 GRANT SELECT (instance_name, stream_id, stream_name, ctid, xmin) ON stream_positions TO lakehouse_reader;
 GRANT SELECT (instance_id, instance_name, ctid, xmin) ON instance_map TO lakehouse_reader;
 GRANT SELECT (action, resource_id, status, timestamp, ctid, xmin) ON scheduled_tasks TO lakehouse_reader;
+GRANT SELECT (update_name, ctid, xmin) ON background_updates TO lakehouse_reader;
 GRANT SELECT (upgraded, version, ctid, xmin) ON schema_version TO lakehouse_reader;
 GRANT SELECT (file, version, ctid, xmin) ON applied_schema_deltas TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id) ON device_inbox TO lakehouse_reader;

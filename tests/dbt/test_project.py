@@ -101,6 +101,7 @@ def test_the_contracts_names_are_there(models: list[dict[str, Any]]) -> None:
     }
     assert {
         "gold.visibility_intervals", "gold.state_at_event", "gold.state_group_sizes", "gold.state_integrity",
+        "gold.state_resets",
         "gold.room_timeline", "gold.replication_lag",
         "gold.room_last_change", "gold.user_last_membership_change", "gold.recent_events", "gold.user_event_feed",
         "gold.user_feed_starts",

@@ -17,6 +17,11 @@ _A_MESSAGE: Final = """
 
 _OF_A_MESSAGE: Final = "where event_id = " + _A_MESSAGE
 
+_PAST_MEMBERSHIP: Final = """
+(select {order}(event_id) from room_memberships where event_id not in (select event_id from current_state_events)
+ and event_id not in (select event_id from local_current_membership))
+"""
+
 PLANTS: Final[dict[str, str]] = {
     "state_reset": """
         update current_state_events set event_id = former.event_id, event_stream_ordering = former.stream_ordering
@@ -26,10 +31,49 @@ PLANTS: Final[dict[str, str]] = {
             join events as former on former.event_id = deltas.prev_event_id
             where now.type = 'm.room.topic' order by 1 limit 1) as former
         where current_state_events.event_id = former.latest returning type || ' ' || state_key""",
-    "current_state_without_event": """
+    "current_state_differs": f"""
+        with reset as (
+            select now.room_id, now.type, now.state_key, former.event_id, former.stream_ordering
+            from current_state_events as now
+            join current_state_delta_stream as deltas using (room_id, event_id)
+            join events as former on former.event_id = deltas.prev_event_id
+            where now.type = 'm.room.join_rules' and now.room_id <> {CALM_ROOM} order by 1 limit 1),
+        changed as (
+            insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id)
+            select 900000000, room_id, type, state_key, event_id from reset)
+        update current_state_events as now set event_id = reset.event_id, event_stream_ordering = reset.stream_ordering
+        from reset where (now.room_id, now.type, now.state_key) = (reset.room_id, reset.type, reset.state_key)
+        returning now.type || ' ' || now.state_key""",
+    "local_membership_differs": """
+        delete from local_current_membership where event_id = (
+            select max(event_id) from local_current_membership
+            where event_id in (select event_id from current_state_events))
+        returning user_id""",
+    "sliding_sync_outdated": """
+        update sliding_sync_membership_snapshots set sender = '@nobody:here' where membership_event_id = (
+            select min(membership_event_id) from sliding_sync_membership_snapshots)
+        returning 'sliding_sync_membership_snapshots ' || user_id""",
+    "event_missing": """
         update current_state_events set event_id = '$nowhere'
         where event_id = (select max(event_id) from current_state_events where type = 'm.room.name')
         returning event_id""",
+    "event_incomplete": f"""
+        delete from room_memberships where event_id = {_PAST_MEMBERSHIP.format(order="min")} returning event_id""",
+    "copied_value_differs": f"""
+        update room_memberships set sender = '@nobody:nowhere' where event_id = {_PAST_MEMBERSHIP.format(order="max")}
+        returning event_id""",
+    "room_missing": f"""
+        insert into local_current_membership (room_id, user_id, event_id, membership)
+        select '!nowhere', user_id, event_id, membership from room_memberships
+        where event_id = {_PAST_MEMBERSHIP.format(order="max")} returning room_id""",
+    "room_without_extremity": """
+        delete from event_forward_extremities
+        where room_id = (select max(room_id) from event_forward_extremities) returning room_id""",
+    "partial_state_without_room": f"""
+        insert into partial_state_events (room_id, event_id)
+        select room_id, event_id from events {_OF_A_MESSAGE.format(number=5)} returning room_id""",
+    "stray_room_rows": """
+        insert into room_aliases (room_alias, room_id) values ('#nowhere:here', '!purged:here') returning room_id""",
     "event_without_json": f"delete from event_json {_OF_A_MESSAGE.format(number=0)} returning event_id",
     "event_lost": """
         with lost as (
@@ -55,7 +99,7 @@ PLANTS: Final[dict[str, str]] = {
         returning event_id""",
     "event_without_state_group": f"""
         delete from event_to_state_groups {_OF_A_MESSAGE.format(number=1)} returning event_id""",
-    "state_group_without_event": """
+    "stray_event_rows": """
         insert into event_to_state_groups select '$nobody', min(id) from state_groups returning event_id""",
     "state_group_missing": f"""
         update event_to_state_groups set state_group = 900000000 {_OF_A_MESSAGE.format(number=2)}
@@ -123,8 +167,11 @@ PLANTS: Final[dict[str, str]] = {
         select oldest from quiet""",
 }
 
-FOLLOWS: Final = {("state_group_newer_predecessor", "900000010")}
-"""What else is to be found because of them: one of a circle is the older one."""
+FOLLOWS: Final = {
+    ("state_group_newer_predecessor", "900000010"),
+    ("sliding_sync_outdated", "sliding_sync_membership_snapshots @grace:synapse.example"),
+}
+"""What else is to be found because of them: one of a circle is the older one, and sliding sync repeats memberships."""
 
 FOLLOWING_CHECK: Final = "state_not_of_previous_event"
 """The check that also finds the events after a planted fault."""
@@ -132,4 +179,5 @@ FOLLOWING_CHECK: Final = "state_not_of_previous_event"
 
 def plant(connection: psycopg.Connection[Any]) -> set[tuple[str, str]]:
     """Plant all faults: the checks that are to find them, with the subjects."""
+    connection.execute("set session_replication_role = replica")  # no foreign keys, as if an index of theirs was broken
     return {(check, subject) for check, sql in PLANTS.items() for (subject,) in connection.execute(sql.encode())}

@@ -53,6 +53,14 @@ RECEIPTS: dict[str, Any] = {
     ],
 }
 
+REFERENCE = {
+    "column": "user_id",
+    "to": "receipts_linearized.user_id",
+    "check": "reader_missing",
+    "severity": "warn",
+    "missing": "Nobody read it.",
+}
+
 # Names of columns that hold credentials, keys, addresses or private text in some table of Synapse.
 NEVER_LEAVE = {
     "password_hash", "token", "access_token", "refresh_token", "token_id", "renewal_token", "pushkey", "message_json",
@@ -181,6 +189,11 @@ def test_unknown_names_are_key_errors() -> None:
         ),
         (changed(rises_per=["device_id"]), "not among its columns: device_id"),
         (changed(primary_key=["stream_id"], nullable_key=[]), "declare rises_per"),
+        (changed(references=[REFERENCE | {"column": "event_id"}]), "not among its columns: event_id"),
+        (changed(references=[REFERENCE | {"to": "events.event_id"}]), "not copied: events.event_id"),
+        (changed(references=[REFERENCE | {"equal": {"user_id": "user_id"}}]), "a target that is a primary key"),
+        (changed(references=[REFERENCE | {"legal": [{"why": "Always."}]}]), "either found_in or event"),
+        (changed(references=[REFERENCE | {"legal": [{"event": "redacted", "why": "Censored."}]}]), "event"),
         (with_column(name="user_id"), "a column is listed twice"),
         (with_column(name="User"), "name"),
         (with_column(name="data; drop table users"), "name"),

@@ -84,6 +84,7 @@ def find(catalog: InMemoryCatalog, **serious: int) -> None:
     """Let the run's checks of the database find something, beside one finding of each for information."""
     rows = [
         {"check_name": check.name, "findings": 1 + serious.get(check.name, 0), "serious": serious.get(check.name, 0)}
+        | dict.fromkeys(("rooms", "new_findings", "unexplained"), serious.get(check.name, 0))
         | {"counted_at": DAY + timedelta(seconds=len(serious))}
         for check in integrity_checks.INTEGRITY_CHECKS
     ]
@@ -137,8 +138,44 @@ def test_integrity_findings_warn_and_block_no_release(settings: Settings, lake: 
     assert (warning.type, warning.subject) == (ExpectNoFinding.expectation_type, "check state_reset")
     assert "3 findings" in warning.observed
     (finding,) = build_findings(result, is_first=False, fails_on_warnings=False)
-    assert (finding.kind, finding.subject) == (IncidentKind.INTEGRITY, "check state_reset")
+    assert (finding.kind, finding.subject) == (IncidentKind.WRONG_ANSWERS, "check state_reset")
     assert warning.observed in finding.description
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"),
+    [
+        ("event_missing", IncidentKind.DATA_LOSS),
+        ("event_lost", IncidentKind.LOST_IDS),
+        ("sliding_sync_outdated", IncidentKind.WRONG_ANSWERS),
+        ("stray_event_rows", IncidentKind.INTEGRITY),
+    ],
+)
+def test_the_alert_of_a_finding_states_the_harm(
+    settings: Settings, lake: InMemoryCatalog, check: str, kind: IncidentKind
+) -> None:
+    leave(settings, results())
+    find(lake, **{check: 2})
+    (finding,) = build_findings(validate.validate_gold(settings, lake, RUN), is_first=False, fails_on_warnings=False)
+    assert (finding.kind, finding.subject) == (kind, f"check {check}")
+
+
+def test_findings_that_another_check_explains_are_no_alert(settings: Settings, lake: InMemoryCatalog) -> None:
+    leave(settings, results())
+    find(lake, state_reset=3, sliding_sync_outdated=2)
+    rows = store.read_run_rows(lake, "audit.integrity", RUN.run_id)
+    explained = [row | {"unexplained": 0} for row in rows if row["check_name"] == "sliding_sync_outdated"]
+    others = [row for row in rows if row["check_name"] != "sliding_sync_outdated"]
+    store.append_audit_rows(
+        lake, "audit.integrity", [row | {"counted_at": DAY + timedelta(hours=1)} for row in others + explained], RUN
+    )
+    result = validate.validate_gold(settings, lake, RUN)
+    assert [warning.subject for warning in result.warnings] == ["check state_reset"]
+
+
+def test_causes_are_checks() -> None:
+    names = {check.name for check in integrity_checks.INTEGRITY_CHECKS}
+    assert {cause for check in integrity_checks.INTEGRITY_CHECKS for cause in check.follows} < names
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 
+from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.room_state.group_tree import StateGroupFault
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
@@ -14,7 +15,8 @@ def test_model_description_and_runbook_have_the_same_checks() -> None:
     # The first column of each branch of a union, and the outcomes of a CASE.
     names = re.compile(r"(?:^select\s+|then )'([a-z_]+)'(?=,|\n| as check_name)", re.MULTILINE)
     actual = {name for model in (folder / "integrity").glob("*.sql") for name in names.findall(model.read_text())}
-    assert actual | {f"state_group_{fault}" for fault in StateGroupFault} == {*NAMES}
+    actual |= {reference.check for table in load_catalogue().tables for reference in table.references}
+    assert actual | {"copied_value_differs"} | {f"state_group_{fault}" for fault in StateGroupFault} == {*NAMES}
     described = re.search(
         r"check_name\n.*?description: >(.*?)- name", (folder / "gold" / "state" / "_state.yml").read_text(), re.DOTALL
     )
@@ -22,6 +24,14 @@ def test_model_description_and_runbook_have_the_same_checks() -> None:
     assert {*re.findall("`(.*?)`", described[1])} == {*NAMES}
     table = re.findall(r"^\| `(.*?)` \|", (PROJECT_FOLDER / "docs/runbooks/integrity.md").read_text(), re.MULTILINE)
     assert {*table} == {*NAMES}
+
+
+def test_the_model_names_the_tables_of_all_references() -> None:
+    sql = (PROJECT_FOLDER / "dbt" / "models" / "integrity" / "reference_findings.sql").read_text()
+    named = re.findall("'([a-z_]+)'", sql[sql.index("[") : sql.index("]")])
+    tables = [table for table in load_catalogue().tables if table.references]
+    targets = {name.partition(".")[0] for table in tables for it in table.references for name in it.targets}
+    assert named == sorted({table.name for table in tables} | targets)
 
 
 def test_names_are_unique() -> None:

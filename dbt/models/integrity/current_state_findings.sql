@@ -1,3 +1,4 @@
+-- Pieces of current state that differ from their last change, or from the state at the room's forward extremities.
 with lives as (
     -- A room that was left or purged and joined again starts a new history: earlier deltas no longer count.
     select room_id, max(stream_id) as began_at
@@ -14,40 +15,79 @@ delta as (
     group by deltas.room_id, deltas.type, deltas.state_key
 ),
 
-compared as (
+-- State resolution keeps each piece of state on which all forward extremities agree. During a fast join of a room, the
+-- state at the extremities is not complete, and a room that this server has left has no current state.
+extremities as (
     select
-        coalesce(current_piece.room_id, delta.room_id) as room_id,
-        replace(replace(coalesce(current_piece.type, delta.type), '%', '%25'), ' ', '%20')
-        || ' ' || coalesce(current_piece.state_key, delta.state_key) as subject,
-        delta.event_id as delta_event_id,
-        current_piece.event_id as current_event_id,
-        delta.room_id is not null as has_delta
-    from delta
-    full outer join {{ source('synapse', 'current_state_events') }} as current_piece
-        on delta.room_id = current_piece.room_id and delta.type = current_piece.type and delta.state_key = current_piece.state_key
+        extremities.room_id,
+        positions.position,
+        count(*) over (partition by extremities.room_id) as extremities,
+        count(positions.position) over (partition by extremities.room_id) as known_extremities
+    from {{ source('synapse', 'event_forward_extremities') }} as extremities
+    left join {{ source('synapse', 'event_to_state_groups') }} as groups on extremities.event_id = groups.event_id
+    left join {{ source('state', 'state_positions') }} as positions
+        on extremities.room_id = positions.room_id and groups.state_group = positions.state_group
+    left anti join {{ source('synapse', 'partial_state_rooms') }} as partial on extremities.room_id = partial.room_id
+    left semi join {{ source('synapse', 'current_state_events') }} as current_state
+        on extremities.room_id = current_state.room_id
 ),
 
--- A purge removes events from the current state too. Rooms older than the deltas lack the deltas of their first state.
-current_state as (
+agreed as (
+    select intervals.room_id, intervals.type, intervals.state_key, min(intervals.event_id) as event_id
+    from extremities
+    inner join {{ source('state', 'state_intervals') }} as intervals
+        on
+            extremities.room_id = intervals.room_id
+            and extremities.position >= intervals.first_position
+            and extremities.position <= intervals.last_position
+    where extremities.extremities = extremities.known_extremities
+    group by intervals.room_id, intervals.type, intervals.state_key
+    having count(*) = max(extremities.extremities) and min(intervals.event_id) = max(intervals.event_id)
+),
+
+pieces as (
     select
-        compared.*,
+        room_id,
+        type,
+        state_key,
+        max(event_id) filter (where origin = 'current') as current_event_id,
+        max(event_id) filter (where origin = 'delta') as delta_event_id,
+        max(event_id) filter (where origin = 'agreed') as agreed_event_id,
+        count_if(origin = 'delta') > 0 as has_delta
+    from (
+        select room_id, type, state_key, event_id, 'current' as origin from {{ source('synapse', 'current_state_events') }}
+        union all
+        select room_id, type, state_key, event_id, 'delta' from delta
+        union all
+        select room_id, type, state_key, event_id, 'agreed' from agreed
+    ) as origins
+    group by room_id, type, state_key
+),
+
+-- A missing event is a finding of reference_findings. Rooms older than the deltas lack the deltas of their first state.
+checked as (
+    select
+        pieces.*,
         case
-            when compared.current_event_id is not null and events.event_id is null then 'current_state_without_event'
-            when compared.has_delta and compared.delta_event_id is distinct from compared.current_event_id
+            when not pieces.has_delta and lives.began_at is not null and pieces.current_event_id is not null
+                then 'state_reset'
+            when pieces.has_delta and pieces.delta_event_id is distinct from pieces.current_event_id
                 and events.event_id is not null then 'state_reset'
-            when not compared.has_delta and lives.began_at is not null then 'state_reset'
+            when pieces.agreed_event_id is distinct from pieces.current_event_id and pieces.agreed_event_id is not null
+                and (pieces.current_event_id is null or events.event_id is not null) then 'current_state_differs'
         end as check_name
-    from compared
-    left join lives on compared.room_id = lives.room_id
-    left join {{ source('synapse', 'events') }} as events on coalesce(compared.current_event_id, compared.delta_event_id) = events.event_id
+    from pieces
+    left join lives on pieces.room_id = lives.room_id
+    left join {{ source('synapse', 'events') }} as events
+        on coalesce(pieces.current_event_id, pieces.delta_event_id) = events.event_id
 )
 
 select
     check_name,
     'fail' as severity,
     room_id,
-    case check_name when 'state_reset' then subject else current_event_id end as subject,
-    case check_name when 'state_reset' then coalesce(delta_event_id, 'nothing') else 'an event that is stored' end as expected,
-    case check_name when 'state_reset' then coalesce(current_event_id, 'nothing') else 'no event' end as found
-from current_state
+    replace(replace(type, '%', '%25'), ' ', '%20') || ' ' || state_key as subject,
+    coalesce(if(check_name = 'state_reset', delta_event_id, agreed_event_id), 'nothing') as expected,
+    coalesce(current_event_id, 'nothing') as found
+from checked
 where check_name is not null

@@ -1,23 +1,11 @@
-select
-    'event_without_json' as check_name,
-    'fail' as severity,
-    room_id,
-    event_id as subject,
-    'a row of event_json' as expected,
-    'none' as found
-from {{ ref('events') }}
-where json_bytes is null
-
-union all
-
 -- Synapse does not load unreadable events and those with another ID (synapse.storage.databases.main.events_worker).
 select
-    'event_altered',
-    case when reason in ('event_id', 'not_an_event') then 'fail' else 'warn' end,
+    'event_altered' as check_name,
+    case when reason in ('event_id', 'not_an_event') then 'fail' else 'warn' end as severity,
     room_id,
-    event_id,
-    'the JSON that its id and its hash stand for',
-    reason
+    event_id as subject,
+    'the JSON that its id and its hash stand for' as expected,
+    reason as found
 from {{ ref('event_hashes') }}
 where verdict = 'altered'
 

@@ -21,6 +21,8 @@ class IncidentKind(StrEnum):
     STANDING_STILL = "standing-still"
     AUDIT_FAILED = "audit-failed"
     AUDIT_WARNED = "audit-warned"
+    DATA_LOSS = "data-loss"
+    WRONG_ANSWERS = "wrong-answers"
     INTEGRITY = "integrity"
     REPLICATION = "replication"
     TAP_SILENT = "tap-silent"
@@ -31,6 +33,7 @@ class IncidentKind(StrEnum):
 WARNING_KINDS: Final = frozenset(
     {
         IncidentKind.AUDIT_WARNED,
+        IncidentKind.WRONG_ANSWERS,
         IncidentKind.INTEGRITY,
         IncidentKind.REPLICATION,
         IncidentKind.TAP_SILENT,

@@ -53,6 +53,7 @@ def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> Aler
 
 
 def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
+    events = sorted(events, key=lambda event: event.kind in WARNING_KINDS)
     counts, moments = Counter((event.kind, event.begins) for event in events), [event.at for event in events]
     lines = [
         f"{count} times {_title(kind)}{'' if begins else ', ended'} ({runbooks}/{kind}.md)"

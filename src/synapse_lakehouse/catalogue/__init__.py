@@ -14,6 +14,7 @@ from synapse_lakehouse.catalogue.columns import (
     ListForTypeProjection,
 )
 from synapse_lakehouse.catalogue.load import find_sources_file, load_catalogue, load_state_tables, parse_catalogue
+from synapse_lakehouse.catalogue.references import LegalCase, Reference
 from synapse_lakehouse.catalogue.streams import Contiguity, StartupSequence, Stream
 from synapse_lakehouse.catalogue.tables import LoadMode, Table
 
@@ -25,8 +26,10 @@ __all__ = [
     "DayProjection",
     "JsonKeysForTypeProjection",
     "JsonKeysProjection",
+    "LegalCase",
     "ListForTypeProjection",
     "LoadMode",
+    "Reference",
     "StartupSequence",
     "Stream",
     "Table",

@@ -51,6 +51,18 @@ class Catalogue(Declaration):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _check_targets(self) -> "Catalogue":
+        columns = {f"{table.name}.{column.name}" for table in self.copied_tables() for column in table.columns}
+        for table in self.tables:
+            for reference in table.references:
+                if missing := {f"{table.name}.{reference.column}", *reference.targets} - columns:
+                    raise ValueError(f"references to columns that are not copied: {', '.join(sorted(missing))}")
+                target, _, key = reference.to.partition(".")
+                if reference.equal and self.table(target).primary_key != (key,):
+                    raise ValueError(f"table {table.name}: equal needs a target that is a primary key")
+        return self
+
     def _check_rises_per(self, table: Table, stream: Stream) -> None:
         is_upsert = effective_contiguity(stream, table) is Contiguity.UPSERT and table.load is not LoadMode.MEASURE
         if table.rises_per and not is_upsert:

@@ -7,6 +7,7 @@ from pydantic import model_validator
 
 from synapse_lakehouse.catalogue.columns import Column
 from synapse_lakehouse.catalogue.declaration import Declaration, Identifier
+from synapse_lakehouse.catalogue.references import Reference
 from synapse_lakehouse.catalogue.streams import Contiguity
 
 
@@ -33,6 +34,7 @@ class Table(Declaration):
     * ``follows``: a table with a stream ID. Rows of both tables with the same ``event_id`` belong together.
     * ``contiguity``: the contiguity of this table if it differs from the stream's; ``contiguity_why``: the reason.
     * ``rises_per``: columns of an ``upsert`` table. IDs only increase among rows with equal values (default: the key).
+    * ``references``: references of the table's columns to other tables.
     """
 
     name: Identifier
@@ -49,6 +51,7 @@ class Table(Declaration):
     contiguity: Contiguity | None = None
     contiguity_why: str = ""
     rises_per: tuple[Identifier, ...] = ()
+    references: tuple[Reference, ...] = ()
     columns: tuple[Column, ...]
 
     @model_validator(mode="after")
@@ -61,7 +64,8 @@ class Table(Declaration):
         declared = {column.name for column in self.columns}
         served = {column.name for column in self.columns if column.only_served}
         ids_and_writer = {*self.streams.values(), *filter(None, [self.writer_column])}
-        if missing := {*self.primary_key, *self.rises_per, *ids_and_writer} - declared:
+        referring = {column for reference in self.references for column in (reference.column, *reference.equal)}
+        if missing := {*self.primary_key, *self.rises_per, *ids_and_writer, *referring} - declared:
             yield f"not among its columns: {', '.join(sorted(missing))}"
         if len(declared) != len(self.columns):
             yield "a column is listed twice"

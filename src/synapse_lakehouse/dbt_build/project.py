@@ -29,6 +29,33 @@ from synapse_lakehouse.streams.gaps import gap_udfs
 _FAILED: Final = frozenset({"error", "fail", "runtime error", "partial success"})
 _RUNTIME_VARIABLES: Final = frozenset({"as_of", "built_from", "changes_are_known"})
 """Variables of dbt that do not affect the project's graph."""
+_CAUSES: Final = ", ".join(
+    f"('{check.name}', '{cause}')" for check in integrity_checks.INTEGRITY_CHECKS for cause in check.follows
+)
+_FINDINGS: Final = f"""
+with findings as (
+    select check_name, coalesce(room_id, '') as room_id, subject, severity <> 'info' as is_serious
+    from gold.state_integrity
+),
+previous as (select check_name, coalesce(room_id, '') as room_id, subject from gold.state_integrity {{previous}}),
+explained as (
+    select distinct causes.check_name, findings.room_id
+    from findings
+    inner join (values {_CAUSES}) as causes(check_name, cause) on findings.check_name = causes.cause
+    where findings.is_serious
+)
+select
+    check_name,
+    count(*) as findings,
+    count_if(is_serious) as serious,
+    count(distinct if(is_serious, room_id, null)) as rooms,
+    count_if(is_serious and previous.subject is null) as new_findings,
+    count_if(is_serious and is_explained is null) as unexplained
+from findings
+left join previous using (check_name, room_id, subject)
+left join (select *, true as is_explained from explained) as explained using (check_name, room_id)
+group by check_name
+"""  # noqa: S608 - names of checks
 
 
 def build_project(app: SparkApp) -> None:
@@ -109,16 +136,14 @@ def build_view_rows(result: dbtRunnerResult) -> list[dict[str, Any]]:
 
 def count_integrity_findings(app: SparkApp) -> list[dict[str, Any]]:
     """Return the rows of ``audit.integrity``: one row for each check, even if it has no findings."""
-    counted = app.spark.sql(
-        "select check_name, count(*) as findings, count_if(severity <> 'info') as serious"
-        " from gold.state_integrity group by check_name"
-    )
-    none = {
-        check.name: {"check_name": check.name, "findings": 0, "serious": 0}
+    released = "main" in app.catalog.load_table("gold.state_integrity").refs()
+    counted = app.spark.sql(_FINDINGS.format(previous="version as of 'main'" if released else "where false"))
+    rows = {row["check_name"]: row.asDict() for row in counted.collect()}
+    none = dict.fromkeys(("findings", "serious", "rooms", "new_findings", "unexplained"), 0)
+    return [
+        {"check_name": check.name, "counted_at": datetime.now(UTC)} | none | rows.get(check.name, {})
         for check in integrity_checks.INTEGRITY_CHECKS
-    }
-    counts = none | {row["check_name"]: row.asDict() for row in counted.collect()}
-    return [row | {"counted_at": datetime.now(UTC)} for row in counts.values()]
+    ]
 
 
 def get_dbt_variables(app: SparkApp) -> dict[str, Any]:

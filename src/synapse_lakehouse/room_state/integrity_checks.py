@@ -1,24 +1,16 @@
 """The checks of ``gold.state_integrity``, which find faults in Synapse's database. Pure."""
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True)
-class IntegrityCheck:
-    """A check. ``title``: its findings, in the plural. ``means``: their consequence. ``advice``: the remedy."""
-
-    name: str
-    title: str
-    means: str
-    advice: str
-
+from synapse_lakehouse.room_state.integrity_check import Harm, IntegrityCheck
+from synapse_lakehouse.room_state.reference_checks import REFERENCE_CHECKS
 
 _RESTORE: Final = "Restore the rows from a backup, because no tool can compute them. Do not compress the room before."
 _REBUILD: Final = (
     "Stop Synapse. Run no statement that deletes rows by this index. `lakehouse doctor --deep --indexes TABLE` reads "
     "the whole index. Then run REINDEX TABLE, and restore lost rows: `lakehouse state restore-plan`."
 )
+
 
 INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
@@ -29,17 +21,39 @@ INTEGRITY_CHECKS: Final = (
         "Compare the two events in a client or with `lakehouse state-at`. Sending the state event again repairs it.",
     ),
     IntegrityCheck(
-        "current_state_without_event",
-        "pieces of current state whose event is not stored",
-        "Synapse cannot load this piece of the room's state.",
-        "Fetch the event again by rejoining the room from another server, or restore it from a backup.",
+        "current_state_differs",
+        "pieces of current state that differ from the state at the forward extremities",
+        "All forward extremities of the room agree on the piece of state, but current_state_events contains another "
+        "event, or none. Synapse answers with one or the other, depending on the request.",
+        "Compare the two events with `lakehouse state-at`. Sending the state event again repairs it.",
     ),
+    IntegrityCheck(
+        "local_membership_differs",
+        "memberships of this server's users that differ from the current state",
+        "local_current_membership differs from current_state_events. Syncs of the user contain a room that the user "
+        "left, or lack a room that the user joined.",
+        "The expected event is the user's membership in the room. Let the user leave and join the room again, or "
+        "restore the row from the last release that has it.",
+        follows=("state_reset", "current_state_differs"),
+    ),
+    IntegrityCheck(
+        "sliding_sync_outdated",
+        "rows for sliding sync that are out of date",
+        "Synapse derives these rows from the room's events, the current state and local memberships. Clients with "
+        "sliding sync see an old membership, an old order of rooms, or no room.",
+        "Stop Synapse. For sliding_sync_joined_rooms, insert the room into sliding_sync_joined_rooms_to_recalculate. "
+        "For sliding_sync_membership_snapshots, delete the row. Then insert the background updates "
+        "sliding_sync_joined_rooms_bg_update and sliding_sync_membership_snapshots_bg_update into background_updates.",
+        follows=("state_reset", "current_state_differs", "local_membership_differs"),
+    ),
+    *REFERENCE_CHECKS,
     IntegrityCheck(
         "index_foreign_entry",
         "index entries that point to rows of other keys",
         "Synapse reads, changes and deletes the wrong rows when it searches for some keys. Rows of other rooms may be "
         "lost at any time.",
         _REBUILD,
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "index_missing_entry",
@@ -64,6 +78,7 @@ INTEGRITY_CHECKS: Final = (
         "events without their JSON",
         "Synapse lists the event but cannot load it. Clients do not see the event, and joins may fail.",
         "Restore the rows of event_json from a backup, or from the last release that has them.",
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "event_lost",
@@ -72,6 +87,7 @@ INTEGRITY_CHECKS: Final = (
         "not see the event. Its stream ID is unknown, or only bounds of the ID are known.",
         "Restore the rows of events from a backup, or from the last release that has them. If they cannot be "
         "restored, add the room to LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "json_without_event",
@@ -80,6 +96,7 @@ INTEGRITY_CHECKS: Final = (
         "outlier.",
         "If the event was purged, delete the row of event_json. Otherwise the row of events was lost: restore it from "
         "a backup.",
+        harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "event_altered",
@@ -102,18 +119,14 @@ INTEGRITY_CHECKS: Final = (
         "events without a state group that are not outliers",
         "Synapse cannot determine the room's state at the event, and requests that need it fail.",
         "Restore the rows of event_to_state_groups from a backup.",
-    ),
-    IntegrityCheck(
-        "state_group_without_event",
-        "state groups of events that are not stored",
-        "Synapse does not delete the state group, because a leftover row of event_to_state_groups refers to it.",
-        "If the event was purged, delete the row of event_to_state_groups.",
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "state_group_missing",
         "missing state groups that events refer to",
         "Synapse treats the room's state at these events as empty.",
         _RESTORE,
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "state_group_incomplete",
@@ -121,6 +134,7 @@ INTEGRITY_CHECKS: Final = (
         "In these state groups and their descendants, Synapse treats the piece of state as never set, or uses its "
         "earlier value. That changes permissions, visibility, and the state that other servers receive.",
         _RESTORE,
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "state_group_changed",
@@ -130,6 +144,7 @@ INTEGRITY_CHECKS: Final = (
         "Stop purges and compressions now. silver.state_changes has every piece of state. `lakehouse state "
         "restore-plan` prints SQL that restores the rows. If you accept the change, add the room to "
         "LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "state_group_without_creation",
@@ -137,6 +152,7 @@ INTEGRITY_CHECKS: Final = (
         "Requests that need the room's state at these events fail: nobody can send, join or read there.",
         "Stop purges and compressions. `lakehouse state restore-plan` prints SQL that restores the rows of the named "
         "group from an earlier release. The groups after it follow.",
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "state_not_of_previous_event",
@@ -145,6 +161,13 @@ INTEGRITY_CHECKS: Final = (
         "state group. Synapse answers with this state.",
         "Compare both states with `lakehouse state-at`. `lakehouse state restore-plan` prints SQL that restores lost "
         "rows from an earlier release.",
+        follows=(
+            "state_group_missing",
+            "state_group_incomplete",
+            "state_group_without_creation",
+            "state_group_missing_predecessor",
+            "state_group_newer_predecessor",
+        ),
     ),
     IntegrityCheck(
         "stray_state_rows",
@@ -152,6 +175,7 @@ INTEGRITY_CHECKS: Final = (
         "Nothing refers to these rows of state_groups_state or state_group_edges. They only use disk space, unless "
         "their row of state_groups was lost.",
         "If no event refers to the group (see state_group_missing), delete the rows.",
+        harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "state_group_cycle",
@@ -164,18 +188,21 @@ INTEGRITY_CHECKS: Final = (
         "state groups whose predecessor is missing",
         "The state of the missing group is missing in all of its descendants.",
         _RESTORE,
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "state_group_other_room",
         "state groups whose predecessor belongs to another room",
         "Deleting the other room deletes a part of this room's state.",
         "Do not purge the other room before these groups are stored in full.",
+        harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "state_group_several_predecessors",
         "state groups with several predecessors",
         "Only one predecessor is correct, but Synapse merges the state of all predecessors.",
         "Delete the wrong rows of state_group_edges. The last release before the finding contains the correct row.",
+        harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "state_group_newer_predecessor",
@@ -189,6 +216,7 @@ INTEGRITY_CHECKS: Final = (
         "Reading state takes as many steps as the chain has groups. A compressor with the default levels leaves chains "
         "of up to 175 groups.",
         "`lakehouse compress plan` shows the result of LAKEHOUSE_COMPRESSOR_STRATEGY=best.",
+        harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "state_group_unreferenced",
@@ -196,6 +224,7 @@ INTEGRITY_CHECKS: Final = (
         "These state groups only use disk space. Every healthy database contains some of them.",
         "Synapse deletes such state groups in the background, soon after `lakehouse compress apply "
         "--hand-over-unreferenced`.",
+        harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "room_statistics",
@@ -203,6 +232,7 @@ INTEGRITY_CHECKS: Final = (
         "room_stats_current differs from the current state, so room lists and the admin API show wrong numbers.",
         "The job populate_stats_process_rooms of Synapse's admin API (background_updates/start_job) counts all rooms "
         "again.",
+        follows=("state_reset", "current_state_differs"),
     ),
     IntegrityCheck(
         "unreadable_value",
@@ -218,6 +248,7 @@ INTEGRITY_CHECKS: Final = (
         "Every new event refers to forward extremities, at most 20 of them, so sending to the room is slow.",
         "Send a few messages to the room as a local user, or use the admin API (rooms/…/forward_extremities) to "
         "delete them.",
+        harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "retention_overdue",

@@ -1,6 +1,9 @@
 -- The findings of all checks. Each subject has a model in dbt/models/integrity. docs/runbooks/integrity.md describes the checks.
 {%- set findings = [
+    ref('reference_findings'),
     ref('current_state_findings'),
+    ref('local_membership_findings'),
+    ref('sliding_sync_findings'),
     ref('event_findings'),
     ref('event_graph_findings'),
     ref('lost_event_findings'),

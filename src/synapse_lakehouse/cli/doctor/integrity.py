@@ -9,7 +9,8 @@ from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS, IntegrityCheck
+from synapse_lakehouse.room_state.integrity_check import IntegrityCheck
+from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
 _TABLE: Final = "gold.state_integrity"
 _LEVELS: Final = {"fail": FindingLevel.FAIL, "warn": FindingLevel.WARN, "info": FindingLevel.OK}

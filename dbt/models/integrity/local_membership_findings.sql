@@ -1,0 +1,21 @@
+-- Memberships of this server's users that differ from the current state of rooms in which the server takes part. During a
+-- fast join of a room, its current state lacks members.
+select
+    'local_membership_differs' as check_name,
+    'fail' as severity,
+    coalesce(pieces.room_id, memberships.room_id) as room_id,
+    coalesce(pieces.state_key, memberships.user_id) as subject,
+    coalesce(pieces.event_id, 'no membership') as expected,
+    coalesce(memberships.event_id, 'no membership') as found
+from (
+    select room_id, state_key, event_id
+    from {{ source('synapse', 'current_state_events') }}
+    where type = 'm.room.member' and {{ server_name('state_key') }} = '{{ var('server_name') }}'
+) as pieces
+full outer join {{ source('synapse', 'local_current_membership') }} as memberships
+    on pieces.room_id = memberships.room_id and pieces.state_key = memberships.user_id
+left anti join {{ source('synapse', 'partial_state_rooms') }} as partial
+    on coalesce(pieces.room_id, memberships.room_id) = partial.room_id
+where
+    -- Invites and knocks of rooms without this server, and users that left with the server, are in one table only.
+    pieces.event_id is distinct from memberships.event_id and (pieces.event_id is not null or memberships.membership = 'join')

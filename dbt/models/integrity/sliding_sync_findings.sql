@@ -1,0 +1,109 @@
+-- Rows of the tables for sliding sync that differ from the tables that Synapse derives them from. While a background update
+-- fills these tables, nothing is compared.
+with is_complete as (
+    select count(*) = 0 as is_complete
+    from {{ source('synapse', 'background_updates') }}
+    where update_name like 'sliding_sync%'
+),
+
+-- Synapse counts rejected events only when it creates the room's row, and not events that it accepts later.
+latest_events as (
+    select events.room_id, max(events.stream_ordering) as stream_ordering
+    from {{ source('synapse', 'events') }} as events
+    left anti join {{ source('synapse', 'un_partial_stated_event_stream') }} as accepted on events.event_id = accepted.event_id
+    where events.stream_ordering > 0 and events.rejection_reason is null
+    group by events.room_id
+),
+
+room_states as (
+    select
+        room_id,
+        count_if(type = 'm.room.encryption' and state_key = '') > 0 as has_encryption,
+        count_if(type = 'm.room.tombstone' and state_key = '') > 0 as has_tombstone
+    from {{ source('synapse', 'current_state_events') }}
+    group by room_id
+),
+
+rooms as (
+    select
+        coalesce(joined_rooms.room_id, room_states.room_id) as room_id,
+        joined_rooms.room_id is not null as is_stored,
+        room_states.room_id is not null as has_state,
+        joined_rooms.event_stream_ordering as stored_ordering,
+        latest_events.stream_ordering,
+        joined_rooms.is_encrypted,
+        room_states.has_encryption,
+        statistics.encryption,
+        joined_rooms.tombstone_successor_room_id is not null and not room_states.has_tombstone as is_tombstone_outdated
+    from {{ source('synapse', 'sliding_sync_joined_rooms') }} as joined_rooms
+    full outer join room_states on joined_rooms.room_id = room_states.room_id
+    left join latest_events on joined_rooms.room_id = latest_events.room_id
+    left join {{ source('synapse', 'room_stats_state') }} as statistics on joined_rooms.room_id = statistics.room_id
+),
+
+room_faults as (
+    select
+        room_id,
+        'fail' as severity,
+        'sliding_sync_joined_rooms' as subject,
+        case
+            when not is_stored then 'a row, because the room has state'
+            when not has_state then 'no row, because the room has no state'
+            when stored_ordering < stream_ordering then 'event_stream_ordering ' || stream_ordering
+            when is_encrypted and not has_encryption then 'is_encrypted false'
+            when not is_encrypted and has_encryption and encryption is not null then 'is_encrypted true'
+            when is_tombstone_outdated then 'tombstone_successor_room_id NULL'
+        end as expected,
+        case
+            when not is_stored then 'no row'
+            when not has_state then 'a row'
+            when stored_ordering < stream_ordering then string(stored_ordering)
+            when is_tombstone_outdated then 'a room'
+            else string(is_encrypted)
+        end as found
+    from rooms
+    left anti join {{ source('synapse', 'sliding_sync_joined_rooms_to_recalculate') }} as outdated
+        on rooms.room_id = outdated.room_id
+),
+
+membership_faults as (
+    select
+        coalesce(snapshots.room_id, memberships.room_id) as room_id,
+        -- An older Synapse version, after a downgrade, does not copy this flag. It is computed only once.
+        if(
+            snapshots.membership_event_id = memberships.event_id and snapshots.membership = memberships.membership
+            and snapshots.sender = events.sender, 'warn', 'fail'
+        ) as severity,
+        'sliding_sync_membership_snapshots ' || coalesce(snapshots.user_id, memberships.user_id) as subject,
+        case
+            when snapshots.room_id is null then 'a row, because the user has a membership'
+            when memberships.room_id is null then 'no row, because the user has no membership'
+            when snapshots.membership_event_id <> memberships.event_id then memberships.event_id
+            when snapshots.membership <> memberships.membership then memberships.membership
+            when snapshots.sender <> events.sender then events.sender
+            when snapshots.forgotten <> events.forgotten then 'forgotten ' || events.forgotten
+        end as expected,
+        case
+            when snapshots.room_id is null then 'no row'
+            when memberships.room_id is null then 'a row'
+            when snapshots.membership_event_id <> memberships.event_id then snapshots.membership_event_id
+            when snapshots.membership <> memberships.membership then snapshots.membership
+            when snapshots.sender <> events.sender then snapshots.sender
+            else string(snapshots.forgotten)
+        end as found
+    from {{ source('synapse', 'sliding_sync_membership_snapshots') }} as snapshots
+    full outer join {{ source('synapse', 'local_current_membership') }} as memberships
+        on snapshots.room_id = memberships.room_id and snapshots.user_id = memberships.user_id
+    left join {{ source('synapse', 'room_memberships') }} as events on memberships.event_id = events.event_id
+)
+
+select
+    'sliding_sync_outdated' as check_name,
+    faults.severity,
+    faults.room_id,
+    faults.subject,
+    faults.expected,
+    faults.found
+from (select * from room_faults union all select * from membership_faults) as faults
+cross join is_complete
+where is_complete.is_complete and faults.expected is not null

@@ -1,0 +1,27 @@
+"""A check of ``gold.state_integrity``, and the harm of its findings. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Harm(StrEnum):
+    """The harm of a check's findings, the worst first."""
+
+    LOST = "data is being lost"
+    WRONG = "answers are wrong"
+    UNTIDY = "the database is untidy"
+
+
+@dataclass(frozen=True)
+class IntegrityCheck:
+    """A check. ``title``: its findings, in the plural. ``means``: their consequence. ``advice``: the remedy.
+
+    ``follows``: checks whose findings cause findings of this check in the same room.
+    """
+
+    name: str
+    title: str
+    means: str
+    advice: str
+    harm: Harm = Harm.WRONG
+    follows: tuple[str, ...] = ()

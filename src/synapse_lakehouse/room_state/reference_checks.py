@@ -1,0 +1,74 @@
+"""The checks of the references between Synapse's tables that the catalogue declares. Pure."""
+
+from typing import Final
+
+from synapse_lakehouse.room_state.integrity_check import Harm, IntegrityCheck
+
+_RESTORE_ROWS: Final = "Restore the rows from a backup, or from the last release that has them."
+
+REFERENCE_CHECKS: Final = (
+    IntegrityCheck(
+        "event_missing",
+        "missing events that rows refer to",
+        "Synapse needs the event but cannot load it: it is current state, a membership, a forward extremity, an "
+        "authorization event, or a part of the room's history.",
+        _RESTORE_ROWS + " If other servers have the event and it is only history, insert its ID into "
+        "event_backward_extremities, so that Synapse fetches it.",
+        harm=Harm.LOST,
+    ),
+    IntegrityCheck(
+        "event_incomplete",
+        "events without rows that belong to them",
+        "The event has no row in state_events, room_memberships, event_edges or rejections. Synapse does not treat it "
+        "as state, as a membership, as a part of the history, or as rejected.",
+        _RESTORE_ROWS,
+        harm=Harm.LOST,
+    ),
+    IntegrityCheck(
+        "copied_value_differs",
+        "values that differ from the event that they were copied from",
+        "Synapse stores the room, the type, the state key, the sender or the stream ID of an event in several tables. "
+        "They differ, so answers depend on the table that Synapse reads.",
+        _RESTORE_ROWS,
+    ),
+    IntegrityCheck(
+        "room_missing",
+        "rooms without a row in rooms",
+        "Synapse does not know the room's version, so it cannot load any of the room's events.",
+        _RESTORE_ROWS,
+        harm=Harm.LOST,
+    ),
+    IntegrityCheck(
+        "room_without_extremity",
+        "rooms with state but without a forward extremity",
+        "A new event has no event to refer to, so users cannot send to the room.",
+        "Insert the latest event that is not rejected, soft-failed or an outlier into event_forward_extremities.",
+    ),
+    IntegrityCheck(
+        "partial_state_without_room",
+        "rooms that have events with partial state but no fast join",
+        "Synapse waits forever for the full state at these events.",
+        _RESTORE_ROWS,
+    ),
+    IntegrityCheck(
+        "stray_event_rows",
+        "leftover rows of events that are not stored",
+        "Only these rows refer to the event. A row of event_to_state_groups keeps a state group from deletion.",
+        "If the event was purged, delete the rows. Read them without an index first.",
+        harm=Harm.UNTIDY,
+    ),
+    IntegrityCheck(
+        "stray_room_rows",
+        "leftover rows of rooms that are not stored",
+        "The server does not have the room.",
+        "If the room was purged, delete the rows.",
+        harm=Harm.UNTIDY,
+    ),
+    IntegrityCheck(
+        "receipt_without_event",
+        "receipts for events that are not stored any more",
+        "A purge deletes events, but not the receipts for them.",
+        "Nothing, if the room's history was purged.",
+        harm=Harm.UNTIDY,
+    ),
+)
