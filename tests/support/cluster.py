@@ -4,24 +4,37 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.java import runtime
 
 _START_SECONDS = 120
-_WORKERS = ("one", "two")
+_LOCAL = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+
+
+@dataclass(frozen=True)
+class WorkerMachine:
+    """How a worker is started: a command before Spark's, the environment, and paths as the worker sees them."""
+
+    name: str
+    variables: Mapping[str, str]
+    work: str
+    secret_file: str
+    command: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A master at ``master`` with two workers of one core each, which write the files of their apps to ``folder``."""
+    """A master at ``master`` with workers of one core each, which write the files of their apps to ``folder``."""
 
     master: str
     folder: Path
+    workers: tuple[str, ...]
 
     @property
     def secret_file(self) -> Path:
@@ -36,37 +49,49 @@ class Cluster:
 
     def applications(self) -> int:
         """Number of Spark apps that had executors on each worker."""
-        actual = [{path.name for path in (self.folder / worker).glob("app-*")} for worker in _WORKERS]
+        actual = [{path.name for path in (self.folder / worker).glob("app-*")} for worker in self.workers]
         return len(set.intersection(*actual))
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster with its logs in ``folder``."""
-    spark = Cluster("", folder)
-    spark.secret_file.touch(mode=0o600)
-    spark.secret_file.write_text(subprocess.check_output([PROJECT_FOLDER / "docker" / "spark-secret.sh"], text=True))
-    common = ["--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(spark.secret_file)]
+def cluster(folder: Path, machines: Sequence[WorkerMachine] = ()) -> Iterator[Cluster]:
+    """A cluster with its logs in ``folder``. By default it has two workers of this user."""
+    secret, variables = folder / "spark.secret", runtime.build_java_environment() | _LOCAL
+    secret.touch(mode=0o600)
+    secret.write_text(subprocess.check_output([PROJECT_FOLDER / "docker" / "spark-secret.sh"], text=True))
+    machines = machines or [
+        WorkerMachine(name, variables, str(folder / name), str(secret)) for name in ("one", "two")
+    ]  # fmt: skip
+    common = ["--webui-port", "0", "--properties-file"]
     with ExitStack() as stack:
-        stack.enter_context(_daemon("master.Master", folder / "master.log", *common, "--port", "0"))
+        arguments = [*common, str(secret), "--host", "127.0.0.1", "--port", "0"]
+        stack.enter_context(_daemon("master.Master", folder / "master.log", variables, arguments))
         master = _said(folder / "master.log", r"(spark://127\.0\.0\.1:\d+)")
-        logs = [folder / f"{worker}.log" for worker in _WORKERS]
-        for worker, log in zip(_WORKERS, logs, strict=True):
-            resources = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / worker)]
-            stack.enter_context(_daemon("worker.Worker", log, *common, *resources, master))
-        for log in logs:
-            _said(log, "(Successfully registered with master)")
-        yield replace(spark, master=master)
+        for machine in machines:
+            resources = ["--cores", "1", "--memory", "1g", "--work-dir", machine.work]
+            arguments = [*common, machine.secret_file, "--host", machine.host, *resources, master]
+            log = folder / f"{machine.name}.log"
+            stack.enter_context(_daemon("worker.Worker", log, machine.variables, arguments, machine.command, secret))
+        for machine in machines:
+            _said(folder / f"{machine.name}.log", "(Successfully registered with master)")
+        yield Cluster(master, folder, tuple(machine.name for machine in machines))
 
 
 @contextmanager
-def _daemon(name: str, log: Path, *arguments: str) -> Iterator[None]:
-    """A Spark daemon in its own process group, stopped at the end of the context."""
-    variables = runtime.build_java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
-    with log.open("wb") as output:
+def _daemon(
+    name: str,
+    log: Path,
+    variables: Mapping[str, str],
+    arguments: Sequence[str],
+    command: Sequence[str] = (),
+    secret: Path = Path(os.devnull),
+) -> Iterator[None]:
+    """A Spark daemon in its own process group, stopped at the end of the context; ``command`` reads ``secret``."""
+    with log.open("wb") as output, secret.open("rb") as secret_input:
         process = subprocess.Popen(
-            [f"{variables['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}", *arguments],
-            env=variables, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd=log.parent,
+            [*command, f"{variables['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}", *arguments],
+            env=variables, stdin=secret_input, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            cwd=log.parent,
         )  # fmt: skip
     try:
         yield
