@@ -112,7 +112,7 @@ def lake_maintenance() -> None:
     )
     # Depends on both, so that the run fails if either failed.
     report = task(task_display_name="Report", on_success_callback=callbacks.resolve_dag_incident)(
-        run_lifecycle.report_maintenance
+        run_lifecycle.report_reconciliation
     )()
     close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
         run_lifecycle.close_run

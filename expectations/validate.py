@@ -6,7 +6,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from expectations import bronze_suite, data_docs, gold_suite, integrity_findings, replication_tap, stalled_source
+from expectations import bronze_suite, gold_suite, gx_validation, integrity_findings, replication_tap, stalled_source
 from expectations.metric_expectation import MetricExpectation, Metrics
 from expectations.validation_result import ValidationResult
 from synapse_lakehouse import catalogue
@@ -77,7 +77,7 @@ def _validate(
     metrics: Mapping[str, Metrics],
 ) -> ValidationResult:
     now = datetime.now(UTC)
-    checks, page = data_docs.validate_metrics(settings, run, stage, suite, metrics, now)
+    checks, page = gx_validation.validate_metrics(settings, run, stage, suite, metrics, now)
     rows = [
         {
             "stage": stage,

@@ -6,7 +6,7 @@ from typing import Any
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from expectations.data_docs import index_page
+from expectations.gx_validation import index_page
 from tests.conftest import Published
 
 

@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from bench.compression.synthetic_rooms import STATE_TABLES
-from synapse_lakehouse.cli.compression import compress_actions, compression_log
+from synapse_lakehouse.cli.compression import compress_actions, outcome_log
 from synapse_lakehouse.cli.compression.compress import INTERRUPTED
 from synapse_lakehouse.compressor import compress_room
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
@@ -135,7 +135,7 @@ def test_an_undo_file_of_a_restored_database_is_not_used(
     assert "restored or failed over since" in repaired.stderr
     recorded: list[OutcomeRow] = []
     with monkeypatch.context() as patched:
-        patched.setattr(compression_log, "open_compression_log", lambda *_: nullcontext(recorded.append))
+        patched.setattr(outcome_log, "open_compression_log", lambda *_: nullcontext(recorded.append))
         again = compress(dsn, *options)
     assert again.exit_code == 1
     # It stops no further run, as a faulty room would.

@@ -20,7 +20,7 @@ ORDER = [
     "audit_gold.validate_gold",
     "publish_release",
     "maintain_lake",
-    "report_maintenance",
+    "report_reconciliation",
     "close_run",
 ]
 
@@ -62,7 +62,7 @@ def test_a_failed_copy_fails_the_run_despite_maintained_files(dag: "DAG") -> Non
     (close,) = (task for task in dag.tasks if task.is_teardown)
     assert close.task_id == "close_run"
     last = [task for task in dag.tasks if task.downstream_task_ids == {close.task_id}]
-    assert [task.task_id for task in last] == ["report_maintenance"]
+    assert [task.task_id for task in last] == ["report_reconciliation"]
     assert last[0].trigger_rule == TriggerRule.ALL_SUCCESS
     assert last[0].upstream_task_ids == {"publish_release", "maintain_lake"}
 

@@ -15,7 +15,7 @@ from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse.alerts import incident_log
 from synapse_lakehouse.alerts.incidents import IncidentKind
-from synapse_lakehouse.alerts.stream_check import check_lake
+from synapse_lakehouse.alerts.live_check import check_lake
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings

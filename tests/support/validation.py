@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from expectations import bronze_suite, data_docs
+from expectations import bronze_suite, gx_validation
 from expectations.validation_result import ValidationResult
 from synapse_lakehouse.catalogue import Catalogue, Column, Stream, Table
 from synapse_lakehouse.config.run import Run
@@ -123,7 +123,7 @@ def validate_run(settings: Settings, plant: Plant | None = None, declared: Catal
         plant(rows)
     metrics = bronze_suite.collect_metrics(declared, **rows)
     drifted = dict(rows["snapshots"][0]["drifted_tables"])
-    checks, page = data_docs.validate_metrics(
+    checks, page = gx_validation.validate_metrics(
         settings, RUN, "bronze", bronze_suite.build_suite(declared, drifted), metrics, datetime.now(UTC)
     )
     return ValidationResult("bronze", checks, page)

@@ -6,14 +6,14 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from expectations import data_docs, data_docs_theme
+from expectations import data_docs_renderers, gx_validation
 from synapse_lakehouse.config.settings import Settings
 from tests.support.validation import change, validate_run
 
 
 def pages(settings: Settings) -> list[Path]:
     """All pages of Data Docs."""
-    return sorted(data_docs.index_page(settings).parent.rglob("*.html"))
+    return sorted(gx_validation.index_page(settings).parent.rglob("*.html"))
 
 
 def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None:
@@ -30,7 +30,7 @@ def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None
 
 def test_pages_link_to_each_other_and_to_failures(settings: Settings) -> None:
     judgement = validate_run(settings, change("table_facts", 0, duplicate_keys=1))
-    first = data_docs.index_page(settings)
+    first = gx_validation.index_page(settings)
     audit_page = Path(unquote(urlsplit(judgement.data_docs).path))
     for page in (first, audit_page):
         for link in re.findall(r'href="([^"]+)"', page.read_text(encoding="utf-8")):
@@ -50,13 +50,13 @@ def test_alerts_lead_to_where_the_pages_are_served(settings: Settings) -> None:
 
 def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
     validate_run(settings, change("stream_positions", 0, rule="assumed"))
-    text = data_docs.index_page(settings).read_text(encoding="utf-8")
+    text = gx_validation.index_page(settings).read_text(encoding="utf-8")
     assert '"state passed"' in text
     assert '"state failed"' not in text
 
 
 def test_only_the_latest_validations_stay(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_docs_theme, "RETAINED_RESULTS", 2)
+    monkeypatch.setattr(data_docs_renderers, "RETAINED_RESULTS", 2)
     retained = [validate_run(settings).data_docs for _ in range(3)][1:]
     validation_pages = [page for page in pages(settings) if "validations" in page.parts]
     assert [str(page) for page in validation_pages] == [unquote(urlsplit(url).path) for url in retained]

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from expectations import data_docs, replication_tap
+from expectations import gx_validation, replication_tap
 from expectations.alert_findings import build_findings
 from expectations.validation_result import ValidationResult
 from synapse_lakehouse.alerts.incidents import IncidentKind
@@ -27,7 +27,7 @@ def test_missed_ids_warn_and_are_listed(settings: Settings) -> None:
         coverage_row("events", "ep1"), coverage_row("events", "ep2", unexplained=3, missing=missing),
         coverage_row("receipts", None), coverage_row("to_device", "w", token_regressions=1),
     ]  # fmt: skip
-    checks, _ = data_docs.validate_metrics(
+    checks, _ = gx_validation.validate_metrics(
         settings,
         RUN,
         "bronze",

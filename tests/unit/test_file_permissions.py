@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.cli.doctor import env_file, machine
+from synapse_lakehouse.cli.doctor import env_file_readers, machine
 from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.config.settings import Settings
 
@@ -66,13 +66,13 @@ def test_doctor_warns_of_secrets_in_a_file_that_others_may_read(
 ) -> None:
     monkeypatch.chdir(home)
     file = home / ".env"
-    assert list(env_file.examine()) == []
+    assert list(env_file_readers.examine()) == []
     file.write_text(f"{line}\n")
     for mode, warns in ((0o644, True), (0o600, False)):
         file.chmod(mode)
-        findings = list(env_file.examine())
+        findings = list(env_file_readers.examine())
         assert [item.level for item in findings] == [FindingLevel.WARN] * (warns and holds_a_secret)
         assert "sesame" not in str(findings)
     file.chmod(0o644)
     home.chmod(0o700)
-    assert list(env_file.examine()) == []
+    assert list(env_file_readers.examine()) == []

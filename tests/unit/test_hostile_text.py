@@ -15,7 +15,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from expectations.alert_findings import build_findings
-from expectations.data_docs_theme import _TEMPLATES
+from expectations.data_docs_renderers import _TEMPLATES
 from expectations.validation_result import CheckResult, ValidationFailedError, ValidationResult
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, compute_incident_events
 from synapse_lakehouse.alerts.message import MAX_SINGLE_MESSAGES, build_messages

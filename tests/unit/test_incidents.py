@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.alerts import rules
+from synapse_lakehouse.alerts import live_findings
 from synapse_lakehouse.alerts.incidents import (
     AlertFinding,
     IncidentEvent,
@@ -18,7 +18,7 @@ from synapse_lakehouse.alerts.incidents import (
 from synapse_lakehouse.alerts.message import MAX_SINGLE_MESSAGES, build_messages
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.streams.checks.sequences import StreamProgress, find_sequence_faults
-from synapse_lakehouse.streams.watch.observation import StreamObservation, observe_stream
+from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, observe_stream
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 LATE = AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")
@@ -153,7 +153,9 @@ def watched(
 
 
 def of_looks(now: StreamObservation) -> list[IncidentKind]:
-    actual = rules.check_streams([(catalogue.load_catalogue().stream("events"), now)], {"events": {"ep1", "ep2"}})
+    actual = live_findings.check_streams(
+        [(catalogue.load_catalogue().stream("events"), now)], {"events": {"ep1", "ep2"}}
+    )
     return [item.kind for item in actual]
 
 
@@ -171,7 +173,7 @@ def test_a_regression_ends_when_it_is_undone_or_accepted() -> None:
     restored = watched({"ep1": 80, "ep2": 800}, 900, well)
     going_on = watched({"ep1": 80, "ep2": 850}, 900, restored)
     assert [of_looks(item) for item in (restored, going_on)] == [[IncidentKind.POSITION_WENT_BACK]] * 2
-    (reported,) = rules.check_streams([(stream, restored)], {})
+    (reported,) = live_findings.check_streams([(stream, restored)], {})
     assert "ep1 from 90 to 80, ep2 from 900 to 800" in reported.description
     assert "setval('events_stream_seq', 900)" in reported.description
 
@@ -204,21 +206,21 @@ def test_all_faults_of_a_stream_are_reported() -> None:
 
 def test_a_lake_is_overdue_after_the_configured_hours() -> None:
     hours, created = timedelta(hours=26), NOW - timedelta(hours=40)
-    assert rules.check_releases(None, NOW - hours, hours, NOW) == []
-    assert rules.check_releases(NOW - hours, created, hours, NOW) == []
-    (finding,) = rules.check_releases(NOW - timedelta(hours=30), created, hours, NOW)
+    assert live_findings.check_releases(None, NOW - hours, hours, NOW) == []
+    assert live_findings.check_releases(NOW - hours, created, hours, NOW) == []
+    (finding,) = live_findings.check_releases(NOW - timedelta(hours=30), created, hours, NOW)
     assert finding.kind is IncidentKind.RELEASE_OVERDUE
     assert "30 hours old" in finding.description
-    (finding,) = rules.check_releases(None, created, hours, NOW)
+    (finding,) = live_findings.check_releases(None, created, hours, NOW)
     assert "40 hours old" in finding.description
 
 
 def test_a_used_tap_is_silent_after_the_configured_minutes() -> None:
     limit = timedelta(minutes=15)
-    assert rules.check_tap(None, limit, NOW) == []
-    assert rules.check_tap(NOW - limit, limit, NOW) == []
-    assert rules.check_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
-    (finding,) = rules.check_tap(NOW - timedelta(minutes=90), limit, NOW)
+    assert live_findings.check_tap(None, limit, NOW) == []
+    assert live_findings.check_tap(NOW - limit, limit, NOW) == []
+    assert live_findings.check_tap(NOW - timedelta(days=9), timedelta(0), NOW) == []
+    (finding,) = live_findings.check_tap(NOW - timedelta(minutes=90), limit, NOW)
     assert (finding.kind, finding.description) == (
         IncidentKind.TAP_SILENT,
         "the tap has not listened for 90 minutes (limit: 15 minutes)",

@@ -7,7 +7,7 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.cli.streams.positions_history import draw_bars
-from synapse_lakehouse.streams.watch.observation import StreamObservation, describe_observation, observe_stream
+from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, describe_observation, observe_stream
 
 BOTH = frozenset({"ep1", "ep2"})
 

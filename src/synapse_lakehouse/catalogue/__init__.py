@@ -5,7 +5,7 @@ database; all other columns are never read.
 """
 
 from synapse_lakehouse.catalogue.catalogue import Catalogue, effective_contiguity
-from synapse_lakehouse.catalogue.columns import (
+from synapse_lakehouse.catalogue.column_declaration import (
     POSTGRES_TYPES,
     Column,
     DayProjection,
@@ -15,8 +15,8 @@ from synapse_lakehouse.catalogue.columns import (
 )
 from synapse_lakehouse.catalogue.load import find_sources_file, load_catalogue, load_state_tables, parse_catalogue
 from synapse_lakehouse.catalogue.references import LegalCase, Reference
-from synapse_lakehouse.catalogue.streams import Contiguity, StartupSequence, Stream
-from synapse_lakehouse.catalogue.tables import LoadMode, Table
+from synapse_lakehouse.catalogue.stream_declaration import Contiguity, StartupSequence, Stream
+from synapse_lakehouse.catalogue.table_declaration import LoadMode, Table
 
 __all__ = [
     "POSTGRES_TYPES",

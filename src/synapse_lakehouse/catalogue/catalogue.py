@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import field_validator, model_validator
 
-from synapse_lakehouse.catalogue.declaration import Declaration
-from synapse_lakehouse.catalogue.streams import Contiguity, StartupSequence, Stream
-from synapse_lakehouse.catalogue.tables import LoadMode, Table
+from synapse_lakehouse.catalogue.base_declaration import Declaration
+from synapse_lakehouse.catalogue.stream_declaration import Contiguity, StartupSequence, Stream
+from synapse_lakehouse.catalogue.table_declaration import LoadMode, Table
 
 
 def effective_contiguity(stream: Stream, table: Table) -> Contiguity:

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from synapse_lakehouse.catalogue.catalogue import Catalogue
-from synapse_lakehouse.catalogue.columns import POSTGRES_TYPES, Column
-from synapse_lakehouse.catalogue.streams import StartupSequence, Stream
-from synapse_lakehouse.catalogue.tables import Table
+from synapse_lakehouse.catalogue.column_declaration import POSTGRES_TYPES, Column
+from synapse_lakehouse.catalogue.stream_declaration import StartupSequence, Stream
+from synapse_lakehouse.catalogue.table_declaration import Table
 
 
 @cache

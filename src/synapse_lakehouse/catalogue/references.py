@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from synapse_lakehouse.catalogue.declaration import Declaration, Identifier
+from synapse_lakehouse.catalogue.base_declaration import Declaration, Identifier
 
 QualifiedColumn = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*$")]
 

@@ -121,7 +121,7 @@ def close_run() -> None:
             ) from None
 
 
-def report_maintenance() -> None:
+def report_reconciliation() -> None:
     """Log the slices that were compared with the source, their durations, and the repairs."""
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog

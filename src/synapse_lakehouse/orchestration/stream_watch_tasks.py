@@ -24,11 +24,11 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     :raises AirflowFailException: when the source cannot be read, or a setting is invalid.
     :raises ReadError: when the source is too busy; a retry may succeed.
     """
-    from synapse_lakehouse.alerts.stream_check import check_lake, observe_streams
+    from synapse_lakehouse.alerts.live_check import check_lake, observe_streams
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.write import tables
-    from synapse_lakehouse.streams.watch.observation import describe_observation
+    from synapse_lakehouse.streams.watch.observe_stream import describe_observation
 
     settings = Settings()
     with fail_without_retry(), closing(open_catalog(settings)) as catalog:

@@ -23,7 +23,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Progress
 from synapse_lakehouse.replication.server.async_reader import AsyncReader
 from synapse_lakehouse.replication.server.server import RecordCommand, ReplicationServer
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
-from synapse_lakehouse.replication.tap.command_log import redact_command
+from synapse_lakehouse.replication.tap.redact_commands import redact_command
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from synapse_lakehouse.replication.tap.redis_client import follow_redis, is_redis_url
 from synapse_lakehouse.replication.tap.tap import write_items

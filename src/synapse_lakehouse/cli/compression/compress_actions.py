@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.progress import Progress, TaskID
 
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.compression import compression_log
+from synapse_lakehouse.cli.compression import outcome_log
 from synapse_lakehouse.compressor import undo_file, unreferenced_groups
 from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
@@ -122,7 +122,7 @@ def apply(
         return
     folder = undo_file.undo_folder(settings.lakehouse_home)
     outcomes: list[tuple[Any, ...]] = []
-    with compression_log.open_compression_log(settings, "compress apply") as record:
+    with outcome_log.open_compression_log(settings, "compress apply") as record:
         try:
             with (
                 connect_readers(dsn, settings, WRITE_DSN_SETTING) as open_reader,
@@ -202,7 +202,7 @@ def undo(settings: Settings, paths: Sequence[Path], *, yes: bool, repair: bool) 
     for file in files:
         files_by_room.setdefault(file.room_id, []).append(file)
     with (
-        compression_log.open_compression_log(settings, "compress undo") as record,
+        outcome_log.open_compression_log(settings, "compress undo") as record,
         connect_readers(dsn, settings, WRITE_DSN_SETTING) as open_reader,
         open_write_connection(dsn) as connection,
         output.progress_bar() as bar,

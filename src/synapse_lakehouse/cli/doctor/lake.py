@@ -8,7 +8,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.audit import releases
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.doctor import integrity, sequences
+from synapse_lakehouse.cli.doctor import release_integrity, sequences
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.cli.lake import list_branches
 from synapse_lakehouse.cli.state.lost_rows import list_readable_releases
@@ -43,7 +43,7 @@ def examine(
             yield from _branches(connection, settings)
             yield from _tap(connection, settings)
             if deep:
-                yield from integrity.examine(connection, settings)
+                yield from release_integrity.examine(connection, settings)
     except LakeReadError as error:
         yield DoctorFinding(FindingLevel.FAIL, "lake", str(error))
 

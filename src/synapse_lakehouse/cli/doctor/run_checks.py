@@ -5,7 +5,16 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.cli.doctor import compressor, duplicates, env_file, indexes, lake, machine, sequences, source
+from synapse_lakehouse.cli.doctor import (
+    compressor_role,
+    duplicates,
+    env_file_readers,
+    index_entries,
+    lake,
+    machine,
+    sequences,
+    source,
+)
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError
@@ -33,7 +42,7 @@ def examine(configured: Settings, *, deep: bool = False, index_tables: Sequence[
     """
     findings = [
         *machine.check_setting_names(),
-        *env_file.examine(),
+        *env_file_readers.examine(),
         *machine.check_network(),
         *machine.check_configuration(configured),
         *machine.check_java(),
@@ -50,7 +59,7 @@ def examine(configured: Settings, *, deep: bool = False, index_tables: Sequence[
             if configured.uses_sample
             else _source(configured, nullcontext(configured), declared, deep, index_tables)
         )
-        result.findings += compressor.examine(configured)
+        result.findings += compressor_role.examine(configured)
         message = f"The embedded PostgreSQL in {configured.lakehouse_home} does not exist yet."
         set_up = DoctorFinding(FindingLevel.WARN, "set-up", message, "Run `make run`, which creates it.")
         return [*findings, *result.findings, *machine.check_disk(configured, result.bytes), set_up]
@@ -62,7 +71,7 @@ def examine(configured: Settings, *, deep: bool = False, index_tables: Sequence[
         result = _source(configured, connect_services(configured), declared, deep, index_tables)
         findings += [
             *result.findings,
-            *compressor.examine(configured),
+            *compressor_role.examine(configured),
             *machine.check_disk(settings, result.bytes),
             *machine.check_privacy(settings),
         ]
@@ -85,7 +94,7 @@ def _source(
                 result.findings += sequences.examine(declared, result.progress)
             result.bytes = source.measure_database_bytes(connection)
             if index_tables and declared:
-                result.findings += indexes.examine(connection, indexes.find_tables(declared, index_tables))
+                result.findings += index_entries.examine(connection, index_entries.find_tables(declared, index_tables))
             elif deep and declared:
                 result.findings += duplicates.examine(connection, declared)
     except (EmbeddedPostgresError, LocalServicesError, SourceError) as error:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import psycopg
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.cli.doctor import role
+from synapse_lakehouse.cli.doctor import excess_privileges
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access import preflight
@@ -36,7 +36,9 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
         if is_sample:
             yield DoctorFinding(FindingLevel.OK, "role", "the role of the embedded server; all sessions are read-only")
         elif declared := load_catalogue_or_none():
-            yield from role.examine(connection, role.reader_privileges(declared), "lakehouse grants")
+            yield from excess_privileges.examine(
+                connection, excess_privileges.reader_privileges(declared), "lakehouse grants"
+            )
         yield from _schema(connection, settings)
     except SourceError as error:
         yield DoctorFinding(FindingLevel.FAIL, "schema", str(error))

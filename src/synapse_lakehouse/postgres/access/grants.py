@@ -35,7 +35,7 @@ def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
     return _list_grants(catalogue, lambda column: not column.only_served)
 
 
-def list_serving_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
+def list_replication_server_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
     """Yield the grants of :func:`list_required_grants`, and those that ``lakehouse replicate serve`` needs.
 
     :param has_secrets: whether to include columns with secrets. The lakehouse does not read the rows with the secrets.
@@ -63,7 +63,7 @@ def build_grants_sql(
 
     :param role: a plain lower-case name.
     :param extra: further tables. The role may read all columns of those that exist.
-    :param has_secrets: as in :func:`list_serving_grants`.
+    :param has_secrets: as in :func:`list_replication_server_grants`.
     """
     limit = settings.lakehouse_source_connections + SPARE_CONNECTIONS
     return "\n".join(
@@ -72,7 +72,7 @@ def build_grants_sql(
             "Run this again after upgrading.",
             "BEGIN;",
             *build_role_sql(role, limit, build_session_settings(settings)),
-            *(right.to_sql(role) for right in list_serving_grants(catalogue, has_secrets=has_secrets)),
+            *(right.to_sql(role) for right in list_replication_server_grants(catalogue, has_secrets=has_secrets)),
             *(
                 f"DO $$ BEGIN IF to_regclass('{name}') IS NOT NULL THEN"
                 f" GRANT SELECT ON {name} TO {role}; END IF; END $$;"

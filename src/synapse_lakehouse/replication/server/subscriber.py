@@ -13,8 +13,8 @@ from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.connection import ConnectionSilentError, ProtocolConnection, create_ping
 from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
 from synapse_lakehouse.replication.protocol.framing import LineTooLongError
-from synapse_lakehouse.replication.protocol.retired_streams import STREAMS_WITHOUT_TABLE
 from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY_STREAMS, Source
+from synapse_lakehouse.replication.protocol.streams_without_table import STREAMS_WITHOUT_TABLE
 from synapse_lakehouse.streams.positions.configured_writers import MASTER
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from synapse_lakehouse.iceberg.write.tables import COMMANDS_SCHEMA
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Source, Update
-from synapse_lakehouse.replication.tap.command_log import redact_command
 from synapse_lakehouse.replication.tap.follower import Item
+from synapse_lakehouse.replication.tap.redact_commands import redact_command
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from synapse_lakehouse.replication.tap_liveness import COMMIT_PROPERTY, WITHOUT_POSITIONS
 

@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows
-from synapse_lakehouse.streams.watch.observation import StreamObservation
+from synapse_lakehouse.streams.watch.observe_stream import StreamObservation
 
 TABLE: Final = "audit.stream_watch"
 

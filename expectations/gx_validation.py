@@ -11,7 +11,7 @@ from great_expectations.data_context.data_context.file_data_context import FileD
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
 
-from expectations import data_docs_theme
+from expectations import data_docs_renderers
 from expectations.metric_expectation import WARN, MetricExpectation, Metrics, build_metrics_frame
 from expectations.validation_result import CheckResult
 from synapse_lakehouse.config.run import Run
@@ -60,7 +60,7 @@ def _public_url(settings: Settings, url: str) -> str:
 def _context(settings: Settings) -> FileDataContext:
     context = gx.get_context(mode="file", project_root_dir=settings.lakehouse_home / "great_expectations")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    context.variables.data_docs_sites = {_SITE: data_docs_theme.site_configuration(index_page(settings).parent)}
+    context.variables.data_docs_sites = {_SITE: data_docs_renderers.site_configuration(index_page(settings).parent)}
     context.variables.save()
     return context
 
@@ -69,7 +69,9 @@ def _remove_oldest_results(context: FileDataContext, stage: str) -> None:
     store = context.validation_results_store
     keys = [key for key in store.list_keys() if isinstance(key, ValidationResultIdentifier)]
     keys = [key for key in keys if key.expectation_suite_identifier.name == stage]
-    for key in sorted(keys, key=lambda key: key.run_id.run_time, reverse=True)[data_docs_theme.RETAINED_RESULTS - 1 :]:
+    for key in sorted(keys, key=lambda key: key.run_id.run_time, reverse=True)[
+        data_docs_renderers.RETAINED_RESULTS - 1 :
+    ]:
         store.remove_key(key)  # type: ignore[no-untyped-call]
 
 

@@ -5,10 +5,10 @@ from enum import StrEnum
 
 from pydantic import model_validator
 
-from synapse_lakehouse.catalogue.columns import Column
-from synapse_lakehouse.catalogue.declaration import Declaration, Identifier
+from synapse_lakehouse.catalogue.base_declaration import Declaration, Identifier
+from synapse_lakehouse.catalogue.column_declaration import Column
 from synapse_lakehouse.catalogue.references import Reference
-from synapse_lakehouse.catalogue.streams import Contiguity
+from synapse_lakehouse.catalogue.stream_declaration import Contiguity
 
 
 class LoadMode(StrEnum):

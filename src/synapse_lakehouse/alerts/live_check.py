@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.alerts import rules
+from synapse_lakehouse.alerts import live_findings
 from synapse_lakehouse.alerts.incidents import AlertFinding
 from synapse_lakehouse.audit import releases as audit_releases
 from synapse_lakehouse.audit import store
@@ -18,7 +18,7 @@ from synapse_lakehouse.replication import tap_liveness
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
 from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 from synapse_lakehouse.streams.watch import observation_log
-from synapse_lakehouse.streams.watch.observation import StreamObservation, find_bound, observe_stream
+from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, find_bound, observe_stream
 
 
 def check_lake(
@@ -33,7 +33,10 @@ def check_lake(
     )
     overdue = timedelta(hours=settings.lakehouse_overdue_hours)
     landed, silent = tap_liveness.read_last_commit_time(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
-    return landed, [*rules.check_releases(latest, created_at, overdue, now), *rules.check_tap(landed, silent, now)]
+    return landed, [
+        *live_findings.check_releases(latest, created_at, overdue, now),
+        *live_findings.check_tap(landed, silent, now),
+    ]
 
 
 def observe_streams(
@@ -64,7 +67,7 @@ def observe_streams(
         for stream, live_end in ((stream, live[stream.name]) for stream in declared.streams)
     ]  # fmt: skip
     observation_log.append_observations(catalog, observations)
-    return observations, rules.check_streams(list(zip(declared.streams, observations, strict=True)), writers)
+    return observations, live_findings.check_streams(list(zip(declared.streams, observations, strict=True)), writers)
 
 
 def _read_released_progress(

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 from synapse_lakehouse.catalogue import Stream
-from synapse_lakehouse.streams.watch.observation import StreamObservation, find_regression
+from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, find_regression
 
 
 def check_streams(

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from synapse_lakehouse.catalogue.declaration import Declaration, Identifier
+from synapse_lakehouse.catalogue.base_declaration import Declaration, Identifier
 
 POSTGRES_TYPES = {
     "string": "text",

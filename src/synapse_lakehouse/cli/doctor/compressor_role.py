@@ -2,7 +2,7 @@
 
 import psycopg
 
-from synapse_lakehouse.cli.doctor import role
+from synapse_lakehouse.cli.doctor import excess_privileges
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.postgres.connection import require_rights
@@ -24,7 +24,9 @@ def examine(settings: Settings) -> Findings:
             connection.read_only = True
             require_rights(connection)
             findings = list(
-                role.examine(connection, role.compressor_privileges(), "lakehouse grants --compress", _SUBJECT)
+                excess_privileges.examine(
+                    connection, excess_privileges.compressor_privileges(), "lakehouse grants --compress", _SUBJECT
+                )
             )
     except (CompressorError, SourceError) as error:
         yield DoctorFinding(FindingLevel.FAIL, _SUBJECT, str(error))
