@@ -75,7 +75,7 @@ def test_a_driver_requires_its_secret(starter: str, home: Path, tmp_path: Path) 
 
 @pytest.mark.heavy
 def test_recording_classes_listens_on_this_machine_only(home: Path, tmp_path: Path) -> None:
-    app = PROJECT_FOLDER / "spark_apps" / "record_classes.py"
+    app = PROJECT_FOLDER / "spark_apps" / "record_jvm_classes.py"
     assert listens_on("spark-submit", app, home, tmp_path) == LOOPBACK
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.iceberg.catalog.catalog import remove_secrets
+from synapse_lakehouse.iceberg.read.data_files import read_data_files
 from synapse_lakehouse.iceberg.write.commits import get_parquet_schema
 from synapse_lakehouse.iceberg.write.position_deletes import replace_rows
 from synapse_lakehouse.ingest.table_copy import copy_in_worker
@@ -56,7 +57,9 @@ class Repair:
         self.seconds = time.monotonic() - started
         outdated = f"{key_range_spark_sql(self.table)} in ({', '.join(map(repr, self.ranges))})"
         paths = [written.path] if written.path else []
-        self._compare(spark.table(self.name).where(outdated), spark.read.parquet(*paths) if paths else None)
+        self._compare(
+            spark.table(self.name).where(outdated), read_data_files(spark, self.name, paths) if paths else None
+        )
         snapshot_id = replace_rows(spark, self.name, app.run.branch, outdated, paths, app.run.run_id)
         self._correct_ledger(snapshot_id, written)
         app.report_progress(

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.read.changed_rows import read_rows_at
+from synapse_lakehouse.iceberg.read.data_files import read_data_files
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.ingest.branch_table import BranchTable
 from synapse_lakehouse.postgres.connection import Connection
@@ -66,7 +67,7 @@ def delete_rows(
         raise FullCopyRequiredError(f"{surplus:,} of {base.rows:,} rows of {table.name} in the lake are outdated")
     outdated, snapshot_id = 0, base.snapshot_id
     if paths := [*new_pages, *changes]:
-        newer_keys = spark.read.parquet(*paths).select(*table.primary_key)
+        newer_keys = read_data_files(spark, f"bronze.{table.name}", paths).select(*table.primary_key)
         if table.repeats_keys and _may_share_keys(target, base, newer_keys):
             raise FullCopyRequiredError(f"keys of {table.name} repeat, so it is unknown which rows of a key changed")
         outdated, snapshot_id = target.delete_keys(newer_keys, new_pages)
@@ -115,8 +116,10 @@ def _find_missing(
     spark: SparkSession, connection: Connection, table: Table, on_branch: DataFrame, changes: Sequence[str]
 ) -> DataFrame:
     """Return the keys on the branch that the source does not have."""
-    frames = [on_branch, *([spark.read.parquet(*changes).select(*table.primary_key)] if changes else [])]
-    differing = _find_differing_buckets(connection, table, reduce(DataFrame.union, frames))
+    keys = on_branch
+    if changes:
+        keys = keys.union(read_data_files(spark, f"bronze.{table.name}", changes).select(*table.primary_key))
+    differing = _find_differing_buckets(connection, table, keys)
     source_keys = spark.createDataFrame(read_keys(connection, table, differing), on_branch.schema)
     return on_branch.where(_is_in(differing)).join(
         f.broadcast(source_keys), _same_key(on_branch, source_keys, table.primary_key), "left_anti"

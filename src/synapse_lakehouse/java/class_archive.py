@@ -16,7 +16,7 @@ from synapse_lakehouse import file_lock
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.java import runtime
 
-_EXERCISE: Final = PROJECT_FOLDER / "spark_apps" / "record_classes.py"
+_EXERCISE: Final = PROJECT_FOLDER / "spark_apps" / "record_jvm_classes.py"
 
 
 def get_java_options(settings: Settings, jars: Sequence[Path]) -> str:

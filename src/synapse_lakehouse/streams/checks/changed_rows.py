@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Contiguity, Stream, Table, effective_contiguity
+from synapse_lakehouse.iceberg.read.data_files import read_data_files
 from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_java, load_iceberg_table
 from synapse_lakehouse.postgres.rows.key_ranges import key_range_spark_sql
 from synapse_lakehouse.postgres.rows.range_digest import row_hash_spark_sql
@@ -52,7 +53,7 @@ def find_reread_ids(tables: StreamTables, comparable: Collection[str]) -> list[R
         if is_comparable and effective_contiguity(stream, table) is Contiguity.APPEND_ONLY:
             files[stream.name, table.name] = stream, table, _newer_files(tables, stream, table)
     id_frames = [
-        tables.spark.read.parquet(*paths)
+        read_data_files(tables.spark, f"bronze.{table.name}", paths)
         .where(_is_closed(tables, stream, table))
         .select(
             f.lit(stream.name).alias("stream"),
@@ -116,7 +117,8 @@ def _before_and_now(tables: StreamTables, ids: RereadIds) -> tuple[DataFrame, Da
     previous = tables.previous_version(ids.table.name)
     assert previous is not None, "its data files were compared with the previous snapshot"
     column = ids.table.streams[ids.stream.name]
-    reread = tables.spark.read.parquet(*ids.files).where(_is_closed(tables, ids.stream, ids.table)).select(column)
+    reread = read_data_files(tables.spark, f"bronze.{ids.table.name}", ids.files)
+    reread = reread.where(_is_closed(tables, ids.stream, ids.table)).select(column)
     before, now = (
         frame.where(f.col(column).between(ids.least, ids.last)).join(reread.distinct(), column, "left_semi")
         for frame in (previous, tables.spark.table(f"bronze.{ids.table.name}"))
