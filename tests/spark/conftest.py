@@ -5,12 +5,29 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import copied_source
 from tests.support import stream_lake
 from tests.support.incremental_lake import Source
+from tests.support.small_lake import SmallLake, small_lake
 from tests.support.stream_lake import Database, Examined
+
+
+@pytest.fixture(scope="module")
+def lake(
+    request: pytest.FixtureRequest,
+    server: EmbeddedServer,
+    settings: Settings,
+    sample_dsn: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SmallLake]:
+    """A lake of the tables ``TABLES`` of the test's module, after one run. Some modules have a fixture of their own."""
+    declared = map(catalogue.load_catalogue().table, request.module.TABLES)
+    with small_lake(server, settings, tmp_path_factory.mktemp("maintained"), declared) as lake:
+        lake.advance()
+        yield lake
 
 
 @pytest.fixture(scope="module")

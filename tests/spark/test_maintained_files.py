@@ -1,7 +1,6 @@
 """Maintenance rewrites what changed and deletes orphan files, and nothing else."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -9,25 +8,11 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.maintenance.orphan_files import MissingFilesError
-from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.support.small_lake import SmallLake, small_lake
+from tests.support.small_lake import SmallLake
 
 TABLES = ["event_relations", "room_memberships"]
-
-
-@pytest.fixture(scope="module")
-def lake(
-    server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SmallLake]:
-    with small_lake(
-        server, settings, tmp_path_factory.mktemp("maintained"), map(catalogue.load_catalogue().table, TABLES)
-    ) as lake:
-        lake.advance()
-        yield lake
 
 
 def test_deleted_content_is_rewritten_before_other_rows(lake: SmallLake) -> None:

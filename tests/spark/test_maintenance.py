@@ -13,31 +13,17 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.lease.lease import Lease, trim_lease_log
 from synapse_lakehouse.iceberg.maintenance.maintenance import delete_old_commands, select_retained_releases
 from synapse_lakehouse.iceberg.maintenance.orphan_files import SharedWarehouseError
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.runs import lease_holder
-from tests.support.small_lake import SmallLake, small_lake
+from tests.support.small_lake import SmallLake
 
 ERIN, ALICE, ELIZA, LOST = (f"@{name}:synapse.example" for name in ("erin", "alice", "eliza", "lost"))
 TABLES = ["events", "event_json", "event_relations", "erased_users", "room_memberships", "scheduled_tasks"]
-
-
-@pytest.fixture(scope="module")
-def lake(
-    server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SmallLake]:
-    with small_lake(
-        server, settings, tmp_path_factory.mktemp("maintained"), map(catalogue.load_catalogue().table, TABLES)
-    ) as lake:
-        lake.advance()
-        yield lake
 
 
 @pytest.fixture

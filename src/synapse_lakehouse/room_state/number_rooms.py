@@ -72,7 +72,7 @@ def number_changed_rooms(
     :param max_share: return None if the rooms to renumber have more than this share of all groups.
     """
     inserted = {name: changes[name].where("_change_type = 'INSERT'") for name in (GROUPS, EDGES)}
-    appended = _materialize(find_appended_groups(inserted[GROUPS], inserted[EDGES], previous))
+    appended = materialize(find_appended_groups(inserted[GROUPS], inserted[EDGES], previous))
     new = appended.where("position is null").select(f.col("state_group").alias("new_group"))
     others = {name: _leave_out(rows, _GROUP_COLUMNS[name], new) for name, rows in changes.items()}
     if all(rows.isEmpty() for rows in others.values()):
@@ -99,9 +99,7 @@ def _number_appended(appended: DataFrame) -> ChangedRooms:
     spark = appended.sparkSession
     tasks = f.lit(int(str(spark.conf.get("spark.sql.shuffle.partitions"))))
     buckets = appended.groupBy(f.pmod(f.hash("room_id"), tasks))
-    nodes = buckets.applyInArrow(number_appended_groups, _NODE_TYPES).localCheckpoint(
-        storageLevel=StorageLevel.DISK_ONLY
-    )
+    nodes = materialize(buckets.applyInArrow(number_appended_groups, _NODE_TYPES))
     first_changes = appended.select("room_id", f.expr("room_end + 1 as position")).distinct()
     no_faults = spark.createDataFrame([], "room_id string, state_group bigint, fault string")
     return ChangedRooms(nodes, no_faults, first_changes, no_faults.select("room_id"))
@@ -184,7 +182,7 @@ def _number(groups: DataFrame, edges: DataFrame, previous: DataFrame, changed: D
         for frame in (rows, edges)
     )
     numbered = left.groupBy("bucket").cogroup(right.groupBy("bucket")).applyInArrow(_number_bucket, _NUMBERED_TYPES)
-    numbered = _materialize(numbered)
+    numbered = materialize(numbered)
     is_node = f.col("is_group").isNotNull()
     nodes = numbered.where(is_node).drop("fault", "is_first_change")
     first_changes = numbered.where("is_first_change").select("room_id", "position")
@@ -207,6 +205,6 @@ def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _materialize(rows: DataFrame) -> DataFrame:
+def materialize(rows: DataFrame) -> DataFrame:
     """Compute ``rows`` now. A cached frame would be computed again after a write to a table that it was read from."""
     return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from pyiceberg.catalog import Catalog
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -31,6 +30,7 @@ from synapse_lakehouse.room_state import (
 from synapse_lakehouse.room_state.number_rooms import (
     ChangedRooms,
     NumberedRooms,
+    materialize,
     number_all_rooms,
     number_changed_rooms,
 )
@@ -174,7 +174,7 @@ def _replace_rows(
     spark: SparkSession, name: str, rooms: DataFrame, outdated: str, rows: DataFrame, fingerprint: str
 ) -> None:
     """Delete the outdated rows of ``rooms`` and insert ``rows``, which were computed from the table before."""
-    rows = rows.select(spark.table(name).columns).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    rows = materialize(rows.select(spark.table(name).columns))
     rooms.createOrReplaceTempView("changed_rooms")
     # A branch whose last snapshot has no fingerprint is resolved again as a whole.
     spark.sql(
