@@ -10,7 +10,9 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.local.services import run_embedded_server
+from synapse_lakehouse.report.table_diff import prepare_comparison
 
 SPARK = """
 from synapse_lakehouse.iceberg.spark.session import create_spark_session
@@ -56,3 +58,16 @@ def test_deleted_rows_are_not_read(lake: Settings) -> None:
     with duckdb_reader.open_duckdb(lake) as connection:
         duckdb_reader.create_views(connection, lake, None, ["gold.events"])
         assert connection.execute("select count(*) from gold.events").fetchall() == [(29,)]
+
+
+def test_deleted_rows_are_differences(lake: Settings) -> None:
+    with duckdb_reader.open_duckdb(lake) as connection:
+        location = list_catalog_entries(lake)["gold.events"].location
+        first, last = (s["snapshot-id"] for s in duckdb_reader.read_metadata(connection, location)["snapshots"])
+        removal = prepare_comparison(connection, "gold.events", location, first, last).compare(connection, ["event_id"])
+        addition = prepare_comparison(connection, "gold.events", location, last, first).compare(
+            connection, ["event_id"]
+        )
+    assert (removal.rows_before, removal.rows_after) == (30, 29)
+    assert (removal.added, removal.changed, removal.removed) == (0, 0, 1)
+    assert (addition.added, addition.changed, addition.removed) == (1, 0, 0)

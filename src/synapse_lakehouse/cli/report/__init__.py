@@ -1,0 +1,1 @@
+"""Commands that compare releases and write the page of the lakehouse."""
