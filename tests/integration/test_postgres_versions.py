@@ -21,6 +21,7 @@ from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access import public_rights
 from synapse_lakehouse.postgres.connection import build_conninfo, connect, require_session_settings
+from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from tests.conftest import lake_maker
 from tests.support.incremental_lake import advancing
@@ -115,6 +116,14 @@ def test_contents_are_compared(other: Other) -> None:
     compared = lake.verify(app)
     assert {row["table_name"] for row in compared} == {table.name for table in lake.declared.copied_tables()}
     assert {row["differing"] for row in compared} == {0}
+
+
+def test_relations_are_measured(other: Other) -> None:
+    sizes = {size.name: size for size in read_relation_sizes(other.lake.settings)}
+    events = sizes["events"]
+    assert (events.bytes or 0) > (events.index_bytes or 0) > 0
+    assert (events.vacuum_threshold or 0) >= 50
+    assert events.freeze_max_age == 200_000_000
 
 
 NOT_OF_A_TRANSACTION = {"tcp_user_timeout", "wal_sender_timeout", "deadlock_timeout"}

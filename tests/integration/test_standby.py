@@ -17,6 +17,7 @@ from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import RecoveryConflictError
+from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows
 from synapse_lakehouse.postgres.rows.select_sql import build_select
@@ -52,6 +53,19 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded
 def pair(servers: tuple[EmbeddedServer, EmbeddedServer]) -> Pair:
     primary, standby = servers
     return Pair(primary.dsn(sample.SAMPLE_DATABASE), standby.dsn(sample.SAMPLE_DATABASE))
+
+
+def test_relations_of_a_standby_are_measured(settings: Settings, pair: Pair) -> None:
+    of_primary, of_standby = (
+        {size.name: size for size in read_relation_sizes(settings.model_copy(update={"synapse_dsn": dsn}))}
+        for dsn in (pair.primary, pair.standby)
+    )
+    assert of_standby.keys() == of_primary.keys()
+    # A standby has free space maps of its own.
+    assert all(size.bytes is not None for size in of_standby.values())
+    assert of_standby["events"].index_bytes == of_primary["events"].index_bytes
+    assert of_standby["events"].transaction_id_age
+    assert {size.dead_rows for size in of_standby.values()} == {None}
 
 
 def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: Pair, tmp_path: Path) -> None:

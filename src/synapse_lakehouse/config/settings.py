@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from synapse_lakehouse.config import env_file, libpq_variables, paths
@@ -86,6 +86,10 @@ class Settings(BaseSettings):
     )
     lakehouse_statement_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = Field(
         3600, description="statement timeout on Synapse's database, in seconds"
+    )
+    lakehouse_source_disk_bytes: ByteSize | None = Field(
+        None,
+        description="disk space for Synapse's database and its WAL, such as 500GiB, for the forecast of its growth",
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
         "fail",

@@ -14,6 +14,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.orchestration import size_tasks
 from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def lake_run_id(dag_id: str, run_id: str) -> str:
 
 
 def open_run() -> None:
-    """Check the preconditions, acquire the lake lease, and start with a new branch or an unfinished copy.
+    """Check the preconditions, acquire the lake lease, start with a new branch or an unfinished copy, and record sizes.
 
     :raises AirflowFailException: for a future interval, an invalid setting, a source that cannot be read, or a lake of
         another homeserver; nothing was changed.
@@ -84,6 +85,7 @@ def open_run() -> None:
                 source, declared, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy
             )
     _open(run, settings)
+    size_tasks.record_sizes(settings, run)
 
 
 def open_maintenance() -> None:

@@ -1,0 +1,126 @@
+"""Measure every relation of Synapse's database, the database, and the WAL that replication slots hold."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import psycopg
+from psycopg.rows import class_row
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.errors import ReadError
+
+_MAX_ATTEMPTS: Final = 3
+"""Maximum number of measurements. One fails if a session locks a relation after the locks were read."""
+
+_TIMEOUTS: Final = "set local lock_timeout = '500ms'; set local statement_timeout = '60s'"
+
+_RELATIONS: Final = """
+with locked as materialized (
+  select distinct relation as oid from pg_locks
+  where mode = 'AccessExclusiveLock' and relation is not null
+    and database = (select oid from pg_database where datname = current_database())
+), relations as (
+  select pg_class.oid, nspname, relname, relispartition, relkind, reltuples, reloptions, reltoastrelid, relfrozenxid,
+    (select relfrozenxid from pg_class toast where toast.oid = pg_class.reltoastrelid) as toast_frozenxid,
+    not %(with_sizes)s or exists (
+      select from locked where locked.oid in (pg_class.oid, reltoastrelid)
+        or locked.oid in (select indexrelid from pg_index where indrelid in (pg_class.oid, reltoastrelid))
+    ) as is_locked
+  from pg_class join pg_namespace on pg_namespace.oid = relnamespace
+  where relkind in ('r', 'm') and relpersistence <> 't' and not starts_with(nspname, 'pg_')
+    and nspname <> 'information_schema'
+), options as (
+  select oid,
+    coalesce(max(option_value) filter (where option_name = 'autovacuum_enabled'), 'true')::boolean
+      and current_setting('autovacuum')::boolean and current_setting('track_counts')::boolean as is_enabled,
+    coalesce(max(option_value) filter (where option_name = 'autovacuum_vacuum_threshold'),
+      current_setting('autovacuum_vacuum_threshold'))::float8 as threshold,
+    coalesce(max(option_value) filter (where option_name = 'autovacuum_vacuum_scale_factor'),
+      current_setting('autovacuum_vacuum_scale_factor'))::float8 as scale_factor,
+    coalesce(max(option_value) filter (where option_name = 'autovacuum_vacuum_max_threshold'),
+      current_setting('autovacuum_vacuum_max_threshold', true), '-1')::float8 as max_threshold,
+    least((max(option_value) filter (where option_name = 'autovacuum_freeze_max_age'))::bigint,
+      current_setting('autovacuum_freeze_max_age')::bigint) as freeze_max_age
+  from relations left join lateral pg_options_to_table(reloptions) on true group by oid
+)
+select case when relkind = 'm' then 'materialized_view' when relispartition then 'partition' else 'table' end as kind,
+  nspname as schema_name, relations.relname as name,
+  case when not is_locked then pg_table_size(oid) + pg_indexes_size(oid) end as bytes,
+  case when not is_locked then pg_indexes_size(oid) end as index_bytes,
+  coalesce(nullif(n_live_tup, 0), nullif(reltuples, -1)::bigint, 0) as live_rows,
+  case when not pg_is_in_recovery() then n_dead_tup end as dead_rows,
+  greatest(last_vacuum, last_autovacuum) as last_vacuum, last_autovacuum,
+  least(threshold + scale_factor * greatest(reltuples, 0), nullif(max_threshold, -1))::bigint as vacuum_threshold,
+  is_enabled as autovacuum_enabled,
+  greatest(nullif(age(relfrozenxid), 2147483647), nullif(age(toast_frozenxid), 2147483647)) as transaction_id_age,
+  freeze_max_age, null as is_active
+from relations join options using (oid) left join pg_stat_all_tables on relid = oid
+"""
+"""Relations with a heap of their own. A function that measures a relation waits for its lock. Therefore relations that
+a session has locked, or waits to lock, in ACCESS EXCLUSIVE mode are not measured. Ages of 2147483647 mean no ID."""
+
+_DATABASE_AND_SLOTS: Final = """
+select 'database' as kind, null as schema_name, datname as name, pg_database_size(oid) as bytes,
+  null::bigint as index_bytes, null::bigint as live_rows, null::bigint as dead_rows, null::timestamptz as last_vacuum,
+  null::timestamptz as last_autovacuum, null::bigint as vacuum_threshold, null::boolean as autovacuum_enabled,
+  age(datfrozenxid) as transaction_id_age, current_setting('autovacuum_freeze_max_age')::bigint as freeze_max_age,
+  null::boolean as is_active
+from pg_database where datname = current_database()
+union all
+select 'replication_slot', null, slot_name, greatest(pg_wal_lsn_diff(
+    case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, restart_lsn), 0)::bigint,
+  null, null, null, null, null, null, null, greatest(age(xmin), age(catalog_xmin)), null, active
+from pg_replication_slots
+"""
+
+
+@dataclass(frozen=True)
+class RelationSize:
+    """A relation, the database or a replication slot. The fields are columns of ``audit.relation_sizes``."""
+
+    kind: str
+    schema_name: str | None
+    name: str
+    bytes: int | None
+    index_bytes: int | None
+    live_rows: int | None
+    dead_rows: int | None
+    last_vacuum: datetime | None
+    last_autovacuum: datetime | None
+    vacuum_threshold: int | None
+    autovacuum_enabled: bool | None
+    transaction_id_age: int | None
+    freeze_max_age: int | None
+    is_active: bool | None
+
+
+def read_relation_sizes(settings: Settings) -> list[RelationSize]:
+    """Return all relations, the database and the replication slots.
+
+    No grant is needed. A relation that another session has locked in ACCESS EXCLUSIVE mode has no size.
+
+    :raises SourceError: when no connection can be made.
+    :raises ReadError: when a statement fails, or takes longer than a minute.
+    """
+    with connect(settings) as connection:
+        try:
+            return [*_read_relations(connection), *_read(connection, _DATABASE_AND_SLOTS)]
+        except psycopg.Error as error:
+            raise ReadError(error) from None
+
+
+def _read_relations(connection: Connection) -> list[RelationSize]:
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            return _read(connection, _RELATIONS, with_sizes=True)
+        except psycopg.errors.LockNotAvailable:
+            connection.rollback()
+    return _read(connection, _RELATIONS, with_sizes=False)
+
+
+def _read(connection: Connection, query: str, **parameters: bool) -> list[RelationSize]:
+    connection.execute(_TIMEOUTS)
+    with connection.cursor(row_factory=class_row(RelationSize)) as cursor:
+        return cursor.execute(query.encode(), parameters).fetchall()
