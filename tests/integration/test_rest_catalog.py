@@ -16,7 +16,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.commits import ensure_branch
-from synapse_lakehouse.iceberg.write.publish import fast_forward_main
+from synapse_lakehouse.iceberg.write.publish import create_views, fast_forward_main
 from tests.support.object_server import object_server
 
 RUN = Run("manual", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
@@ -37,6 +37,8 @@ def test_spark_reads_and_publishes_a_branch(new_lake: Callable[..., Settings], t
             rows = spark.table(NAME).persist(StorageLevel.DISK_ONLY)
             assert [(row.id, row.room_id) for row in rows.collect()] == [(1, "!room")]
             fast_forward_main(spark, NAME, RUN.branch, RUN.tag)
+            # SeaweedFS has no views.
+            create_views(spark, {"bronze.ids": f"select id from {NAME}"})
         finally:
             spark.stop()
         assert open_catalog(settings).load_table(NAME).scan().to_arrow()["id"].to_pylist() == [1]

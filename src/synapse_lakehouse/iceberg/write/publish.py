@@ -1,11 +1,12 @@
 """Publish a run: fast-forward main of every table to the run's branch, then append a row to ``audit.releases``."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.audit import store
@@ -13,7 +14,9 @@ from synapse_lakehouse.audit.releases import RELEASES_TABLE, Release, ReleaseErr
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write.branches import load_branched_tables
+from synapse_lakehouse.printable_text import get_printable_logger
 
+log = get_printable_logger(__name__)
 _STAGES = ("bronze", "gold")
 _PARALLEL_TABLES = 4
 
@@ -42,9 +45,7 @@ def publish_branch(
     }
     latest = store.read_latest_release(catalog)
     views = {row["view_name"]: row["sql"] for row in store.read_run_rows(catalog, "audit.views", run.run_id)}
-    for name, sql in views.items():
-        if not latest or latest.views.get(name) != sql:
-            spark.sql(f"create or replace view {name} as {sql}")
+    create_views(spark, {name: sql for name, sql in views.items() if not latest or latest.views.get(name) != sql})
     snapshots = store.read_run_rows(catalog, "audit.snapshots", run.run_id)
     now = datetime.now(UTC)
     release = Release(
@@ -67,6 +68,18 @@ def publish_branch(
     require_lease()
     append_release(catalog, release)
     return release
+
+
+def create_views(spark: SparkSession, views: Mapping[str, str]) -> None:
+    """Create or replace ``views`` (SQL by name) in the catalog, unless the catalog is a REST catalog without views.
+
+    The command ``lakehouse`` reads the SQL of views from the release.
+    """
+    try:
+        for name, sql in views.items():
+            spark.sql(f"create or replace view {name} as {sql}")
+    except UnsupportedOperationException:
+        log.warning("The REST catalog does not support views, so only the command lakehouse can query %s", [*views])
 
 
 def append_release(catalog: Catalog, release: Release) -> None:
