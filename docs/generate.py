@@ -66,7 +66,11 @@ def commands_page() -> str:
             if "--help" in parameter.opts:
                 continue
             is_argument = parameter.param_type_name == "argument"
-            names = (parameter.name or "").upper() if is_argument else "`, `".join(parameter.opts)
+            names = (
+                (parameter.name or "").upper()
+                if is_argument
+                else "`, `".join([*parameter.opts, *parameter.secondary_opts])
+            )
             text = " ".join((getattr(parameter, "help", None) or "").split())
             rows.append((f"`{names}`", "" if is_argument else _default(parameter.default), _escaped(text)))
         lines += [*_table(("argument or option", "default", "meaning"), rows), ""] if rows else []

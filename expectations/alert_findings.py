@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from expectations import integrity_findings
-from expectations.integrity_findings import ExpectNoFinding
-from expectations.replication_tap import ExpectNoTokenRegression, ExpectRowsReceived
-from expectations.stalled_source import ExpectStandbyToReplay, ExpectStreamToAdvance
+from expectations import integrity_expectations
+from expectations.activity_expectations import ExpectStandbyToReplay, ExpectStreamToAdvance
+from expectations.integrity_expectations import ExpectNoFinding
 from expectations.stream_expectations import (
     ExpectGapsWithinBudget,
     ExpectIdInOneTable,
@@ -17,6 +16,7 @@ from expectations.stream_expectations import (
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
+from expectations.tap_expectations import ExpectNoTokenRegression, ExpectRowsReceived
 from expectations.validation_result import CheckResult, ValidationResult
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, merge_findings
 from synapse_lakehouse.printable_text import to_printable
@@ -65,8 +65,8 @@ def build_findings(result: ValidationResult, *, is_first: bool, fails_on_warning
 
 
 def _kind(check: CheckResult) -> IncidentKind:
-    if check.subject == integrity_findings.subject_of_check("event_lost"):
+    if check.subject == integrity_expectations.subject_of_check("event_lost"):
         return IncidentKind.LOST_IDS
     if check.type == ExpectNoFinding.expectation_type:
-        return _KINDS_OF_HARM[integrity_findings.harm_of_subject(check.subject)]
+        return _KINDS_OF_HARM[integrity_expectations.harm_of_subject(check.subject)]
     return _KINDS.get(check.type, IncidentKind.AUDIT_FAILED if check.severity == "fail" else IncidentKind.AUDIT_WARNED)

@@ -6,7 +6,14 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from expectations import bronze_suite, gold_suite, gx_validation, integrity_findings, replication_tap, stalled_source
+from expectations import (
+    activity_expectations,
+    bronze_suite,
+    gold_suite,
+    gx_validation,
+    integrity_expectations,
+    tap_expectations,
+)
 from expectations.metric_expectation import MetricExpectation, Metrics
 from expectations.validation_result import ValidationResult
 from synapse_lakehouse import catalogue
@@ -33,12 +40,12 @@ def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> Validatio
     hours = settings.lakehouse_stale_hours
     suite = [
         *bronze_suite.build_suite(declared, drifted, settings.lakehouse_gap_budget),
-        *stalled_source.build_suite(declared, hours),
-        *replication_tap.build_suite(coverage),
+        *activity_expectations.build_suite(declared, hours),
+        *tap_expectations.build_suite(coverage),
     ]
     for subject, samples in collect_samples(catalog, run, hours).items():
         metrics[subject] = {**metrics.get(subject, {}), **samples}
-    return _validate(settings, catalog, run, "bronze", suite, metrics | replication_tap.collect_metrics(coverage))
+    return _validate(settings, catalog, run, "bronze", suite, metrics | tap_expectations.collect_metrics(coverage))
 
 
 def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
@@ -50,9 +57,11 @@ def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationR
     facts, findings = (
         store.read_run_rows(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity")
     )
-    metrics = gold_suite.collect_metrics(dbt, catalog, run.branch, facts) | integrity_findings.collect_metrics(findings)
+    metrics = gold_suite.collect_metrics(dbt, catalog, run.branch, facts) | integrity_expectations.collect_metrics(
+        findings
+    )
     return _validate(
-        settings, catalog, run, "gold", [*gold_suite.build_suite(dbt), *integrity_findings.build_suite()], metrics
+        settings, catalog, run, "gold", [*gold_suite.build_suite(dbt), *integrity_expectations.build_suite()], metrics
     )
 
 
@@ -65,7 +74,7 @@ def collect_samples(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[st
         return [*previous, store.read_run_rows(catalog, name, run.run_id)] if previous else []
 
     tables = ("audit.snapshots", "audit.stream_positions", "audit.stream_facts")
-    return stalled_source.collect_metrics(*map(read_samples, tables))
+    return activity_expectations.collect_metrics(*map(read_samples, tables))
 
 
 def _validate(

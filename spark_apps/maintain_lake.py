@@ -19,7 +19,7 @@ from synapse_lakehouse.iceberg.maintenance.orphan_files import delete_orphan_fil
 from synapse_lakehouse.iceberg.maintenance.publish_compaction import compact_and_publish
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.iceberg.write.branches import list_branched_tables
+from synapse_lakehouse.iceberg.write.branches import list_run_tables
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 PARALLEL_TABLES = 4
@@ -48,7 +48,7 @@ def maintain_lake(app: SparkApp) -> None:
     app.lease.renew()
     unfinished = now - maintenance.UNFINISHED
     # With 0 days, even new orphan files are deleted, so no other run may be writing.
-    limits = dict.fromkeys(list_branched_tables(app.catalog), max(expiry, unfinished))
+    limits = dict.fromkeys(list_run_tables(app.catalog), max(expiry, unfinished))
     limits |= dict.fromkeys([*store.AUDIT_SCHEMAS, *([COMMANDS_TABLE] if commands else [])], unfinished)
     failures += expire_tables(app, limits, retained, expiry)
     lease.trim_lease_log(app.catalog, now - maintenance.LEASE_LOG)

@@ -4,7 +4,7 @@ from functools import partial
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.iceberg.read import duckdb_spill
-from synapse_lakehouse.replication.coverage.job import prepare_comparison, summarize
+from synapse_lakehouse.replication.coverage.measure_coverage import prepare_comparison, summarize
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 from synapse_lakehouse.streams import pipeline
 

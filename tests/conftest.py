@@ -25,7 +25,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.iceberg.write.branches import load_branched_tables
+from synapse_lakehouse.iceberg.write.branches import load_run_tables
 from synapse_lakehouse.java import class_archive, jars
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
@@ -229,7 +229,7 @@ def harsh(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.T
                 assert result.returncode == 0, result.stdout + result.stderr
         with dbt_session(environment(own), tmp_path_factory.mktemp("harsh_models")) as session:
             session.build(run)
-            for table in load_branched_tables(open_catalog(own)):
+            for table in load_run_tables(open_catalog(own)):
                 assert set(table.refs()) <= {run.branch}, f"the build published {table.name()}"
             assert "redacted_by" in (own.lakehouse_home / "dbt" / "target" / "static_index.html").read_text()
             yield HarshLake(own, run, spark.applications(), session)

@@ -18,7 +18,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build import project
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.sql_text import find_table_names, quote_literal
-from synapse_lakehouse.iceberg.write.branches import load_branched_tables
+from synapse_lakehouse.iceberg.write.branches import load_run_tables
 from synapse_lakehouse.iceberg.write.publish import append_release, fast_forward_main
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
@@ -53,7 +53,7 @@ class VisibilityBuild:
     def new_run(self) -> None:
         """Begin a new run."""
         self._app = self._new_app()
-        for table in load_branched_tables(self._app.catalog):
+        for table in load_run_tables(self._app.catalog):
             # Spark caches a table for half a minute, and another process wrote to it.
             self._app.spark.sql(f"refresh table {'.'.join(table.name())}")
 
@@ -75,7 +75,7 @@ class VisibilityBuild:
 
     def publish(self) -> dict[str, int]:
         """Fast-forward main of each table to the run's branch, and return the Iceberg snapshot IDs."""
-        names = [".".join(table.name()) for table in load_branched_tables(self._app.catalog)]
+        names = [".".join(table.name()) for table in load_run_tables(self._app.catalog)]
         spark, run = self._app.spark, self._app.run
         heads = {name: fast_forward_main(spark, name, run.branch, run.tag) for name in names}
         return {name: head for name, head in heads.items() if head}

@@ -19,7 +19,7 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _BLANK: Final = frozenset(
     map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0))
 ) | frozenset(chr(code) for codes in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in codes)
-"""Letters and marks without a glyph, which are escaped. The variation selectors of emoji (U+FE0E, U+FE0F) are not."""
+"""Letters and marks without a glyph. They are escaped. The variation selectors of emoji (U+FE0E, U+FE0F) are not."""
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _ACTIVE: Final = str.maketrans({character: f"\\x{ord(character):02x}" for character in "@<>[]*`~|"})
 """Characters with which chat programs begin a mention, a link or markup."""

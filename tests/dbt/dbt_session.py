@@ -17,7 +17,7 @@ from dbt.contracts.graph.manifest import Manifest
 from synapse_lakehouse.config.run import parse_run_arguments
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build import project as dbt_build_project
-from synapse_lakehouse.dbt_build.changes import register_changes
+from synapse_lakehouse.dbt_build.change_views import register_changes
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.room_state import resolve

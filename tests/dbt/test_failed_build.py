@@ -24,7 +24,7 @@ def catalog(published: Published) -> Iterator[Catalog]:
 def _mains(catalog: Catalog) -> dict[str, int]:
     return {
         ".".join(table.name()): table.refs()["main"].snapshot_id
-        for table in branches.load_branched_tables(catalog)
+        for table in branches.load_run_tables(catalog)
         if "main" in table.refs()
     }
 
@@ -54,9 +54,7 @@ def test_failed_tests_are_named_and_main_stays(catalog: Catalog, published: Publ
     assert explained.count("violate it") == 2
     assert "Traceback" not in result.stderr
     # what is made of the same as before was left as it is
-    on_branch = {
-        ".".join(table.name()) for table in branches.load_branched_tables(catalog) if RUN.branch in table.refs()
-    }
+    on_branch = {".".join(table.name()) for table in branches.load_run_tables(catalog) if RUN.branch in table.refs()}
     assert on_branch == {"bronze.event_relations", "gold.events"}
     # what was built stays on the branch, and only there
     rows = {ref: _rows(catalog, "gold.events", ref) for ref in ("main", RUN.branch)}

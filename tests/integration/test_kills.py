@@ -26,7 +26,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import is_run_branch
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.maintenance import maintenance
-from synapse_lakehouse.iceberg.write.branches import load_branched_tables
+from synapse_lakehouse.iceberg.write.branches import load_run_tables
 from tests.conftest import environment
 from tests.support.incremental_lake import AdvancingLake, advancing
 from tests.support.kill_processes import VICTIMS
@@ -190,7 +190,7 @@ def _check_published(lake: AdvancingLake) -> None:
     latest = store.read_releases(catalog)[-1]
     heads = {
         ".".join(table.name()): head.snapshot_id
-        for table in load_branched_tables(catalog)
+        for table in load_run_tables(catalog)
         if (head := table.current_snapshot())
     }
     assert heads == dict(latest.tables)
@@ -203,7 +203,7 @@ def _ledger(lake: AdvancingLake) -> list[dict[str, object]]:
 
 
 def _branches(catalog: Catalog) -> set[str]:
-    return {ref for table in load_branched_tables(catalog) for ref in table.refs() if is_run_branch(ref)}
+    return {ref for table in load_run_tables(catalog) for ref in table.refs() if is_run_branch(ref)}
 
 
 def _orphans(catalog: Catalog) -> set[Path]:

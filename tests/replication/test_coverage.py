@@ -17,14 +17,14 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.replication.coverage.compare import (
+from synapse_lakehouse.replication.coverage.measure_coverage import TABLE, prepare_comparison, summarize
+from synapse_lakehouse.replication.coverage.token_windows import (
     Key,
     TapPositions,
     Window,
     compute_read_starts,
     compute_windows,
 )
-from synapse_lakehouse.replication.coverage.job import TABLE, prepare_comparison, summarize
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.rdata_subject import read_subject

@@ -26,7 +26,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.replication.coverage.job import prepare_comparison
+from synapse_lakehouse.replication.coverage.measure_coverage import prepare_comparison
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress, Update
 from synapse_lakehouse.replication.server.async_reader import AsyncReader

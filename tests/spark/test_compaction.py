@@ -11,7 +11,7 @@ from synapse_lakehouse.iceberg.maintenance import compaction
 from synapse_lakehouse.iceberg.read.changed_rows import read_rows_changed_since
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
 from synapse_lakehouse.iceberg.write import input_fingerprint
-from synapse_lakehouse.iceberg.write.commits import reset_branch
+from synapse_lakehouse.iceberg.write.commits import set_or_remove_branch
 from synapse_lakehouse.iceberg.write.position_deletes import delete_keys
 from synapse_lakehouse.iceberg.write.publish import fast_forward_main
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
@@ -163,7 +163,7 @@ def test_compaction_applies_deletes_of_several_files(lake: AdvancingLake, table:
     for first in (0, 100):
         add_file(spark, first)
     before = head_of(spark)
-    reset_branch(spark, NAME, "changed", before)
+    set_or_remove_branch(spark, NAME, "changed", before)
     spark.conf.set("spark.wap.branch", "changed")
     rows, changed = delete_keys(spark, NAME, "changed", spark.range(0, 200, 10).toDF("n"))
     assert rows == 20

@@ -8,7 +8,7 @@ import pytest
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from synapse_lakehouse.replication.coverage.job import TABLE
+from synapse_lakehouse.replication.coverage.measure_coverage import TABLE
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Update

@@ -12,7 +12,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store as audit_store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_spill
-from synapse_lakehouse.replication.coverage.job import prepare_comparison
+from synapse_lakehouse.replication.coverage.measure_coverage import prepare_comparison
 from synapse_lakehouse.streams.pipeline import measure
 from tests.support.incremental_lake import AdvancingLake, advancing
 

@@ -18,7 +18,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import RELEASES_TABLE, Release
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.replication.coverage import job
+from synapse_lakehouse.replication.coverage import measure_coverage
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -169,12 +169,12 @@ def test_coverage_starts_at_the_last_compared_release(catalog: Catalog) -> None:
     def compare(run: Run, hour: int) -> None:
         store.append_audit_rows(catalog, "audit.snapshots", [{"began_at": DAY + hour * HOUR}], run)
         row = {"dialect": "redis", "stream": "events", "upto": hour, "measured_at": DAY + hour * HOUR}
-        store.append_audit_rows(catalog, job.TABLE, [row], run)
+        store.append_audit_rows(catalog, measure_coverage.TABLE, [row], run)
 
     first, second, third = (Run(name, RUN.start, RUN.end) for name in ("first", "second", "third"))
-    assert job.read_latest_rows(catalog) == []
+    assert measure_coverage.read_latest_rows(catalog) == []
     compare(first, 1)
-    assert job.read_latest_rows(catalog) == []
+    assert measure_coverage.read_latest_rows(catalog) == []
     _release(catalog, published_hour=2, run=first)
     compare(second, 3)
     _release(catalog, published_hour=4, run=second)
@@ -182,7 +182,7 @@ def test_coverage_starts_at_the_last_compared_release(catalog: Catalog) -> None:
     _release(catalog, published_hour=6, run=third)
     compare(second, 7)
     compare(first, 8)
-    assert [row["upto"] for row in job.read_latest_rows(catalog)] == [3]
+    assert [row["upto"] for row in measure_coverage.read_latest_rows(catalog)] == [3]
 
 
 def _release(catalog: Catalog, published_hour: int, run: Run = RUN) -> Release:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from expectations import gx_validation, replication_tap
+from expectations import gx_validation, tap_expectations
 from expectations.alert_findings import build_findings
 from expectations.validation_result import ValidationResult
 from synapse_lakehouse.alerts.incidents import IncidentKind
@@ -31,8 +31,8 @@ def test_missed_ids_warn_and_are_listed(settings: Settings) -> None:
         settings,
         RUN,
         "bronze",
-        replication_tap.build_suite(actual),
-        replication_tap.collect_metrics(actual),
+        tap_expectations.build_suite(actual),
+        tap_expectations.collect_metrics(actual),
         datetime.now(UTC),
     )
     assert len(checks) == 6

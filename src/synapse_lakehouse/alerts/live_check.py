@@ -18,7 +18,7 @@ from synapse_lakehouse.replication import tap_liveness
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
 from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 from synapse_lakehouse.streams.watch import observation_log
-from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, find_bound, observe_stream
+from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, find_bound_and_closed_end, observe_stream
 
 
 def check_lake(
@@ -55,7 +55,9 @@ def observe_streams(
     released = _read_released_progress(catalog, releases[-1], since) if releases else {}
 
     def end(stream: Stream, positions: Mapping[str, int], last_allocated_id: int) -> int | None:
-        return find_bound(stream, positions, last_allocated_id, writers.get(stream.name), before.get(stream.name))[1]
+        return find_bound_and_closed_end(
+            stream, positions, last_allocated_id, writers.get(stream.name), before.get(stream.name)
+        )[1]
 
     live, now = read_live_positions(settings, declared, end), datetime.now(UTC)
     observations = [

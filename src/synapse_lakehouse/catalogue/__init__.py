@@ -13,7 +13,12 @@ from synapse_lakehouse.catalogue.column_declaration import (
     JsonKeysProjection,
     ListForTypeProjection,
 )
-from synapse_lakehouse.catalogue.load import find_sources_file, load_catalogue, load_state_tables, parse_catalogue
+from synapse_lakehouse.catalogue.load_catalogue import (
+    find_sources_file,
+    load_catalogue,
+    load_state_tables,
+    parse_catalogue,
+)
 from synapse_lakehouse.catalogue.references import LegalCase, Reference
 from synapse_lakehouse.catalogue.stream_declaration import Contiguity, StartupSequence, Stream
 from synapse_lakehouse.catalogue.table_declaration import LoadMode, Table

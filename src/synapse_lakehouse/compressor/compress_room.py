@@ -222,8 +222,9 @@ def _require_state_before(
     if any(file.may_be_of_other_groups(position) for file in interrupted):
         # The files may belong to other groups with the same IDs, so they cannot repair the room.
         raise CompressorError(
-            f"A compression of {room_id} was interrupted, and the database was restored or failed over later. So these "
-            f"undo files may belong to other state groups: {' '.join(map(str, paths))}. Nothing was written. Move "
+            f"A compression of {room_id} was interrupted, and the database was restored or failed over later. Then "
+            "Synapse may have given the same IDs to other state groups, so these undo files may not describe this "
+            f"room: {' '.join(map(str, paths))}. Nothing was written. Move "
             "these files away and run the command again."
         )
     raise VerificationError(

@@ -79,7 +79,8 @@ class Settings(BaseSettings):
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: str = Field(
-        "", description="IDs of rooms, separated by spaces, whose lost events without a known ID are acknowledged"
+        "",
+        description="room IDs; acknowledges their lost events without a known ID and their changed state groups",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -126,11 +127,11 @@ class Settings(BaseSettings):
         20, description="number of latest events per room in gold.recent_events"
     )
     lakehouse_parity_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] = Field(
-        60, description="maximum seconds of a maintenance run for the reconciliation with Synapse's database"
+        60, description="time limit in seconds for the nightly reconciliation with Synapse's database"
     )
     lakehouse_index_check_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = Field(
         60,
-        description="maximum seconds of a maintenance run for the comparison of index entries with the copy; 0: none",
+        description="time limit in seconds for the nightly comparison of index entries; 0: no comparison",
     )
     lakehouse_alert_urls: str = Field(
         "",
@@ -174,7 +175,8 @@ class Settings(BaseSettings):
         description="number of rooms that a run compresses, beginning with the most uncompressed state; 5 by default",
     )
     lakehouse_compressor_default_levels: str | None = Field(
-        None, description="sizes of the levels, the most granular first; 100,50,25 by default"
+        None,
+        description="sizes of the levels, the level with the smallest deltas first; 100,50,25 by default",
     )
     lakehouse_compressor_time_between_runs: str | None = Field(
         None, description="time between runs of the compressor, such as 12h; 1d by default"
@@ -192,10 +194,11 @@ class Settings(BaseSettings):
         None, description="true: the DAG state_compression applies its plan without approval"
     )
     lakehouse_compressor_busy_sessions: str | None = Field(
-        None, description="number of sessions in a transaction above which the compressor pauses; 20 by default"
+        None,
+        description="the compressor pauses while more sessions than this are in a transaction; 20 by default",
     )
     lakehouse_compressor_lag_megabytes: str | None = Field(
-        None, description="replication lag of a replica in MB above which the compressor pauses; 64 by default"
+        None, description="the compressor pauses while a replica lags by more than this number of MB; 64 by default"
     )
     lakehouse_ui_hosts: str = Field(
         "", description="host names of Airflow's UI in addition to localhost, separated by spaces"

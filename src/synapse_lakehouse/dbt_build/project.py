@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.dbt_build.changes import register_changes
+from synapse_lakehouse.dbt_build.change_views import register_changes
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.events import event_udfs
 from synapse_lakehouse.iceberg.write import branches, input_fingerprint
@@ -150,7 +150,7 @@ def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
     """Return the variables of the models."""
     snapshot_times = [row["taken_at"] for row in store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)]
     as_of = app.settings.lakehouse_as_of or max(snapshot_times, default=app.run.end)
-    names = branches.list_branched_tables(app.catalog)
+    names = branches.list_run_tables(app.catalog)
     with ThreadPoolExecutor(4) as pool:
         fingerprints = pool.map(
             lambda name: input_fingerprint.read_fingerprint(app.catalog, name, app.run.branch), names

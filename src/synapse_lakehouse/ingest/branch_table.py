@@ -14,7 +14,7 @@ from synapse_lakehouse.iceberg.write.commits import (
     append_files,
     get_parquet_schema,
     replace_content,
-    reset_branch,
+    set_or_remove_branch,
 )
 from synapse_lakehouse.iceberg.write.position_deletes import delete_keys
 from synapse_lakehouse.ingest.baseline import build_snapshot_properties
@@ -62,9 +62,9 @@ class BranchTable:
             io_properties=remove_secrets(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties),
         )
 
-    def reset_branch(self, snapshot_id: int | None) -> None:
+    def set_or_remove_branch(self, snapshot_id: int | None) -> None:
         """Point the branch at an Iceberg snapshot; with None, remove the branch."""
-        reset_branch(*self._target, snapshot_id)
+        set_or_remove_branch(*self._target, snapshot_id)
 
     def replace_content(self, paths: Sequence[str], pages: Sequence[PageRange]) -> CommitResult:
         """Commit ``paths``, which contain ``pages`` of the source, as the whole content of the branch."""

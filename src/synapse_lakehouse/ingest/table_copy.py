@@ -67,9 +67,9 @@ class StartedCopy:
         plan = plan_read(self.base, target.heap.pages, counts.rows, counts.changed, counts.ctids)
         if plan.extent is not ReadExtent.NONE or self.is_resumed:
             at = plan.base or target.main
-            target.reset_branch(at.snapshot_id if at else None)
+            target.set_or_remove_branch(at.snapshot_id if at else None)
         elif target.app.run.branch in target.lake.refs():
-            target.reset_branch(None)
+            target.set_or_remove_branch(None)
         return PlannedCopy(self, plan, counts.rows)
 
 

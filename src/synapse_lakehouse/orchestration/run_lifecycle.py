@@ -68,7 +68,7 @@ def open_run() -> None:
         another homeserver; nothing was changed.
     :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
     """
-    from synapse_lakehouse import settings_check
+    from synapse_lakehouse import configuration_problems
     from synapse_lakehouse.postgres import connection
     from synapse_lakehouse.postgres.access import preflight
 
@@ -76,7 +76,7 @@ def open_run() -> None:
     with fail_without_retry():
         run.require_complete()
         # Validate the settings of later tasks too, so that an invalid setting fails the run before the copy.
-        problems = settings_check.find_configuration_problems(declared, settings)
+        problems = configuration_problems.find_problems(declared, settings)
         if messages := [problem.message for problem in problems if problem.stops_runs]:
             raise LakehouseError("\n".join(messages))
         with connection.connect(settings) as source:

@@ -246,8 +246,8 @@ INTEGRITY_CHECKS: Final = (
         "forward_extremities",
         "rooms with many forward extremities",
         "Every new event refers to forward extremities, at most 20 of them, so sending to the room is slow.",
-        "Send a few messages to the room as a local user, or use the admin API (rooms/…/forward_extremities) to "
-        "delete them.",
+        "Send a few messages to the room as a local user. Or delete the forward extremities by the admin API "
+        "(rooms/…/forward_extremities).",
         harm=Harm.UNTIDY,
     ),
     IntegrityCheck(

@@ -28,7 +28,7 @@ REFERENCE_CHECKS: Final = (
         "copied_value_differs",
         "values that differ from the event that they were copied from",
         "Synapse stores the room, the type, the state key, the sender or the stream ID of an event in several tables. "
-        "They differ, so answers depend on the table that Synapse reads.",
+        "The values differ, so the answer depends on the table from which Synapse reads.",
         _RESTORE_ROWS,
     ),
     IntegrityCheck(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.iceberg.read.changed_rows import read_changed_rows, read_rows_at
 from synapse_lakehouse.iceberg.write import input_fingerprint
-from synapse_lakehouse.iceberg.write.commits import reset_branch
+from synapse_lakehouse.iceberg.write.commits import set_or_remove_branch
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.room_state import (
     append_groups,
@@ -115,7 +115,7 @@ def _resolve_changed_rooms(
     for name in _TABLES:
         # An earlier try may have written to the branch.
         main = input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main")
-        reset_branch(spark, name, branch, main)
+        set_or_remove_branch(spark, name, branch, main)
     changes = {name: _read_changes(spark, catalog, name, branch) for name in SOURCE_TABLES}
     numbered = number_changed_rooms(spark, changes, spark.table(_POSITIONS), max_renumbered_share)
     if numbered:

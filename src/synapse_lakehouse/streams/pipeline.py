@@ -27,7 +27,7 @@ from synapse_lakehouse.streams.positions.configured_writers import read_configur
 from synapse_lakehouse.streams.positions.measure_positions import PositionMeasurer
 from synapse_lakehouse.streams.stream_facts import StreamFactCounter
 from synapse_lakehouse.streams.stream_tables import StreamTables
-from synapse_lakehouse.streams.table_facts import measure_table_facts
+from synapse_lakehouse.streams.table_key_counts import measure_table_facts
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]

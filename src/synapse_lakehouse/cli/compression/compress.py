@@ -157,9 +157,9 @@ def verify(
     number_of_rooms: NumberOfRooms = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Verify how rooms of SYNAPSE_DSN are stored and, with undo files, that no state changed; exit code 1 on faults.
+    """Check the storage of rooms of SYNAPSE_DSN and, with undo files, that no state changed.
 
-    Without --room and --undo, verify the largest rooms.
+    Exit code 1: there are faults. Without --room and --undo, verify the largest rooms.
     """
     from synapse_lakehouse.cli.compression import compress_actions
 

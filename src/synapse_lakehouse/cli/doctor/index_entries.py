@@ -79,7 +79,10 @@ def _describe(compared: IndexComparison) -> str:
             examples.append(f"{kind}: {listed}{'; …' if counts[kind] > len(rows) else ''}")
     partly = ""
     if compared.examined < compared.differing:
-        partly = f" in the first {compared.examined:,} of {compared.differing:,} differing groups of rows"
+        partly = (
+            f" in {compared.examined:,} of the {compared.differing:,} parts of the table that differ (the others were "
+            "not examined)"
+        )
     return f"{kinds}{partly}; {compared.entries:,} entries, {compared.rows:,} rows. " + ". ".join(examples)
 
 

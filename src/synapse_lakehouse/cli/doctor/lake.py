@@ -10,7 +10,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor import release_integrity, sequences
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
-from synapse_lakehouse.cli.lake import list_branches
+from synapse_lakehouse.cli.lake import run_branches
 from synapse_lakehouse.cli.state.lost_rows import list_readable_releases
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -78,9 +78,9 @@ def _tap(connection: DuckDBPyConnection, settings: Settings) -> Findings:
 
 
 def _branches(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    lease = list_branches.read_lease_holder(connection, settings)
+    lease = run_branches.read_lease_holder(connection, settings)
     active = lease.branch if lease and datetime.now(UTC) < lease.until else None
-    names = [branch.name for branch in list_branches.list_branches(connection, settings)]
+    names = [branch.name for branch in run_branches.list_branches(connection, settings)]
     if remaining := [name for name in names if name != active]:
         message = f"{len(remaining)} branches of unpublished runs remain: {', '.join(remaining)}."
         advice = f"When you no longer need them, drop them: uv run lakehouse branches drop {' '.join(remaining)}"

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from synapse_lakehouse import catalogue as declared
-from synapse_lakehouse import settings_check as configured
+from synapse_lakehouse import configuration_problems
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.cli.runs import out_of_memory
 from synapse_lakehouse.cli.runs.out_of_memory import format_gibibytes
@@ -83,7 +83,7 @@ def check_configuration(settings: Settings) -> Findings:
         loaded = declared.load_catalogue()
     except (OSError, KeyError, TypeError, ValueError):
         return
-    problems = list(configured.find_configuration_problems(loaded, settings))
+    problems = list(configuration_problems.find_problems(loaded, settings))
     yield from (DoctorFinding(FindingLevel.FAIL, problem.subject, problem.message) for problem in problems)
     if not problems:
         source = f", also in {settings.synapse_config}" if settings.synapse_config else ""

@@ -20,17 +20,17 @@ _SNAPSHOTS: Final = "audit.snapshots"
 _ADVICE: Final = "Stop all processes of Synapse, review this SQL and run it:"
 
 
-def examine(declared: Catalogue, now: Mapping[str, StreamProgress]) -> Findings:
+def examine(declared: Catalogue, progress: Mapping[str, StreamProgress]) -> Findings:
     """Repeat the checks of sequences that Synapse runs when it starts."""
-    faults = [fault for _, fault in synapse_startup.find_startup_faults(declared, now)]
+    faults = [fault for _, fault in synapse_startup.find_startup_faults(declared, progress)]
     yield from map(_finding, faults)
-    if now and not faults:
-        message = f"{len(now)} sequences match their positions and rows, so Synapse can start"
+    if progress and not faults:
+        message = f"{len(progress)} sequences match their positions and rows, so Synapse can start"
         yield DoctorFinding(FindingLevel.OK, _SUBJECT, message)
 
 
 def compare_with_release(
-    connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, now: Mapping[str, StreamProgress]
+    connection: DuckDBPyConnection, settings: Settings, declared: Catalogue, progress: Mapping[str, StreamProgress]
 ) -> Findings:
     """Check that no position is behind its value in the latest release."""
     releases = duckdb_reader.list_releases(connection, settings)
@@ -39,9 +39,9 @@ def compare_with_release(
     may_be_ahead = _may_be_ahead(connection, settings, releases[0].run_id)
     for position in positions.read_positions(connection, settings, releases[0]):
         stream = next((stream for stream in declared.streams if stream.name == position.stream), None)
-        if stream and position.stream in now:
+        if stream and position.stream in progress:
             released = StreamProgress(position.sequence_value or 0, position.writers, {}, may_be_ahead)
-            if fault := check_regression(stream, released, now[position.stream]):
+            if fault := check_regression(stream, released, progress[position.stream]):
                 yield _finding(fault)
 
 

@@ -79,9 +79,9 @@ def visible(
         bool | None,
         typer.Option(
             "--peeking/--as-member",
-            help="Apply the rules for peeking users (not in the room) or for members. By default, a user that is"
-            " joined, or that left the room without forgetting it, gets the rules for members. All other users, for"
-            " example after a ban, get the rules for peeking users.",
+            help="Apply the rules for peeking users, which are not in the room, or for members. By default, a user"
+            " that is joined, or that left the room without forgetting it, gets the rules for members. All other users,"
+            " for example after a ban, get the rules for peeking users.",
         ),
     ] = None,
     as_of: AsOfOption = None,

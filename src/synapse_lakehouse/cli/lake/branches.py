@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.lake import lake_session, list_branches
+from synapse_lakehouse.cli.lake import lake_session, run_branches
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
@@ -27,8 +27,8 @@ def branches(ctx: typer.Context, format: output.FormatOption = output.OutputForm
         return
     now = datetime.now(UTC)
     with lake_session.open_lake() as (settings, connection):
-        run_branches = list_branches.list_branches(connection, settings)
-        lease = list_branches.read_lease_holder(connection, settings)
+        existing = run_branches.list_branches(connection, settings)
+        lease = run_branches.read_lease_holder(connection, settings)
     active = lease.branch if lease and now < lease.until else None
     rows = [
         (
@@ -39,7 +39,7 @@ def branches(ctx: typer.Context, format: output.FormatOption = output.OutputForm
             round((now - branch.written_at).total_seconds() / 3600, 1),
             branch.run_id,
         )
-        for branch in run_branches
+        for branch in existing
     ]
     output.write_rows(_COLUMNS, rows, format)
 
@@ -48,7 +48,7 @@ def branches(ctx: typer.Context, format: output.FormatOption = output.OutputForm
 def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse branches` lists them.")]) -> None:
     """Drop branches from all tables; fails while a run is active."""
     with lake_session.open_lake() as (settings, connection):
-        existing = {branch.name for branch in list_branches.list_branches(connection, settings)}
+        existing = {branch.name for branch in run_branches.list_branches(connection, settings)}
         if unknown := [name for name in names if name not in existing]:
             raise LakeReadError(
                 f"No table has a branch {to_printable(' or '.join(unknown))}. Nothing was dropped. "

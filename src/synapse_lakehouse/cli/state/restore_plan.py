@@ -27,7 +27,7 @@ def restore_plan(
     groups: Annotated[list[int] | None, typer.Argument(metavar="[GROUP]...", help="State groups.", min=0)] = None,
     room: Annotated[str | None, typer.Option(help="All state groups of this room.")] = None,
 ) -> None:
-    """Print SQL that restores rows of state groups which an earlier release has and the newest release lacks.
+    """Print SQL that restores lost rows of state groups. Only earlier releases have these rows.
 
     The command changes nothing. Stop Synapse, have a backup, review the SQL, and run it with psql as the owner of
     Synapse's tables. The SQL rebuilds the indexes, then inserts each row where it is absent.

@@ -36,7 +36,7 @@ class RowChanges:
 
     @cached_property
     def _work(self) -> Int64Array:
-        """Cumulative number of rows and edges to delete and to insert."""
+        """Number of rows and of edges to delete and to insert, cumulative over the groups; the first element is 0."""
         return cast(Int64Array, np.concatenate([[0], np.cumsum(self.rows_per_group + 2)]))
 
     def work(self, start: int, end: int) -> int:

@@ -16,7 +16,7 @@ def drop_branch(catalog: Catalog, branch: str, names: Collection[str] | None = N
 
     The caller holds the lease, or the run of the branch has ended.
     """
-    having = [table for table in load_branched_tables(catalog, names) if branch in table.refs()]
+    having = [table for table in load_run_tables(catalog, names) if branch in table.refs()]
     for table in having:
         table.manage_snapshots().remove_branch(branch).commit()
     return len(having)
@@ -27,7 +27,7 @@ def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None
 
     The caller holds the lease.
     """
-    for table in load_branched_tables(catalog):
+    for table in load_run_tables(catalog):
         refs, is_bronze = table.refs(), table.name()[0] == "bronze"
         remaining = [name for name in reversed(crashed) if name in refs]
         if remaining and is_bronze and branch not in refs:
@@ -37,14 +37,14 @@ def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None
                 table.manage_snapshots().remove_branch(name).commit()
 
 
-def list_branched_tables(catalog: Catalog) -> list[str]:
+def list_run_tables(catalog: Catalog) -> list[str]:
     """Return the tables that runs write on branches: all except audit tables and the replication tap's commands."""
     names = [".".join(name) for schema in SCHEMAS for name in catalog.list_tables(schema)]
     return [name for name in names if not is_unbranched(name)]
 
 
-def load_branched_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
-    """Yield the tables of :func:`list_branched_tables`, or those of ``names`` among them."""
-    table_names = [name for name in list_branched_tables(catalog) if names is None or name in names]
+def load_run_tables(catalog: Catalog, names: Collection[str] | None = None) -> Iterator[Table]:
+    """Yield the tables of :func:`list_run_tables`, or those of ``names`` among them."""
+    table_names = [name for name in list_run_tables(catalog) if names is None or name in names]
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
         yield from pool.map(catalog.load_table, table_names)

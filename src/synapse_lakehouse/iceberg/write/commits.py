@@ -28,7 +28,7 @@ def get_parquet_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([_without_large_string(schema.field(name)) for name in columns])
 
 
-def reset_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
+def set_or_remove_branch(spark: SparkSession, name: str, branch: str, at: int | None) -> None:
     """Point ``branch`` of a table at the snapshot ``at``; with None, remove the branch."""
     table = load_current_table(spark, name)
     if at is not None:

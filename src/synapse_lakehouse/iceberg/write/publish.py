@@ -13,7 +13,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import RELEASES_TABLE, Release, ReleaseError, compute_accepted_bounds
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.spark.session import load_iceberg_table
-from synapse_lakehouse.iceberg.write.branches import load_branched_tables
+from synapse_lakehouse.iceberg.write.branches import load_run_tables
 from synapse_lakehouse.printable_text import get_printable_logger
 
 log = get_printable_logger(__name__)
@@ -34,7 +34,7 @@ def publish_branch(
     """
     passed, warned = require_audits_passed(catalog, run)
     require_lease()
-    branched = list(load_branched_tables(catalog))
+    branched = list(load_run_tables(catalog))
     require_unchanged_bronze(catalog, run, branched)
     names = [".".join(table.name()) for table in branched]
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:

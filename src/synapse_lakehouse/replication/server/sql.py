@@ -98,7 +98,7 @@ def build_token_page_query(catalogue: Catalogue, stream: str) -> sql.Composed:
 
 
 def build_writer_query(catalogue: Catalogue, stream: str) -> sql.Composed:
-    """Return the query of the writers of the rows."""
+    """Return the query of the names of all writers that have a row in the range of tokens."""
     return sql.SQL(" union ").join(
         sql.SQL("(select distinct coalesce({writer}, %(unnamed)s) from {table} where {range})").format(
             writer=_writer_sql(table), table=sql.Identifier(table.name), range=_range_sql(catalogue, stream, table)

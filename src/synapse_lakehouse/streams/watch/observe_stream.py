@@ -22,11 +22,12 @@ class StreamObservation:
 
     * ``safe_bound``, ``rule``: as in ``audit.stream_positions``.
     * ``last_allocated_id``: last ID of the sequence.
-    * ``open_since``: first time at which a watch found the ID after the bound assigned but not complete; None if no ID
-      is open.
-    * ``unchanged_since``: by writer, when its present position was first seen.
+    * ``open_since``: time of the first observation in which the next ID after the bound was allocated and not closed.
+      None if no ID is open.
+    * ``unchanged_since``: for each writer, the time of the first observation with its present position.
     * ``vanished_writers``: writers that lost their position although no configuration removed them.
-    * ``furthest_positions``, ``furthest_allocated_id``: the furthest values in and since the latest release.
+    * ``furthest_positions``, ``furthest_allocated_id``: the furthest values in the latest release and in all
+      observations after it.
     """
 
     stream: str
@@ -52,7 +53,7 @@ class StreamObservation:
         return max(self.last_allocated_id - abs(self.writers[writer]), 0)
 
 
-def find_bound(
+def find_bound_and_closed_end(
     stream: Stream,
     positions: Mapping[str, int],
     last_allocated_id: int,
@@ -88,12 +89,12 @@ def observe_stream(
 
     :param positions: by writer, as in ``stream_positions``.
     :param last_allocated_id: last ID of the sequence, 0 if none. It counts up, even for negative IDs.
-    :param beyond: IDs of the first rows beyond the closed end, see :func:`find_bound`.
+    :param beyond: IDs of the first rows beyond the closed end, see :func:`find_bound_and_closed_end`.
     :param configured: the configured writers; None if they are derived from the writers seen so far.
     :param before: the previous observation.
     :param released: the stream's progress in a release since then. It replaces earlier furthest values.
     """
-    bound, start = find_bound(stream, positions, last_allocated_id, configured, before)
+    bound, start = find_bound_and_closed_end(stream, positions, last_allocated_id, configured, before)
     end = None if start is None else extend_without_gap(start, beyond, sign=stream.direction)
     is_open = end is not None and last_allocated_id > abs(end)
     was_open = before is not None and before.safe_bound == end and before.open_since is not None

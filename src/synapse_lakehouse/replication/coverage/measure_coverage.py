@@ -37,8 +37,8 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE
 from synapse_lakehouse.iceberg.read.recent_rows import iterate_recent_spans
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.replication.coverage import compare, sql
-from synapse_lakehouse.replication.coverage.compare import TapPositions, Window
+from synapse_lakehouse.replication.coverage import comparison_sql, token_windows
+from synapse_lakehouse.replication.coverage.token_windows import TapPositions, Window
 from synapse_lakehouse.replication.protocol.rdata_subject import read_subject
 from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS
 from synapse_lakehouse.streams.positions.configured_writers import default_writer
@@ -137,10 +137,11 @@ class CoverageComparison:
             " greatest(abs(first_id), abs(last_id)) as last_id, coalesce(explanation, class) as reason from gaps"
         )
         missing: dict[int, list[Row]] = {}
-        for range_ in self._fetch(sql.MISSING, max_ranges=compare.MAX_RANGES):
+        for range_ in self._fetch(comparison_sql.MISSING, max_ranges=token_windows.MAX_RANGES):
             missing.setdefault(range_["number"], []).append(range_)
         counted, expected = (
-            {row.pop("number"): row for row in self._fetch(query)} for query in (sql.COUNTED, sql.EXPECTED)
+            {row.pop("number"): row for row in self._fetch(query)}
+            for query in (comparison_sql.COUNTED, comparison_sql.EXPECTED)
         )
         return [self._row(window, counted, expected, missing.get(window.number, [])) for window in self.windows]
 
@@ -149,14 +150,14 @@ class CoverageComparison:
     ) -> Row:
         counted, expected = all_counted.get(window.number, {}), all_expected.get(window.number, {})
         totals = {(range_["side"], range_["reason"]): range_["total"] for range_ in missing}
-        is_copied = _removal_reason(self.declared, window.stream) != compare.NOT_COPIED
+        is_copied = _removal_reason(self.declared, window.stream) != token_windows.NOT_COPIED
         names = ("dialect", "stream", "instance", "listened_from", "after", "upto", "read_until")
         return {
             **{name: getattr(window, name) for name in names},
             **{name: expected.get(name, 0) if is_copied else None for name in ("ids", "ahead")},
             **{name: counted.get(name, 0) for name in _COUNTS},
             "missed": sum(ids for (side, _), ids in totals.items() if side == "wire"),
-            "unexplained": totals.get(("wire", compare.NEVER_ANNOUNCED), 0),
+            "unexplained": totals.get(("wire", token_windows.NEVER_ANNOUNCED), 0),
             "rowless": sum(ids for (side, _), ids in totals.items() if side == "lake"),
             "missing": [
                 {name: range_[name] for name in ("first_id", "last_id", "side", "reason")} for range_ in missing
@@ -189,15 +190,17 @@ def prepare_comparison(
         return None
     duck = duckdb.connect(config={"temp_directory": str(spill), "memory_limit": _MEMORY_LIMIT})
     duck.execute("set TimeZone = 'UTC'")
-    unread = _unread_commands(compare.compute_read_starts(previous))
+    unread = _unread_commands(token_windows.compute_read_starts(previous))
     duck.from_arrow(_scan(commands, unread, _COMMAND_COLUMNS)).create("commands")
     taps = {
         dialect: TapPositions(_positions(first), _positions(last), first_at, last_at)
-        for dialect, first_at, last_at, first, last in duck.execute(sql.TAPS).fetchall()
+        for dialect, first_at, last_at, first, last in duck.execute(comparison_sql.TAPS).fetchall()
     }
-    first_tokens = {(dialect, *source): token for dialect, *source, token in duck.execute(sql.FIRST_TOKENS).fetchall()}
+    first_tokens = {
+        (dialect, *source): token for dialect, *source, token in duck.execute(comparison_sql.FIRST_TOKENS).fetchall()
+    }
     compared = {stream.name: bounds.get(stream.name) for stream in declared.streams if stream.stream_positions}
-    windows = list(compare.compute_windows(previous, taps, first_tokens, compared))
+    windows = list(token_windows.compute_windows(previous, taps, first_tokens, compared))
     if not windows:
         return None
     duck.execute(_TABLES)
@@ -209,7 +212,7 @@ def prepare_comparison(
         instances = {window.instance for window in windows if window.stream == stream.name and window.instance}
         bronze, writer = catalog.load_table(f"bronze.{table.name}"), default_writer(instances)
         duck.from_arrow(_read_ids(bronze, run.branch, stream, table, after, writer)).insert_into("ids")
-    duck.execute(sql.CREATE_SOURCE_COMMANDS).execute(sql.CREATE_ROWLESS)
+    duck.execute(comparison_sql.CREATE_SOURCE_COMMANDS).execute(comparison_sql.CREATE_ROWLESS)
     return CoverageComparison(catalog, run, declared, commands, unread, windows, duck)
 
 
@@ -280,7 +283,7 @@ def _scan(commands: IcebergTable, condition: BooleanExpression, columns: Sequenc
 def _removal_reason(declared: Catalogue, name: str) -> str | None:
     """Return why an announced row may no longer be stored; None if only the stream's gaps can explain it."""
     if all(table.load is LoadMode.MEASURE for table, _ in declared.backing_tables(name)):
-        return compare.NOT_COPIED
+        return token_windows.NOT_COPIED
     return _REMOVAL_REASONS.get(declared.stream(name).contiguity)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from expectations.metric_expectation import WARN, MetricExpectation, Metrics, format_count
-from synapse_lakehouse.replication.coverage.compare import NEVER_ANNOUNCED
+from synapse_lakehouse.replication.coverage.token_windows import NEVER_ANNOUNCED
 
 _LISTED_RANGES = 5
 

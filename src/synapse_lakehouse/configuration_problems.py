@@ -49,7 +49,7 @@ _RUN_CHECKS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
 """Functions that parse the settings of a run, by subject."""
 
 
-def find_configuration_problems(declared: Catalogue, settings: Settings) -> Iterator[ConfigurationProblem]:
+def find_problems(declared: Catalogue, settings: Settings) -> Iterator[ConfigurationProblem]:
     """Yield the problems of the configuration. Problems of the compressor do not stop other runs.
 
     Each message occurs once, for example that of an unreadable file that several subjects need.
