@@ -3,8 +3,8 @@
 from typing import Final
 
 from expectations import integrity_expectations
-from expectations.activity_expectations import ExpectStandbyToReplay, ExpectStreamToAdvance
 from expectations.integrity_expectations import ExpectNoFinding
+from expectations.progress_expectations import ExpectStandbyToReplay, ExpectStreamToAdvance
 from expectations.stream_expectations import (
     ExpectGapsWithinBudget,
     ExpectIdInOneTable,

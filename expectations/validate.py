@@ -7,11 +7,11 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from expectations import (
-    activity_expectations,
     bronze_suite,
     gold_suite,
     gx_validation,
     integrity_expectations,
+    progress_expectations,
     tap_expectations,
 )
 from expectations.metric_expectation import MetricExpectation, Metrics
@@ -40,7 +40,7 @@ def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> Validatio
     hours = settings.lakehouse_stale_hours
     suite = [
         *bronze_suite.build_suite(declared, drifted, settings.lakehouse_gap_budget),
-        *activity_expectations.build_suite(declared, hours),
+        *progress_expectations.build_suite(declared, hours),
         *tap_expectations.build_suite(coverage),
     ]
     for subject, samples in collect_samples(catalog, run, hours).items():
@@ -74,7 +74,7 @@ def collect_samples(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[st
         return [*previous, store.read_run_rows(catalog, name, run.run_id)] if previous else []
 
     tables = ("audit.snapshots", "audit.stream_positions", "audit.stream_facts")
-    return activity_expectations.collect_metrics(*map(read_samples, tables))
+    return progress_expectations.collect_metrics(*map(read_samples, tables))
 
 
 def _validate(

@@ -12,7 +12,7 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.spark import spark_network
 from synapse_lakehouse.java import jars, runtime
 from synapse_lakehouse.room_state import retention
-from synapse_lakehouse.streams.checks import acknowledged_ids
+from synapse_lakehouse.streams.checks import operator_acknowledgements
 from synapse_lakehouse.streams.positions import configured_writers
 
 
@@ -34,7 +34,7 @@ def _writers(declared: Catalogue, settings: Settings) -> None:
 
 
 def _acknowledged(declared: Catalogue, settings: Settings) -> None:
-    acknowledged_ids.parse_acknowledged_ids(declared, settings.lakehouse_acknowledged_ids)
+    operator_acknowledgements.parse_acknowledged_ids(declared, settings.lakehouse_acknowledged_ids)
 
 
 _RUN_CHECKS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {

@@ -17,8 +17,8 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor import undo_file
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres import embedded_postgres
+from tests.support.live_room_users import People
 from tests.support.state_database import all_states, read_state, snapshot
-from tests.support.state_people import People
 from tests.support.state_rooms import resolved
 from tests.support.state_traffic import Traffic, delete_room, traffic
 

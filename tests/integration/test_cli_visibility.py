@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from synapse_lakehouse.room_state.visibility_rules import explain_rule
+from synapse_lakehouse.room_state.visibility_explanations import explain_rule
 from tests.conftest import Published
 
 

@@ -22,7 +22,7 @@ from synapse_lakehouse.replication.coverage.token_windows import (
     Key,
     TapPositions,
     Window,
-    compute_read_starts,
+    compute_read_start_times,
     compute_windows,
 )
 from synapse_lakehouse.replication.protocol import commands as c
@@ -246,7 +246,7 @@ def test_every_id_is_compared_once(steps: list[tuple[int, int, bool, bool]], beg
     now, previous, compared = DAY, dict[Key, dict[str, Any]](), list[Window]()
     for received, closed, has_bound, is_published in steps:
         position, bound, now = position + received, bound + closed, now + timedelta(minutes=1)
-        read_from = min(compute_read_starts(previous).values(), default=DAY)
+        read_from = min(compute_read_start_times(previous).values(), default=DAY)
         tap = TapPositions({P1: begin}, {P1: position}, max(read_from, DAY), now)
         (window,) = compute_windows(previous, {"redis": tap}, {}, {"events": bound if has_bound else None})
         end = compared[-1].upto if compared else begin

@@ -19,8 +19,8 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Progress
 from synapse_lakehouse.replication.tap.follower import ClientTiming, Item, process_command
 from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink, SinkWriteError
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
-from synapse_lakehouse.replication.tap.tap import CommitPolicy, write_items
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
+from synapse_lakehouse.replication.tap.write_items import CommitPolicy, write_items
 from synapse_lakehouse.replication.tap_liveness import read_last_commit_time, read_last_commit_time_by_duckdb
 from tests.replication.commands_table import EP1, new_batch, read_commands
 from tests.replication.database import CATALOGUE

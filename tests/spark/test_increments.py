@@ -20,7 +20,7 @@ from synapse_lakehouse.ingest.count_tables import count_tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import copied_source
 from tests.support.incremental_lake import AdvancingLake, Source, lake_of_tables
-from tests.support.random_history import run_random_history
+from tests.support.random_row_changes import run_random_history
 
 # Without schema_version a database is not accepted as Synapse's.
 ALL_TABLES = [table.name for table in catalogue.load_catalogue().copied_tables() if table.name != "schema_version"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.checks.acknowledged_ids import (
+from synapse_lakehouse.streams.checks.operator_acknowledgements import (
     ACKNOWLEDGED_FLAG,
     AcknowledgedIdsError,
     flag_acknowledged,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.streams.checks.acknowledged_ids import parse_acknowledged_ids
+from synapse_lakehouse.streams.checks.operator_acknowledgements import parse_acknowledged_ids
 from synapse_lakehouse.streams.checks.position_regression import find_unacknowledged_regressions
 
 DECLARED = catalogue.load_catalogue()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import activity_expectations, validate
+from expectations import progress_expectations, validate
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
@@ -117,12 +117,12 @@ def run(last_allocated_id: int, rows: int, lsn: str = "0/1", *, standby: bool = 
 
 def evaluated(*runs: tuple[Mapping[str, Any], ...]) -> dict[str, tuple[bool, str]]:
     """Success and observation by subject, of runs with one row in each table."""
-    metrics = activity_expectations.collect_metrics(*([[rows[table]] for rows in runs] for table in range(3)))
+    metrics = progress_expectations.collect_metrics(*([[rows[table]] for rows in runs] for table in range(3)))
     suite = {
         expectation.column: expectation
-        for expectation in activity_expectations.build_suite(catalogue.load_catalogue(), 24)
+        for expectation in progress_expectations.build_suite(catalogue.load_catalogue(), 24)
     }
-    subjects = (activity_expectations.SOURCE_SUBJECT, "stream events")
+    subjects = (progress_expectations.SOURCE_SUBJECT, "stream events")
     return {subject: suite[subject]._evaluate(metrics.get(subject, {})) for subject in subjects}
 
 
@@ -142,10 +142,10 @@ def test_stalled_streams_and_standbys_fail_with_their_numbers() -> None:
 def test_streams_with_positions_are_expected_to_advance() -> None:
     declared = catalogue.load_catalogue()
     expected = {f"stream {item.name}" for item in declared.streams if item.stream_positions} | {
-        activity_expectations.SOURCE_SUBJECT
+        progress_expectations.SOURCE_SUBJECT
     }
-    assert {item.column for item in activity_expectations.build_suite(declared, 24)} == expected
-    assert activity_expectations.build_suite(declared, 0) == []
+    assert {item.column for item in progress_expectations.build_suite(declared, 24)} == expected
+    assert progress_expectations.build_suite(declared, 0) == []
 
 
 def test_samples_come_from_two_releases_and_the_run(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_samples_come_from_two_releases_and_the_run(tmp_path: Path) -> None:
             published = {"release": number, "tables": [], "positions": [], "views": [], "published_at": of.start}
             store.append_audit_rows(catalog, "audit.releases", [published], of)
     actual = validate.collect_samples(catalog, of, 24)
-    assert actual.keys() == {activity_expectations.SOURCE_SUBJECT, "stream events"}
+    assert actual.keys() == {progress_expectations.SOURCE_SUBJECT, "stream events"}
     seen_rows = [actual["stream events"][name].rows["events", "one"] for name in ("first", "middle", "last")]
     assert seen_rows == [11, 12, 13], "the youngest release that is old enough, the latest, and this run"
-    assert validate.collect_samples(catalog, of, 60) == {activity_expectations.SOURCE_SUBJECT: {}}
-    assert validate.collect_samples(catalog, of, 0) == {activity_expectations.SOURCE_SUBJECT: {}}
+    assert validate.collect_samples(catalog, of, 60) == {progress_expectations.SOURCE_SUBJECT: {}}
+    assert validate.collect_samples(catalog, of, 0) == {progress_expectations.SOURCE_SUBJECT: {}}

@@ -9,7 +9,7 @@ import yaml
 
 from synapse_lakehouse.cli.events.visibility import as_of_milliseconds
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.room_state.visibility_rules import VISIBILITY_RULES, VisibilityRule, explain_rule
+from synapse_lakehouse.room_state.visibility_explanations import VISIBILITY_RULES, VisibilityRule, explain_rule
 
 UNIT_TESTS = PROJECT_FOLDER / "dbt" / "models" / "gold" / "visibility" / "_unit_tests.yml"
 

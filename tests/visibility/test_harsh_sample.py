@@ -16,7 +16,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.room_state.visibility_rules import VISIBILITY_RULES
+from synapse_lakehouse.room_state.visibility_explanations import VISIBILITY_RULES
 from tests.conftest import HarshLake, copied_source
 from tests.visibility import holding, record
 from tests.visibility.mutants import mutants

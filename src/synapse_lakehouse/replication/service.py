@@ -26,8 +26,8 @@ from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from synapse_lakehouse.replication.tap.redact_commands import redact_command
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from synapse_lakehouse.replication.tap.redis_client import follow_redis, is_redis_url
-from synapse_lakehouse.replication.tap.tap import write_items
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
+from synapse_lakehouse.replication.tap.write_items import write_items
 
 RECORDED_BYTES: Final = 64 << 20
 """Size of the log of client commands."""

@@ -10,10 +10,9 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor import release_integrity, sequences
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
-from synapse_lakehouse.cli.lake import run_branches
 from synapse_lakehouse.cli.state.lost_rows import list_readable_releases
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read import duckdb_reader, run_branches
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.local.postgres import sample

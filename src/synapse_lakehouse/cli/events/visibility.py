@@ -15,7 +15,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 from synapse_lakehouse.printable_text import to_printable
-from synapse_lakehouse.room_state import visibility_rules
+from synapse_lakehouse.room_state import visibility_explanations
 
 _VIEW: Final = "gold.event_visibility"
 _ANY_OTHER_USER: Final = "any other user"
@@ -60,7 +60,9 @@ def who_can_see(
     if not explain:
         output.write_rows(columns, rows, format)
         return
-    steps = [(user, rule, line) for user, _, _, rule, _, _ in rows for line in visibility_rules.explain_rule(rule)]
+    steps = [
+        (user, rule, line) for user, _, _, rule, _, _ in rows for line in visibility_explanations.explain_rule(rule)
+    ]
     if format is not output.OutputFormat.TABLE:
         output.write_rows(["user", "rule", "step"], steps, format)
         return
@@ -68,7 +70,7 @@ def who_can_see(
         output.create_console().print(
             to_printable(f"{user_id} ({membership or 'unknown membership'}): {outcome}, by the rule {rule}")
         )
-        for number, line in enumerate(visibility_rules.explain_rule(rule), 1):
+        for number, line in enumerate(visibility_explanations.explain_rule(rule), 1):
             output.create_console().print(f"  {number:2}. {line}")
 
 

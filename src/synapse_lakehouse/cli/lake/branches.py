@@ -10,8 +10,9 @@ from typing import Annotated, Final
 import typer
 
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.lake import lake_session, run_branches
+from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import run_branches
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 

@@ -67,7 +67,7 @@ def build_select(
     return statement + sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else statement
 
 
-def fingerprint_select(table: Table, layout: str) -> str:
+def hash_select(table: Table, layout: str) -> str:
     """Return a SHA-256 of the table's SELECT and layout. After a change of it, all rows must be read again.
 
     The hash changes when the catalogue lists other columns. It also changes when the table or one of its columns was

@@ -15,7 +15,7 @@ from synapse_lakehouse.postgres.access.preflight import check_source_database
 from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
 from synapse_lakehouse.postgres.connection import Connection, connect, require_session_settings
 from synapse_lakehouse.postgres.errors import ReadError, RecoveryConflictError, SourceError, is_recovery_conflict
-from synapse_lakehouse.postgres.rows.select_sql import fingerprint_select
+from synapse_lakehouse.postgres.rows.select_sql import hash_select
 from synapse_lakehouse.postgres.snapshot.table_locks import find_rewritten_tables, lock_tables
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition, read_wal_position
 from synapse_lakehouse.postgres.snapshot.wal_flush import wait_for_flush
@@ -41,7 +41,7 @@ class PostgresSnapshot:
     """The state of Synapse's database that a run copies.
 
     * ``name``: name by which other transactions import the snapshot.
-    * ``fingerprints``: by table, the result of :func:`fingerprint_select`.
+    * ``fingerprints``: by table, the result of :func:`hash_select`.
     * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
     * ``unknown_objects``: tables and columns that are new to this version of the lakehouse.
     * ``is_durable``: whether the WAL of everything that the snapshot saw is flushed, so that a crash cannot undo it.
@@ -149,7 +149,7 @@ def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Setti
         in_recovery=in_recovery,
         sequences=tuple(_read_sequence(connection, stream.sequence) for stream in catalogue.streams),
         fingerprints={
-            name: fingerprint_select(catalogue.table(name), layout)
+            name: hash_select(catalogue.table(name), layout)
             for name, layout in read_table_layouts(catalogue, connection).items()
         },
         drifted_tables=find_drifted_tables(catalogue, connection),

@@ -190,7 +190,7 @@ def prepare_comparison(
         return None
     duck = duckdb.connect(config={"temp_directory": str(spill), "memory_limit": _MEMORY_LIMIT})
     duck.execute("set TimeZone = 'UTC'")
-    unread = _unread_commands(token_windows.compute_read_starts(previous))
+    unread = _unread_commands(token_windows.compute_read_start_times(previous))
     duck.from_arrow(_scan(commands, unread, _COMMAND_COLUMNS)).create("commands")
     taps = {
         dialect: TapPositions(_positions(first), _positions(last), first_at, last_at)

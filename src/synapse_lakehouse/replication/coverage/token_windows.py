@@ -61,7 +61,7 @@ class Window:
     read_until: datetime
 
 
-def compute_read_starts(previous: Mapping[Key, Mapping[str, Any]]) -> dict[str, datetime]:
+def compute_read_start_times(previous: Mapping[Key, Mapping[str, Any]]) -> dict[str, datetime]:
     """Return, by dialect, a time before the first command that was not compared.
 
     :param previous: the latest rows of ``audit.replication_coverage``.

@@ -22,7 +22,7 @@ from synapse_lakehouse.replication.protocol.dialect import (
     Dialect,
     GrammarError,
     MalformedCommandError,
-    explain_refusal,
+    describe_malformed_line,
 )
 from synapse_lakehouse.replication.protocol.row_json import DECODER
 
@@ -55,7 +55,7 @@ def parse_line(line: bytes, dialect: Dialect) -> Command | None:
     except UnicodeDecodeError:
         raise MalformedCommandError(word, "not UTF-8") from None
     except (GrammarError, ValueError, RecursionError) as error:
-        raise MalformedCommandError(word, explain_refusal(error)) from None
+        raise MalformedCommandError(word, describe_malformed_line(error)) from None
 
 
 def _rdata(rest: str, dialect: Dialect) -> Command:

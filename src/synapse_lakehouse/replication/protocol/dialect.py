@@ -42,6 +42,6 @@ ALL_NEEDS_NOW: Final = "ALL can only be combined with NOW"
 NO_ARGUMENTS: Final = "this dialect replicates all streams from now on and takes no stream or token"
 
 
-def explain_refusal(error: Exception) -> str:
+def describe_malformed_line(error: Exception) -> str:
     """Return the message of a ``GrammarError``. Messages of other errors may quote the line and are replaced."""
     return str(error) if isinstance(error, GrammarError) else "not JSON, or text that cannot be encoded"

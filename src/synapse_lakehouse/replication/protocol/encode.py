@@ -16,7 +16,7 @@ from synapse_lakehouse.replication.protocol.dialect import (
     Dialect,
     GrammarError,
     MalformedCommandError,
-    explain_refusal,
+    describe_malformed_line,
 )
 from synapse_lakehouse.replication.protocol.row_json import ENCODER
 
@@ -38,7 +38,7 @@ def encode_line(command: Command, dialect: Dialect) -> bytes:
             raise GrammarError("a field contains a line break")
         return line.encode("utf-8", "surrogateescape" if isinstance(command, c.Unknown) else "strict")
     except (GrammarError, ValueError, RecursionError) as error:
-        raise MalformedCommandError(word if word in c.WORDS else "a command", explain_refusal(error)) from None
+        raise MalformedCommandError(word if word in c.WORDS else "a command", describe_malformed_line(error)) from None
 
 
 def is_valid_word(name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
-from synapse_lakehouse.streams.checks.acknowledged_ids import AcknowledgedIds, covers_range
+from synapse_lakehouse.streams.checks.operator_acknowledgements import AcknowledgedIds, covers_range
 from synapse_lakehouse.streams.checks.sequences import PositionRegression, StreamProgress, find_regressions
 
 

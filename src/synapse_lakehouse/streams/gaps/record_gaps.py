@@ -12,7 +12,11 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.streams.checks.acknowledged_ids import ACKNOWLEDGED_FLAG, AcknowledgedIds, flag_acknowledged
+from synapse_lakehouse.streams.checks.operator_acknowledgements import (
+    ACKNOWLEDGED_FLAG,
+    AcknowledgedIds,
+    flag_acknowledged,
+)
 from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, GapClass, StreamGap, StreamWindow
 
 _BATCH_ROWS: Final = 100_000
