@@ -119,6 +119,18 @@ def _argument(value: object) -> object:
     return value if isinstance(value, int | float | None) else to_printable(str(value))
 
 
+def format_bytes(count: float | None) -> str:
+    """Return a number of bytes with its unit, such as ``1.5 GiB``; ``-`` for None."""
+    if count is None:
+        return "-"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
 class _Escapes(dict[int, str | int]):
     """Replacements by code point, computed on first use."""
 

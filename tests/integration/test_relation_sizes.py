@@ -1,14 +1,20 @@
 """Sizes of every relation, the database, replication slots and the lake are measured and recorded."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from synapse_lakehouse.alerts import incident_log
+from synapse_lakehouse.alerts.incidents import IncidentKind
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
@@ -20,6 +26,13 @@ from synapse_lakehouse.postgres.relation_sizes import RelationSize, read_relatio
 from tests.support.reader_role import reader_role
 
 RUN = Run("run", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
+DAY, MIB, GIB = timedelta(days=1), 2**20, 2**30
+PLANTED = [
+    ("table", "public", "events", MIB, GIB, None),
+    ("database", None, "example", 2 * MIB, 0, 1000 * MIB),
+    ("lake", None, "warehouse", MIB, 0, 4 * MIB),
+]
+"""Kind, schema, name, growth a day, additional growth a day in the last week, free bytes."""
 RELATIONS = """
 create table parts (id bigint) partition by range (id);
 create table part_1 partition of parts for values from (0) to (10);
@@ -133,3 +146,45 @@ def record(settings: Settings) -> dict[str, dict[str, Any]]:
         size_tasks.record_sizes(settings, RUN)
         rows = catalog.load_table("audit.relation_sizes").scan().to_arrow().to_pylist()
     return {row["name"]: row for row in rows}
+
+
+def test_planted_growth_is_shown_and_raises_an_alert(
+    new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = new_lake(synapse_dsn="postgresql://127.0.0.1:1/none", synapse_server_name="example.org")
+    now = datetime.now(UTC) - timedelta(minutes=1)
+    rows = [
+        {"kind": kind, "schema_name": schema, "name": name, "free_bytes": free, "measured_at": now - day * DAY,
+         "bytes": 10 * GIB - day * per_day + max(0, 7 - day) * faster}
+        for kind, schema, name, per_day, faster, free in PLANTED for day in range(36)
+    ]  # fmt: skip
+    with closing(open_catalog(settings)) as catalog:
+        tables.ensure_audit_tables(catalog)
+        store.append_audit_rows(catalog, "audit.relation_sizes", rows, RUN)
+        size_tasks.report_sizes(settings, catalog)
+        begun = {(event.kind, event.subject) for event in incident_log.read_incident_log(catalog).events}
+    assert begun == {
+        (IncidentKind.GROWTH_CHANGED, "table public.events"), (IncidentKind.DISK_FILLING, "lake warehouse"),
+    }  # fmt: skip
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(app, ["sizes"])
+    assert shown.exit_code == 0, shown.output
+    assert "public.events" in shown.output
+    by_name = {row["name"]: row for row in json.loads(CliRunner().invoke(app, ["sizes", "--format", "json"]).stdout)}
+    assert by_name["events"]["growth_bytes_per_day"] == pytest.approx(MIB + GIB, rel=1e-6)
+    assert by_name["events"]["growth_before"] == pytest.approx(MIB, rel=1e-6)
+    assert by_name["example"]["growth_bytes_per_day"] == pytest.approx(2 * MIB, rel=1e-6)
+    assert by_name["example"]["full_in_days"] == pytest.approx(500, rel=1e-3)
+    assert by_name["warehouse"]["full_in_days"] == pytest.approx(4, rel=1e-3)
+    assert by_name["warehouse"]["full_in_days_earliest"] == pytest.approx(4, rel=1e-3)
+
+
+def test_an_empty_lake_says_that_nothing_was_measured(
+    new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in new_lake(synapse_dsn="postgresql://127.0.0.1:1/none").to_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["sizes"]).exit_code == 1

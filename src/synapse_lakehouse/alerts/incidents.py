@@ -28,6 +28,9 @@ class IncidentKind(StrEnum):
     TAP_SILENT = "tap-silent"
     RUN_FAILED = "run-failed"
     RELEASE_OVERDUE = "release-overdue"
+    GROWTH_CHANGED = "growth-changed"
+    AUTOVACUUM_BEHIND = "autovacuum-behind"
+    DISK_FILLING = "disk-filling"
 
 
 WARNING_KINDS: Final = frozenset(
@@ -39,6 +42,8 @@ WARNING_KINDS: Final = frozenset(
         IncidentKind.TAP_SILENT,
         IncidentKind.GAP_BUDGET,
         IncidentKind.STANDING_STILL,
+        IncidentKind.GROWTH_CHANGED,
+        IncidentKind.AUTOVACUUM_BEHIND,
     }
 )
 """Kinds with severity "warning"."""

@@ -1,21 +1,37 @@
-"""Measure the sizes of Synapse's database and of the lake during a run."""
+"""Measure the sizes of Synapse's database and of the lake during a run, and report growth and overdue vacuums."""
+
+from __future__ import annotations
 
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.orchestration.callbacks import report_findings
 from synapse_lakehouse.printable_text import get_printable_logger
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 log = get_printable_logger(__name__)
 
 
 def record_sizes(settings: Settings, run: Run) -> None:
-    """Append the sizes to ``audit.relation_sizes``. Never raises, because the run does not need them."""
+    """Append the sizes to ``audit.relation_sizes``, and report findings. Never raises: the run does not need sizes."""
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.sizes import record
 
     try:
         with closing(open_catalog(settings)) as catalog:
             record.record_sizes(settings, catalog, run)
+            report_sizes(settings, catalog)
     except Exception:
         log.warning("The sizes of Synapse's database and of the lake were not recorded", exc_info=True)
+
+
+def report_sizes(settings: Settings, catalog: Catalog) -> None:
+    """Report faster growth, overdue vacuums and disks that are soon full."""
+    from synapse_lakehouse.alerts.size_findings import check_sizes
+    from synapse_lakehouse.sizes import history, summary
+
+    report_findings(settings, "sizes", check_sizes(summary.summarize(history.read_rows(catalog))))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 
@@ -11,9 +11,8 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.relation_sizes import RelationSize, read_relation_sizes
+from synapse_lakehouse.sizes.history import SIZES_TABLE
 from synapse_lakehouse.sizes.warehouse import measure_warehouse
-
-SIZES_TABLE: Final = "audit.relation_sizes"
 
 
 def record_sizes(settings: Settings, catalog: Catalog, run: Run) -> None:

@@ -18,7 +18,7 @@ from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
-from synapse_lakehouse.printable_text import to_printable
+from synapse_lakehouse.printable_text import format_bytes, to_printable
 
 _COVERAGE: Final = "audit.replication_coverage"
 _ROWS: Final = ("rows_source", "rows_read", "rows_written")
@@ -161,13 +161,13 @@ def _render_tables(copied: Sequence[CopiedTable]) -> RenderableType:
     for table in filled:
         grid.add_row(
             table.table, table.extent, *(_format_count(getattr(table, name)) for name in _ROWS),
-            _format_size(table.bytes), "-" if table.seconds is None else f"{table.seconds:.1f}",
+            format_bytes(table.bytes), "-" if table.seconds is None else f"{table.seconds:.1f}",
         )  # fmt: skip
     grid.add_section()
     grid.add_row(
         f"{len(copied)} tables", "",
         *(_format_count(sum(getattr(table, name) or 0 for table in copied)) for name in _ROWS),
-        _format_size(sum(table.bytes or 0 for table in copied)), "",
+        format_bytes(sum(table.bytes or 0 for table in copied)), "",
         style="bold",
     )  # fmt: skip
     if not empty:
@@ -220,14 +220,3 @@ def _render_places(content: ReleaseSummary) -> Table:
 
 def _format_count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
-
-
-def _format_size(count: int | None) -> str:
-    if count is None:
-        return "-"
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

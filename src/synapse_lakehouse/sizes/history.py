@@ -1,0 +1,48 @@
+"""Read the newest rows of ``audit.relation_sizes``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from synapse_lakehouse.sizes.growth import EARLIER, RECENT
+from synapse_lakehouse.sizes.summary import SizeRow
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from pyiceberg.catalog import Catalog
+
+    from synapse_lakehouse.config.settings import Settings
+
+SIZES_TABLE: Final = "audit.relation_sizes"
+
+_WINDOW: Final = RECENT + EARLIER
+
+
+def read_rows(catalog: Catalog) -> list[SizeRow]:
+    """Return the rows of the last five weeks."""
+    from pyiceberg.expressions import GreaterThanOrEqual
+
+    since = (datetime.now(UTC) - _WINDOW).isoformat()
+    scan = catalog.load_table(SIZES_TABLE).scan(row_filter=GreaterThanOrEqual(term="measured_at", value=since))
+    return [_to_row(row) for row in scan.to_arrow().to_pylist()]
+
+
+def read_rows_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> list[SizeRow]:
+    """Return the rows of the last five weeks; an empty list if nothing was measured yet."""
+    from synapse_lakehouse.iceberg.read import duckdb_reader
+    from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+
+    if SIZES_TABLE not in list_catalog_entries(settings):
+        return []
+    duckdb_reader.create_views(connection, settings, None, [SIZES_TABLE])
+    since = (datetime.now(UTC) - _WINDOW).isoformat()
+    result = connection.execute(f"from {SIZES_TABLE} where measured_at >= '{since}'::timestamptz")
+    names = [column[0] for column in result.description or ()]
+    return [_to_row(dict(zip(names, row, strict=True))) for row in result.fetchall()]
+
+
+def _to_row(row: Mapping[str, Any]) -> SizeRow:
+    return SizeRow(**{field.name: row[field.name] for field in fields(SizeRow)})
