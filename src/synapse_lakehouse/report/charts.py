@@ -1,0 +1,153 @@
+"""Charts of rows, by Altair. Pure.
+
+Colours are variables of the page's style sheet, so that one chart serves light and dark. The series are those of Okabe
+and Ito, which people with any colour vision can tell apart; line charts use dashes too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import altair as alt
+
+from synapse_lakehouse.report.format_values import to_chart_value
+from synapse_lakehouse.report.panel import Row
+
+SERIES: Final = tuple(f"var(--series-{number})" for number in range(1, 9))
+MAX_SERIES: Final = len(SERIES)
+_OWN_COLORS: Final = {
+    "fail": "var(--serious)", "warn": "var(--warning)", "info": "var(--series-other)", "other": "var(--series-other)",
+}  # fmt: skip
+"""Colours of series whose names begin with these words."""
+_DASHES: Final = ([1, 0], [6, 2], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3], [10, 2], [6, 2, 1, 2])
+_BAR_HEIGHT: Final = 26
+_SHORTEST_SPAN: Final = timedelta(days=13)
+_BYTES_AXIS: Final = (
+    "datum.value >= 1099511627776 ? format(datum.value / 1099511627776, '.3~r') + ' TiB'"
+    " : datum.value >= 1073741824 ? format(datum.value / 1073741824, '.3~r') + ' GiB'"
+    " : datum.value >= 1048576 ? format(datum.value / 1048576, '.3~r') + ' MiB'"
+    " : datum.value >= 1024 ? format(datum.value / 1024, '.3~r') + ' KiB' : format(datum.value, ',') + ' B'"
+)
+CONFIG: Final[Mapping[str, Any]] = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        **dict.fromkeys(("labelColor", "titleColor"), "var(--ink)"),
+        **dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)"),
+        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelOverlap": True,
+    },
+    "legend": {
+        **dict.fromkeys(("labelColor", "titleColor"), "var(--ink)"),
+        "labelFontSize": 12, "orient": "bottom", "title": None, "symbolStrokeWidth": 2,
+    },
+    "line": {"strokeWidth": 2},
+}  # fmt: skip
+"""Vega-Lite's configuration of all charts."""
+
+
+def draw_stacked_days(rows: Sequence[Row], day: str, series: str, value: str, title: str) -> alt.Chart:
+    """Return bars by day, stacked by series in the order of their totals."""
+    order = rank_series(rows, series, value)
+    first, last = min(row[day] for row in rows), max(row[day] for row in rows)
+    # A wide bar for a single day would look like a constant rate.
+    days = [min(first, last - _SHORTEST_SPAN), last + timedelta(days=1)]
+    scale = alt.Scale(type="utc", domain=[moment.isoformat() for moment in days])
+    chart: alt.Chart = (
+        _chart(rows)
+        .mark_bar()
+        .encode(
+            x=alt.X(
+                f"{day}:T",
+                title=None,
+                timeUnit=alt.TimeUnitParams(unit="yearmonthdate", utc=True),
+                scale=scale,
+                axis=alt.Axis(format="%b %d", tickCount=8),
+            ),
+            y=alt.Y(f"{value}:Q", title=title, stack="zero", axis=_count_axis(6)),
+            color=_color(series, order),
+            tooltip=_tooltip({day: "T", series: "N", value: "Q"}),
+        )
+        .properties(width="container", height=260)
+    )
+    return chart
+
+
+def draw_lines(rows: Sequence[Row], at: str, series: str, value: str, title: str) -> alt.Chart:
+    """Return a line over time for each series."""
+    order = rank_series(rows, series, value)
+    dash = alt.StrokeDash(f"{series}:N", sort=order, scale=alt.Scale(domain=order, range=list(_DASHES[: len(order)])))
+    chart: alt.Chart = (
+        _chart(rows)
+        .mark_line(point=len({row[at] for row in rows}) < 40)
+        .encode(
+            x=alt.X(f"{at}:T", title=None, scale=alt.Scale(type="utc")),
+            y=alt.Y(f"{value}:Q", title=title, axis=_count_axis(6)),
+            color=_color(series, order),
+            strokeDash=dash,
+            tooltip=_tooltip({at: "T", series: "N", value: "Q"}),
+        )
+        .properties(width="container", height=240)
+    )
+    return chart
+
+
+def draw_bars(
+    rows: Sequence[Row], label: str, value: str, title: str, series: str | None = None, *, is_bytes: bool = False
+) -> alt.Chart:
+    """Return horizontal bars in the order of the rows, stacked or, for two series of one label, beside each other."""
+    labels = list(dict.fromkeys(to_chart_value(row[label]) for row in rows))
+    order = rank_series(rows, series, value) if series else []
+    axis = alt.Axis(labelExpr=_BYTES_AXIS, tickCount=5) if is_bytes else _count_axis(5)
+    chart = _chart(rows).mark_bar()
+    encoded = chart.encode(
+        y=alt.Y(f"{label}:N", sort=labels, title=None, axis=alt.Axis(labelOverlap=False)),
+        x=alt.X(f"{value}:Q", title=title, axis=axis),
+        color=_color(series, order) if series else alt.value(SERIES[0]),
+        tooltip=_tooltip({label: "N", **({series: "N"} if series else {}), value: "Q"}),
+    )
+    if series:
+        encoded = encoded.encode(yOffset=alt.YOffset(f"{series}:N", sort=order))
+    height = _BAR_HEIGHT * len(labels) * (1.6 if len(order) > 1 else 1) + 20
+    sized: alt.Chart = encoded.properties(width="container", height=height)
+    return sized
+
+
+def to_spec(chart: alt.Chart | alt.LayerChart, description: str) -> dict[str, Any]:
+    """Return the Vega-Lite specification of ``chart``, with the text that screen readers read."""
+    spec: dict[str, Any] = chart.properties(description=description).to_dict()
+    return spec | {"config": dict(CONFIG)}
+
+
+def rank_series(rows: Iterable[Row], series: str, value: str) -> list[str]:
+    """Return the series by their totals, the greatest first; names that begin with "other" are last."""
+    totals: dict[str, float] = {}
+    for row in rows:
+        name = to_chart_value(row[series])
+        totals[name] = totals.get(name, 0) + (row[value] or 0)
+    return sorted(totals, key=lambda name: (name.startswith("other"), -totals[name], name))[:MAX_SERIES]
+
+
+def _count_axis(ticks: int) -> alt.Axis:
+    return alt.Axis(labelExpr="format(datum.value, datum.value < 10000 ? ',' : '~s')", tickCount=ticks, tickMinStep=1)
+
+
+def _chart(rows: Sequence[Row]) -> alt.Chart:
+    values = [{name: to_chart_value(value) for name, value in row.items()} for row in rows]
+    return alt.Chart(alt.InlineData(values=values))
+
+
+def _color(series: str, order: Sequence[str]) -> alt.Color:
+    colors = [
+        _OWN_COLORS.get(name.partition(":")[0].partition(" ")[0], color)
+        for name, color in zip(order, SERIES, strict=False)
+    ]
+    return alt.Color(f"{series}:N", sort=list(order), scale=alt.Scale(domain=list(order), range=colors))
+
+
+def _tooltip(fields: Mapping[str, str]) -> list[alt.Tooltip]:
+    formats = {"Q": ",", "T": "%Y-%m-%d %H:%M", "N": ""}
+    return [
+        alt.Tooltip(f"{name}:{kind}", title=name.replace("_", " "), format=formats[kind] or alt.Undefined)
+        for name, kind in fields.items()
+    ]

@@ -1,0 +1,214 @@
+"""Write the page: one HTML file without network access, from the latest release and the audit tables."""
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import vl_convert
+from duckdb import DuckDBPyConnection
+from markupsafe import Markup, escape
+
+from synapse_lakehouse.audit.releases import Release, exclude_compactions
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.report import charts, format_values
+from synapse_lakehouse.report.declared_tables import load_declared_tables
+from synapse_lakehouse.report.page_location import get_page_path
+from synapse_lakehouse.report.panel import Column, Format, Panel
+from synapse_lakehouse.report.read_panels import PanelReader, PanelRows, find_tables
+from synapse_lakehouse.report.release_diff import ReleaseDiff, read_release_diff
+from synapse_lakehouse.report.sections import SECTIONS
+from synapse_lakehouse.report.status import INCIDENTS, Status, describe_status
+
+MAX_TABLE_ROWS: Final = 100
+"""Rows of a panel's table; the query of the panel returns all rows."""
+MAX_COMPARED_ROWS: Final = 2_000_000
+"""Rows of differing files that the comparison with yesterday's release reads."""
+_YESTERDAY_SECONDS: Final = 20 * 3600
+
+
+@dataclass(frozen=True)
+class RenderedPanel:
+    """A panel as the template needs it: ``spec`` is the chart, or None; ``cells`` the table."""
+
+    panel: Panel
+    reason: str
+    spec: Mapping[str, Any] | None
+    cells: Sequence[Sequence[str]]
+    omitted: int
+    tables: Sequence[str]
+
+    @property
+    def summary(self) -> str:
+        """Return the text in place of the chart, for screen readers."""
+        heads = [column.heading for column in self.panel.columns]
+        first = (
+            "; ".join(f"{head} {cell}" for head, cell in zip(heads, self.cells[0], strict=True)) if self.cells else ""
+        )
+        return f"{self.panel.title}. {self.panel.caption} First row: {first}. The table below has the values."
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The differences since an earlier release; without them, ``reason`` says why."""
+
+    diff: ReleaseDiff | None
+    reason: str = ""
+
+
+def write_page(
+    connection: DuckDBPyConnection, settings: Settings, output: Path | None = None, airflow: str = ""
+) -> Path:
+    """Write the page and return its path. A failure deletes the former page, which may name rooms that are purged now.
+
+    :param output: path of the file; default: see :func:`~synapse_lakehouse.report.page_location.get_page_path`.
+    :param airflow: URL of Airflow, for the link to the run; without it, the page has only the ID of the run.
+    """
+    path = output or get_page_path(settings)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        html = render_page(connection, settings, path, airflow)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(html)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, airflow: str = "") -> str:
+    """Return the HTML of the page for the file ``path``."""
+    releases = duckdb_reader.list_releases(connection, settings)
+    latest = releases[0] if releases else None
+    reader = PanelReader(connection, settings, latest)
+    status = describe_status(latest, reader.read(INCIDENTS))
+    sections = [(section, [_render(reader.read(panel)) for panel in section.panels]) for section in SECTIONS]
+    named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
+    declared = load_declared_tables()
+    style, script, vega = _read_asset("page.css"), _read_asset("page.js"), _bundle_vega()
+    return _template().render(
+        server=format_values.shorten(latest.server_name if latest else settings.synapse_server_name or ""),
+        status=status,
+        sections=sections,
+        comparison=_compare(connection, settings, releases),
+        tables={name: declared[name].description for name in named if name in declared},
+        runbooks=_link_runbooks(settings, status),
+        data_docs=_link_data_docs(settings, path),
+        airflow=airflow.rstrip("/"),
+        overdue_hours=settings.lakehouse_overdue_hours,
+        written_at=datetime.now(UTC),
+        style=style,
+        script=script,
+        vega=vega,
+        script_hashes=" ".join(f"'sha256-{_hash(text)}'" for text in (vega, script)),
+    )
+
+
+def _render(read: PanelRows) -> RenderedPanel:
+    panel, rows = read.panel, read.rows
+    chart = panel.chart(rows) if rows else None
+    rendered = RenderedPanel(
+        panel,
+        read.reason,
+        None,
+        [[_cell(row[column.name], column) for column in panel.columns] for row in rows[:MAX_TABLE_ROWS]],
+        max(0, len(rows) - MAX_TABLE_ROWS),
+        find_tables(panel),
+    )
+    if chart is None:
+        return rendered
+    return RenderedPanel(**vars(rendered) | {"spec": charts.to_spec(chart, rendered.summary)})
+
+
+def _cell(value: Any, column: Column) -> str:
+    return format_values.format_value(value, column.format)
+
+
+def _compare(connection: DuckDBPyConnection, settings: Settings, releases: Sequence[Release]) -> Comparison:
+    """The differences since the newest release that is about a day older, or since the release before."""
+    published = [release for _, release in exclude_compactions(list(reversed(releases)))]
+    if len(published) < 2:
+        return Comparison(None, "There is no earlier release to compare with yet.")
+    latest, earlier = releases[0], published[:-1]
+    day_old = [
+        release
+        for release in earlier
+        if (latest.published_at - release.published_at).total_seconds() >= _YESTERDAY_SECONDS
+    ]
+    before = day_old[-1] if day_old else earlier[0]
+    try:
+        diff = read_release_diff(connection, settings, (before.number, latest.number), MAX_COMPARED_ROWS)
+    except LakeReadError as error:
+        return Comparison(None, str(error))
+    return Comparison(diff)
+
+
+def _link_runbooks(settings: Settings, status: Status) -> dict[str, str]:
+    """The runbook of each open problem: a URL, or the text, which the page then contains."""
+    kinds = sorted({problem.kind for problem in status.problems})
+    if "://" in settings.lakehouse_runbooks:
+        return {kind: f"{settings.lakehouse_runbooks.rstrip('/')}/{kind}.md" for kind in kinds}
+    folder = PROJECT_FOLDER / settings.lakehouse_runbooks
+    return {
+        kind: (folder / f"{kind}.md").read_text(encoding="utf-8") for kind in kinds if (folder / f"{kind}.md").exists()
+    }
+
+
+def _link_data_docs(settings: Settings, path: Path) -> str:
+    if settings.lakehouse_data_docs_url:
+        return f"{settings.lakehouse_data_docs_url.rstrip('/')}/index.html"
+    index = settings.lakehouse_home / "data_docs" / "index.html"
+    return "../data_docs/index.html" if path == get_page_path(settings) else index.as_uri()
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.BaseLoader(),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "time": format_values.format_time,
+        "bytes": format_values.format_bytes,
+        "short": format_values.shorten,
+        "cell": lambda text: format_values.format_value(text, Format.TEXT),
+        "code": _mark_code,
+        "number": lambda value: "unknown" if value is None else f"{value:,}",
+    }
+    return environment.from_string(_read_asset("page.html.j2"))
+
+
+def _mark_code(text: str) -> Markup:
+    """``text`` as HTML, with commands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
+def _read_asset(name: str) -> str:
+    return (files("synapse_lakehouse.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _bundle_vega() -> str:
+    """Vega, Vega-Lite and vega-embed as one script, which sets ``window.vegaEmbed``."""
+    bundle = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub requires the optional argument
+    return str(bundle).replace("</script", "<\\/script")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

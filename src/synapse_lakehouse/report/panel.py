@@ -1,0 +1,64 @@
+"""The declaration of a panel of the page: one query, its table, and its chart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import altair as alt
+
+Row = Mapping[str, Any]
+
+
+class Format(StrEnum):
+    """How the values of a column are written."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    BYTES = "bytes"
+    SECONDS = "seconds"
+    HOURS = "hours"
+    MILLISECONDS = "milliseconds"
+    TIME = "time"
+    DAY = "day"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a panel's table; ``name`` is the column of the query."""
+
+    name: str
+    heading: str
+    format: Format = Format.TEXT
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of the page.
+
+    * ``caption``: what the chart and the table show, in one or two sentences.
+    * ``sql``: SELECT of DuckDB that `lakehouse query` can run too. It aggregates, and limits its rows.
+    * ``empty``: the sentence for a query without rows.
+    * ``chart``: the chart of the rows; None if a chart would show nothing, such as zeros only.
+    """
+
+    id: str
+    title: str
+    caption: str
+    sql: str
+    columns: Sequence[Column]
+    empty: str
+    chart: Callable[[Sequence[Row]], alt.Chart | alt.LayerChart | None]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Panels that answer one question."""
+
+    id: str
+    title: str
+    question: str
+    panels: Sequence[Panel]

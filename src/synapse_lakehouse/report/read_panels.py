@@ -1,0 +1,64 @@
+"""Read the rows of panels from the lake."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, is_unbranched
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.iceberg.read.sql_text import find_table_names
+from synapse_lakehouse.report.panel import Panel, Row
+
+MAX_ROWS: Final = 5_000
+"""Rows of a panel: more would make the page large."""
+
+
+@dataclass(frozen=True)
+class PanelRows:
+    """The rows of a panel; without rows, ``reason`` is the sentence that says why. ``is_unread``: after an error."""
+
+    panel: Panel
+    rows: Sequence[Row]
+    reason: str = ""
+    is_unread: bool = False
+
+
+@dataclass(frozen=True)
+class PanelReader:
+    """Reads panels at ``release``; None before the first release."""
+
+    connection: DuckDBPyConnection
+    settings: Settings
+    release: Release | None
+
+    def read(self, panel: Panel) -> PanelRows:
+        """Return the rows of ``panel``. A part of the lake that cannot be read costs its panel only."""
+        names = find_tables(panel)
+        if missing := [name for name in names if not self.has_table(name)]:
+            return PanelRows(panel, [], f"The lake has no {' and no '.join(missing)} yet. {panel.empty}")
+        try:
+            duckdb_reader.create_views(self.connection, self.settings, self.release, names)
+            result = self.connection.execute(panel.sql)
+            columns = [column[0] for column in result.description or ()]
+            rows = [dict(zip(columns, row, strict=True)) for row in result.fetchmany(MAX_ROWS)]
+        except (duckdb.Error, LakeReadError) as error:
+            return PanelRows(panel, [], f"This part could not be read: {str(error).splitlines()[0]}", is_unread=True)
+        return PanelRows(panel, rows, "" if rows else panel.empty)
+
+    def has_table(self, name: str) -> bool:
+        """Return whether the lake has the table at the release."""
+        if is_unbranched(name):
+            return name in list_catalog_entries(self.settings)
+        return self.release is not None and (name in self.release.tables or name in self.release.views)
+
+
+def find_tables(panel: Panel) -> list[str]:
+    """Return the tables that the query of ``panel`` reads, such as ``gold.events``."""
+    return sorted(name for name in find_table_names(panel.sql) if name.partition(".")[0] in SCHEMAS)

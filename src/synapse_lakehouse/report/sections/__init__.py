@@ -1,0 +1,15 @@
+"""The sections of the page, in their order. Each module declares one section: its queries and charts."""
+
+from typing import Final
+
+from synapse_lakehouse.report.panel import Section
+from synapse_lakehouse.report.sections import cost, growth, integrity, replication, state, streams
+
+SECTIONS: Final[tuple[Section, ...]] = (
+    streams.SECTION,
+    growth.SECTION,
+    state.SECTION,
+    integrity.SECTION,
+    replication.SECTION,
+    cost.SECTION,
+)

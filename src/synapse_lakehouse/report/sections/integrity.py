@@ -1,0 +1,85 @@
+"""Integrity: findings of the latest release, and findings per day."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import altair as alt
+
+from synapse_lakehouse.report import charts
+from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
+
+_FINDINGS: Final = """
+select replace(check_name, '_', ' ') as finding, severity, count(*) as findings, count(distinct room_id) as rooms
+from gold.state_integrity group by check_name, severity
+order by list_position(['fail', 'warn', 'info'], severity), findings desc, check_name limit 40
+"""
+_PER_DAY: Final = """
+with counted as (
+  select releases.published_at, integrity.* from audit.integrity join audit.releases using (run_id)
+  where counted_at <= coalesce(accepted_at, published_at)
+  qualify row_number() over (partition by run_id, check_name order by counted_at desc) = 1
+),
+runs as (
+  select cast(published_at as date) as day, run_id, published_at, sum(serious)::bigint as serious,
+    sum(new_findings)::bigint as new_findings
+  from counted group by all
+),
+daily as (
+  select day, max_by(serious, published_at) as serious, sum(new_findings)::bigint as new_findings from runs group by day
+)
+select day, serious, new_findings from daily order by day desc limit 60
+"""
+
+
+def _draw_findings(rows: Sequence[Row]) -> alt.Chart | None:
+    names = {"fail": "fail: wrong answers", "warn": "warn: examine", "info": "info: normal"}
+    named = [{**row, "severity": names[row["severity"]]} for row in rows]
+    return charts.draw_bars(named, "finding", "findings", "findings", "severity") if named else None
+
+
+def _draw_days(rows: Sequence[Row]) -> alt.Chart | None:
+    counts = [
+        {"day": row["day"], "kind": kind, "findings": row[name] or 0}
+        for row in rows
+        for name, kind in (("serious", "open"), ("new_findings", "new"))
+    ]
+    return (
+        charts.draw_lines(counts, "day", "kind", "findings", "findings") if any(c["findings"] for c in counts) else None
+    )
+
+
+SECTION: Final = Section(
+    "integrity",
+    "Integrity",
+    "Is anything damaged?",
+    (
+        Panel(
+            "findings",
+            "Findings in Synapse's database by check",
+            "fail: Synapse cannot answer, or answers wrongly. warn: an operator should examine the finding. info: "
+            "healthy databases have such findings too. The runbook “integrity” describes each check.",
+            _FINDINGS,
+            (
+                Column("finding", "Check"),
+                Column("severity", "Severity"),
+                Column("findings", "Findings", Format.NUMBER),
+                Column("rooms", "Rooms", Format.NUMBER),
+            ),
+            "Nothing is damaged: no check has a finding.",
+            _draw_findings,
+        ),
+        Panel(
+            "findings-by-day",
+            "Findings of severity fail or warn per day",
+            "Open findings at the last release of the day, and new findings of all releases of the day.",
+            _PER_DAY,
+            (
+                Column("day", "Day", Format.DAY),
+                Column("serious", "Open", Format.NUMBER),
+                Column("new_findings", "New", Format.NUMBER),
+            ),
+            "No run has counted findings yet.",
+            _draw_days,
+        ),
+    ),
+)

@@ -1,0 +1,90 @@
+"""The state of the lakehouse in one sentence: the newest release, the open problems, and what to do next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentKind
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.report.format_values import shorten
+from synapse_lakehouse.report.panel import Panel, Row
+from synapse_lakehouse.report.read_panels import PanelRows
+
+INCIDENTS: Final = Panel(
+    "incidents",
+    "Open incidents",
+    "",
+    "with last as (from audit.incidents where sink is null"
+    ' qualify row_number() over (partition by scope, kind, subject order by "at" desc, begins) = 1)'
+    ' select kind, subject, min("at") as since, any_value(description) as description,'
+    " any_value(consequence) as consequence"
+    " from last where begins group by kind, subject order by since desc limit 50",
+    (),
+    "No incident is open.",
+    lambda _: None,
+)
+
+
+class Level(StrEnum):
+    """How urgent the state is."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    SERIOUS = "serious"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An open incident. ``runbook`` is its kind, and the name of its runbook."""
+
+    level: Level
+    kind: str
+    subject: str
+    description: str
+    consequence: str
+    since: datetime
+
+    @property
+    def title(self) -> str:
+        """Return the kind as words."""
+        return self.kind.replace("-", " ")
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state: ``headline`` names what is wrong, ``next_step`` what to do."""
+
+    level: Level
+    release: Release | None
+    headline: str
+    next_step: str
+    problems: Sequence[Problem]
+
+
+def describe_status(release: Release | None, incidents: PanelRows) -> Status:
+    """Return the state of the lake with the latest ``release`` and the open ``incidents``."""
+    if incidents.is_unread:
+        step = "Run `lakehouse doctor`."
+        return Status(Level.WARNING, release, "It is unknown whether an incident is open.", step, ())
+    problems = sorted(map(_problem, incidents.rows), key=lambda problem: problem.level is not Level.SERIOUS)
+    level = problems[0].level if problems else Level.GOOD
+    if release is None and not problems:
+        return Status(Level.WARNING, None, "The lake has no release yet.", "Run `make run`.", ())
+    if not problems:
+        partial = f" It lacks {', '.join(release.partial)}." if release and release.partial else ""
+        level = Level.WARNING if partial else Level.GOOD
+        step = "Correct the drift that `lakehouse doctor` reports." if partial else "Nothing is to be done."
+        return Status(level, release, f"No incident is open.{partial}", step, ())
+    first, others = problems[0], len(problems) - 1
+    more = f", and {others} more {'incident is' if others == 1 else 'incidents are'} open" if others else ""
+    headline = f"{first.title.capitalize()}: {first.subject}{more}."
+    return Status(level, release, headline, f"Follow the runbook “{first.kind}”.", problems)
+
+
+def _problem(row: Row) -> Problem:
+    level = Level.WARNING if row["kind"] in {kind.value for kind in WARNING_KINDS} else Level.SERIOUS
+    description, consequence = (shorten(row[name] or "", 400) for name in ("description", "consequence"))
+    kind = row["kind"] if row["kind"] in {kind.value for kind in IncidentKind} else IncidentKind.RUN_FAILED.value
+    return Problem(level, kind, shorten(row["subject"] or ""), description, consequence, row["since"])

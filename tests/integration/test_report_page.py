@@ -1,0 +1,199 @@
+"""The page of the lakehouse: complete, self-contained, safe with hostile text, and readable without rows."""
+
+import json
+import stat
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.report import page
+from synapse_lakehouse.report.read_panels import PanelReader, PanelRows
+from synapse_lakehouse.report.sections import SECTIONS
+from synapse_lakehouse.report.status import INCIDENTS, Level, describe_status
+from tests.conftest import lake_maker
+from tests.support import hostile_text
+from tests.support.report_lake import TEXTS, open_report_lake, publish
+
+PANELS = [panel for section in SECTIONS for panel in section.panels]
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Parsed(HTMLParser):
+    """Elements of a page by name, with their attributes; the text of scripts; whether all elements are closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] == ["script"]:
+            attributes, text = self.scripts.pop()
+            self.scripts.append((attributes, text + data))
+        elif self._open[-1:] != ["style"]:
+            self.text += data
+
+    def attributes(self, name: str) -> list[str]:
+        """Values of an attribute."""
+        return [value for _, attributes in self.elements if (value := attributes.get(name)) is not None]
+
+    def specs(self) -> list[dict[str, Any]]:
+        """Specifications of the charts."""
+        return [json.loads(text) for attributes, text in self.scripts if attributes.get("type") == "application/json"]
+
+
+@pytest.fixture(scope="module")
+def make(
+    server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Settings]]:
+    with lake_maker(server, settings, tmp_path_factory.mktemp("reports")) as maker:
+        yield maker
+
+
+@pytest.fixture(scope="module")
+def lake(make: Callable[..., Settings]) -> Settings:
+    """A lake with two releases, with hostile text in every table."""
+    settings = make()
+    with open_report_lake(settings) as catalog:
+        publish(catalog, 1, TEXTS)
+        publish(catalog, 2, TEXTS)
+    return settings
+
+
+@pytest.fixture(scope="module")
+def empty(make: Callable[..., Settings]) -> Settings:
+    """The lake of an empty homeserver."""
+    settings = make()
+    with open_report_lake(settings) as catalog:
+        publish(catalog, 1, [])
+    return settings
+
+
+def render(settings: Settings, folder: Path) -> str:
+    with duckdb_reader.open_duckdb(settings) as connection:
+        return page.write_page(connection, settings, folder / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def html(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return render(lake, tmp_path_factory.mktemp("html"))
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.id)
+def test_every_panel_reads_and_draws_its_rows(lake: Settings, panel: Any) -> None:
+    with duckdb_reader.open_duckdb(lake) as connection:
+        read = PanelReader(connection, lake, duckdb_reader.get_release(connection, lake)).read(panel)
+    assert (read.reason, bool(read.rows)) == ("", True)
+    assert {column.name for column in panel.columns} <= read.rows[0].keys()
+    assert panel.chart(read.rows) is not None
+
+
+def test_every_panel_has_a_chart_a_table_and_a_query(html: str) -> None:
+    parsed = Parsed(html)
+    ids = parsed.attributes("id")
+    assert {panel.id for panel in PANELS} | {f"{panel.id}-chart" for panel in PANELS} <= set(ids)
+    assert len(parsed.specs()) == len(PANELS)
+    assert all(spec["description"] for spec in parsed.specs())
+    assert sum(tag == "details" for tag, _ in parsed.elements) == 2 * len(PANELS)
+
+
+def test_links_within_the_page_lead_to_an_element(html: str) -> None:
+    parsed = Parsed(html)
+    ids = parsed.attributes("id")
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in parsed.attributes("href") if link.startswith("#")} <= set(ids)
+
+
+def test_hostile_text_is_data(html: str) -> None:
+    parsed = Parsed(html)
+    assert {attributes.get("type") for attributes, _ in parsed.scripts} == {None, "application/json"}
+    assert sum("type" not in attributes for attributes, _ in parsed.scripts) == 2
+    assert {tag for tag, _ in parsed.elements}.isdisjoint({"img", "b", "iframe", "object", "base", "form"})
+    assert not any(name.startswith("on") for _, attributes in parsed.elements for name in attributes)
+    assert hostile_text.list_unprintable(parsed.text) == []
+    assert not any(hostile_text.list_unprintable(json.dumps(spec, ensure_ascii=False)) for spec in parsed.specs())
+    assert "=HYPERLINK" in parsed.text
+    assert not any(line.strip().startswith("=HYPERLINK") for line in parsed.text.split("\n"))
+
+
+def test_the_page_needs_no_network(html: str) -> None:
+    parsed = Parsed(html)
+    assert parsed.attributes("src") == []
+    assert all(link.startswith(("#", "file:")) for link in parsed.attributes("href"))
+    assert "default-src 'none'" in html
+
+
+def test_the_page_is_small(html: str) -> None:
+    assert len(html.encode()) < 2_000_000
+
+
+def test_open_incidents_lead_to_their_runbook(html: str) -> None:
+    parsed = Parsed(html)
+    assert "Act now" in parsed.text
+    assert parsed.attributes("href").count("#runbook-lost-ids") == 3
+    assert "ended" not in [line.strip() for line in parsed.text.split("\n")]
+
+
+def test_unknown_incidents_are_no_good_state() -> None:
+    status = describe_status(None, PanelRows(INCIDENTS, [], "an error", is_unread=True))
+    assert status.level is Level.WARNING
+
+
+def test_differences_since_yesterday_are_shown(html: str) -> None:
+    assert "lakehouse diff 1 2" in Parsed(html).text
+
+
+def test_an_empty_homeserver_has_sentences(empty: Settings, tmp_path: Path) -> None:
+    parsed = Parsed(render(empty, tmp_path))
+    empties = [attributes for _, attributes in parsed.elements if attributes.get("class") == "empty"]
+    # One for each panel, one for the comparison, one without scripts. The last runs have a row.
+    assert len(empties) == len(PANELS) - 1 + 2
+    assert "No incident is open" in parsed.text
+
+
+def test_a_lake_without_a_release_has_a_page(make: Callable[..., Settings], tmp_path: Path) -> None:
+    settings = make()
+    with open_report_lake(settings):
+        parsed = Parsed(render(settings, tmp_path))
+    assert "Needs attention" in parsed.text
+    assert parsed.specs() == []
+
+
+def test_the_command_writes_a_private_file(lake: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "new" / "page.html"
+    result = CliRunner().invoke(app, ["report", "--output", str(file)], env=lake.to_environment())
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == file.as_uri()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_failure_deletes_the_former_page(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("names a purged room")
+    with duckdb_reader.open_duckdb(lake) as connection:
+        connection.close()
+        with pytest.raises(Exception, match=r"(?i)closed"):
+            page.write_page(connection, lake, file)
+    assert list(tmp_path.iterdir()) == []
