@@ -14,6 +14,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import BIN
 from tests.support.hostile_text import TEXTS, list_unprintable
 from tests.support.state_releases import TABLES, StateReleases
+from tests.support.state_rooms import State, resolved
 
 HOSTILE = (
     *TEXTS,
@@ -108,36 +109,122 @@ def test_rows_lost_over_several_releases(releases: StateReleases, tmp_path: Path
     assert f"({hostile}," in of_groups
 
 
-def test_a_rewritten_or_deleted_group_lost_nothing(releases: StateReleases) -> None:
-    dsn = releases.dsn
-    room, _, (shorter, full, *_, unused) = plant(dsn)
-    releases.publish()
+def rewrite(dsn: str, group: int, room: str, pieces: dict[str, str], prev: int | None = None) -> None:
+    """Store a state group otherwise: with these rows, and as a difference to ``prev``."""
     change(
         dsn,
-        # A compressor stores a group by another predecessor, and another one in full.
-        f"update state_group_edges set prev_state_group = prev_state_group - 1 where state_group = {shorter}",
-        f"delete from state_groups_state where state_group = {shorter}",
-        f"delete from state_group_edges where state_group = {full}",
-        f"insert into state_groups_state values ({full}, '{room}', 'm.room.topic', 'new', '$new')",
-        # Synapse deletes a group that nothing needs.
-        f"delete from event_to_state_groups where state_group = {unused}",
-        f"delete from state_group_edges where {unused} in (state_group, prev_state_group)",
-        f"delete from state_groups_state where state_group = {unused}",
-        f"delete from state_groups where id = {unused}",
+        f"delete from state_groups_state where state_group = {group}",
+        f"delete from state_group_edges where state_group = {group}",
+        *([f"insert into state_group_edges values ({group}, {prev})"] if prev else []),
+        *(
+            f"insert into state_groups_state values ({group}, '{room}', '{type_}', '', '{event}')"
+            for type_, event in pieces.items()
+        ),
     )
+
+
+@pytest.fixture
+def chain(releases: StateReleases) -> tuple[str, list[int]]:
+    """A room and its state groups, in one chain; each sets the topic, and the first one everything."""
+    room, groups = "!chain:example.org", [8_000_000 + number for number in range(5)]
+    for number, group in enumerate(groups):
+        change(
+            releases.dsn,
+            f"insert into state_groups (id, room_id, event_id) values ({group}, '{room}', '${group}')",
+            f"insert into event_to_state_groups values ('${group}', {group})",
+        )
+        pieces = {} if number else {"create": "$c", "name": "$n", "rules": "$r"}
+        rewrite(releases.dsn, group, room, pieces | {"topic": f"$t{number}"}, groups[number - 1] if number else None)
     releases.publish()
-    assert "INSERT" not in plan(releases, "--room", room)
+    return room, groups
 
 
-def test_a_present_row_is_never_changed(releases: StateReleases) -> None:
+def states(dsn: str, room: str) -> dict[int, State]:
+    """The state of each group of the room."""
+    with psycopg.connect(dsn) as connection:
+        edges: dict[int, int] = dict(
+            connection.execute("select state_group, prev_state_group from state_group_edges").fetchall()
+        )
+        own: dict[int, State] = {}
+        for group, type_, key, event in connection.execute(
+            "select state_group, type, state_key, event_id from state_groups_state where room_id = %s", [room]
+        ):
+            own.setdefault(group, {})[type_, key] = event
+        groups = connection.execute("select id from state_groups where room_id = %s", [room]).fetchall()
+    return {group: resolved(edges, own, group) for (group,) in groups}
+
+
+def test_a_rewritten_or_deleted_group_lost_nothing(releases: StateReleases, chain: tuple[str, list[int]]) -> None:
+    dsn, (room, (first, second, third, fourth, unused)) = releases.dsn, chain
+    before = states(dsn, room)
+    # A compressor stores a group in full, and another one by another predecessor.
+    rewrite(dsn, third, room, {"create": "$c", "name": "$n", "rules": "$r", "topic": "$t2"})
+    rewrite(dsn, fourth, room, {"topic": "$t3"}, second)
+    # Synapse deletes a group that nothing needs.
+    change(dsn, f"delete from event_to_state_groups where state_group = {unused}")
+    rewrite(dsn, unused, room, {})
+    change(dsn, f"delete from state_groups where id = {unused}")
+    releases.publish()
+    assert states(dsn, room) == {group: before[group] for group in (first, second, third, fourth)}
+    assert "INSERT" not in plan(releases, "--room", room, "--overwrite")
+
+
+def test_groups_were_rewritten_from_wrong_reads(
+    releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path
+) -> None:
+    """Synapse deletes the first two groups, and stores the third in full, with what a damaged index returned."""
+    dsn, (room, (first, second, third, fourth, last)) = releases.dsn, chain
+    before = states(dsn, room)
+    for group in (first, second):
+        rewrite(dsn, group, room, {})
+        change(dsn, f"delete from event_to_state_groups where state_group = {group}")
+    rewrite(dsn, third, room, {"create": "$other", "topic": "$t2", "alias": "$a"})
+    change(dsn, f"delete from state_groups where id in ({first}, {second})")
+    # A compressor stores the fifth group as a difference to the third.
+    rewrite(dsn, last, room, {"topic": "$t4"}, third)
+    releases.publish()
+    expected = {group: state for group, state in before.items() if group in (third, fourth, last)}
+
+    printed = plan(releases, "--room", room)
+    run(dsn, printed, tmp_path)
+    found = states(dsn, room)
+    for group, state in expected.items():
+        assert found[group] == state | {("create", ""): "$other", ("alias", ""): "$a"}
+    assert printed.count(f"({third},") == 2
+    assert f"({last}," not in printed
+
+    for _ in range(2):
+        run(dsn, plan(releases, "--room", room, "--overwrite"), tmp_path)
+        assert states(dsn, room) == expected
+
+
+def test_nothing_was_read_when_a_group_was_stored_in_full(
+    releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path
+) -> None:
+    dsn, (room, groups) = releases.dsn, chain
+    before = states(dsn, room)
+    for group in groups[:2]:
+        rewrite(dsn, group, room, {})
+        change(dsn, f"delete from event_to_state_groups where state_group = {group}")
+    change(dsn, f"delete from state_groups where id in ({groups[0]}, {groups[1]})")
+    rewrite(dsn, groups[2], room, {})
+    releases.publish()
+    run(dsn, plan(releases, str(groups[2])), tmp_path)
+    assert states(dsn, room) == {group: before[group] for group in groups[2:]}
+
+
+def test_a_present_row_is_changed_on_request(releases: StateReleases, tmp_path: Path) -> None:
     dsn = releases.dsn
     room, group, _ = plant(dsn)
     releases.publish()
+    before = state(dsn)
     change(dsn, f"update state_groups_state set event_id = '$other' where state_group = {group} and state_key = ''''")
     releases.publish()
     printed = plan(releases, "--room", room)
     assert "INSERT" not in printed
     assert "$other" in printed
+    run(dsn, plan(releases, "--room", room, "--overwrite"), tmp_path)
+    assert state(dsn) == before
 
 
 def test_only_releases_with_their_snapshots_are_searched(releases: StateReleases) -> None:

@@ -1,8 +1,10 @@
 """A lake whose releases contain only the tables of room state."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -13,6 +15,7 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
+from tests.support.state_rooms import State, resolved
 
 TABLES = ("state_groups", "state_group_edges", "state_groups_state", "event_to_state_groups")
 
@@ -36,19 +39,48 @@ class StateReleases:
     def publish(self) -> None:
         """Add a release with the rows of this moment."""
         self.count += 1
-        run = Run(f"run {self.count}", DAY + timedelta(days=self.count), DAY + timedelta(days=self.count + 1))
         snapshots = []
         with psycopg.connect(self.dsn) as source:
             for name in TABLES:
-                table = self.catalog.load_table(f"bronze.{name}")
-                schema = table.schema().as_arrow()
+                schema = self.catalog.load_table(f"bronze.{name}").schema().as_arrow()
                 rows = source.execute(f"select {', '.join(schema.names)} from {name}".encode()).fetchall()
-                table.overwrite(
-                    pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+                snapshots.append(
+                    self._replace(f"bronze.{name}", [dict(zip(schema.names, row, strict=True)) for row in rows])
                 )
-                current = table.refs()["main"]
-                snapshots.append((f"bronze.{name}", current.snapshot_id))
+            positions, intervals = _resolve(source)
+        snapshots += [
+            self._replace("silver.state_positions", positions),
+            self._replace("silver.state_intervals", intervals),
+        ]
+        run = Run(f"run {self.count}", DAY + timedelta(days=self.count), DAY + timedelta(days=self.count + 1))
         release = {"release": self.count, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
         counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "tables": snapshots}
         empty: dict[str, Iterable[object]] = {"views": [], "positions": []}
         store.append_audit_rows(self.catalog, "audit.releases", [release | counts | empty], run)
+
+    def _replace(self, name: str, rows: list[dict[str, Any]]) -> tuple[str, int]:
+        table = self.catalog.load_table(name)
+        table.overwrite(pa.Table.from_pylist(rows, table.schema().as_arrow()))
+        return name, table.refs()["main"].snapshot_id
+
+
+def _resolve(source: psycopg.Connection[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Positions of the state groups, and an interval of one position for each piece of their states."""
+    edges = dict(source.execute("select state_group, prev_state_group from state_group_edges"))
+    own: dict[int, State] = defaultdict(dict)
+    for group, type_, key, event in source.execute(
+        "select state_group, type, state_key, event_id from state_groups_state"
+    ):
+        own[group][type_, key] = event
+    positions, intervals = [], []
+    for position, (group, room) in enumerate(
+        source.execute("select id, room_id from state_groups order by id").fetchall()
+    ):
+        state = resolved(edges, own, group)
+        digest = hash(frozenset(state.items()))
+        positions.append({"room_id": room, "state_group": group, "position": position, "digest": digest})
+        at = {"room_id": room, "first_position": position, "last_position": position}
+        intervals += [
+            at | {"type": type_, "state_key": key, "event_id": event} for (type_, key), event in state.items()
+        ]
+    return positions, intervals

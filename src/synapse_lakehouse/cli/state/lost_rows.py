@@ -7,6 +7,7 @@ from typing import Any, Final
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.cli.state import rewritten_groups
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
@@ -21,6 +22,11 @@ class StateTable:
     columns: tuple[str, ...]
     key: tuple[str, ...]
     condition: str = "true"
+
+    @property
+    def full_name(self) -> str:
+        """The table's name in the lake."""
+        return f"bronze.{self.name}"
 
     @property
     def group(self) -> str:
@@ -44,18 +50,6 @@ STATE_TABLES: Final = (
 )
 """The tables in the order in which rows are inserted."""
 
-_REWRITTEN: Final = """
-create or replace table rewritten as
-select state_group from now_state_group_edges as edges where not exists (
-    select 1 from then_state_group_edges as former
-    where former.state_group = edges.state_group and former.prev_state_group = edges.prev_state_group)
-union
-select state_group from now_state_groups_state as pieces where not exists (
-    select 1 from then_state_groups_state as former where former.state_group = pieces.state_group
-    and former.type = pieces.type and former.state_key = pieces.state_key)
-"""
-"""State groups that a compressor has stored otherwise since the release: their earlier rows are not lost."""
-
 _NEEDED: Final = """
 create or replace table needed as
 select id as state_group from now_state_groups
@@ -64,6 +58,21 @@ union select prev_state_group from bronze.state_group_edges where prev_state_gro
 """
 """State groups that exist, or to which an event or another group refers. Synapse may delete all others."""
 
+_CHANGED: Final = """
+insert into changed
+select * from (
+    select state_group, type, state_key, former.event_id as event_before, pieces.event_id as event_now
+    from then_state_groups_state as former
+    join now_state_groups_state as pieces using (state_group, type, state_key)
+    where former.event_id <> pieces.event_id and state_group not in (select state_group from rewritten)
+    union all
+    select state_group, type, state_key, event_before, event_now from differing_pieces where is_own
+) as found
+where not exists (
+    select 1 from changed where changed.state_group = found.state_group
+    and changed.type = found.type and changed.state_key = found.state_key)
+"""
+
 
 @dataclass
 class LostRows:
@@ -71,7 +80,8 @@ class LostRows:
 
     * ``releases``: by table and number of the release, the rows that were found there and in no later release.
     * ``oldest``: the oldest release that was searched.
-    * ``changed``: state group, type, state key, earlier event and present event of rows whose event changed.
+    * ``changed``: state group, type, state key, earlier event and present event of rows whose event changed. If the
+      state lacked the piece, the earlier event is None.
     """
 
     newest: Release
@@ -84,14 +94,15 @@ def list_readable_releases(connection: DuckDBPyConnection, settings: Settings) -
     """Return the releases whose tables of room state were not expired yet, the newest first."""
     entries = list_catalog_entries(settings)
     snapshots = {}
-    for table in STATE_TABLES:
-        if entry := entries.get(f"bronze.{table.name}"):
+    names = [*(table.full_name for table in STATE_TABLES), *rewritten_groups.RESOLVED_TABLES]
+    for name in names:
+        if entry := entries.get(name):
             metadata = duckdb_reader.read_metadata(connection, entry.location)
-            snapshots[f"bronze.{table.name}"] = {snapshot["snapshot-id"] for snapshot in metadata.get("snapshots", [])}
+            snapshots[name] = {snapshot["snapshot-id"] for snapshot in metadata.get("snapshots", [])}
     return [
         release
         for release in duckdb_reader.list_releases(connection, settings)
-        if len(snapshots) == len(STATE_TABLES)
+        if len(snapshots) == len(names)
         and all(release.tables.get(name) in present for name, present in snapshots.items())
     ]
 
@@ -105,7 +116,7 @@ def find_lost_rows(
     """
     releases = list_readable_releases(connection, settings)
     newest = duckdb_reader.get_release(connection, settings)
-    names = [f"bronze.{table.name}" for table in STATE_TABLES]
+    names = [table.full_name for table in STATE_TABLES]
     duckdb_reader.create_views(connection, settings, newest, [*names, "bronze.event_to_state_groups"])
     _choose_groups(connection, settings, [newest, *releases], groups, room)
     for table in STATE_TABLES:
@@ -113,16 +124,20 @@ def find_lost_rows(
         empty = f"select *, 0 as release from now_{table.name} limit 0"  # noqa: S608
         connection.execute(f"create table lost_{table.name} as {empty}")
     connection.execute(_NEEDED)
+    connection.execute(
+        "create table changed (state_group bigint, type text, state_key text, event_before text, event_now text)"
+    )
     lost = LostRows(newest, releases[-1] if releases else newest)
     searched = [newest.tables.get(name) for name in names]
     for release in releases:
         snapshots = [release.tables.get(name) for name in names]
         if release.number < newest.number and snapshots != searched:
             searched = snapshots
-            _search(connection, settings, release, lost)
+            _search(connection, settings, release, newest)
     for table in STATE_TABLES:
         counted = connection.execute(f"select release, count(*) from lost_{table.name} group by 1 order by 1 desc")  # noqa: S608
         lost.releases[table.name] = dict(counted.fetchall())
+    lost.changed = connection.execute("from changed order by state_group, type, state_key").fetchall()
     return lost
 
 
@@ -145,36 +160,49 @@ def _choose_groups(
     for group in groups:
         connection.execute(f"insert or ignore into chosen values ({int(group)})")  # noqa: S608
     if room is not None:
-        for source in {_source(connection, settings, release, STATE_TABLES[0]) for release in releases}:
+        for source in {_source(connection, settings, release, STATE_TABLES[0].full_name) for release in releases}:
             connection.execute(
                 f"insert or ignore into chosen select id from ({source}) where room_id = {quote_literal(room)}"  # noqa: S608
             )
 
 
-def _search(connection: DuckDBPyConnection, settings: Settings, release: Release, lost: LostRows) -> None:
+def _search(connection: DuckDBPyConnection, settings: Settings, release: Release, newest: Release) -> None:
     """Store rows of ``release`` that neither the newest release nor a later one has."""
     for table in STATE_TABLES:
-        _store(connection, f"then_{table.name}", _source(connection, settings, release, table), table)
-    connection.execute(_REWRITTEN)
-    lost.changed += connection.execute(
-        "select state_group, type, state_key, former.event_id, pieces.event_id from then_state_groups_state as former"
-        " join now_state_groups_state as pieces using (state_group, type, state_key)"
-        " where former.event_id <> pieces.event_id and state_group not in (select state_group from rewritten)"
-    ).fetchall()
+        _store(connection, f"then_{table.name}", _source(connection, settings, release, table.full_name), table)
+    rewritten_groups.store_rewritten_groups(connection)
+    rewritten_groups.store_differing_pieces(
+        connection,
+        *(
+            {name: _source(connection, settings, of, name) for name in rewritten_groups.RESOLVED_TABLES}
+            for of in (release, newest)
+        ),
+    )
+    connection.execute(_CHANGED)
+    number = int(release.number)
     for table in STATE_TABLES:
         columns = ", ".join(table.columns)
-        same_key = " and ".join(f"present.{name} = former.{name}" for name in table.key)
         connection.execute(
-            f"insert into lost_{table.name} select {columns}, {int(release.number)} from then_{table.name} as former"  # noqa: S608
+            f"insert into lost_{table.name} select {columns}, {number} from then_{table.name} as former"  # noqa: S608
             f" where {table.group} in (select state_group from needed)"
             f" and {table.group} not in (select state_group from rewritten) and {table.condition}"
-            f" and not exists (select 1 from now_{table.name} as present where {same_key})"
+            f" and not exists (select 1 from now_{table.name} as present where {_same_key(table)})"
         )
+    connection.execute(
+        "insert into lost_state_groups_state"  # noqa: S608 - a number
+        f" select state_group, room_id, type, state_key, event_before, {number} from differing_pieces as former"
+        " where event_before is not null and not is_own and not exists ("
+        f" select 1 from now_state_groups_state as present where {_same_key(STATE_TABLES[-1])})"
+    )
     for table in STATE_TABLES:
         connection.execute(
             f"insert into now_{table.name} select {', '.join(table.columns)} from lost_{table.name}"  # noqa: S608
-            f" where release = {int(release.number)}"
+            f" where release = {number}"
         )
+
+
+def _same_key(table: StateTable) -> str:
+    return " and ".join(f"present.{name} = former.{name}" for name in table.key)
 
 
 def _store(connection: DuckDBPyConnection, name: str, source: str, table: StateTable) -> None:
@@ -185,7 +213,7 @@ def _store(connection: DuckDBPyConnection, name: str, source: str, table: StateT
     )
 
 
-def _source(connection: DuckDBPyConnection, settings: Settings, release: Release, table: StateTable) -> str:
-    """The SELECT that reads ``table`` at ``release``."""
-    ((_, source),) = duckdb_reader.iterate_view_definitions(connection, settings, release, [f"bronze.{table.name}"])
+def _source(connection: DuckDBPyConnection, settings: Settings, release: Release, name: str) -> str:
+    """The SELECT that reads the table ``name`` at ``release``."""
+    ((_, source),) = duckdb_reader.iterate_view_definitions(connection, settings, release, [name])
     return source

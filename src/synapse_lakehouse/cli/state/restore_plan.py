@@ -1,6 +1,6 @@
 """``lakehouse state restore-plan``: SQL that restores lost rows of room state from earlier releases."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -26,6 +26,12 @@ def state() -> None:
 def restore_plan(
     groups: Annotated[list[int] | None, typer.Argument(metavar="[GROUP]...", help="State groups.", min=0)] = None,
     room: Annotated[str | None, typer.Option(help="All state groups of this room.")] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Also restore rows that have another event than before, and delete rows that are new."
+        ),
+    ] = False,
 ) -> None:
     """Print SQL that restores lost rows of state groups. Only earlier releases have these rows.
 
@@ -36,14 +42,14 @@ def restore_plan(
         raise typer.BadParameter("Name state groups, or a room with --room.")
     with lake_session.open_lake() as (settings, connection):
         lost = find_lost_rows(connection, settings, groups or (), room)
-        for line in _describe(lost):
+        for line in _describe(lost, overwrite=overwrite):
             output.echo(f"-- {line}")
-        if any(lost.releases.values()):
-            for line in _iterate_sql(connection, lost):
+        if any(lost.releases.values()) or (overwrite and lost.changed):
+            for line in _iterate_sql(connection, lost, lost.changed if overwrite else ()):
                 output.echo(line)
 
 
-def _describe(lost: LostRows) -> Iterator[str]:
+def _describe(lost: LostRows, *, overwrite: bool) -> Iterator[str]:
     newest = lost.newest
     yield f"Rows that release {newest.number} ({output.format_time(newest.published_at)}) lacks."
     for name, by_release in lost.releases.items():
@@ -52,17 +58,19 @@ def _describe(lost: LostRows) -> Iterator[str]:
     if not any(lost.releases.values()):
         yield f"No release from {lost.oldest.number} on has such rows. Older releases are no longer readable."
     if lost.changed:
-        yield f"{len(lost.changed):,} rows have another event than before. This SQL does not change them:"
+        effect = "restores" if overwrite else "does not change"
+        yield f"{len(lost.changed):,} rows have another event than before, or are new. This SQL {effect} them:"
     for group, type_, state_key, before, now in lost.changed[:_MAX_CHANGED]:
-        yield to_printable(f"state group {group}, {type_} {state_key!r}: {before} before, {now} now")
+        yield to_printable(f"state group {group}, {type_} {state_key!r}: {before or 'nothing'} before, {now} now")
 
 
-def _iterate_sql(connection: DuckDBPyConnection, lost: LostRows) -> Iterator[str]:
+def _iterate_sql(connection: DuckDBPyConnection, lost: LostRows, changed: Sequence[Sequence[object]]) -> Iterator[str]:
     affected = [table for table in STATE_TABLES if lost.releases[table.name]]
+    reindexed = {table.name for table in affected} | ({"state_groups_state"} if changed else set())
     yield "-- Review this SQL. Stop Synapse and the compressors before you run it: psql -X -v ON_ERROR_STOP=1 -f FILE"
     yield "SET client_encoding = 'UTF8';"
-    for table in affected:
-        yield f"REINDEX TABLE {table.name};"
+    for name in sorted(reindexed):
+        yield f"REINDEX TABLE {name};"
     yield from build_restore_sql(
-        (table.name, table.columns, table.key, iterate_lost_rows(connection, table)) for table in affected
+        ((table.name, table.columns, table.key, iterate_lost_rows(connection, table)) for table in affected), changed
     )

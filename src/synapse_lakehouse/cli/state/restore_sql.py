@@ -21,15 +21,20 @@ _WITHOUT_INDEXES: Final = tuple(
 
 def build_restore_sql(
     tables: Iterable[tuple[str, Sequence[str], Sequence[str], Iterable[Sequence[Any]]]],
+    changed: Sequence[Sequence[Any]] = (),
 ) -> Iterator[str]:
     """Yield the lines of a transaction that inserts rows. A second execution changes nothing.
 
     :param tables: name, columns, key and rows of each table. The names are those of the catalogue.
+    :param changed: rows of ``state_groups_state`` to restore: state group, type, state key, earlier event, present
+        event. A row without an earlier event is deleted.
     """
     yield "BEGIN;"
     yield from _WITHOUT_INDEXES
     for name, columns, key, rows in tables:
         yield from _insert_absent(name, ", ".join(columns), key, rows)
+    if changed:
+        yield from _overwrite(changed)
     yield "COMMIT;"
 
 
@@ -45,14 +50,30 @@ def quote_value(value: object) -> str:
 
 def _insert_absent(name: str, columns: str, key: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     yield f"CREATE TEMPORARY TABLE lost_{name} (LIKE {name}) ON COMMIT DROP;"
-    remaining = iter(rows)
-    while batch := list(islice(remaining, _ROWS_PER_STATEMENT)):
-        yield f"INSERT INTO lost_{name} ({columns}) VALUES"
-        values = [f"  ({', '.join(map(quote_value, row))})" for row in batch]
-        yield ",\n".join(values) + ";"
+    yield from _insert(f"lost_{name} ({columns})", rows)
     same_key = " AND ".join(f"present.{column} = lost.{column}" for column in key)
     yield f"INSERT INTO {name} ({columns}) SELECT {columns} FROM lost_{name} AS lost"  # noqa: S608
     yield f"  WHERE NOT EXISTS (SELECT FROM {name} AS present WHERE {same_key});"
+
+
+def _overwrite(changed: Iterable[Sequence[Any]]) -> Iterator[str]:
+    yield "CREATE TEMPORARY TABLE changed_rows"
+    yield "  (state_group bigint, type text, state_key text, event_before text, event_now text) ON COMMIT DROP;"
+    yield from _insert("changed_rows", changed)
+    same_row = "ROW(present.state_group, present.type, present.state_key, present.event_id)"
+    same_row += " = ROW(changed.state_group, changed.type, changed.state_key, changed.event_now)"
+    yield "UPDATE state_groups_state AS present SET event_id = event_before FROM changed_rows AS changed"
+    yield f"  WHERE {same_row} AND event_before IS NOT NULL;"
+    yield "DELETE FROM state_groups_state AS present USING changed_rows AS changed"
+    yield f"  WHERE {same_row} AND event_before IS NULL;"
+
+
+def _insert(target: str, rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    remaining = iter(rows)
+    while batch := list(islice(remaining, _ROWS_PER_STATEMENT)):
+        yield f"INSERT INTO {target} VALUES"
+        values = [f"  ({', '.join(map(quote_value, row))})" for row in batch]
+        yield ",\n".join(values) + ";"
 
 
 def _escape(character: str) -> str:
