@@ -19,7 +19,7 @@ help: ## Show this help
 	awk -v on="$$on" -v off="$$off" 'BEGIN {FS = ":.*## "; printf "Usage: make %sTARGET%s\n", on, off} \
 	/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %s%-18s%s %s\n", on, $$1, off, $$2}' $(MAKEFILE_LIST)
 
-run: setup ## Bring the lake up to date for one interval and publish it (DATE=2026-11-20 for another day)
+run: setup ## Bring the lake up to date for one interval and publish it (DATE=2026-11-20 for another one)
 	@$(UV) run --locked lakehouse run $${DATE:+--date "$$DATE"}
 
 ui: setup ## Start Airflow with everything on, on 127.0.0.1 (PORT=8080); Ctrl-C stops it

@@ -35,6 +35,7 @@ from synapse_lakehouse.orchestration import assets, callbacks, run_lifecycle, sp
 
 # One slot: at most one snapshot is read from Synapse's database at any time, by all DAGs together.
 SOURCE_POOL = "synapse_source"
+SCHEDULE = run_lifecycle.load_schedule()
 
 
 @dag(
@@ -42,7 +43,7 @@ SOURCE_POOL = "synapse_source"
     dag_display_name="Synapse lakehouse",
     description=__doc__.partition(".")[0],
     doc_md=__doc__,
-    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+    schedule=CronDataIntervalTimetable(SCHEDULE.expression, timezone=SCHEDULE.zone.key),
     start_date=datetime(2014, 1, 1, tzinfo=UTC),
     # Every run updates bronze to the present, so an outage loses no rows. Catch-up runs would copy the same rows again.
     # To get checks and statistics for the skipped days, run a backfill.

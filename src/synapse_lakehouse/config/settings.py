@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -9,11 +10,12 @@ from pydantic import AfterValidator, AwareDatetime, ByteSize, Field, field_valid
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from synapse_lakehouse.config import env_file, libpq_variables, paths
-from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS, is_heap_size
+from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS
+from synapse_lakehouse.config.schedule import Schedule
+from synapse_lakehouse.config.setting_types import CronExpression, HeapSize, HostNames, JavaOptions, TimeZone
 
 PROJECT_FOLDER = Path(__file__).parents[3]
 
-_HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TEXT: Final = re.compile(r"[^\0\ud800-\udfff]*")
 _URI_SETTINGS: Final = {
     "synapse_dsn": None,
@@ -144,8 +146,14 @@ class Settings(BaseSettings):
     lakehouse_data_docs_url: str | None = Field(
         None, description="URL that serves LAKEHOUSE_HOME/data_docs, for links in alerts; unset: the local path"
     )
-    lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] = Field(
-        26, description="hours after which a lake without a new release raises an alert"
+    lakehouse_schedule: CronExpression = Field(
+        "0 0 * * *",
+        description="times of runs: a cron expression of five fields, or @hourly; runs copy the present state",
+    )
+    lakehouse_timezone: TimeZone = Field("UTC", description="time zone of LAKEHOUSE_SCHEDULE, such as Europe/Berlin")
+    lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] | None = Field(
+        None,
+        description="hours after which a lake without a new release raises an alert; unset: 2 after the next run",
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
         None, description="a stream raises an alert if more than this percentage of its new IDs have no row; unset: 50"
@@ -200,7 +208,7 @@ class Settings(BaseSettings):
     lakehouse_compressor_lag_megabytes: str | None = Field(
         None, description="the compressor pauses while a replica lags by more than this number of MB; 64 by default"
     )
-    lakehouse_ui_hosts: str = Field(
+    lakehouse_ui_hosts: HostNames = Field(
         "", description="host names of Airflow's UI in addition to localhost, separated by spaces"
     )
     lakehouse_spark_packages: str = Field(
@@ -212,8 +220,8 @@ class Settings(BaseSettings):
     lakehouse_spark_properties: Annotated[dict[str, str], NoDecode] = Field(
         {}, repr=False, description="further Spark properties as JSON, such as executor instances, cores and memory"
     )
-    lakehouse_driver_memory: str = Field("2g", description="heap of each Spark driver")
-    lakehouse_driver_java_options: str = Field(
+    lakehouse_driver_memory: HeapSize = Field("2g", description="heap of each Spark driver")
+    lakehouse_driver_java_options: JavaOptions = Field(
         # Without the second compiler, a JVM reserves only 48 MB for compiled code. All models together need more.
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         description="JVM options of Spark drivers; the default starts quickly, -XX:+UseParallelGC suits large servers",
@@ -226,27 +234,6 @@ class Settings(BaseSettings):
         if isinstance(value, str) and not _TEXT.fullmatch(value):
             raise ValueError("is not UTF-8, or has a NUL")
         return value
-
-    @field_validator("lakehouse_driver_memory")
-    @classmethod
-    def _check_heap(cls, memory: str) -> str:
-        if not is_heap_size(memory):
-            raise ValueError("should be a whole number with the unit m or g, from 512m to 1024g, such as 2g")
-        return memory
-
-    @field_validator("lakehouse_driver_java_options")
-    @classmethod
-    def _check_java_options(cls, options: str) -> str:
-        if "-Xmx" in options or "-XX:MaxHeapSize" in options:
-            raise ValueError("must not set the heap; set LAKEHOUSE_DRIVER_MEMORY instead, for example to 2g")
-        return options
-
-    @field_validator("lakehouse_ui_hosts")
-    @classmethod
-    def _check_hosts(cls, hosts: str) -> str:
-        if invalid := [host for host in hosts.split() if not _HOST.fullmatch(host)]:
-            raise ValueError(f"{invalid[0]!r} is not a host name such as airflow.example.org; leave out http and port")
-        return hosts
 
     @field_validator("lakehouse_catalog_properties", "lakehouse_spark_properties", mode="before")
     @classmethod
@@ -273,6 +260,16 @@ class Settings(BaseSettings):
         except (OSError, IndexError):
             return False
         return f"@127.0.0.1:{port}/" in uri
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> "Settings":
+        self.schedule.require_existing_times(datetime.now(UTC))
+        return self
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the DAG ``lakehouse``."""
+        return Schedule(self.lakehouse_schedule, self.lakehouse_timezone)
 
     @property
     def allows_partial_copy(self) -> bool:

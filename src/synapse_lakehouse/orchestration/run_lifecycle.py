@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.schedule import Schedule
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.orchestration import size_tasks
@@ -39,6 +40,11 @@ def fail_without_retry() -> Iterator[None]:
         raise AirflowFailException(str(error)) from None
 
 
+def load_schedule() -> Schedule:
+    """Return the schedule of the DAG ``lakehouse``; Airflow shows an invalid setting as an import error of the DAG."""
+    return Settings().schedule
+
+
 def get_run(context: Context) -> Run:
     """Return the run of a task.
 
@@ -47,8 +53,8 @@ def get_run(context: Context) -> Run:
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None:
         raise AirflowFailException(
-            "This run has no data interval. Trigger it with a logical date: the run then covers the last complete day "
-            "before that date."
+            "This run has no data interval. Trigger it with a logical date: the run then covers the last complete "
+            "interval of the schedule before that date."
         )
     return Run(lake_run_id(context["dag"].dag_id, context["run_id"]), start, end)
 

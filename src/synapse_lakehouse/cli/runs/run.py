@@ -2,7 +2,7 @@
 
 import errno
 from contextlib import closing
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated
 
@@ -23,22 +23,27 @@ def run(
     day: Annotated[
         datetime | None,
         typer.Option(
-            "--date", formats=["%Y-%m-%d"], help="Day of the data interval in UTC; default: the last complete day."
+            "--date",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"],
+            help="A time in the data interval, in LAKEHOUSE_TIMEZONE; default: the last complete interval.",
         ),
     ] = None,
 ) -> None:
-    """Run the lakehouse DAG once, for one day, and publish a release."""
+    """Run the lakehouse DAG once, for one data interval, and publish a release."""
     settings, now = Settings(), datetime.now(UTC)
     for finding in chain(machine.check_setting_names(), machine.check_network()):
         run_output.print_stage(f"{finding.message} {finding.advice}")
-    start = day.replace(tzinfo=UTC) if day else _midnight(now.date() - timedelta(days=1))
-    Run("requested", start, start + timedelta(days=1)).require_complete(now)
+    schedule = settings.schedule
+    start, end = (
+        schedule.find_interval(day.replace(tzinfo=schedule.zone)) if day else schedule.find_previous_interval(now)
+    )
+    Run("requested", start, end).require_complete(now)
     try:
         with (
             child_processes.interrupt_on_signals(),
             environment.prepare_airflow(settings, report=run_output.print_stage) as prepared,
         ):
-            _run(prepared, start, now)
+            _run(prepared, start, end, now)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -48,11 +53,12 @@ def run(
         ) from None
 
 
-def _run(prepared: environment.PreparedAirflow, start: datetime, now: datetime) -> None:
-    run_output.print_stage(f"running the DAG {environment.MAIN_DAG} for {start:%Y-%m-%d}, UTC")
+def _run(prepared: environment.PreparedAirflow, start: datetime, end: datetime, now: datetime) -> None:
+    interval = f"{start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}"
+    run_output.print_stage(f"running the DAG {environment.MAIN_DAG} for {interval}")
     kills = memory.count_memory_kills()
     with home_lock.claim_for_test_run(prepared.settings, run_output.print_stage) as scheduler:
-        run = _create_run(prepared, scheduler, start, now)
+        run = _create_run(prepared, scheduler, start, end, now)
         try:
             with closing(run):
                 failures = run_output.show_steps(run.steps())
@@ -71,12 +77,14 @@ def _run(prepared: environment.PreparedAirflow, start: datetime, now: datetime) 
 
 
 def _create_run(
-    prepared: environment.PreparedAirflow, scheduler: home_lock.RunningScheduler | None, start: datetime, now: datetime
+    prepared: environment.PreparedAirflow,
+    scheduler: home_lock.RunningScheduler | None,
+    start: datetime,
+    end: datetime,
+    now: datetime,
 ) -> LocalRun | scheduler_run.ScheduledRun:
     """Create the run: in the scheduler of a running `make ui`, which would take it over anyway, or in this process."""
-    # For Airflow, any time of the next day selects this day. The present time of day makes each run unique.
-    end = start + timedelta(days=1)
-    logical_date = end + (now - _midnight(now.date()))
+    logical_date = prepared.settings.schedule.choose_logical_date(end, now)
     if scheduler and scheduler.others:
         raise LakehouseError(
             f"The Airflow at {scheduler.address} has other settings than this command ({', '.join(scheduler.others)}). "
@@ -86,9 +94,5 @@ def _create_run(
     if scheduler:
         credential = {"username": credentials.ADMIN_USER, "password": credentials.read_admin_password(prepared.home)}
         return scheduler_run.trigger_run(scheduler.address, credential, logical_date, start, end)
-    log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%d}_{now:%Y%m%dT%H%M%S%f}.log"
+    log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%dT%H%M}_{now:%Y%m%dT%H%M%S%f}.log"
     return LocalRun(prepared, logical_date, start, end, log)
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -1,0 +1,45 @@
+"""Types of settings with checked values."""
+
+import re
+from typing import Annotated, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator
+
+from synapse_lakehouse.config.limits import is_heap_size
+from synapse_lakehouse.config.schedule import check_expression
+
+_HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _check_heap(memory: str) -> str:
+    if not is_heap_size(memory):
+        raise ValueError("should be a whole number with the unit m or g, from 512m to 1024g, such as 2g")
+    return memory
+
+
+def _check_java_options(options: str) -> str:
+    if "-Xmx" in options or "-XX:MaxHeapSize" in options:
+        raise ValueError("must not set the heap; set LAKEHOUSE_DRIVER_MEMORY instead, for example to 2g")
+    return options
+
+
+def _check_hosts(hosts: str) -> str:
+    if invalid := [host for host in hosts.split() if not _HOST.fullmatch(host)]:
+        raise ValueError(f"{invalid[0]!r} is not a host name such as airflow.example.org; leave out http and port")
+    return hosts
+
+
+def _check_time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("is not a time zone of the IANA database, such as Europe/Berlin") from None
+    return name
+
+
+HeapSize = Annotated[str, AfterValidator(_check_heap)]
+JavaOptions = Annotated[str, AfterValidator(_check_java_options)]
+HostNames = Annotated[str, AfterValidator(_check_hosts)]
+CronExpression = Annotated[str, AfterValidator(check_expression)]
+TimeZone = Annotated[str, AfterValidator(_check_time_zone)]
