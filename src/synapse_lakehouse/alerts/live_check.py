@@ -31,8 +31,7 @@ def check_lake(
     created_at = datetime.fromtimestamp(
         catalog.load_table(audit_releases.RELEASES_TABLE).metadata.last_updated_ms / 1000, UTC
     )
-    hours = settings.lakehouse_overdue_hours
-    overdue = settings.schedule.overdue_after(now) if hours is None else timedelta(hours=hours)
+    overdue = settings.overdue_after(now)
     landed, silent = tap_liveness.read_last_commit_time(catalog), timedelta(minutes=settings.lakehouse_tap_minutes)
     return landed, [
         *live_findings.check_releases(latest, created_at, overdue, now),

@@ -1,10 +1,12 @@
 """Types of settings with checked values."""
 
+import json
 import re
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
+from pydantic_settings import NoDecode
 
 from synapse_lakehouse.config.limits import is_heap_size
 from synapse_lakehouse.config.schedule import check_expression
@@ -38,8 +40,18 @@ def _check_time_zone(name: str) -> str:
     return name
 
 
+def _decode_json(properties: object) -> object:
+    if not isinstance(properties, str):
+        return properties
+    try:
+        return json.loads(properties)
+    except ValueError:
+        raise ValueError('should be a JSON object, such as {"name": "value"}') from None
+
+
 HeapSize = Annotated[str, AfterValidator(_check_heap)]
 JavaOptions = Annotated[str, AfterValidator(_check_java_options)]
 HostNames = Annotated[str, AfterValidator(_check_hosts)]
 CronExpression = Annotated[str, AfterValidator(check_expression)]
 TimeZone = Annotated[str, AfterValidator(_check_time_zone)]
+JsonObject = Annotated[dict[str, str], NoDecode, BeforeValidator(_decode_json)]

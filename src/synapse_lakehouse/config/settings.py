@@ -2,17 +2,24 @@
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, AwareDatetime, ByteSize, Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from synapse_lakehouse.config import env_file, libpq_variables, paths
 from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS
 from synapse_lakehouse.config.schedule import Schedule
-from synapse_lakehouse.config.setting_types import CronExpression, HeapSize, HostNames, JavaOptions, TimeZone
+from synapse_lakehouse.config.setting_types import (
+    CronExpression,
+    HeapSize,
+    HostNames,
+    JavaOptions,
+    JsonObject,
+    TimeZone,
+)
 
 PROJECT_FOLDER = Path(__file__).parents[3]
 
@@ -67,7 +74,7 @@ class Settings(BaseSettings):
         repr=False,
         description="Iceberg catalog: postgresql:// (JDBC catalog) or http(s):// (REST); unset: embedded PostgreSQL",
     )
-    lakehouse_catalog_properties: Annotated[dict[str, str], NoDecode] = Field(
+    lakehouse_catalog_properties: JsonObject = Field(
         {}, repr=False, description="further Iceberg catalog properties as JSON, such as S3 endpoint and region"
     )
     lakehouse_warehouse: Annotated[str, AfterValidator(paths.check_warehouse)] | None = Field(
@@ -217,7 +224,7 @@ class Settings(BaseSettings):
     lakehouse_spark_secret_file: Path | None = Field(
         None, description="file of mode 600 with the Spark properties of a standalone cluster; unset: a local Spark"
     )
-    lakehouse_spark_properties: Annotated[dict[str, str], NoDecode] = Field(
+    lakehouse_spark_properties: JsonObject = Field(
         {}, repr=False, description="further Spark properties as JSON, such as executor instances, cores and memory"
     )
     lakehouse_driver_memory: HeapSize = Field("2g", description="heap of each Spark driver")
@@ -234,16 +241,6 @@ class Settings(BaseSettings):
         if isinstance(value, str) and not _TEXT.fullmatch(value):
             raise ValueError("is not UTF-8, or has a NUL")
         return value
-
-    @field_validator("lakehouse_catalog_properties", "lakehouse_spark_properties", mode="before")
-    @classmethod
-    def _decode_json(cls, properties: object) -> object:
-        if not isinstance(properties, str):
-            return properties
-        try:
-            return json.loads(properties)
-        except ValueError:
-            raise ValueError('should be a JSON object, such as {"name": "value"}') from None
 
     @model_validator(mode="after")
     def _apply_libpq_variables(self) -> "Settings":
@@ -270,6 +267,11 @@ class Settings(BaseSettings):
     def schedule(self) -> Schedule:
         """The schedule of the DAG ``lakehouse``."""
         return Schedule(self.lakehouse_schedule, self.lakehouse_timezone)
+
+    def overdue_after(self, now: datetime) -> timedelta:
+        """Return the age from which on a lake without a new release is overdue."""
+        hours = self.lakehouse_overdue_hours
+        return self.schedule.overdue_after(now) if hours is None else timedelta(hours=hours)
 
     @property
     def allows_partial_copy(self) -> bool:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -94,7 +94,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     """Return the HTML of the page for the file ``path``."""
     releases = duckdb_reader.list_releases(connection, settings)
     latest = releases[0] if releases else None
-    reader = PanelReader(connection, settings, latest)
+    reader, now = PanelReader(connection, settings, latest), datetime.now(UTC)
     status = describe_status(latest, reader.read(INCIDENTS))
     sections = [(section, [_render(reader.read(panel)) for panel in section.panels]) for section in SECTIONS]
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
@@ -109,8 +109,8 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
         runbooks=_link_runbooks(settings, status),
         data_docs=_link_data_docs(settings, path),
         airflow=airflow.rstrip("/"),
-        overdue_hours=settings.lakehouse_overdue_hours,
-        written_at=datetime.now(UTC),
+        overdue_hours=round(settings.overdue_after(now) / timedelta(hours=1)),
+        written_at=now,
         style=style,
         script=script,
         vega=vega,
