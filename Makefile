@@ -4,14 +4,14 @@ SHELL := bash
 # The oldest uv with exclude-dependencies, as required-version in pyproject.toml.
 UV_OLDEST := 0.9.8
 UV := $(shell printf '%s\n' $(UV_OLDEST) "$$(uv --version 2>/dev/null | cut -d' ' -f2)" | sort -CV && command -v uv || echo .tools/uv/bin/uv)
-# Debian packages for tests: Redis for the live Synapse, a browser for Airflow's UI.
-TEST_PACKAGES := redis-server chromium chromium-driver
+# Debian packages for tests: Redis for the live Synapse, a browser for Airflow's UI, Prometheus for alerts and dashboards.
+TEST_PACKAGES := redis-server chromium chromium-driver prometheus
 PYTEST := $(UV) run --locked pytest
 # Containers often disable compiled Python files. Without them, each process of a run compiles its libraries, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate docs sample answers lock-jars sbom earlier-lake bench bench-copy bench-state bench-executors bench-visibility bench-streams bench-tap bench-compression clean
+.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate dashboards docs sample answers lock-jars sbom earlier-lake bench bench-copy bench-state bench-executors bench-visibility bench-streams bench-tap bench-compression clean
 
 ##@ Use
 help: ## Show this help
@@ -54,6 +54,9 @@ generate: setup ## Generate reference pages, pictures, excluded columns and the 
 	@$(UV) run --locked python -m docs.generate
 	@$(UV) run --locked lakehouse grants --role lakehouse_reader > docker/postgres/reader.sql
 	@$(UV) run --locked python -m sample.excluded_columns
+
+dashboards: setup ## Build the Grafana dashboards in docker/monitoring
+	@$(UV) run --locked python -m docker.monitoring.dashboards
 
 docs: setup ## Build the site of the documents in .lakehouse/docs/html; warnings and broken links are errors
 	@$(UV) run --locked --group docs python -m docs.build

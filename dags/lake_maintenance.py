@@ -31,7 +31,14 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task, task_group
 
 from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS
-from synapse_lakehouse.orchestration import assets, callbacks, run_lifecycle, spark_tasks, validation_tasks
+from synapse_lakehouse.orchestration import (
+    assets,
+    callbacks,
+    metrics_tasks,
+    run_lifecycle,
+    spark_tasks,
+    validation_tasks,
+)
 
 # One slot for all DAGs: Synapse's database never serves two snapshots at once.
 SOURCE_POOL = "synapse_source"
@@ -111,7 +118,7 @@ def lake_maintenance() -> None:
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
     )
     # Depends on both, so that the run fails if either failed.
-    report = task(task_display_name="Report", on_success_callback=callbacks.resolve_dag_incident)(
+    report = task(task_display_name="Report", on_success_callback=metrics_tasks.complete_release)(
         run_lifecycle.report_reconciliation
     )()
     close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(

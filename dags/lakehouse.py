@@ -31,7 +31,14 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, task, task_group
 
-from synapse_lakehouse.orchestration import assets, callbacks, run_lifecycle, spark_tasks, validation_tasks
+from synapse_lakehouse.orchestration import (
+    assets,
+    callbacks,
+    metrics_tasks,
+    run_lifecycle,
+    spark_tasks,
+    validation_tasks,
+)
 
 # One slot: at most one snapshot is read from Synapse's database at any time, by all DAGs together.
 SOURCE_POOL = "synapse_source"
@@ -110,7 +117,7 @@ def lakehouse() -> None:
             "publish_release",
             "Publish the release",
             pre_execute=run_lifecycle.skip_if_rehearsal,
-            on_success=callbacks.resolve_dag_incident,
+            on_success=metrics_tasks.complete_release,
             outlets=assets.published_assets(),
         )
 

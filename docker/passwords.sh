@@ -5,7 +5,8 @@ set -eu
 if [ -f /dev/stdout ]; then chmod go= /dev/stdout; fi
 random() { head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n'; }
 for name in POSTGRES_PASSWORD AIRFLOW_DATABASE_PASSWORD CATALOG_DATABASE_PASSWORD SYNAPSE_DATABASE_PASSWORD \
-    READER_DATABASE_PASSWORD AIRFLOW_ADMIN_PASSWORD AIRFLOW_API_SECRET_KEY AIRFLOW_JWT_SECRET; do
+    READER_DATABASE_PASSWORD AIRFLOW_ADMIN_PASSWORD AIRFLOW_API_SECRET_KEY AIRFLOW_JWT_SECRET \
+    GRAFANA_ADMIN_PASSWORD; do
     echo "$name=$(random)"
 done
 # Fernet wants 32 bytes in URL-safe base64.

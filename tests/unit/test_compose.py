@@ -31,6 +31,9 @@ OF_IMAGES = {
     "SYNAPSE_CONFIG_PATH": "synapse: configuration that its start script passes on",
     "NO_PROXY": "programs of all images: hosts to reach without a proxy",
     "no_proxy": "the same, for programs that know no other spelling",
+    "GF_SECURITY_ADMIN_PASSWORD": "grafana: password of its user admin",
+    "GF_ANALYTICS_REPORTING_ENABLED": "grafana: whether it reports its use to its makers",
+    "GF_ANALYTICS_CHECK_FOR_UPDATES": "grafana: whether it looks for newer versions",
     "PGPASSWORD": "libpq: password where a connection names none",
 }
 OF_SCRIPTS = {"docker/postgres/initialise.sh": "postgres", "docker/initialise.sh": "airflow-init"}
@@ -76,7 +79,7 @@ def test_every_path_that_is_mounted_is_in_the_tree() -> None:
         if str(volume)[0] == "."
     ]
 
-    assert len(mounted) == 4
+    assert len(mounted) == 10
     assert [path for path in mounted if not (PROJECT_FOLDER / path).is_file()] == []
 
 
@@ -108,7 +111,7 @@ def test_every_setting_can_be_given() -> None:
 def test_ports_are_open_to_this_machine_only() -> None:
     ports = [port for item in SERVICES.values() for port in item.get("ports", [])]
 
-    assert len(ports) == 3
+    assert len(ports) == 5
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in ports)
 
 

@@ -10,7 +10,7 @@ from synapse_lakehouse.cli.doctor import doctor
 from synapse_lakehouse.cli.errors import ErrorReportingGroup
 from synapse_lakehouse.cli.events import prove_erased, state_at, visibility
 from synapse_lakehouse.cli.lake import branches, connect, query, releases
-from synapse_lakehouse.cli.report import diff, report, sizes
+from synapse_lakehouse.cli.report import diff, metrics, report, sizes
 from synapse_lakehouse.cli.runs import airflow, release_summary, run, ui
 from synapse_lakehouse.cli.state import restore_plan
 from synapse_lakehouse.cli.streams import positions
@@ -44,6 +44,7 @@ app.command()(releases.releases)
 app.command()(diff.diff)
 app.command()(report.report)
 app.command()(sizes.sizes)
+app.command()(metrics.metrics)
 app.command()(release_summary.summary)
 app.command()(visibility.who_can_see)
 app.command()(visibility.visible)

@@ -9,6 +9,7 @@ from airflow.sdk.types import RuntimeTaskInstanceProtocol
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError, report_findings
+from synapse_lakehouse.orchestration.metrics_tasks import write_metrics
 from synapse_lakehouse.orchestration.run_lifecycle import fail_without_retry
 from synapse_lakehouse.printable_text import get_printable_logger
 
@@ -40,6 +41,7 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     report_findings(settings, "streams", wrong, _log_url(ti))
     for observation in looks:
         log.info("%s", describe_observation(observation))
+    write_metrics(settings)
     if landed:
         log.info("replication tap: last listened at %s", landed.isoformat(timespec="seconds"))
 

@@ -1,0 +1,1 @@
+"""Metrics of a lake in the text format of Prometheus."""

@@ -1,0 +1,61 @@
+"""Each query of the dashboards returns data from a Prometheus that scraped the metrics of a real run."""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from docker.monitoring.dashboards import DASHBOARDS, Panel
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from tests.conftest import Published
+from tests.support.prometheus import Query, prometheus
+
+PANELS = [panel for panels in DASHBOARDS.values() for panel in panels]
+
+
+@pytest.fixture(scope="module")
+def metrics(published: Published) -> str:
+    """The metrics after a run on a lake whose sizes have a history of ten days."""
+    now = datetime.now(UTC)
+    earlier = [
+        {"kind": kind, "name": name, "bytes": 10**7 - day * 10**5, "measured_at": now - timedelta(days=day)}
+        for kind, name in (("database", str(published.source.dsn.rpartition("/")[2])), ("lake", "warehouse"))
+        for day in range(1, 11)
+    ]
+    with closing(open_catalog(published.settings)) as catalog:
+        store.append_audit_rows(catalog, "audit.relation_sizes", earlier, Run("planted", now - timedelta(days=11), now))
+    started = time.monotonic()
+    result = published.lakehouse("metrics")
+    assert result.returncode == 0, result.stderr
+    # Three seconds, on a machine that does nothing else.
+    assert time.monotonic() - started < 30
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def query(metrics: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
+    """Instant queries of the scraped metrics."""
+    with prometheus(metrics, tmp_path_factory.mktemp("prometheus")) as run:
+        yield run
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=[panel.title for panel in PANELS])
+def test_a_panel_has_data(panel: Panel, query: Query) -> None:
+    result = query(panel.query)
+    assert result
+    assert all(series["value"][1] != "NaN" for series in result)
+
+
+def test_a_fresh_release_raises_no_alert(query: Query) -> None:
+    firing = {series["metric"]["alertname"] for series in query('ALERTS{alertstate="firing"}')}
+    assert firing <= {"LakehouseIncident"}
+
+
+def test_metrics_contain_no_private_text(metrics: str, published: Published) -> None:
+    assert published.source.canaries.list_columns_in(metrics.encode()) == set()
+    assert not re.search(r"@|![A-Za-z]|\$[A-Za-z]|\d+\.\d+\.\d+\.\d+", metrics)

@@ -1,0 +1,222 @@
+"""Metrics of a lake with planted audit rows, without a run."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from synapse_lakehouse.alerts import incident_log
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, compute_incident_events
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.config.run import Run
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.metrics.families import MAX_RELATIONS
+from synapse_lakehouse.orchestration.metrics_tasks import write_metrics
+
+RUN = Run("scheduled__1", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
+BEGIN = datetime(2026, 11, 18, 0, 1, tzinfo=UTC)
+PREFIX = "synapse_lakehouse_"
+HOSTILE = 'ta"ble\\\n{} 😀'
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def after(seconds: int) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+PUBLISHED: list[tuple[str, dict[str, Any]]] = [
+    ("audit.snapshots", {"began_at": after(0)}),
+    ("audit.ledger", {
+        "table_name": "events", "rows_source": 10, "rows_read": 4, "rows_written": 3, "written_at": after(20),
+    }),
+    ("audit.ledger", {
+        "table_name": "rooms", "rows_source": 2, "rows_read": 2, "rows_written": 2, "written_at": after(30),
+    }),
+    ("audit.stream_positions", {
+        "stream": "events", "safe_bound": 90, "sequence_last_value": 100, "sequence_is_called": True,
+        "missing_writers": ["b"], "writers": [("a", 90)], "gaps": [("purged", 7)], "measured_at": after(50),
+    }),
+    ("audit.stream_positions", {
+        "stream": "backfill", "safe_bound": -3, "sequence_last_value": 5, "sequence_is_called": False,
+        "writers": [], "gaps": [], "missing_writers": [], "measured_at": after(50),
+    }),
+    ("audit.checks", {"stage": "bronze", "suite": "s", "expectation": "e", "subject": "x", "checked_at": after(60)}),
+    ("audit.views", {"view_name": "gold.x", "sql": "select 1", "tried_at": after(160)}),
+    ("audit.checks", {"stage": "gold", "suite": "s", "expectation": "e", "subject": "x", "checked_at": after(170)}),
+    ("audit.integrity", {
+        "check_name": "lost_events", "findings": 5, "serious": 3, "new_findings": 1, "counted_at": after(170),
+    }),
+    ("audit.releases", {
+        "release": 7, "server_name": "example.org", "tables": [], "positions": [], "views": [], "checks_passed": 40,
+        "checks_warned": 2, "published_at": after(180), "accepted_at": after(180), "partial": ["rooms"],
+    }),
+    # A row of a later, unpublished try.
+    ("audit.ledger", {"table_name": "events", "rows_read": 99, "written_at": after(500)}),
+]  # fmt: skip
+
+
+@pytest.fixture
+def lake(new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
+    """An empty lake whose audit tables exist."""
+    settings = new_lake(synapse_dsn="postgresql://127.0.0.1:1/none", synapse_server_name="example.org")
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    with closing(open_catalog(settings)) as catalog:
+        tables.ensure_audit_tables(catalog)
+    return settings
+
+
+def plant(settings: Settings, rows: list[tuple[str, dict[str, Any]]], run: Run | None = RUN) -> None:
+    with closing(open_catalog(settings)) as catalog:
+        for table, row in rows:
+            store.append_audit_rows(catalog, table, [row], run)
+
+
+def print_metrics() -> str:
+    result = CliRunner().invoke(app, ["metrics"])
+    assert result.exit_code == 0, result.output
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=result.stdout, text=True, capture_output=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+    return result.stdout
+
+
+def values(text: str) -> Values:
+    return {
+        (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_an_empty_lake_has_release_zero_and_no_incidents(lake: Settings) -> None:
+    metrics = values(print_metrics())
+    assert metrics["release_number", ()] == 0
+    assert metrics["info", (("server_name", "example.org"),)] == 1
+    assert {name for name, _ in metrics} == {"info", "release_number", "incidents_open"}
+    assert {value for (name, _), value in metrics.items() if name == "incidents_open"} == {0}
+
+
+def test_the_newest_release_and_its_run_are_measured(lake: Settings) -> None:
+    plant(lake, PUBLISHED)
+    metrics = values(print_metrics())
+    expected = {
+        ("release_number", ()): 7,
+        ("release_timestamp_seconds", ()): after(180).timestamp(),
+        ("release_checks", (("result", "warned"),)): 2,
+        ("release_partial_tables", ()): 1,
+        ("run_rows_source", ()): 12,
+        ("run_rows_read", ()): 6,
+        ("run_rows_written", ()): 5,
+        ("stream_safe_bound", (("stream", "events"),)): 90,
+        ("stream_last_allocated_id", (("stream", "events"),)): 100,
+        ("stream_open_ids", (("stream", "events"),)): 10,
+        ("stream_open_ids", (("stream", "backfill"),)): 1,
+        ("stream_missing_writers", (("stream", "events"),)): 1,
+        ("stream_writer_position", (("stream", "events"), ("writer", "a"))): 90,
+        ("stream_gap_ids", (("class", "purged"), ("stream", "events"))): 7,
+        ("integrity_findings", (("check", "lost_events"),)): 5,
+        ("integrity_serious_findings", (("check", "lost_events"),)): 3,
+        ("integrity_new_findings", (("check", "lost_events"),)): 1,
+    }
+    assert {key: metrics.get(key) for key in expected} == expected
+    durations = {
+        labels[0][1]: value for (name, labels), value in metrics.items() if name == "run_task_duration_seconds"
+    }
+    assert durations == {
+        "snapshot_tables": 30, "measure_streams": 20, "validate_bronze": 10, "dbt_build": 100, "validate_gold": 10,
+        "publish_release": 10,
+    }  # fmt: skip
+
+
+def test_a_newer_observation_replaces_positions_of_the_release(lake: Settings) -> None:
+    now = datetime.now(UTC)
+    watched = {
+        "stream": "events", "watched_at": now, "writers": [("a", 190)], "missing_writers": [], "safe_bound": 190,
+        "last_allocated_id": 200, "open_since": now - timedelta(hours=2), "vanished_writers": [],
+    }  # fmt: skip
+    plant(lake, PUBLISHED)
+    plant(lake, [("audit.stream_watch", watched)], None)
+    metrics = values(print_metrics())
+    events = (("stream", "events"),)
+    assert metrics["stream_safe_bound", events] == 190
+    assert metrics["stream_open_ids", events] == 10
+    assert metrics["stream_observed_timestamp_seconds", events] == pytest.approx(now.timestamp())
+    assert metrics["stream_open_since_timestamp_seconds", events] == pytest.approx(now.timestamp() - 7200)
+    assert metrics["stream_gap_ids", (("class", "purged"), *events)] == 7
+
+
+def test_sizes_have_bounded_labels_and_escaped_names(lake: Settings) -> None:
+    now = datetime.now(UTC)
+    sizes = [
+        {"kind": "table", "schema_name": "public", "name": f"t{index}", "bytes": 1000 + index, "measured_at": now}
+        for index in range(MAX_RELATIONS + 5)
+    ]
+    sizes += [
+        {"kind": "table", "schema_name": "public", "name": HOSTILE, "bytes": 10**9, "measured_at": now},
+        {"kind": "database", "name": "synapse", "bytes": 10**10, "measured_at": now},
+        {"kind": "replication_slot", "name": "standby", "bytes": 16, "measured_at": now},
+        {"kind": "lake", "name": "warehouse", "bytes": 5, "free_bytes": 6, "measured_at": now},
+    ]
+    with closing(open_catalog(lake)) as catalog:
+        store.append_audit_rows(catalog, "audit.relation_sizes", sizes, RUN)
+    metrics = values(print_metrics())
+    relations = {labels: value for (name, labels), value in metrics.items() if name == "relation_size_bytes"}
+    assert len(relations) == MAX_RELATIONS
+    assert relations[("relation", HOSTILE), ("schema", "public")] == 10**9
+    assert metrics["other_relations_size_bytes", ()] == sum(1000 + index for index in range(6))
+    assert metrics["disk_used_bytes", (("disk", "source"),)] == 10**10
+    assert metrics["disk_free_bytes", (("disk", "lake"),)] == 6
+    assert metrics["replication_slot_held_bytes", (("slot", "standby"),)] == 16
+
+
+def test_open_incidents_are_counted_once_without_their_subject(lake: Settings) -> None:
+    finding = AlertFinding(IncidentKind.LOST_IDS, "secret subject", "secret description")
+    ended = AlertFinding(IncidentKind.TAP_SILENT, "tap", "silent")
+    with closing(open_catalog(lake)) as catalog:
+        for scope in ("bronze", "gold"):
+            events = compute_incident_events([], [finding, ended], scope, "", BEGIN)
+            later = compute_incident_events(events, [finding], scope, "", after(5))
+            incident_log.append_events(catalog, [*events, *later])
+    text = print_metrics()
+    metrics = values(text)
+    assert metrics["incidents_open", (("kind", "lost-ids"), ("severity", "error"))] == 1
+    assert metrics["incidents_open", (("kind", "tap-silent"), ("severity", "warning"))] == 0
+    assert "secret" not in text
+
+
+def test_the_file_is_replaced_and_readable_for_all(lake: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "lakehouse.prom"
+    path.write_text("old")
+    plant(lake, PUBLISHED)
+    write_metrics(lake.model_copy(update={"lakehouse_metrics_file": path}))
+    assert values(path.read_text())["release_number", ()] == 7
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [item.name for item in tmp_path.iterdir() if "prom" in item.name] == ["lakehouse.prom"]
+    # A missing folder does not fail the task that writes the file.
+    write_metrics(lake.model_copy(update={"lakehouse_metrics_file": tmp_path / "missing" / "lakehouse.prom"}))
+
+
+def test_alert_rules_fire_when_they_should() -> None:
+    monitoring = PROJECT_FOLDER / "docker" / "monitoring"
+    subprocess.run(["promtool", "test", "rules", monitoring / "alerts_test.yaml"], check=True)
+    subprocess.run(["promtool", "check", "config", "--syntax-only", monitoring / "prometheus.yaml"], check=True)
+
+
+def test_dashboards_are_those_of_the_code() -> None:
+    from docker.monitoring.dashboards import build_dashboards
+
+    for path, content in build_dashboards().items():
+        assert json.loads(path.read_text()) == json.loads(content), "run `make dashboards`"
