@@ -35,6 +35,7 @@ from synapse_lakehouse.orchestration import (
     assets,
     callbacks,
     metrics_tasks,
+    page_tasks,
     run_lifecycle,
     spark_tasks,
     validation_tasks,
@@ -121,13 +122,14 @@ def lake_maintenance() -> None:
     report = task(task_display_name="Report", on_success_callback=metrics_tasks.complete_release)(
         run_lifecycle.report_reconciliation
     )()
+    page = task(task_display_name="Write the page")(page_tasks.write_page)
     close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
         run_lifecycle.close_run
     )
 
     opened >> bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> published
     [opened, published] >> maintained
-    [published, maintained] >> report >> close().as_teardown()
+    [published, maintained] >> report >> page() >> close().as_teardown()
 
 
 @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it")

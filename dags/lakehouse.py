@@ -35,6 +35,7 @@ from synapse_lakehouse.orchestration import (
     assets,
     callbacks,
     metrics_tasks,
+    page_tasks,
     run_lifecycle,
     spark_tasks,
     validation_tasks,
@@ -121,10 +122,11 @@ def lakehouse() -> None:
             outlets=assets.published_assets(),
         )
 
+    page = task(task_display_name="Write the page")(page_tasks.write_page)
     close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
         run_lifecycle.close_run
     )
-    bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> publish() >> close().as_teardown()
+    bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> publish() >> page() >> close().as_teardown()
 
 
 lakehouse()

@@ -21,6 +21,7 @@ ORDER = [
     "publish_release",
     "maintain_lake",
     "report_reconciliation",
+    "write_page",
     "close_run",
 ]
 
@@ -62,9 +63,11 @@ def test_a_failed_copy_fails_the_run_despite_maintained_files(dag: "DAG") -> Non
     (close,) = (task for task in dag.tasks if task.is_teardown)
     assert close.task_id == "close_run"
     last = [task for task in dag.tasks if task.downstream_task_ids == {close.task_id}]
-    assert [task.task_id for task in last] == ["report_reconciliation"]
-    assert last[0].trigger_rule == TriggerRule.ALL_SUCCESS
-    assert last[0].upstream_task_ids == {"publish_release", "maintain_lake"}
+    assert [task.task_id for task in last] == ["write_page"]
+    assert last[0].upstream_task_ids == {"report_reconciliation"}
+    report = dag.get_task("report_reconciliation")
+    assert last[0].trigger_rule == report.trigger_rule == TriggerRule.ALL_SUCCESS
+    assert report.upstream_task_ids == {"publish_release", "maintain_lake"}
 
 
 @pytest.mark.parametrize(

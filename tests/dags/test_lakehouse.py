@@ -24,6 +24,7 @@ ORDER = [
     "silver_and_gold.dbt_build",
     "audit_gold.validate_gold",
     "publish.publish_release",
+    "write_page",
     "close_run",
 ]
 SPARK = [task for task in ORDER if task.endswith(("tables", "streams", "state", "build", "release"))]
@@ -60,6 +61,7 @@ def test_retries_are_where_they_help(lakehouse_dag: "DAG") -> None:
     retries = {task.task_id: task.retries or 0 for task in lakehouse_dag.tasks}
     assert all(retries[task] > 0 for task in [*SPARK, "bronze.open_run", "close_run"])
     assert retries["audit_bronze.validate_bronze"] == retries["audit_gold.validate_gold"] == 0
+    assert retries["write_page"] == 0, "it never fails"
 
 
 def test_close_run_always_runs_and_hides_no_failure(lakehouse_dag: "DAG") -> None:

@@ -101,7 +101,7 @@ def _append_audit_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> N
         "audit.relation_sizes": [
             times | {"kind": "table", "schema_name": "public", "name": text, "bytes": 10_000 * number, "index_bytes": 9}
             for text in texts
-        ],
+        ] + [times | {"kind": "lake", "name": "warehouse", "bytes": 10_000 * number, "free_bytes": 50_000}],
         "gold.compression_plan": [
             {"room_id": text, "strategy": "best", "rows_before": 9, "rows_after": 4, "bytes_before": 900,
              "bytes_after": 400, "planned_at": at} for text in texts

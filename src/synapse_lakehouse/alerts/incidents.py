@@ -31,6 +31,7 @@ class IncidentKind(StrEnum):
     GROWTH_CHANGED = "growth-changed"
     AUTOVACUUM_BEHIND = "autovacuum-behind"
     DISK_FILLING = "disk-filling"
+    PAGE_MISSING = "page-missing"
 
 
 WARNING_KINDS: Final = frozenset(
@@ -44,6 +45,7 @@ WARNING_KINDS: Final = frozenset(
         IncidentKind.STANDING_STILL,
         IncidentKind.GROWTH_CHANGED,
         IncidentKind.AUTOVACUUM_BEHIND,
+        IncidentKind.PAGE_MISSING,
     }
 )
 """Kinds with severity "warning"."""

@@ -6,6 +6,7 @@ and Ito, which people with any colour vision can tell apart; line charts use das
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from math import log
 from typing import Any, Final
 
 import altair as alt
@@ -21,6 +22,7 @@ _OWN_COLORS: Final = {
 """Colours of series whose names begin with these words."""
 _DASHES: Final = ([1, 0], [6, 2], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3], [10, 2], [6, 2, 1, 2])
 _BAR_HEIGHT: Final = 26
+_STEPS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 1_000_000)
 _SHORTEST_SPAN: Final = timedelta(days=13)
 _BYTES_AXIS: Final = (
     "datum.value >= 1099511627776 ? format(datum.value / 1099511627776, '.3~r') + ' TiB'"
@@ -76,12 +78,14 @@ def draw_stacked_days(rows: Sequence[Row], day: str, series: str, value: str, ti
 def draw_lines(rows: Sequence[Row], at: str, series: str, value: str, title: str) -> alt.Chart:
     """Return a line over time for each series."""
     order = rank_series(rows, series, value)
+    moments = [row[at] for row in rows]
+    form = "%b %d %H:%M" if max(moments) - min(moments) <= timedelta(days=2) else "%b %d"
     dash = alt.StrokeDash(f"{series}:N", sort=order, scale=alt.Scale(domain=order, range=list(_DASHES[: len(order)])))
     chart: alt.Chart = (
         _chart(rows)
-        .mark_line(point=len({row[at] for row in rows}) < 40)
+        .mark_line(point=len(set(moments)) < 40)
         .encode(
-            x=alt.X(f"{at}:T", title=None, scale=alt.Scale(type="utc")),
+            x=alt.X(f"{at}:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format=form, tickCount=8)),
             y=alt.Y(f"{value}:Q", title=title, axis=_count_axis(6)),
             color=_color(series, order),
             strokeDash=dash,
@@ -95,10 +99,13 @@ def draw_lines(rows: Sequence[Row], at: str, series: str, value: str, title: str
 def draw_bars(
     rows: Sequence[Row], label: str, value: str, title: str, series: str | None = None, *, is_bytes: bool = False
 ) -> alt.Chart:
-    """Return horizontal bars in the order of the rows, stacked or, for two series of one label, beside each other."""
+    """Return horizontal bars in the order of the rows; several series of a label are beside each other.
+
+    :param is_bytes: the values are sizes in bytes, and several series of a label are stacked.
+    """
     labels = list(dict.fromkeys(to_chart_value(row[label]) for row in rows))
     order = rank_series(rows, series, value) if series else []
-    axis = alt.Axis(labelExpr=_BYTES_AXIS, tickCount=5) if is_bytes else _count_axis(5)
+    axis = _byte_axis(rows, label, value) if is_bytes else _count_axis(5)
     chart = _chart(rows).mark_bar()
     encoded = chart.encode(
         y=alt.Y(f"{label}:N", sort=labels, title=None, axis=alt.Axis(labelOverlap=False)),
@@ -106,14 +113,14 @@ def draw_bars(
         color=_color(series, order) if series else alt.value(SERIES[0]),
         tooltip=_tooltip({label: "N", **({series: "N"} if series else {}), value: "Q"}),
     )
-    if series:
+    if series and not is_bytes:
         encoded = encoded.encode(yOffset=alt.YOffset(f"{series}:N", sort=order))
-    height = _BAR_HEIGHT * len(labels) * (1.6 if len(order) > 1 else 1) + 20
+    height = _BAR_HEIGHT * len(labels) * (1.6 if len(order) > 1 and not is_bytes else 1) + 20
     sized: alt.Chart = encoded.properties(width="container", height=height)
     return sized
 
 
-def to_spec(chart: alt.Chart | alt.LayerChart, description: str) -> dict[str, Any]:
+def to_spec(chart: alt.Chart, description: str) -> dict[str, Any]:
     """Return the Vega-Lite specification of ``chart``, with the text that screen readers read."""
     spec: dict[str, Any] = chart.properties(description=description).to_dict()
     return spec | {"config": dict(CONFIG)}
@@ -126,6 +133,17 @@ def rank_series(rows: Iterable[Row], series: str, value: str) -> list[str]:
         name = to_chart_value(row[series])
         totals[name] = totals.get(name, 0) + (row[value] or 0)
     return sorted(totals, key=lambda name: (name.startswith("other"), -totals[name], name))[:MAX_SERIES]
+
+
+def _byte_axis(rows: Sequence[Row], label: str, value: str) -> alt.Axis:
+    """An axis with about five ticks at whole multiples of a binary unit."""
+    totals: dict[str, float] = {}
+    for row in rows:
+        totals[row[label]] = totals.get(row[label], 0) + (row[value] or 0)
+    greatest = max(totals.values(), default=0)
+    unit = 1024 ** max(0, min(4, int(log(max(greatest, 1), 1024))))
+    step = next(step for step in _STEPS if step * unit * 5 >= greatest)
+    return alt.Axis(labelExpr=_BYTES_AXIS, values=[step * unit * number for number in range(7)])
 
 
 def _count_axis(ticks: int) -> alt.Axis:

@@ -4,24 +4,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
-from synapse_lakehouse.printable_text import to_printable, to_spreadsheet_cell
+from synapse_lakehouse.printable_text import format_bytes, to_printable, to_spreadsheet_cell
 from synapse_lakehouse.report.panel import Format
 
 _MAX_TEXT: Final = 120
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def format_value(value: Any, format: Format) -> str:
     """Return the text of a table's cell; a dash for NULL."""
     return "-" if value is None else _FORMATS[format](value)
-
-
-def format_bytes(value: float) -> str:
-    """Return a size with the largest unit that leaves at least 1."""
-    unit = 0
-    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:,.0f} {_UNITS[unit]}" if unit == 0 or abs(value) >= 100 else f"{value:,.1f} {_UNITS[unit]}"
 
 
 def format_time(value: datetime) -> str:

@@ -21,6 +21,7 @@ from synapse_lakehouse.audit.releases import Release, exclude_compactions
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.printable_text import format_bytes
 from synapse_lakehouse.report import charts, format_values
 from synapse_lakehouse.report.declared_tables import load_declared_tables
 from synapse_lakehouse.report.page_location import get_page_path
@@ -74,7 +75,7 @@ def write_page(
     :param output: path of the file; default: see :func:`~synapse_lakehouse.report.page_location.get_page_path`.
     :param airflow: URL of Airflow, for the link to the run; without it, the page has only the ID of the run.
     """
-    path = output or get_page_path(settings)
+    path = output or get_page_path(settings.lakehouse_home)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         html = render_page(connection, settings, path, airflow)
@@ -172,7 +173,7 @@ def _link_data_docs(settings: Settings, path: Path) -> str:
     if settings.lakehouse_data_docs_url:
         return f"{settings.lakehouse_data_docs_url.rstrip('/')}/index.html"
     index = settings.lakehouse_home / "data_docs" / "index.html"
-    return "../data_docs/index.html" if path == get_page_path(settings) else index.as_uri()
+    return "../data_docs/index.html" if path == get_page_path(settings.lakehouse_home) else index.as_uri()
 
 
 @cache
@@ -186,7 +187,7 @@ def _template() -> jinja2.Template:
     )
     environment.filters |= {
         "time": format_values.format_time,
-        "bytes": format_values.format_bytes,
+        "bytes": format_bytes,
         "short": format_values.shorten,
         "cell": lambda text: format_values.format_value(text, Format.TEXT),
         "code": _mark_code,

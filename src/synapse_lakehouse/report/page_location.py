@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from synapse_lakehouse.config.settings import Settings
 
-
-def get_page_path(settings: Settings) -> Path:
-    """Return the file that every release writes."""
-    return settings.lakehouse_home / "report" / "index.html"
+def get_page_path(home: Path) -> Path:
+    """Return the file that every release writes, in LAKEHOUSE_HOME."""
+    return home / "report" / "index.html"

@@ -42,6 +42,7 @@ class Panel:
     * ``caption``: what the chart and the table show, in one or two sentences.
     * ``sql``: SELECT of DuckDB that `lakehouse query` can run too. It aggregates, and limits its rows.
     * ``empty``: the sentence for a query without rows.
+    * ``derive``: computes the rows of the table and the chart from those of the query; by default they are the same.
     * ``chart``: the chart of the rows; None if a chart would show nothing, such as zeros only.
     """
 
@@ -51,7 +52,8 @@ class Panel:
     sql: str
     columns: Sequence[Column]
     empty: str
-    chart: Callable[[Sequence[Row]], alt.Chart | alt.LayerChart | None]
+    chart: Callable[[Sequence[Row]], alt.Chart | None]
+    derive: Callable[[Sequence[Row]], Sequence[Row]] = list
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.iceberg.read.sql_text import find_table_names
 from synapse_lakehouse.report.panel import Panel, Row
 
-MAX_ROWS: Final = 5_000
-"""Rows of a panel: more would make the page large."""
+MAX_ROWS: Final = 50_000
+"""Rows of a query. Queries have limits of their own; this one holds if a lake has more series than expected."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class PanelReader:
             rows = [dict(zip(columns, row, strict=True)) for row in result.fetchmany(MAX_ROWS)]
         except (duckdb.Error, LakeReadError) as error:
             return PanelRows(panel, [], f"This part could not be read: {str(error).splitlines()[0]}", is_unread=True)
-        return PanelRows(panel, rows, "" if rows else panel.empty)
+        derived = panel.derive(rows)
+        return PanelRows(panel, derived, "" if derived else panel.empty)
 
     def has_table(self, name: str) -> bool:
         """Return whether the lake has the table at the release."""

@@ -49,7 +49,7 @@ class Problem:
     @property
     def title(self) -> str:
         """Return the kind as words."""
-        return self.kind.replace("-", " ")
+        return self.kind.replace("-", " ").replace("ids", "IDs")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def describe_status(release: Release | None, incidents: PanelRows) -> Status:
         return Status(level, release, f"No incident is open.{partial}", step, ())
     first, others = problems[0], len(problems) - 1
     more = f", and {others} more {'incident is' if others == 1 else 'incidents are'} open" if others else ""
-    headline = f"{first.title.capitalize()}: {first.subject}{more}."
+    headline = f"{first.title[0].upper()}{first.title[1:]}: {first.subject}{more}."
     return Status(level, release, headline, f"Follow the runbook “{first.kind}”.", problems)
 
 

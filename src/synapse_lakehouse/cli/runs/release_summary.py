@@ -19,6 +19,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.printable_text import format_bytes, to_printable
+from synapse_lakehouse.report.page_location import get_page_path
 
 _COVERAGE: Final = "audit.replication_coverage"
 _ROWS: Final = ("rows_source", "rows_read", "rows_written")
@@ -211,6 +212,8 @@ def _render_places(content: ReleaseSummary) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+    if (page := get_page_path(content.home)).exists():
+        table.add_row("Page", page.as_uri())
     table.add_row("Data Docs", (content.home / "data_docs" / "index.html").as_uri())
     table.add_row("Airflow", "make ui")
     for number, sql in enumerate(EXAMPLES):

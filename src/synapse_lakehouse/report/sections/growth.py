@@ -1,6 +1,7 @@
-"""Growth: events per day by type and by room, and the relations of Synapse's database by size."""
+"""Growth: disks and relations by size, and events per day by type and by room."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Final
 
@@ -8,6 +9,7 @@ import altair as alt
 
 from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
+from synapse_lakehouse.sizes.summary import SizeRow, SizeSummary, summarize
 
 _BY_TYPE: Final = """
 with daily as (
@@ -36,36 +38,60 @@ select
   sum(events)::bigint as events
 from daily left join named using (room_id) group by 1, 2 order by 1, 2
 """
-_SIZES: Final = """
-with measured as (
-  from audit.relation_sizes where kind in ('table', 'partition', 'materialized_view') and bytes is not null
+_RECENT_SIZES: Final = """
+with recent as (
+  from audit.relation_sizes where measured_at >= (select max(measured_at) from audit.relation_sizes) - interval 35 days
 ),
-latest as (from measured qualify row_number() over (partition by schema_name, name order by measured_at desc) = 1),
-month as (
-  select schema_name, name, regr_slope(bytes, epoch(measured_at)) * 86400 as bytes_per_day
-  from measured where measured_at >= (select max(measured_at) from measured) - interval 30 days
-  group by all having count(distinct cast(measured_at as date)) > 2
+chosen as (
+  select kind, coalesce(schema_name, '') as schema_name, name from recent
+  where measured_at = (select max(measured_at) from recent) and {which} order by bytes desc nulls last, name limit 15
 )
-select
-  if(schema_name = 'public', name, schema_name || '.' || name) as relation,
-  bytes - coalesce(index_bytes, 0) as table_bytes, coalesce(index_bytes, 0) as index_bytes, bytes,
-  live_rows, dead_rows, bytes_per_day,
-  bytes + 30 * bytes_per_day as bytes_in_30_days
-from latest left join month using (schema_name, name)
-where measured_at >= (select max(measured_at) from measured) - interval 2 days
-order by bytes desc, relation limit 15
+select recent.* from recent join chosen
+  on recent.kind = chosen.kind and coalesce(recent.schema_name, '') = chosen.schema_name and recent.name = chosen.name
 """
+_NO_SIZES: Final = "No run has measured sizes yet."
 _EVENTS: Final = "No event has been received yet."
+
+
+def _summarize(rows: Sequence[Row]) -> list[Row]:
+    """The newest row of each size, the largest first, with its growth and forecast."""
+    names = [field.name for field in fields(SizeRow)]
+    return [_describe(summary) for summary in summarize(SizeRow(**{name: row[name] for name in names}) for row in rows)]
+
+
+def _describe(summary: SizeSummary) -> Row:
+    row, growth, forecast = summary.latest, summary.growth, summary.forecast
+    kind, schema = row.kind.replace("_", " "), row.schema_name
+    return {
+        "name": f"{kind} {row.name}" if schema is None else row.name if schema == "public" else f"{schema}.{row.name}",
+        "bytes": row.bytes,
+        "table_bytes": (row.bytes or 0) - (row.index_bytes or 0),
+        "index_bytes": row.index_bytes,
+        "free_bytes": row.free_bytes,
+        "live_rows": row.live_rows,
+        "dead_rows": row.dead_rows,
+        "per_day": growth.bytes_per_day if growth else None,
+        "per_day_low": growth.low if growth else None,
+        "per_day_high": growth.high if growth else None,
+        "full_in_days": forecast.days if forecast else None,
+        "full_earliest": forecast.earliest if forecast else None,
+    }
 
 
 def _draw_sizes(rows: Sequence[Row]) -> alt.Chart:
     parts = [
-        {"relation": row["relation"], "part": part, "bytes": row[name]}
+        {"relation": row["name"], "part": part, "bytes": row[name] or 0}
         for row in rows
         for name, part in (("table_bytes", "table"), ("index_bytes", "indexes"))
     ]
     return charts.draw_bars(parts, "relation", "bytes", "size", "part", is_bytes=True)
 
+
+_GROWTH_COLUMNS: Final = (
+    Column("per_day", "Growth per day", Format.BYTES),
+    Column("per_day_low", "at least", Format.BYTES),
+    Column("per_day_high", "at most", Format.BYTES),
+)
 
 SECTION: Final = Section(
     "growth",
@@ -73,22 +99,39 @@ SECTION: Final = Section(
     "What fills the disk, and which room grows?",
     (
         Panel(
+            "disks",
+            "Disks: Synapse's database, WAL that slots hold, and the lake",
+            "Growth is the median of the last five weeks, or of the last week if it became faster, with a 95% "
+            "interval. The free bytes of Synapse's database are known if LAKEHOUSE_SOURCE_DISK_BYTES is set.",
+            _RECENT_SIZES.format(which="schema_name is null"),
+            (
+                Column("name", "Disk"),
+                Column("bytes", "Size", Format.BYTES),
+                Column("free_bytes", "Free", Format.BYTES),
+                *_GROWTH_COLUMNS,
+                Column("full_in_days", "Full in days", Format.NUMBER),
+                Column("full_earliest", "at the earliest", Format.NUMBER),
+            ),
+            _NO_SIZES,
+            partial(charts.draw_bars, label="name", value="bytes", title="size", is_bytes=True),
+            _summarize,
+        ),
+        Panel(
             "relation-sizes",
             "Largest relations of Synapse's database",
-            "A table with its TOAST, and its indexes. The forecast is a straight line through the last 30 days; it "
-            "needs three days of measurements.",
-            _SIZES,
+            "A table with its TOAST, and its indexes; growth as above.",
+            _RECENT_SIZES.format(which="schema_name is not null"),
             (
-                Column("relation", "Relation"),
+                Column("name", "Relation"),
                 Column("bytes", "Size", Format.BYTES),
                 Column("index_bytes", "Of this, indexes", Format.BYTES),
                 Column("live_rows", "Rows (estimate)", Format.NUMBER),
                 Column("dead_rows", "Dead rows (estimate)", Format.NUMBER),
-                Column("bytes_per_day", "Growth per day", Format.BYTES),
-                Column("bytes_in_30_days", "In 30 days", Format.BYTES),
+                *_GROWTH_COLUMNS,
             ),
-            "No run has measured the sizes of relations yet.",
+            _NO_SIZES,
             _draw_sizes,
+            _summarize,
         ),
         Panel(
             "events-by-type",
