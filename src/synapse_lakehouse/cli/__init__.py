@@ -11,6 +11,7 @@ from synapse_lakehouse.cli.errors import ErrorReportingGroup
 from synapse_lakehouse.cli.events import prove_erased, state_at, visibility
 from synapse_lakehouse.cli.lake import branches, connect, query, releases
 from synapse_lakehouse.cli.report import diff, metrics, report, sizes
+from synapse_lakehouse.cli.rooms import cleanup
 from synapse_lakehouse.cli.runs import airflow, release_summary, run, ui
 from synapse_lakehouse.cli.state import restore_plan
 from synapse_lakehouse.cli.streams import positions
@@ -58,4 +59,5 @@ app.command()(grants.grants)
 app.add_typer(branches.app, name="branches")
 app.add_typer(compress.app, name="compress")
 app.add_typer(replicate.app, name="replicate")
+app.add_typer(cleanup.app, name="rooms")
 app.add_typer(restore_plan.app, name="state")

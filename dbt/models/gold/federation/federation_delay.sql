@@ -1,0 +1,76 @@
+{%- set plausible_ms = 30 * 24 * 3600 * 1000 -%}
+-- A former outlier keeps the time at which it arrived with a join, so it says nothing about delay.
+with live_events as (
+    select
+        {{ server_name('events.sender') }} as server,
+        date_trunc('hour', events.received_at) as hour,
+        case
+            when
+                events.origin_server_ts between unix_millis(events.received_at) - {{ plausible_ms }}
+                and unix_millis(events.received_at) + {{ plausible_ms }}
+                then unix_millis(events.received_at) - events.origin_server_ts
+        end as delay_ms
+    from {{ ref('events') }} as events
+    where
+        events.stream_ordering > 0
+        and events.received_at is not null
+        and not events.outlier
+        and not events.rejected
+        and not coalesce(events.soft_failed, false)
+        and {{ server_name('events.sender') }} <> '{{ var("server_name") }}'
+        and not exists (
+            select 1 from {{ source('synapse', 'ex_outlier_stream') }} as former where former.event_id = events.event_id
+        )
+),
+
+hours as (
+    select
+        server,
+        hour,
+        count(*) as events,
+        count(delay_ms) as measured_events,
+        percentile_disc(0.05) within group (order by delay_ms) as fastest_ms,
+        percentile_disc(0.5) within group (order by delay_ms) as median_ms,
+        percentile_disc(0.95) within group (order by delay_ms) as p95_ms,
+        max(delay_ms) as max_ms
+    from live_events
+    group by server, hour
+),
+
+days as (
+    select
+        server,
+        date_trunc('day', hour) as day,
+        sum(measured_events) as measured_events,
+        percentile_disc(0.25) within group (order by fastest_ms) as fastest_ms
+    from hours
+    group by server, date_trunc('day', hour)
+),
+
+-- A difference of clocks is in each delay, and delivery only adds to it. So the fastest events show the difference
+-- (the minimum filter of RFC 5905, section 10). Quantiles replace the minimum, because times may be forged.
+clocks as (
+    select
+        days.server,
+        days.day,
+        percentile_disc(0.5) within group (order by earlier.fastest_ms) as fastest_ms
+    from days
+    inner join days as earlier
+        on
+            days.server = earlier.server
+            and earlier.day between days.day - interval '6' day and days.day
+    group by days.server, days.day
+    having sum(earlier.measured_events) >= 20
+)
+
+select
+    hours.server,
+    hours.hour,
+    hours.events,
+    hours.events - hours.measured_events as unmeasured_events,
+    cast(-clocks.fastest_ms as bigint) as clock_skew_ms,
+    cast(hours.median_ms - coalesce(clocks.fastest_ms, 0) as bigint) as median_ms,
+    cast(hours.p95_ms - coalesce(clocks.fastest_ms, 0) as bigint) as p95_ms,
+    cast(hours.max_ms - coalesce(clocks.fastest_ms, 0) as bigint) as max_ms
+from hours
+left join clocks on hours.server = clocks.server and date_trunc('day', hours.hour) = clocks.day

@@ -1,0 +1,45 @@
+"""Views of the dbt project in DuckDB, which reads them for readers without a JVM."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from jinja2 import Template
+
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
+from synapse_lakehouse.iceberg.read import duckdb_reader
+
+DBT = PROJECT_FOLDER / "dbt"
+SCHEMAS = {"synapse": "bronze", "replication": "bronze"}
+"""Schemas of dbt's sources whose name is not their schema."""
+
+
+def render_model(path: str, **variables: str) -> str:
+    """SQL of the model at ``path`` in ``dbt/models``."""
+    macro = (DBT / "macros" / "server_name.sql").read_text()
+    models = {file.stem: file.relative_to(DBT / "models").parts[0] for file in (DBT / "models").rglob("*.sql")}
+    names: dict[str, Any] = {
+        "config": lambda **_: "",
+        "var": variables.__getitem__,
+        "source": lambda source, table: f"{SCHEMAS.get(source, source)}.{table}",
+        "ref": lambda name: f"{models[name]}.{name}",
+    }
+    return str(Template(macro + (DBT / "models" / path).read_text()).render(names))
+
+
+@contextmanager
+def open_lake(tables: Iterable[str], models: Iterable[str], **variables: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB with these empty tables (name and columns), and with views of the models at these paths."""
+    with duckdb.connect() as connection:
+        for statement in (*duckdb_reader.SPARK_FUNCTION_MACROS, "set TimeZone = 'UTC'"):
+            connection.execute(statement)
+        for schema in ("bronze", "silver", "gold", "audit"):
+            connection.execute(f"create schema {schema}")
+        for table in tables:
+            connection.execute(f"create table {table}")
+        for model in models:
+            schema, name = Path(model).parts[0], Path(model).stem
+            connection.execute(f"create view {schema}.{name} as {render_model(model, **variables)}")
+        yield connection
