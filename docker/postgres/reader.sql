@@ -76,7 +76,7 @@ GRANT SELECT (instance_name, media_id, origin, quarantined, stream_id, ctid, xmi
 GRANT SELECT (instance_name, stream_id, stream_name, ctid, xmin) ON stream_positions TO lakehouse_reader;
 GRANT SELECT (instance_id, instance_name, ctid, xmin) ON instance_map TO lakehouse_reader;
 GRANT SELECT (action, resource_id, status, timestamp, ctid, xmin) ON scheduled_tasks TO lakehouse_reader;
-GRANT SELECT (update_name, ctid, xmin) ON background_updates TO lakehouse_reader;
+GRANT SELECT (depends_on, ordering, progress_json, update_name, ctid, xmin) ON background_updates TO lakehouse_reader;
 GRANT SELECT (upgraded, version, ctid, xmin) ON schema_version TO lakehouse_reader;
 GRANT SELECT (file, version, ctid, xmin) ON applied_schema_deltas TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id) ON device_inbox TO lakehouse_reader;

@@ -8,7 +8,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.audit import releases
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.doctor import release_integrity, sequences
+from synapse_lakehouse.cli.doctor import release_integrity, sequences, upgrade
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.cli.state.lost_rows import list_readable_releases
 from synapse_lakehouse.config.settings import Settings
@@ -39,6 +39,7 @@ def examine(
             yield from _releases(connection, settings)
             if declared:
                 yield from sequences.compare_with_release(connection, settings, declared, progress)
+            yield from upgrade.examine_history(connection, settings)
             yield from _branches(connection, settings)
             yield from _tap(connection, settings)
             if deep:

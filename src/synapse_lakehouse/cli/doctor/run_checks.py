@@ -14,6 +14,7 @@ from synapse_lakehouse.cli.doctor import (
     machine,
     sequences,
     source,
+    upgrade,
 )
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel
 from synapse_lakehouse.config.settings import Settings
@@ -92,6 +93,7 @@ def _source(
             if declared:
                 result.progress = synapse_startup.read_progress(connection, declared)
                 result.findings += sequences.examine(declared, result.progress)
+            result.findings += upgrade.examine(connection)
             result.bytes = source.measure_database_bytes(connection)
             if index_tables and declared:
                 result.findings += index_entries.examine(connection, index_entries.find_tables(declared, index_tables))

@@ -1,0 +1,116 @@
+"""Check whether Synapse and PostgreSQL may be upgraded: background updates, end of support, collation."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import psycopg
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.support_dates import find_end_of_support
+from synapse_lakehouse.report.update_history import PendingUpdate, read_pending_updates
+
+_SUBJECT: Final = "background updates"
+_NOTICE: Final = timedelta(days=180)
+_STUCK: Final = timedelta(days=1)
+_PENDING: Final = "select update_name, depends_on from background_updates order by ordering, update_name"
+_READABLE: Final = "select has_column_privilege(to_regclass('background_updates'), 'depends_on', 'select')"
+_COLLATION: Final = (
+    "select oid, datcollate, datctype, pg_encoding_to_char(encoding) from pg_database"
+    " where datname = current_database()"
+)
+_COLLATION_VERSIONS: Final = (
+    "select datcollversion, pg_database_collation_actual_version(oid) from pg_database where oid = %s"
+)
+"""PostgreSQL 15 and later record the version of a database's collation."""
+
+
+def examine(connection: Connection) -> Findings:
+    """Check the running database: PostgreSQL's end of support, collation, and pending background updates."""
+    yield _check_support(connection)
+    yield from _check_collation(connection)
+    try:
+        with connection.transaction():
+            yield from _check_updates(connection)
+    except psycopg.Error as error:
+        message = f"The background updates cannot be read. PostgreSQL reported: {str(error).splitlines()[0]}"
+        yield DoctorFinding(FindingLevel.WARN, _SUBJECT, message)
+
+
+def examine_history(connection: DuckDBPyConnection, settings: Settings) -> Findings:
+    """Report since when background updates are pending, and those whose progress is the same for a day or longer."""
+    yield from describe_updates(read_pending_updates(connection, settings), datetime.now(UTC))
+
+
+def describe_updates(updates: Sequence[PendingUpdate], now: datetime) -> Findings:
+    """Return a finding for each pending background update of the newest release."""
+    for update in updates:
+        if update.since is None or update.unchanged_since is None:
+            continue
+        progress = f", progress {update.progress}" if update.progress else ""
+        message = f"{update.name} is pending since {_format(update.since)}{progress}"
+        if now - update.unchanged_since < _STUCK:
+            yield DoctorFinding(FindingLevel.OK, _SUBJECT, message)
+            continue
+        message += f". Its progress has been the same since {_format(update.unchanged_since)}."
+        waits = any(other.name == update.depends_on for other in updates)
+        advice = (
+            f"It waits for {update.depends_on}." if waits else "Search the log of Synapse's main process for its name."
+        )
+        yield DoctorFinding(FindingLevel.WARN, _SUBJECT, message, advice)
+
+
+def _check_updates(connection: Connection) -> Findings:
+    if connection.execute(_READABLE).fetchone() != (True,):
+        # Another check reports the missing right.
+        return
+    updates = connection.execute(_PENDING).fetchall()
+    if not updates:
+        yield DoctorFinding(FindingLevel.OK, _SUBJECT, "none is pending, so Synapse may be upgraded")
+        return
+    names = {name for name, _ in updates}
+    listed = ", ".join(f"{name} (after {after})" if after in names else name for name, after in updates)
+    advice = "Let Synapse complete them before you upgrade it. Synapse's log shows their progress."
+    yield DoctorFinding(FindingLevel.WARN, _SUBJECT, f"{len(updates)} are pending: {listed}.", advice)
+
+
+def _check_support(connection: Connection) -> DoctorFinding:
+    (version,) = connection.execute("show server_version").fetchone() or ("0",)
+    end, today = find_end_of_support(version), datetime.now(UTC).date()
+    if end is None:
+        return DoctorFinding(FindingLevel.OK, "PostgreSQL", f"version {version}")
+    message = f"PostgreSQL {version} is supported until {end}"
+    if today <= end - _NOTICE:
+        return DoctorFinding(FindingLevel.OK, "PostgreSQL", message)
+    if today > end:
+        message = f"PostgreSQL {version} has had no support since {end}: it gets no security fixes"
+    return DoctorFinding(FindingLevel.WARN, "PostgreSQL", f"{message}.", "Plan an upgrade of PostgreSQL.")
+
+
+def _check_collation(connection: Connection) -> Findings:
+    row = connection.execute(_COLLATION).fetchone()
+    assert row is not None
+    oid, collate, ctype, encoding = row
+    recorded = actual = None
+    if connection.info.server_version >= 150_000:
+        recorded, actual = connection.execute(_COLLATION_VERSIONS, [oid]).fetchone() or (None, None)
+    if (collate, ctype, encoding) != ("C", "C", "UTF8"):
+        message = f"The database has collation {collate}, character type {ctype} and encoding {encoding}."
+        advice = (
+            "Synapse expects C, C and UTF8, and refuses to start otherwise unless allow_unsafe_locale is set. After an "
+            "upgrade of the operating system, check the indexes with --deep."
+        )
+        yield DoctorFinding(FindingLevel.WARN, "collation", message, advice)
+    elif recorded == actual:
+        yield DoctorFinding(FindingLevel.OK, "collation", "C, which no upgrade of the operating system changes")
+    if recorded != actual:
+        message = f"The collation has version {actual}, and the indexes were built with version {recorded}."
+        yield DoctorFinding(FindingLevel.FAIL, "collation", message, "REINDEX the database, after a check with --deep.")
+
+
+def _format(moment: datetime) -> str:
+    return output.format_time(moment.replace(microsecond=0))

@@ -1,0 +1,23 @@
+"""The end of support of each major version of PostgreSQL (https://www.postgresql.org/support/versioning/)."""
+
+import re
+from datetime import date
+from typing import Final
+
+END_OF_SUPPORT: Final = {
+    13: date(2025, 11, 13),
+    14: date(2026, 11, 12),
+    15: date(2027, 11, 11),
+    16: date(2028, 11, 9),
+    17: date(2029, 11, 8),
+    18: date(2030, 11, 14),
+}
+
+
+def find_end_of_support(server_version: str) -> date | None:
+    """Return the date of the last release of a server's major version; None for a version that is newer than the table.
+
+    :param server_version: such as ``15.4 (Debian 15.4-1)``.
+    """
+    major = int(re.split(r"\D", server_version)[0])
+    return END_OF_SUPPORT.get(max(major, min(END_OF_SUPPORT)))

@@ -1,0 +1,73 @@
+"""Read from earlier releases since when background updates are pending, and since when their progress is unchanged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.read.errors import LakeReadError
+
+_TABLE: Final = "bronze.background_updates"
+_MAX_SNAPSHOTS: Final = 100
+
+
+@dataclass(frozen=True)
+class PendingUpdate:
+    """A background update that is not complete.
+
+    ``since``: the oldest release without an interruption in which it was pending. ``unchanged_since``: the same, with
+    the same progress. Both are None if the newest release does not contain the update.
+    """
+
+    name: str
+    depends_on: str | None
+    progress: str | None
+    since: datetime | None
+    unchanged_since: datetime | None
+
+
+def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> list[PendingUpdate]:
+    """Return the background updates that are pending in the newest release, in the order in which they run."""
+    releases = duckdb_reader.list_releases(connection, settings)
+    contents: dict[int, dict[str, dict[str, Any]]] = {}
+    history: list[tuple[datetime, dict[str, dict[str, Any]]]] = []
+    for release in releases:
+        snapshot = release.tables.get(_TABLE)
+        if snapshot is None or (snapshot not in contents and len(contents) >= _MAX_SNAPSHOTS):
+            break
+        try:
+            contents.setdefault(snapshot, _read(connection, settings, release) if snapshot not in contents else {})
+        except LakeReadError:
+            # The snapshot has expired.
+            break
+        if not contents[snapshot]:
+            break
+        history.append((release.published_at, contents[snapshot]))
+    return [_follow(name, history) for name in (history[0][1] if history else {})]
+
+
+def _read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> dict[str, dict[str, Any]]:
+    """Rows by name. Releases of earlier versions have no column except the name."""
+    duckdb_reader.create_views(connection, settings, release, [_TABLE])
+    result = connection.execute(f"select * from {_TABLE} order by all")  # noqa: S608
+    columns = [column[0] for column in result.description or ()]
+    rows = [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
+    return {row["update_name"]: row for row in sorted(rows, key=lambda row: row.get("ordering") or 0)}
+
+
+def _follow(name: str, history: Sequence[tuple[datetime, dict[str, dict[str, Any]]]]) -> PendingUpdate:
+    newest = history[0][1][name]
+    since = unchanged_since = history[0][0]
+    is_unchanged = True
+    for published_at, updates in history:
+        if name not in updates:
+            break
+        since = published_at
+        is_unchanged = is_unchanged and updates[name].get("progress_json") == newest.get("progress_json")
+        unchanged_since = published_at if is_unchanged else unchanged_since
+    return PendingUpdate(name, newest.get("depends_on"), newest.get("progress_json"), since, unchanged_since)

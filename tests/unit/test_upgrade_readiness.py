@@ -1,0 +1,43 @@
+"""End of support of PostgreSQL, and pending background updates since the release in which they were first seen."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from synapse_lakehouse.cli.doctor.finding import FindingLevel
+from synapse_lakehouse.cli.doctor.upgrade import describe_updates
+from synapse_lakehouse.postgres.support_dates import find_end_of_support
+from synapse_lakehouse.report.update_history import PendingUpdate
+
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("version", "end"),
+    [
+        ("15.4 (Debian 15.4-1)", date(2027, 11, 11)),
+        ("18.0", date(2030, 11, 14)),
+        ("14.23", date(2026, 11, 12)),
+        ("9.6.24", date(2025, 11, 13)),
+        ("19beta1", None),
+        ("20.1", None),
+    ],
+)
+def test_each_version_has_its_end_of_support(version: str, end: date | None) -> None:
+    assert find_end_of_support(version) == end
+
+
+@pytest.mark.parametrize(("unchanged", "level"), [(NOW - 2 * DAY, FindingLevel.WARN), (NOW - DAY / 2, FindingLevel.OK)])
+def test_an_update_without_progress_for_a_day_warns(unchanged: datetime, level: FindingLevel) -> None:
+    update = PendingUpdate("event_search", None, '{"remaining": 7}', NOW - 3 * DAY, unchanged)
+    (finding,) = describe_updates([update], NOW)
+    assert finding.level is level
+    assert "2026-11-25" in finding.message
+    assert '{"remaining": 7}' in finding.message
+
+
+def test_an_update_that_waits_names_the_other_one() -> None:
+    first = PendingUpdate("first", None, "{}", NOW - 3 * DAY, NOW - 3 * DAY)
+    second = PendingUpdate("second", "first", "{}", NOW - 3 * DAY, NOW - 3 * DAY)
+    assert [("first" in finding.advice) for finding in describe_updates([first, second], NOW)] == [False, True]
