@@ -41,6 +41,7 @@ DASHBOARDS: Final = {
         Panel("Findings by check", f"{P}integrity_findings", legend="{{check}}"),
         Panel("Incidents by kind", f"{P}incidents_open", legend="{{kind}}"),
         Panel("Duration of the last run by task", f"{P}run_task_duration_seconds", "s", "{{task}}"),
+        Panel("Silent servers", f"{P}federation_silent_servers"),
         Panel("Rows that the last run read", f"{P}run_rows_read"),
         Panel("Rows that the last run wrote", f"{P}run_rows_written"),
     ],

@@ -20,11 +20,10 @@ PANELS = [panel for panels in DASHBOARDS.values() for panel in panels]
 
 @pytest.fixture(scope="module")
 def metrics(published: Published) -> str:
-    """The metrics after a run on a lake whose sizes have a history of ten days."""
+    """The metrics after a run on a lake whose size has a history of ten days."""
     now = datetime.now(UTC)
     earlier = [
-        {"kind": kind, "name": name, "bytes": 10**7 - day * 10**5, "measured_at": now - timedelta(days=day)}
-        for kind, name in (("database", str(published.source.dsn.rpartition("/")[2])), ("lake", "warehouse"))
+        {"kind": "lake", "name": "warehouse", "bytes": 10**7 - day * 10**5, "measured_at": now - timedelta(days=day)}
         for day in range(1, 11)
     ]
     with closing(open_catalog(published.settings)) as catalog:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
@@ -195,6 +196,31 @@ def test_open_incidents_are_counted_once_without_their_subject(lake: Settings) -
     assert metrics["incidents_open", (("kind", "lost-ids"), ("severity", "error"))] == 1
     assert metrics["incidents_open", (("kind", "tap-silent"), ("severity", "warning"))] == 0
     assert "secret" not in text
+
+
+def test_federation_is_measured_without_names_of_servers(lake: Settings) -> None:
+    hours = [
+        {"server": server, "hour": BEGIN - timedelta(hours=hour), "median_ms": delay}
+        for server, hour, delay in (("192.0.2.7", 0, 1000), ("b.example", 1, 3000), ("b.example", 30, 9000))
+    ]
+    silent = [{"server": "192.0.2.8", "last_hour": BEGIN}]
+    columns = {"hour": pa.timestamp("us", tz="UTC"), "last_hour": pa.timestamp("us", tz="UTC"), "median_ms": pa.int64()}
+    snapshots = []
+    with closing(open_catalog(lake)) as catalog:
+        catalog.create_namespace_if_not_exists("gold")
+        for name, rows in (("gold.federation_delay", hours), ("gold.silent_servers", silent)):
+            schema = pa.schema([(column, columns.get(column, pa.string())) for column in rows[0]])
+            table = catalog.create_table(name, schema=schema)
+            table.append(pa.Table.from_pylist(rows, schema=schema))
+            snapshots.append((name, table.metadata.current_snapshot_id))
+    (*_, (_, release), _) = PUBLISHED
+    plant(lake, [("audit.releases", release | {"tables": snapshots})])
+    text = print_metrics()
+    metrics = values(text)
+    assert metrics["federation_servers", ()] == 2
+    assert metrics["federation_delay_seconds", ()] == 2
+    assert metrics["federation_silent_servers", ()] == 1
+    assert "192.0.2" not in text
 
 
 def test_the_file_is_replaced_and_readable_for_all(lake: Settings, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from synapse_lakehouse.alerts.incidents import IncidentEvent, IncidentKind
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.metrics import families
@@ -66,6 +67,13 @@ group by all
 """
 """Delay of replication on the day before the newest release, as in gold.replication_lag."""
 
+_FEDERATION: Final = """
+select count(distinct server) as servers, median(median_ms) / 1000 as delay,
+  (select count(*) from gold.silent_servers) as silent
+from gold.federation_delay where hour > (select max(hour) from gold.federation_delay) - interval 1 day
+"""
+"""Names of servers are no labels, because there are many, and a name may be an IP address."""
+
 
 class _Collected(Collector):
     def __init__(self, collected: Iterable[GaugeMetricFamily]) -> None:
@@ -99,6 +107,7 @@ def _collect(connection: DuckDBPyConnection, settings: Settings) -> Iterator[Gau
         yield from families.run_families(rows, _read_durations(reader, release))
         yield from families.integrity_families(reader.read(_INTEGRITY, "audit.integrity"))
         yield from _lag_families(reader, release)
+        yield from _federation_families(reader, release)
     yield from families.stream_families(_read_streams(reader, release))
     yield from families.size_families(summarize(history.read_rows_by_duckdb(connection, settings)))
     yield from families.incident_families(_read_incidents(reader))
@@ -114,9 +123,11 @@ class _Reader:
         self._existing = list_catalog_entries(settings)
 
     def read(self, query: str, *tables: str, release: Release | None = None) -> list[dict[str, Any]]:
-        """Return the rows of ``query``; none if the lake does not have all of ``tables``."""
-        if not set(tables) <= self._existing.keys():
-            return []
+        """Return the rows of ``query``; none if the lake, or the release, does not have all of ``tables``."""
+        of_release = {*release.tables, *release.views} if release else set[str]()
+        for table in tables:
+            if table not in (self._existing if release is None or is_unbranched(table) else of_release):
+                return []
         duckdb_reader.create_views(self._connection, self._settings, release, tables)
         result = self._connection.execute(query)
         names = [column[0] for column in result.description or ()]
@@ -148,6 +159,16 @@ def _lag_families(reader: _Reader, release: Release) -> Iterator[GaugeMetricFami
     documentation = "Delay of events between Synapse and the replication tap, on the day before the newest release."
     samples = [([row["instance"], quantile], row[name]) for row in rows for quantile, name in _QUANTILES]
     yield gauge("replication_delay_seconds", documentation, samples, ["writer", "quantile"])
+
+
+def _federation_families(reader: _Reader, release: Release) -> Iterator[GaugeMetricFamily]:
+    rows = reader.read(_FEDERATION, "gold.federation_delay", "gold.silent_servers", release=release)
+    for name, documentation, column in (
+        ("federation_servers", "Servers whose events arrived on the newest day.", "servers"),
+        ("federation_delay_seconds", "Median of the median delays by server and hour, on the newest day.", "delay"),
+        ("federation_silent_servers", "Servers that fell silent.", "silent"),
+    ):
+        yield gauge(name, documentation, [((), row[column]) for row in rows])
 
 
 _QUANTILES: Final = (("0.5", "median"), ("0.95", "p95"))
