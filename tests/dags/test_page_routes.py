@@ -44,6 +44,9 @@ for name, token in {"anonymous": None, "forged": "a.b.c", **users}.items():
             by_cookie = client.get(route, headers={"Cookie": f"_token={token}"})
             assert by_cookie.status_code == answer.status_code
         client.cookies.clear()
+for token in ("", "wrong", "right", users["operator"]):
+    answer = client.get("/lakehouse/metrics", headers={"Authorization": f"Bearer {token}"} if token else {})
+    answers["metrics " + (token if len(token) < 9 else "user")] = [answer.status_code, answer.text, {}]
 views = [view for plugin in get_plugin_info() for view in plugin["external_views"]]
 print(json.dumps({"answers": answers, "views": views}))
 """
@@ -59,7 +62,7 @@ def asked(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         (folder / name).write_text(content)
     arguments = [sys.executable, "-c", ASK, json.dumps(USERS), json.dumps(ROUTES)]
     with environment.prepare_airflow(Settings(_env_file=None, lakehouse_home=home)) as prepared:
-        variables = prepared.environment | {"LAKEHOUSE_HOME": str(folder)}
+        variables = prepared.environment | {"LAKEHOUSE_HOME": str(folder), "LAKEHOUSE_METRICS_TOKEN": "right"}
         result = subprocess.run(arguments, env=variables, text=True, capture_output=True, check=False, cwd=folder)
     assert result.returncode == 0, result.stdout + result.stderr
     answers: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
@@ -89,3 +92,10 @@ def test_the_menu_leads_to_the_page(asked: dict[str, Any]) -> None:
     (view,) = (view for view in asked["views"] if view["name"] == "Lakehouse")
     assert view["href"] == ROUTES[0]
     assert Path(view["url_route"]).name == "lakehouse"
+
+
+def test_the_token_alone_reads_the_metrics(asked: dict[str, Any]) -> None:
+    answers = {token: asked["answers"][f"metrics {token}"] for token in ("", "wrong", "right", "user")}
+    assert {token: answer[0] for token, answer in answers.items()} == {"": 401, "wrong": 401, "user": 401, "right": 200}
+    assert "# TYPE synapse_lakehouse_" in answers["right"][1]
+    assert "# TYPE" not in answers[""][1] + answers["wrong"][1] + answers["user"][1]

@@ -1,7 +1,7 @@
 """Airflow plugin with the page of the lakehouse: the menu entry "Lakehouse", and the routes that serve it.
 
 The entry point in pyproject.toml registers the plugin with Airflow. Airflow does not protect the routes of plugins:
-each route here requires a user that may read the DAG ``lakehouse``.
+each route here requires a user that may read the DAG ``lakehouse``, or the token for metrics.
 """
 
 from airflow.plugins_manager import AirflowPlugin
