@@ -4,7 +4,8 @@
 each sequence, and the rows beyond the slowest writer. A comparison with the previous sample shows how many IDs are in
 flight and since when, which writer does not advance, and which writer lost its position. `audit.stream_watch` contains
 every sample; `lakehouse positions --history` shows them. If a replication tap was ever used, the DAG also logs when the
-tap last recorded something, and sends an alert when the tap is silent. `preflight` repeats a check that Synapse runs
+tap last recorded something, and sends an alert when the tap is silent. Each new
+report of an event, a room or a user sends an alert with IDs. `preflight` repeats a check that Synapse runs
 when it starts: each sequence must match its positions and rows. The DAG uses no Spark and no lake lease, and publishes
 nothing.
 

@@ -72,6 +72,8 @@ GRANT SELECT (event_stream_ordering, instance_name, op, stream_id, user_id, ctid
 GRANT SELECT (app_id, enabled, failing_since, id, instance_name, kind, last_stream_ordering, last_success, ts, user_name, ctid, xmin) ON pushers TO lakehouse_reader;
 GRANT SELECT (app_id, instance_name, stream_id, user_id, ctid, xmin) ON deleted_pushers TO lakehouse_reader;
 GRANT SELECT (event_id, id, received_ts, room_id, user_id, ctid, xmin) ON event_reports TO lakehouse_reader;
+GRANT SELECT (id, received_ts, room_id, user_id, ctid, xmin) ON room_reports TO lakehouse_reader;
+GRANT SELECT (id, received_ts, target_user_id, user_id, ctid, xmin) ON user_reports TO lakehouse_reader;
 GRANT SELECT (instance_name, media_id, origin, quarantined, stream_id, ctid, xmin) ON quarantined_media_changes TO lakehouse_reader;
 GRANT SELECT (instance_name, stream_id, stream_name, ctid, xmin) ON stream_positions TO lakehouse_reader;
 GRANT SELECT (instance_id, instance_name, ctid, xmin) ON instance_map TO lakehouse_reader;

@@ -100,6 +100,16 @@ def test_each_incident_sends_one_alert_and_one_resolve(hook: Webhook, tell: Call
     assert hook.titles == ["example.org: late ids: stream events", "example.org: late ids: stream events — ended"]
 
 
+def test_the_end_of_a_report_sends_nothing(hook: Webhook, tell: Callable[..., None]) -> None:
+    report = AlertFinding(IncidentKind.NEW_REPORT, "event report 7", "@a:b reported the event $e")
+    server = hook.open()
+    for actual in ([report], [report], [], []):
+        tell("reports", *actual)
+    server.shutdown()
+    assert hook.titles == ["example.org: new report: event report 7"]
+    assert "a:b reported the event $e" in hook.bodies[0]
+
+
 def test_a_shared_incident_lasts_until_its_last_reporter(hook: Webhook, tell: Callable[..., None]) -> None:
     server = hook.open()
     for scope, *actual in (["bronze", LATE], ["streams", LATE], ["bronze"], ["bronze"]):

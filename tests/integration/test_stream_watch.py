@@ -94,6 +94,40 @@ def test_a_regressed_database_is_one_incident(source_copy: str, looked: Callable
     assert list_incident_events()[1:] == [("position-went-back", "stream events", False)]
 
 
+def test_each_new_report_is_one_incident(source_copy: str, looked: Callable[[], Looks]) -> None:
+    def list_incident_events() -> list[tuple[str, bool, str]]:
+        with closing(open_catalog(Settings())) as catalog:
+            rows = catalog.load_table("audit.incidents").scan().to_arrow().sort_by("at").to_pylist()
+        return [
+            (row["subject"], row["begins"], row["description"])
+            for row in rows
+            if row["kind"] == "new-report" and not row["sink"]
+        ]
+
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        now = "(extract(epoch from now()) * 1000)::bigint"
+        synapse.execute("update event_reports set received_ts = 0")
+        synapse.execute("update room_reports set received_ts = 0")
+        synapse.execute("update user_reports set received_ts = 0")
+        looked()
+        assert list_incident_events() == []
+        synapse.execute(f"insert into event_reports values (901, {now}, '!r', '$e', '@a:b', 'SECRET', '{{}}')")
+        synapse.execute(f"insert into user_reports values (902, {now}, '@bad:c', '@a:b', 'SECRET')")
+        looked(), looked()
+        begun = [
+            ("event report 901", True, "@a:b reported the event $e"),
+            ("user report 902", True, "@a:b reported the user @bad:c"),
+        ]
+        assert sorted(list_incident_events()) == begun
+        synapse.execute("delete from user_reports where id = 902")
+        synapse.execute(f"insert into room_reports values (903, {now}, '!r', '@a:b', 'SECRET')")
+        looked()
+    assert sorted(list_incident_events()[2:]) == [
+        ("room report 903", True, "@a:b reported the room !r"),
+        ("user report 902", False, "@a:b reported the user @bad:c"),
+    ]
+
+
 def test_idle_and_removed_writers_do_not_stop_the_bound(
     source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ NEVER_LEAVE = {
 NEVER_LEAVE_FROM = {
     ("events", "content"), ("event_reports", "content"), ("event_reports", "reason"), ("pushers", "data"),
     ("room_account_data", "content"), ("room_tags_revisions", "content"), ("pushers", "device_id"),
+    ("room_reports", "reason"), ("user_reports", "reason"),
 }  # fmt: skip
 PROJECTED_ONLY = {
     ("event_json", "internal_metadata"), ("account_data", "content"), ("receipts_linearized", "data"),

@@ -11,6 +11,7 @@ from synapse_lakehouse import file_lock
 from synapse_lakehouse.alerts import incident_log
 from synapse_lakehouse.alerts.incident_log import IncidentLog
 from synapse_lakehouse.alerts.incidents import (
+    NOTICE_KINDS,
     AlertFinding,
     compute_incident_events,
     is_open_in_another_scope,
@@ -52,7 +53,11 @@ def update_incidents(
         incident_log.append_events(catalog, new)
         events = (*log.events, *new)
         due = {event.id for event in events if (is_first if now - event.at > _OWN_SCOPE_TIME else event.scope == scope)}
-        silent = {event.id for event in new if is_open_in_another_scope(log.events, event)}
+        silent = {
+            event.id
+            for event in new
+            if (event.kind in NOTICE_KINDS and not event.begins) or is_open_in_another_scope(log.events, event)
+        }
         _deliver(settings, catalog, IncidentLog(events, log.deliveries), due, silent)
 
 

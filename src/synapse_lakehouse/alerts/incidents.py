@@ -31,6 +31,7 @@ class IncidentKind(StrEnum):
     GROWTH_CHANGED = "growth-changed"
     AUTOVACUUM_BEHIND = "autovacuum-behind"
     DISK_FILLING = "disk-filling"
+    NEW_REPORT = "new-report"
     PAGE_MISSING = "page-missing"
 
 
@@ -46,9 +47,13 @@ WARNING_KINDS: Final = frozenset(
         IncidentKind.GROWTH_CHANGED,
         IncidentKind.AUTOVACUUM_BEHIND,
         IncidentKind.PAGE_MISSING,
+        IncidentKind.NEW_REPORT,
     }
 )
 """Kinds with severity "warning"."""
+
+NOTICE_KINDS: Final = frozenset({IncidentKind.NEW_REPORT})
+"""Kinds that end by age. Their end is recorded, and sends no message."""
 
 
 @dataclass(frozen=True)

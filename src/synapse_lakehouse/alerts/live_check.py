@@ -2,23 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.alerts import live_findings
-from synapse_lakehouse.alerts.incidents import AlertFinding
+from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
 from synapse_lakehouse.audit import releases as audit_releases
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.live_stream_positions import read_live_positions
+from synapse_lakehouse.postgres.recent_reports import read_recent_reports
 from synapse_lakehouse.replication import tap_liveness
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
 from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 from synapse_lakehouse.streams.watch import observation_log
 from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, find_bound_and_closed_end, observe_stream
+
+_REPORT_AGE: Final = timedelta(days=2)
+"""A report begins an incident if it is not older, so that a stop of the watch over night loses none."""
 
 
 def check_lake(
@@ -70,6 +75,22 @@ def observe_streams(
     ]  # fmt: skip
     observation_log.append_observations(catalog, observations)
     return observations, live_findings.check_streams(list(zip(declared.streams, observations, strict=True)), writers)
+
+
+def check_reports(settings: Settings) -> list[AlertFinding]:
+    """Return a finding with IDs for each report of the last two days. The incident log recognizes earlier ones.
+
+    :raises SourceError: when no connection to the source can be made.
+    :raises ReadError: when the source is too busy.
+    """
+    return [
+        AlertFinding(
+            IncidentKind.NEW_REPORT,
+            f"{report.kind} report {report.id}",
+            f"{report.reporter_id} reported the {report.kind} {report.reported_id}",
+        )
+        for report in read_recent_reports(settings, catalogue.load_catalogue(), datetime.now(UTC) - _REPORT_AGE)
+    ]
 
 
 def _read_released_progress(

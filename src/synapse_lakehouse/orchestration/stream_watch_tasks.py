@@ -17,7 +17,7 @@ log = get_printable_logger(__name__)
 
 
 def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
-    """Sample the position of each stream, record the samples, and report stalled streams.
+    """Sample the position of each stream, record the samples, and alert on stalled streams and on new reports.
 
     An overdue release and a silent tap are reported first, because these checks do not need the source.
 
@@ -25,7 +25,7 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     :raises AirflowFailException: when the source cannot be read, or a setting is invalid.
     :raises ReadError: when the source is too busy; a retry may succeed.
     """
-    from synapse_lakehouse.alerts.live_check import check_lake, observe_streams
+    from synapse_lakehouse.alerts.live_check import check_lake, check_reports, observe_streams
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.write import tables
@@ -39,6 +39,9 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
         report_findings(settings, "lake", overdue, _log_url(ti))
         looks, wrong = observe_streams(settings, catalog, releases)
     report_findings(settings, "streams", wrong, _log_url(ti))
+    with fail_without_retry():
+        reports = check_reports(settings)
+    report_findings(settings, "reports", reports, _log_url(ti))
     for observation in looks:
         log.info("%s", describe_observation(observation))
     write_metrics(settings)

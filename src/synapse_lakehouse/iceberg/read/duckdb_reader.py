@@ -23,7 +23,10 @@ from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_ca
 from synapse_lakehouse.iceberg.read.errors import EarlierFormatError, LakeReadError
 from synapse_lakehouse.iceberg.read.sql_text import find_table_names, iceberg_scan_sql, quote_literal, quote_table_name
 
-SPARK_FUNCTION_MACROS: Final = ("create or replace macro unix_millis(moment) as epoch_ms(moment)",)
+SPARK_FUNCTION_MACROS: Final = (
+    "create or replace macro unix_millis(moment) as epoch_ms(moment)",
+    "create or replace macro timestamp_millis(milliseconds) as make_timestamptz(milliseconds * 1000)",
+)
 """DuckDB macros for the Spark functions that views of the lake call."""
 
 

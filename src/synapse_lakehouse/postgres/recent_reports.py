@@ -1,0 +1,68 @@
+"""Read the recent reports of events, rooms and users, without their reasons."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
+from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.live_stream_positions import set_short_timeout
+
+MAX_REPORTS: Final = 100
+"""Maximum number of reports that are read from each table, the newest first."""
+
+_SUBJECTS: Final = {
+    "event_reports": ("event", "event_id"),
+    "room_reports": ("room", "room_id"),
+    "user_reports": ("user", "target_user_id"),
+}
+"""For each table, the kind of its reports, and the column with the reported ID."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report: user ``reporter_id`` reported the event, room or user ``reported_id``."""
+
+    kind: str
+    id: int
+    reported_id: str
+    reporter_id: str
+
+
+def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetime) -> list[Report]:
+    """Return the reports that Synapse received after ``since``, at most :data:`MAX_REPORTS` of each kind.
+
+    :raises SourceError: when no connection can be made.
+    :raises ReadError: when a statement fails, or takes too long.
+    """
+    statement = sql.SQL(
+        "select id, {reported}, user_id from ("
+        "select id, received_ts, {reported}, user_id from {table} order by id desc limit {limit}"
+        ") as newest where received_ts > {since} order by id"
+    )
+    with connect(settings) as connection:
+        try:
+            readable = exclude_drifted_tables(catalogue, connection, may_be_partial=settings.allows_partial_copy)
+            names = {table.name for table in readable.tables}
+            set_short_timeout(connection)
+            return [
+                Report(kind, *row)
+                for table, (kind, column) in _SUBJECTS.items()
+                if table in names
+                for row in connection.execute(
+                    statement.format(
+                        reported=sql.Identifier(column),
+                        table=sql.Identifier(table),
+                        limit=sql.Literal(MAX_REPORTS),
+                        since=sql.Literal(int(since.timestamp() * 1000)),
+                    )
+                ).fetchall()
+            ]
+        except psycopg.Error as error:
+            raise ReadError(error) from None

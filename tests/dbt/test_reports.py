@@ -1,0 +1,27 @@
+"""``gold.reports`` in DuckDB; dbt's unit tests cover Spark."""
+
+from datetime import UTC, datetime
+
+from tests.support.duckdb_models import open_lake
+
+TABLES = (
+    "bronze.event_reports (id bigint, received_ts bigint, room_id text, event_id text, user_id text)",
+    "bronze.room_reports (id bigint, received_ts bigint, room_id text, user_id text)",
+    "bronze.user_reports (id bigint, received_ts bigint, target_user_id text, user_id text)",
+    "gold.events (event_id text, sender text)",
+)
+
+
+def test_reports_of_each_kind_have_their_time_and_server() -> None:
+    with open_lake(TABLES, ["gold/reports.sql"]) as lake:
+        assert lake.execute("from gold.reports").fetchall() == []
+        lake.execute("insert into bronze.event_reports values (1, 1700000000000, '!r', '$a', '@me:here')")
+        lake.execute("insert into bronze.room_reports values (1, 1700000000000, '!r', '@me:here')")
+        lake.execute("insert into bronze.user_reports values (1, 1700000000000, '@bad:far:8448', '@me:here')")
+        lake.execute("insert into gold.events values ('$a', '@bad:elsewhere')")
+        moment = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+        assert lake.execute("from gold.reports order by kind").fetchall() == [
+            ("event", 1, moment, "!r", "$a", "@bad:elsewhere", "elsewhere", "@me:here"),
+            ("room", 1, moment, "!r", None, None, None, "@me:here"),
+            ("user", 1, moment, None, None, "@bad:far:8448", "far:8448", "@me:here"),
+        ]
