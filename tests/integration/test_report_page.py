@@ -157,6 +157,7 @@ def test_open_incidents_lead_to_their_runbook(html: str) -> None:
     parsed = Parsed(html)
     assert "Act now" in parsed.text
     assert parsed.attributes("href").count("#runbook-lost-ids") == 3
+    assert "page-missing" not in parsed.text, "this page is not missing"
     assert "ended" not in [line.strip() for line in parsed.text.split("\n")]
 
 

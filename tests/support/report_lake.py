@@ -119,4 +119,5 @@ def _append_audit_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> N
     ended = incident | {"id": f"0 {number}", "subject": "ended"}
     incidents = [ended | {"at": at, "begins": True}, ended | {"at": at + timedelta(hours=1), "begins": False}]
     incidents += [incident | {"id": text, "at": at, "subject": text, "begins": True} for text in texts[:3]]
-    store.append_audit_rows(catalog, "audit.incidents", incidents)
+    missing = incident | {"id": "page", "kind": "page-missing", "subject": "the page", "at": at, "begins": True}
+    store.append_audit_rows(catalog, "audit.incidents", [*incidents, missing])

@@ -12,6 +12,7 @@ from synapse_lakehouse.report.format_values import shorten
 from synapse_lakehouse.report.panel import Panel, Row
 from synapse_lakehouse.report.read_panels import PanelRows
 
+# A page that is read is not missing: the incident ends after the page is written.
 INCIDENTS: Final = Panel(
     "incidents",
     "Open incidents",
@@ -20,7 +21,7 @@ INCIDENTS: Final = Panel(
     ' qualify row_number() over (partition by scope, kind, subject order by "at" desc, begins) = 1)'
     ' select kind, subject, min("at") as since, any_value(description) as description,'
     " any_value(consequence) as consequence"
-    " from last where begins group by kind, subject order by since desc limit 50",
+    " from last where begins and kind <> 'page-missing' group by kind, subject order by since desc limit 50",
     (),
     "No incident is open.",
     lambda _: None,
