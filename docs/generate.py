@@ -6,6 +6,7 @@ Each comes from its declaration. A test compares the pages with it.
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import yaml
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from sample.releases import REPRESENTATIVES, load_releases
+from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
@@ -21,6 +24,20 @@ MODELS = PROJECT_FOLDER / "dbt" / "models"
 _NOTICE = "<!-- `make generate` writes this page. -->\n"
 _OWN_RUNS = ("audit.snapshots", "audit.releases", "audit.compression_runs", "gold.compression_plan")
 """Tables whose rows are not those of a run with a snapshot, or that the picture relates otherwise."""
+_RELEASE_COLUMNS = ("releases", "schema version", "additions", "schema changes", "tested with")
+_RELEASES = """# Releases of Synapse
+
+Each minor release of Synapse in this table created a database by its own code, and the schema was recorded
+(`sample/releases.json`). The releases of one row have the same tables, columns and streams, as far as the lakehouse
+reads them. A database of a row lacks the additions of all later rows: its lake has empty tables, and constants or NULL
+in the columns. The lakehouse does not measure a missing stream. `audit.snapshots.absent_objects` and `lakehouse doctor`
+list the missing tables and columns.
+
+If a database lacks `redactions.recheck`, the column is true in the lake. Synapse then checks each redaction by
+`recheck_redaction` in `event_json.internal_metadata`.
+
+[Upgrade Synapse](../how-to/upgrade-synapse.md) describes later schema versions.
+"""
 _LAYERS = re.compile(r"(?<=<!-- layers -->\n).*(?=<!-- end of layers -->)", re.DOTALL)
 
 
@@ -33,6 +50,8 @@ def pages() -> dict[Path, str]:
         reference / "commands.md": commands_page(),
         reference / "tables.md": tables_page(),
         reference / "audit.md": audit_page(),
+        reference / "synapse-releases.md": synapse_releases_page(),
+        reference / "synapse-releases.md": synapse_releases_page(),
         architecture: _LAYERS.sub(lambda _: layers_picture(), architecture.read_text(encoding="utf-8")),
     }
 
@@ -123,6 +142,28 @@ def audit_page() -> str:
     for name, table in tables:
         lines += _section(name, table, "##")
     return "\n".join(lines)
+
+
+def synapse_releases_page() -> str:
+    """One row for each set of releases in which the lakehouse reads the same tables and columns."""
+    declared, rows = load_catalogue(), []
+    absent_before, deltas_before = set[str](), set(declared.list_deltas())
+    groups = groupby(load_releases(), lambda release: {*declared.find_absent(release.columns, release.deltas)})
+    for absent, group in groups:
+        releases = [*group]
+        streams = {stream.name for stream in declared.restrict_to_source(absent).streams}
+        before = {stream.name for stream in declared.restrict_to_source(absent_before).streams}
+        added = [*sorted(absent_before - absent), *(f"stream {name}" for name in sorted(streams - before))]
+        deltas = sorted(deltas_before & releases[0].deltas)
+        rows.append((
+            f"{releases[0].version} to {releases[-1].version}" if releases[1:] else releases[0].version,
+            ", ".join(str(version) for version in sorted({release.schema_version for release in releases})),
+            ", ".join(f"`{name}`" for name in added) if absent_before else "all other tables, columns and streams",
+            ", ".join(f"`{delta}`" for delta in deltas) if absent_before else "",
+            ", ".join(release.version for release in releases if release.version in REPRESENTATIVES),
+        ))  # fmt: skip
+        absent_before, deltas_before = absent, deltas_before - releases[0].deltas
+    return "\n".join([_NOTICE + _RELEASES, *_table(_RELEASE_COLUMNS, rows), ""])
 
 
 def layers_picture() -> str:

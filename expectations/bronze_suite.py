@@ -53,7 +53,9 @@ def build_suite(
     uncopied = [table for table in catalogue.tables if table.name in drifted]
     measured = catalogue.without_tables({table.name for table in uncopied if table.load is LoadMode.MEASURE})
     return [
-        ExpectKnownSchema(column=_SCHEMA, severity=WARN, description="every table and column is in the catalogue"),
+        ExpectKnownSchema(
+            column=_SCHEMA, severity=WARN, description="its version, and every table and column, are known"
+        ),
         *chain.from_iterable(_expect_uncopied_table(table) for table in uncopied),
         *chain.from_iterable(_expect_table(table) for table in catalogue.copied_tables() if table not in uncopied),
         *chain.from_iterable(
@@ -74,7 +76,10 @@ def collect_metrics(
     metrics: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied_tables()}
     metrics |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
     for row in snapshots:
-        metrics[_SCHEMA] = {"unknown_objects": row["unknown_objects"] or []}
+        unknown = list(row["unknown_objects"] or [])
+        if row["schema_version"] > catalogue.newest_schema_version:
+            unknown.append(f"schema version {row['schema_version']}")
+        metrics[_SCHEMA] = {"unknown_objects": unknown}
         for name, reason in row["drifted_tables"] or ():
             metrics.setdefault(f"bronze.{name}", {})["drifted"] = reason
     for row in ledger:

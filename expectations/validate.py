@@ -25,8 +25,9 @@ from synapse_lakehouse.streams.checks.stalled_writers import choose_compared_rel
 
 def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
     """Validate the run's metrics of bronze; append every check to ``audit.checks``."""
-    declared = catalogue.load_catalogue()
     snapshots = store.read_run_rows(catalog, "audit.snapshots", run.run_id)
+    absent = {name for row in snapshots for name in row["absent_objects"] or ()}
+    declared = catalogue.load_catalogue().restrict_to_lake(absent)
     metrics = bronze_suite.collect_metrics(
         declared,
         snapshots=snapshots,

@@ -1,43 +1,70 @@
-"""The oldest and the newest Synapse that are supported: fresh databases of both fit the catalogue and can be copied."""
+"""Databases that releases of Synapse create themselves: they fit the catalogue as recorded, and can be copied."""
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 
-from sample.environment import VENV
-from sample.environment import VERSION as NEWEST
-from sample.homeserver import homeserver
+from sample.releases import REPRESENTATIVES, Release, create_database, load_releases, read_facts, release_python
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.postgres.access.schema_drift import OLDEST_SYNAPSE, find_drift, find_unknown_objects
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
+from synapse_lakehouse.postgres.access.grants import build_grants_sql
+from synapse_lakehouse.postgres.access.schema_drift import find_drift, find_unknown_objects
 from synapse_lakehouse.postgres.rows.select_sql import build_select, build_stream_id_counts
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from tests.conftest import copied_source
 
 pytestmark = pytest.mark.heavy
 
+RELEASES = {release.version: release for release in load_releases()}
 
-@pytest.mark.parametrize("version", [OLDEST_SYNAPSE, NEWEST])
-def test_a_fresh_database_fits_and_can_be_copied(version: str, tmp_path: Path) -> None:
-    declared = catalogue.load_catalogue()
-    venv = VENV if version == NEWEST else PROJECT_FOLDER / ".lakehouse" / f"synapse-venv-{version}"
-    # Schemas are the same with workers, which need Redis, and today's client of it breaks the oldest release.
-    with homeserver(tmp_path / "synapse", version=version, venv=venv, workers=version == NEWEST) as hs:
-        alice = hs.register("alice", admin=True)
-        room = alice.create_room(preset="public_chat")
-        for process in hs.urls:
-            alice.say(room, "hello", via=process)
-        settings = Settings(_env_file=None, synapse_dsn=hs.dsn, synapse_server_name=hs.server_name)
-        with export_snapshot(settings, declared) as (connection, snapshot):
-            assert declared.oldest_schema_version <= snapshot.schema_version <= declared.newest_schema_version
-            assert find_drift(declared, connection) == []
-            assert find_unknown_objects(declared, connection) == []
-            for table in declared.copied_tables():
+
+@pytest.fixture(scope="module", params=REPRESENTATIVES)
+def created(request: pytest.FixtureRequest, server: EmbeddedServer) -> Iterator[tuple[Release, set[str], str]]:
+    """A release, its streams, and a database that it created."""
+    release = RELEASES[request.param]
+    with copied_source(server, "template0") as dsn, release_python(release.version, release.released) as python:
+        yield release, set(create_database(python, dsn)), dsn
+
+
+def test_the_record_is_the_release(created: tuple[Release, set[str], str]) -> None:
+    release, streams, dsn = created
+    schema_version, compat_version, facts = read_facts(dsn)
+    assert (schema_version, compat_version) == (release.schema_version, release.compat_version)
+    assert facts | {f"stream {name}" for name in streams} == release.facts
+
+
+def test_a_fresh_database_fits_and_can_be_copied(created: tuple[Release, set[str], str], settings: Settings) -> None:
+    declared, (release, _, dsn) = catalogue.load_catalogue(), created
+    source = settings.model_copy(update={"synapse_dsn": dsn, "synapse_server_name": "synapse.example"})
+    with export_snapshot(source, declared) as (connection, snapshot):
+        assert snapshot.schema_version == release.schema_version
+        present = read_source_catalogue(declared, connection)
+        assert find_drift(present, connection) == []
+        assert find_unknown_objects(declared, connection) == []
+        for table in present.copied_tables():
+            assert connection.execute(build_select(table)).fetchall() is not None
+        for table in present.measured_tables():
+            for column in table.streams.values():
+                connection.execute(build_stream_id_counts(table, column)).fetchall()
+
+
+def test_a_role_with_the_printed_rights_suffices(created: tuple[Release, set[str], str], settings: Settings) -> None:
+    declared, (_, _, dsn) = catalogue.load_catalogue(), created
+    script = build_grants_sql(declared, Settings(_env_file=None), "release_reader")
+    with psycopg.connect(dsn) as owner:
+        owner.execute(script.encode())
+        owner.execute("alter role release_reader password 'reader'")
+        owner.commit()
+    reader = psycopg.conninfo.make_conninfo(dsn, user="release_reader", password="reader")
+    source = settings.model_copy(update={"synapse_dsn": reader, "synapse_server_name": "synapse.example"})
+    try:
+        with export_snapshot(source, declared) as (connection, _):
+            for table in read_source_catalogue(declared, connection).copied_tables():
                 connection.execute(build_select(table)).fetchall()
-            for table in declared.measured_tables():
-                for column in table.streams.values():
-                    connection.execute(build_stream_id_counts(table, column)).fetchall()
-        with psycopg.connect(hs.dsn) as source:
-            row = source.execute("select compat_version from schema_compat_version").fetchone()
-        assert row is not None
-        assert row[0] <= declared.oldest_schema_version
+    finally:
+        with psycopg.connect(dsn) as owner:
+            owner.execute("drop owned by release_reader")
+            owner.execute("drop role release_reader")

@@ -18,7 +18,8 @@ from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 def check(settings: Settings, **changes: object) -> int:
     changed = settings.model_copy(update=changes)
     with connect(changed) as connection:
-        return preflight.check_source_database(connection, catalogue.load_catalogue(), str(changed.synapse_server_name))
+        declared, name = catalogue.load_catalogue(), str(changed.synapse_server_name)
+        return preflight.check_source_database(connection, declared, name).version
 
 
 @pytest.fixture
@@ -149,19 +150,46 @@ def test_tables_that_are_not_plain_are_named(
         assert not {name for name in snapshot.unknown_objects if name.startswith("event_json_p")}
 
 
-@pytest.mark.parametrize(("version", "advice"), [(72, "Upgrade Synapse"), (999, "Upgrade the lakehouse")])
-def test_unsupported_schema_version(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]], version: int, advice: str
+@pytest.mark.parametrize(
+    ("version", "compat_version", "change", "expected"),
+    [
+        (87, 84, "select 1", r"version 87\b.*needs Synapse 1\.120\b"),
+        (999, 999, "select 1", r"version 999\b.*upgrade the lakehouse"),
+        (999, 94, "alter table events drop column depth", r"version 999\b.*events\.depth"),
+        (999, 94, "drop table profile_updates cascade; delete from applied_schema_deltas", "lacks.*profile_updates"),
+    ],
+)
+def test_an_unsupported_schema_version_in_one_sentence(
+    settings: Settings,
+    source_copy: str,
+    spoiled: psycopg.Connection[tuple[object, ...]],
+    version: int,
+    compat_version: int,
+    change: str,
+    expected: str,
 ) -> None:
     spoiled.execute("update schema_version set version = %s", [version])
-    with pytest.raises(SourceError, match=rf"version {version}\b.*{advice}"):
+    spoiled.execute("update schema_compat_version set compat_version = %s", [compat_version])
+    spoiled.execute(change.encode())
+    with pytest.raises(SourceError, match=expected) as refused:
         check(settings, synapse_dsn=source_copy)
+    assert str(refused.value).count(". ") + str(refused.value).count("\n") == 0
+
+
+def test_a_later_compatible_schema_version(
+    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    spoiled.execute("update schema_version set version = 999")
+    spoiled.execute("update schema_compat_version set compat_version = 94")
+    assert check(settings, synapse_dsn=source_copy) == 999
 
 
 @pytest.mark.parametrize(
     ("change", "reported"),
     [
         ("drop table erased_users cascade", "erased_users"),
+        ("drop table profile_updates cascade", "profile_updates"),
+        ("alter table redactions drop column recheck", r"redactions.*recheck"),
         ("alter table events drop column received_ts cascade", r"events.*received_ts"),
         ("alter table room_depth alter column min_depth type text", r"room_depth.*min_depth"),
         ("drop sequence receipts_sequence cascade", "receipts_sequence"),

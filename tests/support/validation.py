@@ -35,6 +35,7 @@ def stream(name: str, **declared: Any) -> Stream:
 
 
 DECLARED = Catalogue(
+    oldest_release="1.151",
     oldest_schema_version=94,
     newest_schema_version=94,
     streams=(
@@ -87,7 +88,7 @@ def healthy() -> Rows:
 
     counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
     return {
-        "snapshots": [{"drifted_tables": [], "unknown_objects": []}],
+        "snapshots": [{"drifted_tables": [], "absent_objects": [], "unknown_objects": [], "schema_version": 94}],
         "ledger": [{"table_name": name} | counted for name in ("events", "deltas")],
         "table_facts": [
             {"table_name": name, "rows": 1250, "null_keys": 0, "duplicate_keys": 0} for name in ("events", "deltas")

@@ -108,7 +108,7 @@ def sources(*tables: dict[str, Any], **streams: dict[str, Any]) -> str:
                     "name": "synapse",
                     "config": {
                         "meta": {
-                            "schema_version": {"oldest": 93, "newest": 94},
+                            "schema_version": {"oldest": 93, "oldest_release": "1.143", "newest": 94},
                             "streams": streams or {"receipts": STREAM},
                         }
                     },

@@ -222,7 +222,7 @@ def test_validation_reads_the_runs_rows_and_records_checks(settings: Settings) -
     tables.ensure_audit_tables(catalog)
     declared = catalogue.load_catalogue()
     store.append_audit_rows(
-        catalog, "audit.snapshots", [{"unknown_objects": [], "drifted_tables": [], "taken_at": DAY}], RUN
+        catalog, "audit.snapshots", [{"schema_version": 94, "unknown_objects": [], "taken_at": DAY}], RUN
     )
     store.append_audit_rows(
         catalog, "audit.ledger",

@@ -47,7 +47,7 @@ def check_lake(
 def observe_streams(
     settings: Settings, catalog: Catalog, releases: Sequence[Release]
 ) -> tuple[list[StreamObservation], list[AlertFinding]]:
-    """Observe every stream, append the observations to ``audit.stream_watch``, and return observations and findings.
+    """Observe the source's streams, append to ``audit.stream_watch``, and return observations and findings.
 
     :raises SourceError: when no connection to the source can be made.
     :raises ReadError: when the source is too busy to be observed.
@@ -65,16 +65,17 @@ def observe_streams(
         )[1]
 
     live, now = read_live_positions(settings, declared, end), datetime.now(UTC)
+    streams = [stream for stream in declared.streams if stream.name in live]
     observations = [
         observe_stream(
             stream, live_end.positions, live_end.last_allocated_id, live_end.ids_beyond_end, writers.get(stream.name),
             before.get(stream.name), now,
             released.get(stream.name),
         )
-        for stream, live_end in ((stream, live[stream.name]) for stream in declared.streams)
+        for stream, live_end in ((stream, live[stream.name]) for stream in streams)
     ]  # fmt: skip
     observation_log.append_observations(catalog, observations)
-    return observations, live_findings.check_streams(list(zip(declared.streams, observations, strict=True)), writers)
+    return observations, live_findings.check_streams(list(zip(streams, observations, strict=True)), writers)
 
 
 def check_reports(settings: Settings) -> list[AlertFinding]:

@@ -7,6 +7,7 @@ database; all other columns are never read.
 from synapse_lakehouse.catalogue.catalogue import Catalogue, effective_contiguity
 from synapse_lakehouse.catalogue.column_declaration import (
     POSTGRES_TYPES,
+    AbsentProjection,
     Column,
     DayProjection,
     JsonKeysForTypeProjection,
@@ -20,21 +21,25 @@ from synapse_lakehouse.catalogue.load_catalogue import (
     parse_catalogue,
 )
 from synapse_lakehouse.catalogue.references import LegalCase, Reference
+from synapse_lakehouse.catalogue.schema_change import Evolving, SchemaChange
 from synapse_lakehouse.catalogue.stream_declaration import Contiguity, StartupSequence, Stream
 from synapse_lakehouse.catalogue.table_declaration import LoadMode, Table
 
 __all__ = [
     "POSTGRES_TYPES",
+    "AbsentProjection",
     "Catalogue",
     "Column",
     "Contiguity",
     "DayProjection",
+    "Evolving",
     "JsonKeysForTypeProjection",
     "JsonKeysProjection",
     "LegalCase",
     "ListForTypeProjection",
     "LoadMode",
     "Reference",
+    "SchemaChange",
     "StartupSequence",
     "Stream",
     "Table",

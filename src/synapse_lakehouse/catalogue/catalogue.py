@@ -1,6 +1,6 @@
 """The catalogue: all streams and tables, checked for consistency."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic import field_validator, model_validator
@@ -16,8 +16,12 @@ def effective_contiguity(stream: Stream, table: Table) -> Contiguity:
 
 
 class Catalogue(Declaration):
-    """All streams and tables, and the range of Synapse's schema versions that support them."""
+    """All streams and tables, and the range of Synapse's schema versions that support them.
 
+    * ``oldest_release``: the first release of Synapse that is supported.
+    """
+
+    oldest_release: str
     oldest_schema_version: int
     newest_schema_version: int
     streams: tuple[Stream, ...]
@@ -58,10 +62,16 @@ class Catalogue(Declaration):
             for reference in table.references:
                 if missing := {f"{table.name}.{reference.column}", *reference.targets} - columns:
                     raise ValueError(f"references to columns that are not copied: {', '.join(sorted(missing))}")
+                if evolving := {target for target in reference.targets if self._is_column_evolving(target)}:
+                    raise ValueError(f"references to what some releases lack: {', '.join(sorted(evolving))}")
                 target, _, key = reference.to.partition(".")
                 if reference.equal and self.table(target).primary_key != (key,):
                     raise ValueError(f"table {table.name}: equal needs a target that is a primary key")
         return self
+
+    def _is_column_evolving(self, target: str) -> bool:
+        table, _, column = target.partition(".")
+        return self.table(table).is_evolving or self.table(table).column(column).is_evolving
 
     def _check_rises_per(self, table: Table, stream: Stream) -> None:
         is_upsert = effective_contiguity(stream, table) is Contiguity.UPSERT and table.load is not LoadMode.MEASURE
@@ -111,6 +121,53 @@ class Catalogue(Declaration):
             }
         )
 
+    def is_evolving(self, stream: Stream) -> bool:
+        """Return whether some supported releases of Synapse lack the stream, because they lack all of its tables."""
+        return all(table.is_evolving for table, _ in self.backing_tables(stream.name))
+
+    def list_deltas(self) -> list[str]:
+        """Return the schema changes that add or remove a table or a column of the catalogue."""
+        declarations = [*self.tables, *(column for table in self.tables for column in table.columns)]
+        changes = [change for declared in declarations for change in (declared.since, declared.until) if change]
+        return sorted({change.delta for change in changes})
+
+    def find_absent(self, columns: Mapping[str, Collection[str]], deltas: Collection[str]) -> Iterator[str]:
+        """Yield the tables (``threads``) and columns (``events.depth``) that a database lacks because of its release.
+
+        :param columns: names of the database's columns, by table.
+        :param deltas: the schema changes that were applied to the database.
+        """
+        for table in self.tables:
+            if table.name not in columns:
+                if table.may_be_absent(deltas):
+                    yield table.name
+                continue
+            for column in table.columns:
+                if column.may_be_absent(deltas) and not set(column.source_columns) <= set(columns[table.name]):
+                    yield f"{table.name}.{column.name}"
+
+    def restrict_to_source(self, absent: Collection[str]) -> "Catalogue":
+        """Return the catalogue of a database that lacks these tables and columns (:meth:`find_absent`).
+
+        It lists no absent table, and no stream without a table. Absent columns have a constant value.
+        """
+        present = self.without_tables(absent)
+        tables = tuple(_replace_absent_columns(table, absent) for table in present.tables)
+        return present.model_copy(update={"tables": tables, "streams": _backed_streams(self.streams, tables)})
+
+    def restrict_to_lake(self, absent: Collection[str]) -> "Catalogue":
+        """Return the catalogue of the lake's copy of such a database.
+
+        The lake has every table, empty if the database lacks it, but absent streams are not measured.
+        """
+        streams = self.restrict_to_source(absent).streams
+        names = {stream.name for stream in streams}
+        tables = tuple(
+            table.model_copy(update={"streams": {name: table.streams[name] for name in table.streams if name in names}})
+            for table in self.tables
+        )
+        return self.model_copy(update={"tables": tables, "streams": streams})
+
     def stream_table_pairs(self) -> list[tuple[Stream, Table]]:
         """Return each stream with each copied table that backs it."""
         copied = self.copied_tables()
@@ -135,3 +192,14 @@ class Catalogue(Declaration):
                 if table not in catalogued:
                     columns.setdefault(table, set()).add(column)
         return columns
+
+
+def _replace_absent_columns(table: Table, absent: Collection[str]) -> Table:
+    columns = tuple(
+        column.as_absent() if f"{table.name}.{column.name}" in absent else column for column in table.columns
+    )
+    return table.model_copy(update={"columns": columns})
+
+
+def _backed_streams(streams: tuple[Stream, ...], tables: tuple[Table, ...]) -> tuple[Stream, ...]:
+    return tuple(stream for stream in streams if any(stream.name in table.streams for table in tables))

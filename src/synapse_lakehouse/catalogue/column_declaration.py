@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from synapse_lakehouse.catalogue.base_declaration import Declaration, Identifier
+from synapse_lakehouse.catalogue.schema_change import Evolving
 
 POSTGRES_TYPES = {
     "string": "text",
@@ -51,12 +52,20 @@ class ListForTypeProjection(Declaration):
     types: tuple[str, ...]
 
 
+class AbsentProjection(Declaration):
+    """A constant, in place of a column that the database lacks."""
+
+    kind: Literal["absent"] = "absent"
+    value: bool | None
+
+
 Projection = Annotated[
-    JsonKeysProjection | JsonKeysForTypeProjection | ListForTypeProjection | DayProjection, Field(discriminator="kind")
+    JsonKeysProjection | JsonKeysForTypeProjection | ListForTypeProjection | DayProjection | AbsentProjection,
+    Field(discriminator="kind"),
 ]
 
 
-class Column(Declaration):
+class Column(Evolving):
     """A column that may be read from Synapse's database.
 
     * ``source_type``: PostgreSQL's name of the type, if it is not the usual type for ``data_type``.
@@ -64,6 +73,7 @@ class Column(Declaration):
     * ``changes``: Synapse may update the column in an existing row of a table whose rows are otherwise immutable.
     * ``only_served``: the column is read for replication clients, never copied. A run needs no right to read it.
     * ``has_secrets``: the source column also contains credentials. ``lakehouse grants`` includes it only on request.
+    * ``absent_value``: the column's value in the lake if the database lacks the column.
     """
 
     name: Identifier
@@ -75,12 +85,19 @@ class Column(Declaration):
     changes: bool = False
     only_served: bool = False
     has_secrets: bool = False
+    absent_value: bool | None = None
 
     @property
     def source_columns(self) -> tuple[str, ...]:
         """Names of the source columns: the value is computed from these columns of Synapse's table."""
         if self.projection is None:
             return (self.name,)
+        if isinstance(self.projection, AbsentProjection):
+            return ()
         if isinstance(self.projection, JsonKeysForTypeProjection | ListForTypeProjection):
             return (self.projection.source, self.projection.type_column)
         return (self.projection.source,)
+
+    def as_absent(self) -> "Column":
+        """Return the column as a database without it provides it: with a constant value."""
+        return self.model_copy(update={"projection": AbsentProjection(value=self.absent_value)})

@@ -41,6 +41,7 @@ def parse_catalogue(text: str) -> Catalogue:
     (source,) = yaml.safe_load(text)["sources"]
     meta = source["config"]["meta"]
     return Catalogue(
+        oldest_release=meta["schema_version"]["oldest_release"],
         oldest_schema_version=meta["schema_version"]["oldest"],
         newest_schema_version=meta["schema_version"]["newest"],
         streams=tuple(Stream(name=name, **declared) for name, declared in meta["streams"].items()),

@@ -5,9 +5,10 @@ from enum import StrEnum
 
 from pydantic import model_validator
 
-from synapse_lakehouse.catalogue.base_declaration import Declaration, Identifier
+from synapse_lakehouse.catalogue.base_declaration import Identifier
 from synapse_lakehouse.catalogue.column_declaration import Column
 from synapse_lakehouse.catalogue.references import Reference
+from synapse_lakehouse.catalogue.schema_change import Evolving
 from synapse_lakehouse.catalogue.stream_declaration import Contiguity
 
 
@@ -24,7 +25,7 @@ class LoadMode(StrEnum):
     """Rows are counted in the PostgreSQL snapshot and never copied."""
 
 
-class Table(Declaration):
+class Table(Evolving):
     """A table of Synapse's database as bronze contains it: ``bronze.<name>`` with ``columns`` in this order.
 
     * ``primary_key``: columns that identify a row; ``key_enforced``: Synapse has a unique index on them.
@@ -65,12 +66,15 @@ class Table(Declaration):
         served = {column.name for column in self.columns if column.only_served}
         ids_and_writer = {*self.streams.values(), *filter(None, [self.writer_column])}
         referring = {column for reference in self.references for column in (reference.column, *reference.equal)}
-        if missing := {*self.primary_key, *self.rises_per, *ids_and_writer, *referring} - declared:
+        needed = {*self.primary_key, *self.rises_per, *ids_and_writer, *referring}
+        if missing := needed - declared:
             yield f"not among its columns: {', '.join(sorted(missing))}"
         if len(declared) != len(self.columns):
             yield "a column is listed twice"
         if self.load is LoadMode.MEASURE and declared - served != ids_and_writer:
             yield "a measured table may have only stream IDs, a writer column and only_served columns"
+        if evolving := needed & {column.name for column in self.columns if column.is_evolving}:
+            yield f"some releases lack a column of its key, streams or references: {', '.join(sorted(evolving))}"
         if self.load is not LoadMode.MEASURE and served:
             yield "only_served columns are allowed only in measured tables, whose rows are not copied"
 

@@ -85,15 +85,6 @@ class BranchTable:
         """Count the rows of an Iceberg snapshot of the table."""
         return self.app.spark.read.option("versionAsOf", snapshot_id).table(self.name).count()
 
-    def describe_snapshot(self, snapshot_id: int) -> CommitResult:
-        """Return an existing Iceberg snapshot as the result of a commit that added nothing."""
-        snapshot = self.lake.snapshot_by_id(snapshot_id)
-        assert snapshot
-        assert snapshot.summary
-        totals = snapshot.summary.additional_properties
-        counts = (int(totals.get(f"total-{name}") or 0) for name in ("data-files", "files-size"))
-        return CommitResult(snapshot.snapshot_id, 0, *counts)
-
     def _properties(self, pages: Sequence[PageRange], *, is_first: bool) -> dict[str, str]:
         properties = build_snapshot_properties(self.table, self.heap, self.snapshot, pages, is_first=is_first)
         return properties | {"lakehouse.run": self.app.run.run_id}

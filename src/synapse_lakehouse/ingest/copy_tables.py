@@ -11,6 +11,7 @@ from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.ingest import deleted_keys
+from synapse_lakehouse.ingest.absent_tables import empty_table
 from synapse_lakehouse.ingest.baseline import add_older_releases, read_valid_wal_positions
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.count_tables import count_tables
@@ -46,7 +47,9 @@ def copy_tables(session: SnapshotSession) -> None:
         record = inheritable_thread_target(app.spark)(deleted_keys.record_deleted_keys)
         deleted = {copy.target.table.name: keys for copy, result in finished if (keys := result.deleted.missing_keys)}
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
-    ledger = [result.ledger_row(copy.rows_source) | snapshot_columns(snapshot) for copy, result in finished]
+    rows = [result.ledger_row(copy.rows_source) for copy, result in finished]
+    rows += [empty_table(session, table) for table in session.absent_tables]
+    ledger = [row | snapshot_columns(snapshot) for row in rows]
     store.append_audit_rows(app.catalog, "audit.ledger", ledger, app.run)
     unchanged = sum(row["extent"] == "none" for row in ledger)
     read, written = (sum(row[name] for row in ledger) for name in ("rows_read", "rows_written"))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.catalogue import Catalogue, load_catalogue
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.row_counts import count_stream_ids
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
@@ -33,6 +33,7 @@ def record_snapshot(app: SparkApp, snapshot: PostgresSnapshot, began_at: datetim
         "in_recovery": snapshot.in_recovery,
         "sequences": [vars(sequence) for sequence in snapshot.sequences],
         "drifted_tables": sorted(snapshot.drifted_tables.items()),
+        "absent_objects": list(snapshot.absent_objects),
         "unknown_objects": list(snapshot.unknown_objects),
         "began_at": began_at,
     }
@@ -69,7 +70,10 @@ def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Conn
 
 def _read_writers(app: SparkApp, catalogue: Catalogue, connection: Connection) -> dict[str, Collection[str]]:
     """Return the writers by stream: the configured writers, or else the writers with a position."""
-    configured = read_configured_writers(catalogue, app.settings.lakehouse_stream_writers, app.settings.synapse_config)
+    # Writers may be configured for streams that the source's release lacks.
+    configured = read_configured_writers(
+        load_catalogue(), app.settings.lakehouse_stream_writers, app.settings.synapse_config
+    )
     table_names: dict[str | None, set[str]] = {}
     for name, writer in connection.execute("select stream_name, instance_name from stream_positions"):
         table_names.setdefault(name, set()).add(writer)

@@ -19,6 +19,8 @@ class ReadExtent(StrEnum):
     """The pages that an interrupted attempt did not read, and the changed rows of the other pages."""
     CHANGED = "changed"
     NONE = "none"
+    ABSENT = "absent"
+    """The source's release of Synapse lacks the table."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A session on one exported snapshot of Synapse's database, with a retry after a standby's recovery conflict."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Final, TypeVar
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.iceberg.write import branches
 from synapse_lakehouse.ingest.baseline import PublishedTable, read_published_tables
 from synapse_lakehouse.postgres.connection import Connection
@@ -26,10 +26,14 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class SnapshotSession:
-    """An exported snapshot, the connection that exports it, and the tables that can be copied from it."""
+    """An exported snapshot, the connection that exports it, and the tables that can be copied from it.
+
+    * ``absent_tables``: tables that the source's release of Synapse lacks. They are empty in the lake.
+    """
 
     app: SparkApp
     catalogue: Catalogue
+    absent_tables: Sequence[Table]
     connection: Connection
     snapshot: PostgresSnapshot
     await_published_tables: Callable[[], Mapping[str, PublishedTable]]
@@ -49,7 +53,8 @@ def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterat
         await_published = reader.submit(read_published_tables, app.catalog, declared).result
         with export_snapshot(app.settings, declared) as (connection, snapshot):
             copyable = _exclude_drifted_tables(app, declared, snapshot)
-            yield SnapshotSession(app, copyable, connection, snapshot, await_published)
+            absent = [table for table in declared.copied_tables() if table.name in snapshot.absent_objects]
+            yield SnapshotSession(app, copyable, absent, connection, snapshot, await_published)
 
 
 def retry_after_conflict(work: Callable[[SparkApp], None]) -> Callable[[SparkApp], None]:
@@ -87,6 +92,8 @@ def _exclude_drifted_tables(app: SparkApp, declared: Catalogue, snapshot: Postgr
         branches.drop_branch(app.catalog, app.run.branch, [f"bronze.{name}" for name in snapshot.drifted_tables])
     for reason in snapshot.drifted_tables.values():
         app.report_progress(f"left unchanged: {reason}")
+    if snapshot.absent_objects:
+        app.report_progress(f"not in this release of Synapse: {', '.join(snapshot.absent_objects)}")
     for name in snapshot.unknown_objects:
         app.report_progress(f"not copied, because this version of the lakehouse does not know it: {name}")
-    return declared.without_tables(snapshot.drifted_tables)
+    return declared.restrict_to_source(snapshot.absent_objects).without_tables(snapshot.drifted_tables)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.iceberg.catalog import aws_keys
-from synapse_lakehouse.iceberg.write.commits import CommitResult
+from synapse_lakehouse.iceberg.write.commits import CommitResult, describe_snapshot
 from synapse_lakehouse.ingest.baseline import Baseline, PublishedTable, find_interrupted_baseline
 from synapse_lakehouse.ingest.branch_table import BranchTable
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
@@ -168,7 +168,7 @@ class PlannedCopy:
             rows_written += commit.rows_added
         if commit is None:
             assert base
-            commit = target.describe_snapshot(base.snapshot_id)
+            commit = describe_snapshot(target.lake, base.snapshot_id)
         if target.main and (self.started.is_resumed or self.plan.extent is ReadExtent.FULL):
             keys = find_deleted_keys(target.app.spark, target.table, target.main.snapshot_id, commit.snapshot_id)
             missing = keys.count()
@@ -208,9 +208,9 @@ class FinishedCopy:
             "rows_source": rows_source,
             "rows_read": self.done.rows,
             "rows_written": self.rows_written,
-            **_hashes([written for _, written in parts]),
+            **hash_parts([written for _, written in parts]),
             "ranges": [
-                {"first_page": part.pages[0], "last_page": part.pages[1], "rows": written.rows} | _hashes([written])
+                {"first_page": part.pages[0], "last_page": part.pages[1], "rows": written.rows} | hash_parts([written])
                 for part, written in parts
             ],
             "rows_replaced": self.deleted.outdated,
@@ -243,7 +243,7 @@ class TableCopy:
         return done.progress
 
 
-def _hashes(written: Sequence[WrittenPart]) -> dict[str, str]:
+def hash_parts(written: Sequence[WrittenPart]) -> dict[str, str]:
     """Return the content hashes of all rows: as received, and as stored in the files."""
     received, stored = (part.hash_received for part in written), (part.hash_stored for part in written)
     return {"hash_read": f"{combine_hashes(received):016x}", "hash_written": f"{combine_hashes(stored):016x}"}

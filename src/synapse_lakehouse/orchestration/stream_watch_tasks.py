@@ -59,15 +59,15 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     :raises ReadError: when the source is too busy, or a stream cannot be read; a retry may succeed.
     """
     from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
+    from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
     from synapse_lakehouse.postgres.connection import connect
     from synapse_lakehouse.streams.checks import synapse_startup
 
     settings = Settings()
     with fail_without_retry(), connect(settings) as source:
-        declared = exclude_drifted_tables(
-            catalogue.load_catalogue(), source, may_be_partial=settings.allows_partial_copy
-        )
+        declared = read_source_catalogue(catalogue.load_catalogue(), source)
+        declared = exclude_drifted_tables(declared, source, may_be_partial=settings.allows_partial_copy)
         wrong = synapse_startup.check_startup(source, declared)
     findings = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     report_findings(settings, "preflight", findings, _log_url(ti))

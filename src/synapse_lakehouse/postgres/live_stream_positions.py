@@ -9,6 +9,7 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError
@@ -41,7 +42,7 @@ ComputeClosedEnd = Callable[[Stream, Mapping[str, int], int], int | None]
 def read_live_positions(
     settings: Settings, catalogue: Catalogue, compute_closed_end: ComputeClosedEnd
 ) -> dict[str, LiveStreamPosition]:
-    """Return the positions of all streams, by stream name. All are from one PostgreSQL snapshot.
+    """Return the positions of all streams of the source, by stream name. All are from one PostgreSQL snapshot.
 
     :param compute_closed_end: returns the ID up to which a stream is closed. Only rows beyond this ID are read.
     :raises SourceError: when no connection can be made.
@@ -49,7 +50,8 @@ def read_live_positions(
     """
     with connect(settings) as connection:
         try:
-            readable = exclude_drifted_tables(catalogue, connection, may_be_partial=settings.allows_partial_copy)
+            present = read_source_catalogue(catalogue, connection)
+            readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
             return _read_all(connection, readable, compute_closed_end)
         except psycopg.Error as error:
             raise ReadError(error) from None

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import ReadError
@@ -48,7 +49,8 @@ def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetim
     )
     with connect(settings) as connection:
         try:
-            readable = exclude_drifted_tables(catalogue, connection, may_be_partial=settings.allows_partial_copy)
+            present = read_source_catalogue(catalogue, connection)
+            readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
             names = {table.name for table in readable.tables}
             set_short_timeout(connection)
             return [

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import releases, store
 from synapse_lakehouse.audit.releases import Release
-from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.streams.checks.operator_acknowledgements import parse_acknowledged_ids
@@ -97,6 +96,12 @@ class _AuditRows:
         )
 
     @property
+    def source(self) -> Row:
+        """The row of ``audit.snapshots``: the state of the source."""
+        (snapshot,) = self.run["snapshots"]
+        return snapshot
+
+    @property
     def snapshots(self) -> dict[str, int]:
         """Iceberg snapshot by copied table."""
         return {row["table_name"]: row["snapshot_id"] for row in self.run["ledger"]}
@@ -128,17 +133,17 @@ class _AuditRows:
 
 def measure(context: MeasureContext, compare_replication: CompareReplication = lambda _: None) -> StreamReport:
     """Measure the streams on the run's branch, append their gaps, and return the rows of all other audit tables."""
-    declared = catalogue.load_catalogue()
     published = store.read_releases(context.catalog)
     previous = published[-1] if published else None
     audit = _AuditRows.read(context.catalog, context.run, previous)
+    declared = catalogue.load_catalogue().restrict_to_lake(audit.source["absent_objects"] or ())
     tables = StreamTables(context.spark, declared, previous, audit.snapshots, context.catalog)
 
     unchanged = audit.unchanged_facts
     table_facts = measure_table_facts(tables, unchanged)
     context.report_progress(f"keys of {len(table_facts) - len(unchanged)} tables measured, the others are unchanged")
 
-    measurer = _position_measurer(context.settings, declared, tables, audit)
+    measurer = _position_measurer(context.settings, tables, audit)
     counter = StreamFactCounter(
         tables=tables,
         run=context.run,
@@ -173,11 +178,10 @@ def measure(context: MeasureContext, compare_replication: CompareReplication = l
     )
 
 
-def _position_measurer(
-    settings: Settings, declared: Catalogue, tables: StreamTables, audit: _AuditRows
-) -> PositionMeasurer:
-    (snapshot,) = audit.run["snapshots"]
-    previous = audit.previous["stream_positions"]
+def _position_measurer(settings: Settings, tables: StreamTables, audit: _AuditRows) -> PositionMeasurer:
+    snapshot, previous = audit.source, audit.previous["stream_positions"]
+    # Writers may be configured for streams that the source's release lacks.
+    declared = catalogue.load_catalogue()
     return PositionMeasurer(
         tables=tables,
         writers=read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config),

@@ -3,8 +3,10 @@
 import psycopg
 import pytest
 
+from synapse_lakehouse import catalogue
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.doctor import Examine
+from tests.support.older_source import hide_additions
 
 
 def test_a_missing_column_is_drift(examine: Examine, source_copy: str) -> None:
@@ -50,7 +52,25 @@ def test_an_unsupported_schema_version(examine: Examine, source_copy: str) -> No
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update schema_version set version = 1")
     code, findings = examine(synapse_dsn=source_copy)
-    assert (code, findings["schema"][0]["advice"]) == (1, "Upgrade Synapse.")
+    assert (code, findings["schema"][0]["level"]) == (1, "FAIL")
+    assert "1.120" in findings["schema"][0]["message"]
+
+
+def test_a_later_schema_version_is_a_warning(examine: Examine, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("update schema_version set version = 999")
+    code, findings = examine(synapse_dsn=source_copy)
+    assert (code, findings["schema"][0]["level"]) == (0, "WARN")
+    assert [finding["level"] for finding in findings["drift"]] == ["OK"]
+
+
+def test_objects_that_the_release_lacks_are_listed(examine: Examine, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        absent = hide_additions(owner, catalogue.load_catalogue())
+    code, findings = examine(synapse_dsn=source_copy)
+    assert code == 0
+    assert [finding["level"] for finding in (*findings["release"], *findings["drift"])] == ["OK", "OK"]
+    assert all(name in findings["release"][0]["message"] for name in absent)
 
 
 def test_a_database_that_is_not_synapses(examine: Examine, server: EmbeddedServer) -> None:

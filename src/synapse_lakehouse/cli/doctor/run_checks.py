@@ -20,6 +20,7 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError
 from synapse_lakehouse.local.services import LocalServicesError, connect_services
+from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.streams.checks import synapse_startup
@@ -91,6 +92,7 @@ def _source(
         with running as settings, connect(settings) as connection:
             result.findings += source.examine(connection, settings, is_sample=configured.uses_sample)
             if declared:
+                declared = read_source_catalogue(declared, connection)
                 result.progress = synapse_startup.read_progress(connection, declared)
                 result.findings += sequences.examine(declared, result.progress)
             result.findings += upgrade.examine(connection)

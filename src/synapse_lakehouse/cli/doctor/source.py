@@ -1,5 +1,6 @@
 """Check Synapse's database: connection, clock, role and schema."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from synapse_lakehouse.cli.doctor import excess_privileges
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access import preflight
+from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
 from synapse_lakehouse.postgres.access.schema_drift import find_drift, find_drifted_tables, find_unknown_objects
 from synapse_lakehouse.postgres.connection import Connection, require_session_settings
 from synapse_lakehouse.postgres.errors import SourceError
@@ -81,16 +83,12 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
     if declared is None:
         return
     version = preflight.read_schema_version(connection)
-    supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
-    if declared.oldest_schema_version <= version <= declared.newest_schema_version:
-        yield DoctorFinding(FindingLevel.OK, "schema", f"Synapse's version {version}; {supported} are supported")
-    else:
-        yield DoctorFinding(
-            FindingLevel.FAIL,
-            "schema",
-            f"Synapse's schema version {version} is not supported. Supported are versions {supported}.",
-            "Upgrade Synapse." if version < declared.oldest_schema_version else "Upgrade the lakehouse.",
-        )
+    if problem := preflight.explain_unsupported_version(connection, declared, version):
+        yield DoctorFinding(FindingLevel.FAIL, "schema", problem)
+        return
+    absent = find_absent_objects(declared, connection)
+    yield from _release(declared, version, absent)
+    catalogued, declared = declared, declared.restrict_to_source(absent)
     drift = find_drift(declared, connection)
     skipped = find_drifted_tables(declared, connection) if settings.allows_partial_copy else {}
     for difference in drift:
@@ -99,9 +97,9 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
         yield DoctorFinding(level, "drift", difference.message, _SKIPPED if is_skipped else "")
     if not drift:
         yield DoctorFinding(
-            FindingLevel.OK, "drift", "all tables and columns of the catalogue exist, with their types and keys"
+            FindingLevel.OK, "drift", "all tables and columns of this release exist, with their types and keys"
         )
-    if new := find_unknown_objects(declared, connection):
+    if new := find_unknown_objects(catalogued, connection):
         message = f"The catalogue does not list {', '.join(new)}, so runs do not copy it."
         advice = "No copied table needs it. A newer version of the lakehouse may copy it."
         yield DoctorFinding(FindingLevel.WARN, "novelties", message, advice)
@@ -118,6 +116,19 @@ def _schema(connection: Connection, settings: Settings) -> Findings:
     yield DoctorFinding(FindingLevel.OK, "rights", "the role can read all rows of the catalogued tables")
     for problem in preflight.check_server_name(connection, declared, str(settings.synapse_server_name)):
         yield DoctorFinding(FindingLevel.FAIL, "server name", problem)
+
+
+def _release(declared: catalogue.Catalogue, version: int, absent: Sequence[str]) -> Findings:
+    supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
+    message = f"Synapse's version {version}; {supported} are supported"
+    if version > declared.newest_schema_version:
+        advice = "Synapse declares it compatible, and no table or column is missing. Upgrade the lakehouse."
+        yield DoctorFinding(FindingLevel.WARN, "schema", message, advice)
+    else:
+        yield DoctorFinding(FindingLevel.OK, "schema", message)
+    if absent:
+        message = f"this release of Synapse has no {', '.join(absent)}: empty tables and constants in the lake"
+        yield DoctorFinding(FindingLevel.OK, "release", message)
 
 
 def load_catalogue_or_none() -> catalogue.Catalogue | None:

@@ -70,7 +70,7 @@ def require_rights(connection: Connection) -> None:
     if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):
         raise CompressorError(
             "This database has no table state_groups_pending_deletion. Without it, Synapse deletes state groups at "
-            "once, so a state could be lost during compression. Upgrade Synapse and start it once."
+            "once, so a state could be lost during compression. Upgrade Synapse to 1.124 or later, and start it once."
         )
     if problems := find_hidden_rows(connection, PRIVILEGES):
         raise CompressorError("\n".join(problems))

@@ -71,6 +71,16 @@ def append_files(
     return _committed(table, branch)
 
 
+def describe_snapshot(table: Table, snapshot_id: int) -> CommitResult:
+    """Return an existing Iceberg snapshot of ``table`` as the result of a commit that added nothing."""
+    snapshot = table.snapshot_by_id(snapshot_id)
+    assert snapshot
+    assert snapshot.summary
+    totals = snapshot.summary.additional_properties
+    counts = (int(totals.get(f"total-{name}") or 0) for name in ("data-files", "files-size"))
+    return CommitResult(snapshot.snapshot_id, 0, *counts)
+
+
 def load_current_table(spark: SparkSession, name: str) -> Any:
     """Return the Iceberg (Java) table with its newest metadata."""
     table = load_iceberg_table(spark, name)

@@ -1,7 +1,7 @@
 """The grants that the lakehouse needs in Synapse's database, derived from the catalogue, and their SQL."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from synapse_lakehouse.catalogue import Catalogue, Column, LoadMode
@@ -17,17 +17,40 @@ SPARE_CONNECTIONS: Final = 4
 
 @dataclass(frozen=True)
 class Grant:
-    """The right to SELECT from ``columns`` of a table, or from a sequence. A sequence has no ``columns``."""
+    """The right to SELECT from ``columns`` of a table, or from a sequence. A sequence has no ``columns``.
+
+    * ``evolving``: columns that some releases of Synapse lack; ``is_evolving``: some lack the table or sequence.
+    """
 
     kind: Literal["table", "sequence"]
     name: str
     columns: tuple[str, ...] = ()
+    evolving: tuple[str, ...] = ()
+    is_evolving: bool = False
 
     def to_sql(self, role: str) -> str:
         """Return the GRANT statement. The caller quotes ``role`` if necessary."""
         if self.kind == "sequence":
             return f"GRANT SELECT ON SEQUENCE {self.name} TO {role};"
         return f"GRANT SELECT ({', '.join(self.columns)}) ON {self.name} TO {role};"
+
+    def to_script(self, role: str) -> Iterator[str]:
+        """Yield statements that grant the right to the part that the database has."""
+        always = replace(self, columns=tuple(name for name in self.columns if name not in self.evolving)).to_sql(role)
+        exists = f"to_regclass('{self.name}') IS NOT NULL"
+        yield _only_if(exists, always) if self.is_evolving else always
+        for column in self.evolving:
+            exists = f"EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{self.name}')"
+            exists += f" AND attname = '{column}')"
+            yield _only_if(exists, f"GRANT SELECT ({column}) ON {self.name} TO {role};")
+
+
+def _only_if(condition: str, statement: str) -> str:
+    return f"DO $$ BEGIN IF {condition} THEN {statement} END IF; END $$;"
+
+
+COMPAT_VERSION: Final = Grant("table", "schema_compat_version", ("compat_version",))
+"""Read only in a database of a later Synapse than the catalogue knows."""
 
 
 def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
@@ -36,22 +59,27 @@ def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
 
 
 def list_replication_server_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
-    """Yield the grants of :func:`list_required_grants`, and those that ``lakehouse replicate serve`` needs.
+    """Yield all grants that the role may have: those of :func:`list_required_grants`, and the grants that only
+    ``lakehouse replicate serve`` and the check of a later Synapse need.
 
     :param has_secrets: whether to include columns with secrets. The lakehouse does not read the rows with the secrets.
     """
-    return _list_grants(catalogue, lambda column: has_secrets or not column.has_secrets)
+    yield from _list_grants(catalogue, lambda column: has_secrets or not column.has_secrets)
+    yield COMPAT_VERSION
 
 
 def _list_grants(catalogue: Catalogue, is_read: Callable[[Column], bool]) -> Iterator[Grant]:
     for table in catalogue.tables:
-        columns = sorted({name for column in table.columns if is_read(column) for name in column.source_columns})
+        read = [column for column in table.columns if is_read(column)]
+        columns = sorted({name for column in read for name in column.source_columns})
+        evolving = sorted({name for column in read if column.is_evolving for name in column.source_columns})
         system = () if table.load is LoadMode.MEASURE else SYSTEM_COLUMNS
-        yield Grant("table", table.name, (*columns, *system))
+        yield Grant("table", table.name, (*columns, *system), tuple(evolving), table.is_evolving)
     for table_name, ids in catalogue.uncatalogued_id_columns().items():
         yield Grant("table", table_name, tuple(sorted(ids)))
+    of_evolving = {stream.sequence for stream in catalogue.streams if catalogue.is_evolving(stream)}
     for sequence in catalogue.sequence_names():
-        yield Grant("sequence", sequence)
+        yield Grant("sequence", sequence, is_evolving=sequence in of_evolving)
 
 
 def build_grants_sql(
@@ -72,12 +100,12 @@ def build_grants_sql(
             "Run this again after upgrading.",
             "BEGIN;",
             *build_role_sql(role, limit, build_session_settings(settings)),
-            *(right.to_sql(role) for right in list_replication_server_grants(catalogue, has_secrets=has_secrets)),
             *(
-                f"DO $$ BEGIN IF to_regclass('{name}') IS NOT NULL THEN"
-                f" GRANT SELECT ON {name} TO {role}; END IF; END $$;"
-                for name in extra
+                statement
+                for right in list_replication_server_grants(catalogue, has_secrets=has_secrets)
+                for statement in right.to_script(role)
             ),
+            *(_only_if(f"to_regclass('{name}') IS NOT NULL", f"GRANT SELECT ON {name} TO {role};") for name in extra),
             "COMMIT;",
             f"-- Set its password in psql, where it is not shown: \\password {role}",
             "",

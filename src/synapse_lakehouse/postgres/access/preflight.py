@@ -1,16 +1,21 @@
 """Checks of Synapse's database before a copy: schema version, drift, grants, row-level security, server name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue
-from synapse_lakehouse.postgres.access.grants import Grant, list_required_grants
+from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
+from synapse_lakehouse.postgres.access.grants import COMPAT_VERSION, Grant, list_required_grants
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables, find_drift
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
 
-_SCHEMA_VERSION: Final = Grant("table", "schema_version", ("version",))
+_SCHEMA_TABLES: Final = (
+    Grant("table", "schema_version", ("version",)),
+    Grant("table", "applied_schema_deltas", ("file",)),
+)
 _STATE_TABLES: Final = ("state_groups", "state_group_edges", "state_groups_state")
 _SPLIT_DATABASES: Final = (
     "A homeserver with several databases (`databases` in homeserver.yaml, with data_stores: [state] in one of them) "
@@ -29,32 +34,66 @@ _FOREIGN_USER_SQL: Final = {
 """By table of local users: a query that returns one user if no user in the table belongs to the given server."""
 
 
+@dataclass(frozen=True)
+class SourceSchema:
+    """``version``: Synapse's SCHEMA_VERSION. ``absent_objects``: tables and columns that this release lacks."""
+
+    version: int
+    absent_objects: Sequence[str]
+
+
 def check_source_database(
     connection: Connection, catalogue: Catalogue, server_name: str, *, may_be_partial: bool = False
-) -> int:
-    """Check that the database can be copied completely, and return its SCHEMA_VERSION.
+) -> SourceSchema:
+    """Check that the database can be copied completely, and return its schema.
 
     :param may_be_partial: whether to ignore tables that differ from the catalogue, so that the others can be copied.
     :raises SourceError: with all problems, one per line.
     """
     version = read_schema_version(connection)
-    if not catalogue.oldest_schema_version <= version <= catalogue.newest_schema_version:
-        raise SourceError(
-            f"This database has Synapse's schema version {version}; versions {catalogue.oldest_schema_version} to "
-            f"{catalogue.newest_schema_version} are supported. "
-            + (
-                "Upgrade Synapse."
-                if version < catalogue.oldest_schema_version
-                else "Upgrade the lakehouse. Next time, upgrade it before Synapse."
-            )
-        )
+    if problem := explain_unsupported_version(connection, catalogue, version):
+        raise SourceError(problem)
+    absent = find_absent_objects(catalogue, connection)
+    catalogue = catalogue.restrict_to_source(absent)
     catalogue = exclude_drifted_tables(catalogue, connection, may_be_partial=may_be_partial)
     problems = [drift.message for drift in find_drift(catalogue, connection) if drift.kind != "missing_unique_key"]
     problems = problems or [*find_missing_grants(connection, catalogue), *check_row_security(connection, catalogue)]
     problems = problems or check_server_name(connection, catalogue, server_name)
     if problems:
         raise SourceError("\n".join(problems))
-    return version
+    return SourceSchema(version, absent)
+
+
+def explain_unsupported_version(connection: Connection, catalogue: Catalogue, version: int) -> str | None:
+    """Return why a database with this schema version cannot be copied, in one sentence; None if it can be copied.
+
+    A later version than the catalogue's can be copied if Synapse declares it compatible and nothing is missing.
+
+    :raises SourceError: when the role may not read a later database's compatibility.
+    """
+    newest = catalogue.newest_schema_version
+    if version < catalogue.oldest_schema_version:
+        return (
+            f"This database has Synapse's schema version {version}, but the lakehouse needs Synapse "
+            f"{catalogue.oldest_release} or later."
+        )
+    if version <= newest:
+        return None
+    if problems := _explain_missing_grants(connection, [COMPAT_VERSION]):
+        raise SourceError("\n".join(problems))
+    row = connection.execute("select compat_version from schema_compat_version").fetchone()
+    if row is None or row[0] > newest:
+        reason = f"Synapse declares it incompatible with version {newest}"
+    else:
+        drifts = [drift for drift in find_drift(catalogue, connection) if drift.kind != "missing_unique_key"]
+        names = ", ".join(drift.table + (f".{drift.column}" if drift.column else "") for drift in drifts)
+        reason = f"it lacks or changes {names}"
+        if not drifts:
+            return None
+    return (
+        f"This database has Synapse's schema version {version}, of which this version of the lakehouse cannot make a "
+        f"complete copy because {reason}: upgrade the lakehouse, next time before Synapse."
+    )
 
 
 def read_schema_version(connection: Connection) -> int:
@@ -64,12 +103,12 @@ def read_schema_version(connection: Connection) -> int:
     """
     rows = connection.execute(
         "select name, to_regclass(name) is not null, current_database() from unnest(%s::text[]) as name",
-        [["schema_version", "events", *_STATE_TABLES]],
+        [[*(grant.name for grant in _SCHEMA_TABLES), "events", *_STATE_TABLES]],
     ).fetchall()
     if problem := _explain_wrong_database({name: exists for name, exists, _ in rows}, rows[0][2]):
         raise SourceError(problem)
-    if problems := _explain_missing_grants(connection, [_SCHEMA_VERSION]) or find_hidden_rows(
-        connection, [_SCHEMA_VERSION.name]
+    if problems := _explain_missing_grants(connection, _SCHEMA_TABLES) or find_hidden_rows(
+        connection, [grant.name for grant in _SCHEMA_TABLES]
     ):
         raise SourceError("\n".join(problems))
     row = connection.execute("select version from schema_version").fetchone()
@@ -115,7 +154,8 @@ def _explain_wrong_database(exists: Mapping[str, bool], name: str) -> str | None
     Synapse creates ``schema_version`` in each of its databases (``synapse.storage.prepare_database``).
     """
     without_state = [table for table in _STATE_TABLES if not exists[table]]
-    if not exists["schema_version"] or (not exists["events"] and without_state):
+    has_schema = all(exists[grant.name] for grant in _SCHEMA_TABLES)
+    if not has_schema or (not exists["events"] and without_state):
         return (
             f"The database {name} is not the database of a Synapse homeserver, because this role sees no tables "
             "schema_version, events and state_groups_state in it. Correct the database name in SYNAPSE_DSN, or the "

@@ -19,9 +19,6 @@ DriftKind = Literal[
     "missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence", "not_a_plain_table"
 ]
 
-OLDEST_SYNAPSE: Final = "1.159.0"
-"""The first Synapse release with all tables and columns of the catalogue. It introduced profile updates."""
-
 COLUMN_TYPES_SQL = """
 select listed.name, to_regclass(listed.name) is not null, attribute.attname,
        format_type(attribute.atttypid, attribute.atttypmod)
@@ -96,7 +93,10 @@ class _UniqueIndex:
 
 
 def find_drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[SchemaDrift]:
-    """Return all differences between the connected database and ``catalogue``, in the catalogue's order."""
+    """Return all differences between the connected database and ``catalogue``, in the catalogue's order.
+
+    :param catalogue: as the database's release of Synapse has it (:func:`absent_objects.read_source_catalogue`).
+    """
     uncatalogued = catalogue.uncatalogued_id_columns()
     names = [*(table.name for table in catalogue.tables), *uncatalogued]
     types: dict[str, dict[str, str]] = {}
@@ -111,7 +111,8 @@ def find_drift(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, .
     drifts: list[SchemaDrift] = []
     for table in catalogue.tables:
         if table.name not in types:
-            drifts.append(_drift("missing_table", table.name))
+            release = table.since.release if table.since else catalogue.oldest_release
+            drifts.append(_drift("missing_table", table.name, release=release))
             continue
         if kind := not_plain[table.name]:
             drifts.append(_drift("not_a_plain_table", table.name, actual=kind))
@@ -180,7 +181,7 @@ def read_excluded_columns() -> dict[str, set[str]]:
 def _compare_columns(table: Table, types: dict[str, str]) -> Iterator[SchemaDrift]:
     expected: dict[str, str] = {}
     for column in table.columns:
-        expected[column.source_columns[0]] = column.source_type
+        expected |= dict.fromkeys(column.source_columns[:1], column.source_type)
         if isinstance(column.projection, JsonKeysForTypeProjection | ListForTypeProjection):
             expected[column.projection.type_column] = "text"
     for name, data_type in expected.items():
@@ -208,7 +209,7 @@ def _drift(kind: DriftKind, table: str, column: str | None = None, **details: st
 _MESSAGES: Final[Mapping[DriftKind, str]] = {
     "missing_table": (
         "This database has no table {table}, so the table cannot be copied. "
-        f"Synapse {OLDEST_SYNAPSE} and later have it. Upgrade Synapse and start it once to finish its upgrade, or "
+        "Synapse {release} and later have it. Start Synapse once to finish its upgrade, or "
         "correct the search_path. If Synapse is newer than this lakehouse, upgrade the lakehouse."
     ),
     "not_a_plain_table": (

@@ -6,6 +6,8 @@ from typing import Final
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import (
+    POSTGRES_TYPES,
+    AbsentProjection,
     Column,
     DayProjection,
     JsonKeysForTypeProjection,
@@ -93,6 +95,10 @@ def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION
 
     :param server_version: version of the server that runs the SQL. SQL for newer versions is faster.
     """
+    name = sql.Identifier(column.name)
+    if isinstance(column.projection, AbsentProjection):
+        data_type = sql.SQL(POSTGRES_TYPES[column.data_type])
+        return sql.SQL("{}::{} as {}").format(sql.Literal(column.projection.value), data_type, name)
     source = sql.Identifier(column.source_columns[0])
     match column.projection:
         case None:
@@ -112,7 +118,7 @@ def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION
             value = sql.SQL("{source} - mod({source}, {day})").format(
                 source=source, day=sql.Literal(DayProjection.MILLISECONDS)
             )
-    return sql.SQL("{} as {}").format(value, sql.Identifier(column.name))
+    return sql.SQL("{} as {}").format(value, name)
 
 
 def build_null_column_sql(column: Column) -> sql.Composable:

@@ -43,6 +43,7 @@ class PostgresSnapshot:
     * ``name``: name by which other transactions import the snapshot.
     * ``fingerprints``: by table, the result of :func:`hash_select`.
     * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
+    * ``absent_objects``: tables and columns of the catalogue that this release of Synapse lacks.
     * ``unknown_objects``: tables and columns that are new to this version of the lakehouse.
     * ``is_durable``: whether the WAL of everything that the snapshot saw is flushed, so that a crash cannot undo it.
     """
@@ -58,6 +59,7 @@ class PostgresSnapshot:
     sequences: tuple[SequenceValue, ...]
     fingerprints: Mapping[str, str]
     drifted_tables: Mapping[str, str]
+    absent_objects: Collection[str]
     unknown_objects: Collection[str]
     is_durable: bool = True
 
@@ -107,7 +109,8 @@ def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settin
     rewritten: list[str] = []
     for _ in range(_MAX_SNAPSHOTS):
         snapshot = _take_snapshot(connection, catalogue, settings)
-        tables = {table.name for table in catalogue.tables} - snapshot.drifted_tables.keys()
+        tables = {table.name for table in catalogue.restrict_to_source(snapshot.absent_objects).tables}
+        tables -= snapshot.drifted_tables.keys()
         lock_tables(connection, tables)
         if not (rewritten := find_rewritten_tables(connection, tables)):
             if not snapshot.in_recovery and not wait_for_flush(connection, snapshot.wal_position, settings):
@@ -128,9 +131,10 @@ def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settin
 def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
     # This is the first step, because the reads below may prune pages, which writes WAL that also needs a flush.
     wal_position = read_wal_position(connection)
-    version = check_source_database(
+    schema = check_source_database(
         connection, catalogue, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy
     )
+    present = catalogue.restrict_to_source(schema.absent_objects)
     row = connection.execute(
         "select pg_export_snapshot(), now(), current_setting('server_version'),"
         " pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint, pg_is_in_recovery()"
@@ -142,17 +146,18 @@ def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Setti
         name=name,
         taken_at=taken_at,
         server_version=server_version,
-        schema_version=version,
+        schema_version=schema.version,
         xmin=xmin,
         xmax=xmax,
         wal_position=wal_position,
         in_recovery=in_recovery,
-        sequences=tuple(_read_sequence(connection, stream.sequence) for stream in catalogue.streams),
+        sequences=tuple(_read_sequence(connection, stream.sequence) for stream in present.streams),
         fingerprints={
-            name: hash_select(catalogue.table(name), layout)
-            for name, layout in read_table_layouts(catalogue, connection).items()
+            name: hash_select(present.table(name), layout)
+            for name, layout in read_table_layouts(present, connection).items()
         },
-        drifted_tables=find_drifted_tables(catalogue, connection),
+        drifted_tables=find_drifted_tables(present, connection),
+        absent_objects=schema.absent_objects,
         unknown_objects=find_unknown_objects(catalogue, connection),
     )
 

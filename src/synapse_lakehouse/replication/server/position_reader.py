@@ -1,6 +1,6 @@
 """Read the positions of all streams from Synapse's database."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,13 +39,12 @@ class PositionReader:
     def __init__(
         self,
         catalogue: Catalogue,
-        streams: Iterable[Stream],
         writers: StreamWriters,
         settle_seconds: float,
         read_transactions: ReadTransactions,
     ) -> None:
         self._catalogue = catalogue
-        self._streams = list(streams)
+        self._streams: Sequence[Stream] = ()
         self._writers = writers
         self._settle_seconds = settle_seconds
         self._read_transactions = read_transactions
@@ -54,9 +53,13 @@ class PositionReader:
         self._unbounded: dict[str, int] = {}
         self._searched_for_gaps: dict[str, object] = {}
 
+    def prepare(self, catalogue: Catalogue, streams: Sequence[Stream]) -> None:
+        """Read these streams from now on, from the tables of ``catalogue``."""
+        self._catalogue, self._streams = catalogue, streams
+
     def read(self, connection: Connection) -> StreamPositions:
         """Return the current positions. ``connection`` must not have an open transaction."""
-        self._writers.warn_of_assumed()
+        self._writers.warn_of_assumed(self._streams)
         snapshot = self._read_snapshot(connection)
         by_instance: dict[Source, int] = {}
         unbounded: dict[str, int] = {}

@@ -8,6 +8,7 @@ import psycopg
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -43,13 +44,13 @@ class DatabaseReader:
         self._format = RowFormat(catalogue, schemas)
         self._settings = settings
         self._catalogue = catalogue
-        streams = [stream for stream in catalogue.streams if stream.name in schemas]
         configured = read_configured_writers(catalogue, settings.lakehouse_stream_writers, settings.synapse_config)
-        self._writers = StreamWriters(streams, configured)
-        self._positions = PositionReader(catalogue, streams, self._writers, settle_seconds, read_transactions)
+        self._writers = StreamWriters(configured)
+        self._positions = PositionReader(catalogue, self._writers, settle_seconds, read_transactions)
         self._skipped = SkippedRows()
         self._exit_stack = ExitStack()
         self._connection: Connection | None = None
+        self._is_prepared = False
 
     def close(self) -> None:
         """Close the connection, if it is open."""
@@ -83,8 +84,10 @@ class DatabaseReader:
     def _transaction(self) -> Iterator[Connection]:
         if self._connection is None:
             self._connection = self._exit_stack.enter_context(connect(self._settings))
-            self._format = replace(self._format, unreadable=self._read_unreadable_columns(self._connection))
+            self._is_prepared = False
         try:
+            if not self._is_prepared:
+                self._prepare(self._connection)
             yield self._connection
             self._connection.rollback()
         except BaseException as error:
@@ -93,11 +96,20 @@ class DatabaseReader:
                 raise ReadError(error) from None
             raise
 
-    def _read_unreadable_columns(self, connection: Connection) -> frozenset[tuple[str, str]]:
+    def _prepare(self, connection: Connection) -> None:
+        """Read which streams, tables and columns the source has, and which columns the role may not read."""
+        present = read_source_catalogue(self._catalogue, connection)
+        unreadable = self._read_unreadable_columns(present, connection)
+        self._format = replace(self._format, catalogue=present, unreadable=unreadable)
+        self._positions.prepare(present, [stream for stream in present.streams if stream.name in self._format.schemas])
+        self._is_prepared = True
+        connection.rollback()
+
+    def _read_unreadable_columns(self, present: Catalogue, connection: Connection) -> frozenset[tuple[str, str]]:
         """Return the columns that are only served, not copied, and that the role may not read."""
         served = [
             (table.name, name)
-            for table in self._catalogue.tables
+            for table in present.tables
             for column in table.columns
             if column.only_served
             for name in column.source_columns

@@ -20,15 +20,13 @@ class StreamWriters:
     :ivar with_position: writers that have a position, by stream; ``named_by_rows``: writers that rows name.
     """
 
-    def __init__(self, streams: Iterable[Stream], configured: Mapping[str, frozenset[str]]) -> None:
+    def __init__(self, configured: Mapping[str, frozenset[str]]) -> None:
         """:param configured: configured writers by stream."""
         self.configured = configured
         self.with_position: dict[str, frozenset[str]] = {}
         self.named_by_rows: dict[str, set[str]] = {}
         self._logged_bounds: dict[str, object] = {}
-        self._assumed = sorted(
-            stream.name for stream in streams if stream.stream_positions and stream.name not in configured
-        )
+        self._assumed: frozenset[str] = frozenset()
 
     def all_of(self, stream: Stream) -> set[str]:
         """Return all writers of a stream; the main process if there is no other."""
@@ -46,15 +44,16 @@ class StreamWriters:
         is_shared = stream.name in _WITHOUT_WRITER and len(self.all_of(stream)) > 1
         return is_shared and writer == self.unnamed_writer(stream.name)
 
-    def warn_of_assumed(self) -> None:
-        """Log once which streams have no configured writers."""
-        if self._assumed:
+    def warn_of_assumed(self, streams: Iterable[Stream]) -> None:
+        """Log once which of ``streams`` have no configured writers."""
+        assumed = {stream.name for stream in streams if stream.stream_positions and stream.name not in self.configured}
+        if new := sorted(assumed - self._assumed):
             log.warning(
                 "The writers of %s are not configured, so only writers with a position are known. Rows of other "
                 "workers may be skipped. Set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS.",
-                ", ".join(self._assumed),
+                ", ".join(new),
             )
-            self._assumed = []
+        self._assumed |= assumed
 
     def warn_of_bound(self, stream: str, bound: SafeBound, last_value: int) -> None:
         """Log which writers limit the stream's position, when the reason changes."""

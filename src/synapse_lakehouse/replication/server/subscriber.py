@@ -13,6 +13,7 @@ from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.connection import ConnectionSilentError, ProtocolConnection, create_ping
 from synapse_lakehouse.replication.protocol.dialect import Dialect, MalformedCommandError
 from synapse_lakehouse.replication.protocol.framing import LineTooLongError
+from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS
 from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY_STREAMS, Source
 from synapse_lakehouse.replication.protocol.streams_without_table import STREAMS_WITHOUT_TABLE
 from synapse_lakehouse.streams.positions.configured_writers import MASTER
@@ -172,7 +173,8 @@ class Subscriber:
     def _subscribe_to_stream(self, stream: str, token: int | None) -> None:
         positions = self._server.positions
         if stream not in positions.by_stream:
-            if stream not in STREAMS_WITHOUT_TABLE:
+            # A client of a later release may request a stream that the source's release lacks.
+            if stream not in STREAMS_WITHOUT_TABLE | ROW_SCHEMAS.keys():
                 streams = ", ".join(sorted(positions.by_stream))
                 raise _CommandRefusedError(f"REPLICATE: this stream does not exist. Streams: {streams}")
             log.warning("%s subscribes to %s, which has no table: the server sends no rows of it", self, stream)

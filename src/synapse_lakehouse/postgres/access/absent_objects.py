@@ -1,0 +1,36 @@
+"""Tables and columns of the catalogue that a database lacks because of its release of Synapse."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from synapse_lakehouse.catalogue import Catalogue
+
+_COLUMNS_SQL = """
+select relname::text, array_agg(attname::text) from unnest(%s::text[]) as listed(name)
+join pg_class on pg_class.oid = to_regclass(name)
+join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
+group by 1
+"""
+
+_MAY_READ_DELTAS_SQL = "select has_column_privilege(to_regclass('applied_schema_deltas')::oid, 'file', 'select')"
+_DELTAS_SQL = "select file from applied_schema_deltas where file = any(%s)"
+
+
+def find_absent_objects(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> Sequence[str]:
+    """Return the tables (``threads``) and columns (``events.depth``) that the connected database legitimately lacks.
+
+    The schema changes that Synapse applied decide: a table that was added and then dropped is not among them. If the
+    role may not read them, nothing is.
+    """
+    if connection.execute(_MAY_READ_DELTAS_SQL).fetchone() != (True,):
+        return ()
+    columns = dict(connection.execute(_COLUMNS_SQL, [[table.name for table in catalogue.tables]]).fetchall())
+    deltas = {file for (file,) in connection.execute(_DELTAS_SQL, [catalogue.list_deltas()])}
+    return tuple(catalogue.find_absent(columns, deltas))
+
+
+def read_source_catalogue(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> Catalogue:
+    """Return the catalogue as the connected database has it: see :meth:`Catalogue.restrict_to_source`."""
+    return catalogue.restrict_to_source(find_absent_objects(catalogue, connection))

@@ -1,0 +1,96 @@
+"""The catalogue, compared with the recorded facts about each release of Synapse."""
+
+import re
+from datetime import date
+
+import pytest
+
+from sample.releases import REPRESENTATIVES, Release, load_releases
+from synapse_lakehouse.catalogue import Catalogue, load_catalogue
+
+RELEASES = load_releases()
+MEMORY_ONLY = {"typing", "presence_federation", "federation"}
+
+
+def source_of(release: Release) -> Catalogue:
+    declared = load_catalogue()
+    return declared.restrict_to_source([*declared.find_absent(release.columns, release.deltas)])
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: release.version)
+def release(request: pytest.FixtureRequest) -> Release:
+    recorded: Release = request.param
+    return recorded
+
+
+def test_every_minor_release_of_two_years_is_recorded() -> None:
+    minors = [release.minor for release in RELEASES]
+    assert minors == [(1, minor) for minor in range(120, minors[-1][1] + 1)]
+    newest, oldest = (date.fromisoformat(RELEASES[index].released) for index in (-1, 0))
+    assert (newest - oldest).days > 680
+    assert load_catalogue().oldest_release == f"{minors[0][0]}.{minors[0][1]}"
+
+
+def test_the_schema_version_is_supported(release: Release) -> None:
+    declared = load_catalogue()
+    assert declared.oldest_schema_version <= release.schema_version <= declared.newest_schema_version
+    assert release.compat_version <= declared.oldest_schema_version
+    assert release.list_facts("unfinished") == []
+
+
+def test_every_column_exists_with_its_type(release: Release) -> None:
+    columns = release.columns
+    for table in source_of(release).tables:
+        for column in table.columns:
+            for name in column.source_columns[:1]:
+                assert columns[table.name].get(name) == column.source_type, f"{table.name}.{name}"
+
+
+def test_every_key_is_unique(release: Release) -> None:
+    unique = set(release.list_facts("unique"))
+    for table in source_of(release).tables:
+        if table.key_enforced and not table.nullable_key:
+            keys = {frozenset(re.findall(r"\w+", fact.partition("(")[2])) for fact in unique if " where " not in fact
+                    and fact.startswith(f"{table.name} (")}  # fmt: skip
+            assert any(key <= set(table.primary_key) for key in keys), table.name
+
+
+def test_streams_and_sequences_are_the_releases(release: Release) -> None:
+    source = source_of(release)
+    assert {stream.name for stream in source.streams} == set(release.list_facts("stream")) - MEMORY_ONLY
+    assert set(source.sequence_names()) <= set(release.list_facts("sequence"))
+
+
+def test_each_change_is_in_the_declared_release() -> None:
+    declared = load_catalogue()
+    first: dict[str, str] = {}
+    for release in RELEASES:
+        for delta in release.list_facts("delta"):
+            first.setdefault(delta, ".".join(map(str, release.minor)))
+    evolving = [table for table in declared.tables if table.is_evolving]
+    changes = [
+        change
+        for table in declared.tables
+        for declaration in (table, *table.columns)
+        for change in (declaration.since, declaration.until)
+        if change
+    ]
+    assert {change.delta: change.release for change in changes} == {
+        change.delta: first[change.delta] for change in changes
+    }
+    oldest, newest = ({*declared.find_absent(release.columns, release.deltas)} for release in
+                      (RELEASES[0], RELEASES[-1]))  # fmt: skip
+    assert {table.name for table in evolving} <= oldest
+    assert len(oldest) == len(evolving) + sum(
+        column.is_evolving for table in declared.tables if table not in evolving for column in table.columns
+    )
+    assert newest == set()
+
+
+def test_each_set_of_releases_has_one_representative() -> None:
+    declared = load_catalogue()
+    absent = {release.version: (*declared.find_absent(release.columns, release.deltas),) for release in RELEASES}
+    representatives = [absent[version] for version in REPRESENTATIVES]
+    assert len(set(representatives)) == len(representatives)
+    assert set(representatives) == set(absent.values())
+    assert REPRESENTATIVES[0] == RELEASES[0].version
