@@ -54,15 +54,25 @@ where state_group in (
 
 _LOST: Final = """
 create or replace table differing_pieces as
-with compared as (
+with own as (
+    -- With rows that a later release has, which may be as wrong as they were there.
+    select state_group, room_id, type, state_key, event_id from now_state_groups_state
+    where state_group in (select state_group from differing)
+),
+present as (
+    select state_group, coalesce(own.room_id, resolved.room_id) as room_id, type, state_key,
+        coalesce(own.event_id, resolved.event_id) as event_id
+    from now_pieces as resolved full join own using (state_group, type, state_key)
+),
+compared as (
     select state_group, coalesce(former.room_id, present.room_id) as room_id, type, state_key,
         former.event_id as event_before, present.event_id as event_now
-    from then_pieces as former full join now_pieces as present using (state_group, type, state_key)
+    from then_pieces as former full join present using (state_group, type, state_key)
     where former.event_id is distinct from present.event_id
 )
 select compared.*, own.event_id is not null as is_own
 from compared
-left join now_state_groups_state as own using (state_group, type, state_key)
+left join own using (state_group, type, state_key)
 where state_group in (select state_group from differing) and not exists (
     select 1 from now_state_group_edges as edges join compared as above on above.state_group = edges.prev_state_group
     where edges.state_group = compared.state_group and edges.prev_state_group in (select id from chosen)
