@@ -28,6 +28,17 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
         "gold.state_group_sizes": [("room_id", "s"), ("state_group", "i"), ("delta_rows", "i"), ("chain_length", "i"),
                                    ("events", "i")],
         "gold.state_integrity": [("check_name", "s"), ("severity", "s"), ("room_id", "s"), ("subject", "s")],
+        "gold.federation_delay": [("server", "s"), ("hour", "t"), ("events", "i"), ("median_ms", "i"), ("p95_ms", "i"),
+                                  ("clock_skew_ms", "i")],
+        "gold.silent_servers": [("server", "s"), ("last_hour", "t"), ("silent_hours", "i"),
+                                ("longest_pause_hours", "i"), ("events", "i")],
+        "gold.reports": [("kind", "s"), ("report_id", "i"), ("received_at", "t"), ("room_id", "s"), ("event_id", "s"),
+                         ("reported_user_id", "s"), ("reported_server", "s"), ("reporter_id", "s")],
+        "gold.room_cleanup": [("room_id", "s"), ("joined_members", "i"), ("pending_local_users", "i"),
+                              ("unforgotten_local_users", "i"), ("last_event_at", "t"), ("stored_rows", "i"),
+                              ("estimated_bytes", "i"), ("media_events", "i")],
+        "bronze.background_updates": [("update_name", "s"), ("depends_on", "s"), ("ordering", "i"),
+                                      ("progress_json", "s")],
         "bronze.events": [("event_id", "s"), ("room_id", "s")],
         "bronze.rooms": [("room_id", "s")],
         "bronze.users": [("name", "s"), ("creation_ts", "i")],
@@ -82,6 +93,8 @@ def _fixed(name: str, text: str) -> dict[str, Any]:
     )
     if name == "gold.state_integrity":
         fixed = {"check_name": "event_lost", "severity": "fail"}
+    if name == "gold.room_cleanup":
+        fixed = {"pending_local_users": 0}
     return fixed | ({"room_id": text} if name in {"gold.events", "bronze.events", "bronze.rooms"} else {})
 
 

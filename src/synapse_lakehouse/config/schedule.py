@@ -8,13 +8,15 @@ from zoneinfo import ZoneInfo
 
 from croniter import CroniterError, croniter
 
+from synapse_lakehouse.errors import LakehouseError
+
 PRESETS: Final = ("@hourly", "@daily", "@weekly", "@monthly")
 _SLACK: Final = timedelta(hours=2)
 _INTERVALS: Final = 60
 """Number of intervals in which the longest one occurs: a workday schedule repeats after 5, a monthly one after 12."""
 
 
-class ScheduleError(ValueError):
+class ScheduleError(LakehouseError, ValueError):
     """The schedule is not usable; the message is the rest of a sentence that begins with the setting's name."""
 
 

@@ -64,3 +64,8 @@ class Section:
     title: str
     question: str
     panels: Sequence[Panel]
+
+
+def draw_no_chart(_: Sequence[Row]) -> alt.Chart | None:
+    """Return None: the chart of a panel whose rows are only listed."""
+    return None

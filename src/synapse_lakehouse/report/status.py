@@ -9,7 +9,7 @@ from typing import Final
 from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentKind
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.report.format_values import shorten
-from synapse_lakehouse.report.panel import Panel, Row
+from synapse_lakehouse.report.panel import Panel, Row, draw_no_chart
 from synapse_lakehouse.report.read_panels import PanelRows
 
 # A page that is read is not missing: the incident ends after the page is written.
@@ -24,7 +24,7 @@ INCIDENTS: Final = Panel(
     " from last where begins and kind <> 'page-missing' group by kind, subject order by since desc limit 50",
     (),
     "No incident is open.",
-    lambda _: None,
+    draw_no_chart,
 )
 
 

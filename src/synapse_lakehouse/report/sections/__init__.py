@@ -3,13 +3,26 @@
 from typing import Final
 
 from synapse_lakehouse.report.panel import Section
-from synapse_lakehouse.report.sections import cost, growth, integrity, replication, state, streams
+from synapse_lakehouse.report.sections import (
+    cost,
+    federation,
+    growth,
+    integrity,
+    moderation,
+    replication,
+    state,
+    streams,
+    upkeep,
+)
 
 SECTIONS: Final[tuple[Section, ...]] = (
     streams.SECTION,
     growth.SECTION,
     state.SECTION,
     integrity.SECTION,
+    moderation.SECTION,
+    federation.SECTION,
     replication.SECTION,
+    upkeep.SECTION,
     cost.SECTION,
 )
