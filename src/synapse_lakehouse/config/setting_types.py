@@ -11,7 +11,15 @@ from pydantic_settings import NoDecode
 from synapse_lakehouse.config.limits import is_heap_size
 from synapse_lakehouse.config.schedule import check_expression
 
+_TEXT: Final = re.compile(r"[^\0\ud800-\udfff]*")
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def check_text(value: object) -> object:
+    """Return ``value`` unless it is a text with characters that neither PostgreSQL nor a file name can contain."""
+    if isinstance(value, str) and not _TEXT.fullmatch(value):
+        raise ValueError("is not UTF-8, or has a NUL")
+    return value
 
 
 def _check_heap(memory: str) -> str:

@@ -1,7 +1,6 @@
 """The operator's settings, from the environment or from ``.env`` in the current folder."""
 
 import json
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -19,11 +18,11 @@ from synapse_lakehouse.config.setting_types import (
     JavaOptions,
     JsonObject,
     TimeZone,
+    check_text,
 )
 
 PROJECT_FOLDER = Path(__file__).parents[3]
 
-_TEXT: Final = re.compile(r"[^\0\ud800-\udfff]*")
 _URI_SETTINGS: Final = {
     "synapse_dsn": None,
     "synapse_write_dsn": None,
@@ -239,12 +238,7 @@ class Settings(BaseSettings):
     )
     lakehouse_log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field("WARN", description="log level of Spark")
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _check_text(cls, value: object) -> object:
-        if isinstance(value, str) and not _TEXT.fullmatch(value):
-            raise ValueError("is not UTF-8, or has a NUL")
-        return value
+    _check_text = field_validator("*", mode="before")(check_text)
 
     @model_validator(mode="after")
     def _apply_libpq_variables(self) -> "Settings":
