@@ -1,9 +1,10 @@
-{#- Tables whose rows Synapse deletes with a room (`purge_events.py` in Synapse 1.163), and that are copied. -#}
+{#- Tables whose rows Synapse deletes with a room (`purge_events.py` in Synapse 1.163), and that are copied, except the
+    single row of `rooms`: dbt cannot test a model that reads a source and a model of the same name. -#}
 {%- set by_room = [
     'current_state_events', 'event_auth', 'event_backward_extremities', 'event_forward_extremities', 'event_json',
     'events', 'local_current_membership', 'partial_state_events', 'partial_state_rooms', 'receipts_linearized',
     'room_account_data', 'room_aliases', 'room_depth', 'room_memberships', 'room_stats_current', 'room_stats_state',
-    'rooms', 'sliding_sync_joined_rooms', 'sliding_sync_membership_snapshots', 'state_events', 'state_groups',
+    'sliding_sync_joined_rooms', 'sliding_sync_membership_snapshots', 'state_events', 'state_groups',
     'state_groups_state', 'sticky_events',
 ] -%}
 {%- set by_event = ['event_edges', 'event_relations', 'event_to_state_groups', 'redactions', 'rejections'] -%}
