@@ -2,9 +2,7 @@
 
 import itertools
 import random
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pyarrow as pa
@@ -12,27 +10,15 @@ import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
-from sample.environment import compressor_python
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
 from synapse_lakehouse.compressor.algorithm.level_sizes import levels_from_rows, parse_levels
 from synapse_lakehouse.compressor.algorithm.state_tables import encode_tables
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.support.reference_compressor import run_reference
 from tests.support.state_database import read_state, state_database, state_tables, store
 from tests.support.state_rooms import KINDS, World, begin, grow, list_edges, purge
-
-RUN = """
-from os import environ as given
-from synapse_auto_compressor import compress_state_events_table
-compress_state_events_table(given["DSN"], int(given["CHUNK"]), given["LEVELS"], int(given["CHUNKS"]))
-"""
-
-
-@pytest.fixture(scope="session")
-def reference() -> Path:
-    """Python with the reference installed."""
-    return compressor_python()
 
 
 @pytest.fixture
@@ -60,14 +46,7 @@ def progress(dsn: str) -> tuple[dict[str, RoomProgress], int]:
     return rooms, total[0]
 
 
-def run_reference(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> None:
-    """One run of the reference."""
-    environment = {"DSN": dsn, "CHUNK": str(chunk_size), "LEVELS": levels, "CHUNKS": str(chunks)}
-    result = subprocess.run([python, "-c", RUN], env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-
-
-def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
+def compare(dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
     """Run both compressors on the same database; require equal rows, edges and progress."""
     stored, names = encode_tables(*state_tables(dsn))
     before, oldest = progress(dsn)
@@ -75,7 +54,7 @@ def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -
     saved_progress = {rooms.index(room): saved for room, saved in before.items() if room in rooms}
     results = compress_chunks(stored, parse_levels(levels), chunk_size, saved_progress, oldest)
     steps = list(itertools.islice(results, chunks))
-    run_reference(python, dsn, chunk_size, levels, chunks)
+    run_reference(dsn, chunk_size, levels, chunks)
     _, edges, rows = state_tables(dsn)
     groups = stored.groups()
     # A purge may leave rows of groups that no table names; both compressors ignore them.
@@ -89,7 +68,7 @@ def compare(python: Path, dsn: str, chunk_size: int, levels: str, chunks: int) -
     return steps
 
 
-def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[ChunkResult]:
+def several_runs(dsn: str, seed: int, groups: int) -> list[ChunkResult]:
     """Let rooms grow, be purged and be compressed, with other settings each time."""
     world = World(random.Random(seed))
     rooms = begin(world, world.rng.sample(KINDS, world.rng.randint(3, len(KINDS))), groups)
@@ -101,12 +80,12 @@ def several_runs(python: Path, dsn: str, seed: int, groups: int) -> list[ChunkRe
         store(world, dsn)
         levels = world.rng.choice(["100,50,25", "10,5", "3,3", "100", "7,2,2", "1,4"])
         chunk_size = world.rng.choice([7, 50, 500, 100_000])
-        steps += compare(python, dsn, chunk_size, levels, world.rng.choice([3, 1000]))
+        steps += compare(dsn, chunk_size, levels, world.rng.choice([3, 1000]))
     return steps
 
 
 def test_the_command_equals_the_reference_compressor(
-    reference: Path, server: EmbeddedServer, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    server: EmbeddedServer, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In turns: each resumes from the progress of the other."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(settings.lakehouse_home))
@@ -120,9 +99,9 @@ def test_the_command_equals_the_reference_compressor(
             purge(world, 0.03 * (turn > 0), heads)
             for dsn in (database, twin):
                 store(world, dsn)
-            run_reference(reference, twin, 20, "7,3,2", 1000)
+            run_reference(twin, 20, "7,3,2", 1000)
             if turn == 1:
-                run_reference(reference, database, 20, "7,3,2", 1000)
+                run_reference(database, 20, "7,3,2", 1000)
             else:
                 monkeypatch.setenv("SYNAPSE_WRITE_DSN", database)
                 result = CliRunner().invoke(app, ["compress", "apply", *options])
@@ -131,20 +110,20 @@ def test_the_command_equals_the_reference_compressor(
             assert progress(database)[0] == progress(twin)[0]
 
 
-def test_three_runs_over_rooms_that_grow(reference: Path, database: str) -> None:
-    several_runs(reference, database, 1, 120)
+def test_three_runs_over_rooms_that_grow(database: str) -> None:
+    several_runs(database, 1, 120)
 
 
-def test_rooms_whose_chains_were_full(reference: Path, database: str) -> None:
+def test_rooms_whose_chains_were_full(database: str) -> None:
     world = World(random.Random(2))
     grow(world, begin(world, KINDS, 330), 2500)
     store(world, database)
-    steps = compare(reference, database, 150, "100,50,25", 1000)
+    steps = compare(database, 150, "100,50,25", 1000)
     assert any(step.is_skipped for step in steps)
     assert any(step.rows_after < step.rows_before for step in steps)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(3, 63))
-def test_many_rooms(reference: Path, database: str, seed: int) -> None:
-    several_runs(reference, database, seed, random.Random(seed).choice([20, 150, 400]))
+def test_many_rooms(database: str, seed: int) -> None:
+    several_runs(database, seed, random.Random(seed).choice([20, 150, 400]))

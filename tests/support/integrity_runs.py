@@ -1,0 +1,51 @@
+"""A lake whose runs do what finds damage of the source, in this process, with the functions of the apps."""
+
+from typing import Any, Final
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.dbt_build import project
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.ingest.check_indexes import check_indexes
+from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.snapshot_session import snapshot_session
+from synapse_lakehouse.room_state.resolve import resolve_rooms
+from synapse_lakehouse.spark_app import SparkApp
+from tests.support.incremental_lake import AdvancingLake
+
+DAMAGE: Final = {
+    "gold.state_integrity": "severity <> 'info'",
+    "gold.state_resets": "true",
+    "silver.state_changes": "true",
+}
+"""Tables with damage of the source, and the condition on rows that tell of it."""
+
+
+class IntegrityRuns(AdvancingLake):
+    """Runs that copy, compare the indexes, resolve the state, and build the tables of DAMAGE and their inputs."""
+
+    def copy(self, app: SparkApp) -> None:
+        """Copy the source to the run's branch, and compare all indexes with the copy."""
+        tables.ensure_tables(app.catalog, catalogue.load_catalogue())
+        with snapshot_session(app) as session:
+            copy_tables(session)
+            check_indexes(app, session.catalogue, session.connection)
+
+    def publish(self, app: SparkApp) -> None:
+        """Resolve the state, build the models, and publish."""
+        resolve_rooms(app.spark, app.catalog, app.run.branch)
+        built = project.run_dbt(app, ["run", "--select", "+state_integrity", "+state_resets"])
+        assert built.done.success, project.describe_failure(built.done)
+        super().publish(app)
+
+    def damage(self) -> list[dict[str, Any]]:
+        """Return the rows of DAMAGE in the newest release."""
+        with duckdb_reader.open_duckdb(self.settings) as lake:
+            release = duckdb_reader.get_release(lake, self.settings)
+            duckdb_reader.create_views(lake, self.settings, release, [*DAMAGE])
+            rows = []
+            for table, condition in DAMAGE.items():
+                found = lake.execute(f"select * from {table} where {condition}")
+                names = [column[0] for column in found.description or ()]
+                rows += [{"table": table} | dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        return rows
