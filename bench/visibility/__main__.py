@@ -54,11 +54,22 @@ class Build:
     state: Cost
     models: Cost
     model_seconds: dict[str, float]
+    checks: Cost
+    check_seconds: dict[str, float]
+    """Seconds of each integrity model."""
+    checks_wall: float
+    """Seconds of the integrity models without the start of dbt."""
+    findings: int
 
     @property
     def wall(self) -> float:
-        """Seconds of both steps."""
+        """Seconds of state and models."""
         return self.state.wall + self.models.wall
+
+    @property
+    def checks_share(self) -> str:
+        """Share of the integrity models in the time of state and all models."""
+        return f"{self.checks_wall / (self.wall + self.checks_wall):.1%}"
 
 
 @dataclass(frozen=True)
@@ -89,8 +100,16 @@ class Lake:
             self.worker.call("resolve")
         with Meter(self.worker.pid, server, jvm=True) as models:
             seconds = self.worker.call("build")
-        typer.echo(f"{name}: state {state.cost.wall:.1f} s, models {models.cost.wall:.1f} s")
-        return Build(name, events, state.cost, models.cost, seconds)
+        with Meter(self.worker.pid, server, jvm=True) as checks:
+            check_seconds, checks_wall = self.worker.call("check")
+        findings = self.count("select count(*) from gold.state_integrity where severity <> 'info'")
+        build = Build(
+            name, events, state.cost, models.cost, seconds, checks.cost, check_seconds, checks_wall, findings
+        )  # fmt: skip
+        typer.echo(
+            f"{name}: state {state.cost.wall:.1f} s, models {models.cost.wall:.1f} s, checks {checks_wall:.1f} s"
+        )
+        return build
 
     def count(self, query: str) -> int:
         """Return the single number of a query."""
@@ -147,6 +166,7 @@ def main(
         Table(f"Commands, with {builds[SMALLER_SIZES.index(COMMAND_SIZE)][0].events:,} events",
               ("command", "seconds"), commands),
         _model_times(builds[-1]),
+        _check_shares(builds),
     )  # fmt: skip
 
 
@@ -192,6 +212,23 @@ def _model_times(builds: tuple[Build, Build]) -> Table:
     ]  # fmt: skip
     columns = ("build", "events", "state", *(f"`{name}`" for name in names), "all models", "CPU", "state and models")
     return Table("Seconds of each step", columns, rows)
+
+
+def _check_shares(builds: list[tuple[Build, Build]]) -> Table:
+    names = list(builds[0][0].check_seconds)
+    rows: list[list[Cell]] = [
+        [
+            build.name, full.events, *(build.check_seconds.get(name, 0.0) for name in names), build.checks_wall,
+            build.checks_share, build.checks.memory / 1e9, max(build.state.memory, build.models.memory) / 1e9,
+            build.findings,
+        ]
+        for full, increment in builds for build in (full, increment)
+    ]  # fmt: skip
+    columns = (
+        "build", "events", *(f"`{name}`" for name in names), "integrity models, s", "share", "memory, GB",
+        "memory of state and other models, GB", "findings",
+    )  # fmt: skip
+    return Table("Share of the integrity models", columns, rows)
 
 
 @contextmanager

@@ -21,8 +21,13 @@ _EVENT_TABLES: Final = (
 )  # fmt: skip
 _GROUP_TABLES: Final = ("state_groups", "state_group_edges")
 _USER_TABLES: Final = ("users", "ignored_users", "erased_users")
+_GRAPH_TABLES: Final = ("event_edges", "event_auth", "state_events", "current_state_delta_stream")
+_CURRENT_TABLES: Final = (
+    "current_state_events", "event_forward_extremities", "local_current_membership", "room_stats_current",
+    "sliding_sync_joined_rooms", "sliding_sync_membership_snapshots",
+)  # fmt: skip
 TABLES: Final = (*_EVENT_TABLES, *_GROUP_TABLES, "state_groups_state", *_USER_TABLES)
-"""Bronze tables that get rows."""
+"""Bronze tables that visibility needs."""
 
 _BATCH_ROWS: Final = 500_000
 
@@ -30,14 +35,16 @@ _BATCH_ROWS: Final = 500_000
 def fill(lake: Catalog, server: SyntheticServer, events: range) -> int:
     """Append the rows of the events with these numbers to bronze's main branch, and return the number of rows.
 
-    Users and ignored users are written with the first event.
+    Users and ignored users are written with the first event. Tables of the current state are replaced.
     """
     declared = catalogue.load_catalogue()
     tables.ensure_tables(lake, declared)
     written = 0
     with duckdb.connect() as connection:
         connection.execute(f"create macro local_users() as {int(server.local_users)}")
-        connection.register("local_members", pa.table({"room": np.arange(server.rooms), "local_count": server.local}))
+        connection.register("local_members", pa.table(
+            {"room": np.arange(server.rooms), "local_count": server.local, "creation": server.creations}
+        ))  # fmt: skip
         for inputs, table_names in _batches(server, events):
             for name, part in inputs.items():
                 connection.register(name, part)
@@ -45,7 +52,9 @@ def fill(lake: Catalog, server: SyntheticServer, events: range) -> int:
             for name in table_names:
                 rows, schema = connection.table(name).to_arrow_table(), tables.get_arrow_schema(declared.table(name))
                 written += rows.num_rows
-                if rows.num_rows:
+                if name in _CURRENT_TABLES:
+                    lake.load_table(f"bronze.{name}").overwrite(_add_missing_columns(rows, schema))
+                elif rows.num_rows:
                     lake.load_table(f"bronze.{name}").append(_add_missing_columns(rows, schema))
     return written
 
@@ -61,8 +70,12 @@ def _batches(server: SyntheticServer, events: range) -> Iterator[tuple[dict[str,
     """Yield the inputs of :data:`_SQL` in batches, each with the tables that it generates from them."""
     empty = np.zeros(0, np.int64)
 
-    def batch(events: Numbers = empty, groups: Numbers = empty, rows: Numbers = empty) -> dict[str, pa.Table]:
+    def batch(
+        events: Numbers = empty, groups: Numbers = empty, rows: Numbers = empty, **current: Numbers
+    ) -> dict[str, pa.Table]:
+        flags = {f"is_{name}": np.isin(events, current.get(name, empty)) for name in ("state", "extremity", "last")}
         return {
+            "current_events": pa.table({"n": events, **flags}),
             "fresh": _table(server.events, events, n=events),
             "fresh_groups": _table(server.groups, groups, id=groups + 1),
             "fresh_rows": _table(server.rows, rows),
@@ -71,11 +84,13 @@ def _batches(server: SyntheticServer, events: range) -> Iterator[tuple[dict[str,
     if not events.start:
         yield batch(), _USER_TABLES
     for numbers in _slices(np.arange(events.start, events.stop), _BATCH_ROWS):
-        yield batch(events=numbers), _EVENT_TABLES
+        yield batch(events=numbers), (*_EVENT_TABLES, *_GRAPH_TABLES)
     groups = np.flatnonzero((server.groups["event"] >= events.start) & (server.groups["event"] < events.stop))
     yield batch(groups=groups), _GROUP_TABLES
     for rows in _slices(np.flatnonzero(np.isin(server.rows["group"], groups + 1)), 4 * _BATCH_ROWS):
         yield batch(rows=rows), ("state_groups_state",)
+    current = server.find_current(events.stop)
+    yield batch(events=np.unique(np.concatenate(list(current.values()))), **current), _CURRENT_TABLES
 
 
 def _slices(numbers: Numbers, size: int) -> Iterator[Numbers]:

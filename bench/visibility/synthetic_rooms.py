@@ -29,9 +29,9 @@ class SyntheticServer:
     """Columns by name, one array each.
 
     ``events`` in stream order: room; key (-1: no state event); turn, the number of earlier events with that key; group
-    (-1: outlier); replaces, the previous event with that key (-1: none); sender, a member; about, the previous event of
-    the room (-1: none). ``groups`` from ID 1: room; prev, the predecessor (-1: none); event. ``rows`` of the groups:
-    group, room, key, event.
+    (-1: outlier); replaces, the previous event with that key (-1: none); sender, a member; about, the last event of the
+    room before (-1: none); previous and merged, the events that it follows in the room's graph (-1: none). ``groups``
+    from ID 1: room; prev, the predecessor (-1: none); event. ``rows`` of the groups: group, room, key, event.
     """
 
     rooms: int
@@ -41,6 +41,25 @@ class SyntheticServer:
     rows: dict[str, Numbers]
     local: list[int]
     """Number of local members of each room; they come first."""
+    creations: Numbers
+    """Creation event of each room."""
+
+    def find_current(self, stop: int) -> dict[str, Numbers]:
+        """Return the numbers of events that are current state, forward extremities, or the last events of their rooms.
+
+        :param stop: number of events that are stored.
+        """
+        room, key = (self.events[name][:stop] for name in ("room", "key"))
+        state = np.flatnonzero(key >= 0)
+        state = state[np.lexsort((state, key[state], room[state]))]
+        is_latest = np.append((np.diff(room[state]) != 0) | (np.diff(key[state]) != 0), True)
+        is_extremity = self.events["group"][:stop] >= 0
+        for name in ("previous", "merged"):
+            before = self.events[name][:stop]
+            is_extremity[before[before >= 0]] = False
+        last = np.zeros(self.rooms, np.int64)
+        last[room] = np.arange(stop)
+        return {"state": state[is_latest], "extremity": np.flatnonzero(is_extremity), "last": np.unique(last)}
 
 
 def generate_server(scale: float, more: float = 0.0, seed: int = 1) -> SyntheticServer:
@@ -87,6 +106,8 @@ class _Room:
     event_of_group: Numbers
     rows: tuple[Numbers, Numbers, Numbers]
     local: int
+    previous: Numbers
+    merged: Numbers
 
 
 def _room(rng: np.random.Generator, size: int, crowd: int) -> _Room:
@@ -119,8 +140,9 @@ def _room(rng: np.random.Generator, size: int, crowd: int) -> _Room:
         end = begin + rng.random() * (1 - begin)
     at = np.sort(begin + rng.random(size) * (end - begin))
     return _Room(
-        at, keys, turn, change, replaces, sender, prev, place, _rows(key, place, prev, merges, members_in_state), local
-    )
+        at, keys, turn, change, replaces, sender, prev, place, _rows(key, place, prev, merges, members_in_state), local,
+        *_previous(size, place, prev, merges),
+    )  # fmt: skip
 
 
 def _changes(rng: np.random.Generator, changes: int, members: int, members_in_state: int) -> tuple[Numbers, Numbers]:
@@ -168,6 +190,16 @@ def _forks(rng: np.random.Generator, key: Numbers) -> tuple[Numbers, Numbers]:
     return prev, merges
 
 
+def _previous(size: int, place: Numbers, prev: Numbers, merges: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the events that each event of a room follows: the last one of a branch, and of a merged branch."""
+    previous, merged = np.arange(size) - 1, np.full(size, -1)
+    previous[: place[0] + 1] = -1
+    forks = np.flatnonzero(prev == np.arange(len(prev)) - 2)
+    previous[place[forks]] = place[forks - 1] - 1
+    merged[place[merges]] = place[np.flatnonzero(merges) - 1] - 1
+    return previous, merged
+
+
 def _rows(
     key: Numbers, place: Numbers, prev: Numbers, merges: Numbers, members_in_state: int
 ) -> tuple[Numbers, Numbers, Numbers]:
@@ -212,6 +244,8 @@ def _merge_rooms(parts: list[_Room], local_users: int) -> SyntheticServer:
         "replaces": _numbered(parts, "replaces", offset, number),
         "sender": np.concatenate([part.sender for part in parts]),
         "about": before,
+        "previous": _numbered(parts, "previous", offset, number),
+        "merged": _numbered(parts, "merged", offset, number),
     }
     rows = [part.rows for part in parts]
     state = {
@@ -232,6 +266,7 @@ def _merge_rooms(parts: list[_Room], local_users: int) -> SyntheticServer:
         groups,
         state,
         [part.local for part in parts],
+        number[offset + np.array([part.event_of_group[0] for part in parts])],
     )
 
 

@@ -1,7 +1,7 @@
 """Room state and visibility of the lake, built in a Spark app of its own."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,11 +26,8 @@ from synapse_lakehouse.spark_app import SparkApp
 VIEW: Final = "gold.event_visibility"
 _RELEASED: Final = ("event_visibility", "events", "state_at_event", "current_rooms")
 """Models that the commands read."""
-_MEMBERS: Final = """
-    insert into bronze.local_current_membership (room_id, user_id, event_id, membership)
-    select room_id, user_id, max_by(event_id, event_stream_ordering), max_by(membership, event_stream_ordering)
-    from bronze.room_memberships where user_id like '%:{server}' group by room_id, user_id
-"""
+INTEGRITY: Final = ("path:models/integrity", "state_integrity")
+"""Models that check Synapse's database."""
 _EXAMPLE: Final = """
     with sizes as (select room_id, count(*) as events from gold.events group by room_id),
     large as (select max_by(room_id, events) as room_id, max_by(room_id, -events) as other from sizes),
@@ -46,6 +43,7 @@ class VisibilityBuild:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._runs = settings, 0
+        self._views: dict[str, str] = {}
         spark_runs.set_driver_memory(settings)
         self._app = self._new_app()
         self._app.spark.sql("select 1").collect()
@@ -62,16 +60,21 @@ class VisibilityBuild:
         resolve_rooms(self._app.spark, self._app.catalog, self._app.run.branch)
 
     def build(self) -> dict[str, float]:
-        """Build the view and its upstream models without dbt's tests; return the seconds of each model."""
-        return self._build([VIEW.partition(".")[2]])
+        """Build the view, and what the integrity models read, without dbt's tests; return the seconds of each model."""
+        models = (VIEW.partition(".")[2], "state_integrity")
+        return self._build(*(f"+{name}" for name in models), "--exclude", *INTEGRITY)[0]
 
-    def _build(self, models: Iterable[str]) -> dict[str, float]:
-        selection = ["--select", *(f"+{name}" for name in models)]
-        invocation = project.run_dbt(self._app, ["run", *selection]).done
+    def check(self) -> tuple[dict[str, float], float]:
+        """Build the integrity models; return the seconds of each, and those of all without the start of dbt."""
+        return self._build(*INTEGRITY)
+
+    def _build(self, *selection: str) -> tuple[dict[str, float], float]:
+        invocation = project.run_dbt(self._app, ["run", "--select", *selection]).done
         if not invocation.success:
             raise RuntimeError(project.describe_failure(invocation))
-        self._views = {view["view_name"]: view["sql"] for view in project.build_view_rows(invocation)}
-        return {result.node.name: result.execution_time for result in invocation.result.results}  # type: ignore[union-attr]
+        self._views |= {view["view_name"]: view["sql"] for view in project.build_view_rows(invocation)}
+        done = invocation.result
+        return {result.node.name: result.execution_time for result in done.results}, done.elapsed_time  # type: ignore[union-attr]
 
     def publish(self) -> dict[str, int]:
         """Fast-forward main of each table to the run's branch, and return the Iceberg snapshot IDs."""
@@ -82,8 +85,7 @@ class VisibilityBuild:
 
     def release(self) -> CommandExample:
         """Publish the commands' models as a release, and return arguments for the commands."""
-        self._app.spark.sql(_MEMBERS.format(server=SERVER_NAME))
-        self._build(_RELEASED)
+        self._build(*(f"+{name}" for name in _RELEASED))
         run = self._app.run
         ((event, room, user, other),) = self.rows(_EXAMPLE)
         release = Release(
