@@ -1,8 +1,6 @@
 """Damage of every kind in Synapse's database is found, reported and explained, and stops no release."""
 
 import json
-import os
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -21,7 +19,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 from tests.conftest import Published, run_app
-from tests.integration import damage, seeded_faults
+from tests.integration import damage
 from tests.support.branch_views import create_branch_views
 
 RUN = Run("test_integrity", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
@@ -70,7 +68,7 @@ def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, se
         unneeded = connection.execute("select 1 from gold.state_integrity where subject = '900000300'").fetchall()
     assert rows >= expected | damage.FOLLOWS
     assert {it for it in rows if it[0] != damage.FOLLOWING_CHECK} <= expected | damage.FOLLOWS
-    # tests/integration/test_changed_state.py has a release before the damage.
+    # tests/integration/test_seeded_faults.py has a release before the damage.
     elsewhere = {"state_group_unreferenced", "state_group_changed", "receipt_without_event"}
     assert {check for check, _ in expected} | elsewhere == {check.name for check in INTEGRITY_CHECKS}
     assert len(unneeded) == 2  # the end of the long chain, which no event needs
@@ -95,20 +93,3 @@ def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, se
         assert reported[name]["advice"]
     assert reported["state_reset"]["level"] == "FAIL"
     assert reported["room_statistics"]["level"] == "WARN"
-
-
-@pytest.mark.heavy
-def test_seeded_faults_are_found_in_kind_and_room(new_lake: Callable[..., Settings], source_copy: str) -> None:
-    seed = int(os.environ.get("FAULT_SEED") or time.time())
-    print(f"FAULT_SEED={seed}")
-    with psycopg.connect(source_copy) as source:
-        expected, following = seeded_faults.plant(source, seed)
-    assert len(expected) >= 100
-    settings = new_lake(synapse_dsn=source_copy)
-    build_branch(settings)
-    with duckdb_reader.open_duckdb(settings) as connection:
-        create_branch_views(connection, settings, RUN.branch, ["gold.state_integrity"])
-        findings = "select check_name, room_id, subject from gold.state_integrity where severity <> 'info'"
-        rows = {row for row in connection.execute(findings).fetchall() if row[0] != damage.FOLLOWING_CHECK}
-    assert expected - rows == set()
-    assert rows - expected - following == set()

@@ -18,7 +18,7 @@ class Fault:
     kind: str
     check: str
     subject: str
-    room: str
+    room: str | None
 
 
 @dataclass
@@ -31,6 +31,7 @@ class StateFaults:
     edges: dict[int, int] = field(default_factory=dict)
     rows: dict[int, State] = field(default_factory=lambda: defaultdict(dict))
     used: set[int] = field(default_factory=set)
+    moved_events: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.rooms = dict(self.connection.execute("select id, room_id from state_groups order by id").fetchall())
@@ -114,6 +115,7 @@ class StateFaults:
         if self._state(target) == self._state(group) or group in self.used:
             return None
         self.used.add(group)
+        self.moved_events.add(event)
         moved = "update event_to_state_groups set state_group = %s where event_id = %s"
         self.connection.execute(moved.encode(), [target, event])
         return Fault("move event", "state_not_of_previous_event", event, self.rooms[group])

@@ -1,34 +1,30 @@
-"""Seeded faults in a copy of Synapse's database, many of each kind, each with the finding that it must cause.
-
-``pick`` selects candidates: the room, and the parameters of ``change``. No event is picked twice.
-"""
+"""Kinds of faults of single rows in Synapse's tables, each with the finding that it must cause."""
 
 from dataclasses import dataclass
-from typing import Any, Final
-
-import psycopg
-
-PER_KIND: Final = 6
+from typing import Final
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault. ``pick`` returns ``room_id, id, other``; ``change`` may use ``%(id)s`` and the others.
+    """A kind of fault.
 
-    ``subject``: the finding's subject, as a format of the picked values. ``also``: the check and the subject of a
-    further finding in the same room.
+    ``pick`` returns ``room_id, id, other``: candidates in one room. ``change`` may use ``%(id)s`` and the others.
+    ``subject``: the finding's subject, as a format of the picked values. ``area``: two faults with the same ID and area
+    exclude each other. ``hides``, ``hidden_by``: in one room, faults of the first would hide those of the second.
     """
 
     check: str
     pick: str
     change: tuple[str, ...]
     subject: str = "{id}"
-    also: tuple[str, str] | None = None
+    area: str = ""
+    hides: str = ""
+    hidden_by: str = ""
 
 
 _MESSAGES: Final = """
 select room_id, event_id as id, event_id as other from events where type = 'm.room.message' and not outlier
-and event_id not in (select event_id from event_forward_extremities)
+and rejection_reason is null and event_id not in (select event_id from event_forward_extremities)
 and event_id not in (select event_id from event_relations)
 and event_id not in (select relates_to_id from event_relations)
 and event_id in (select prev_event_id from event_edges join events using (event_id) where not outlier)
@@ -47,6 +43,11 @@ from current_state_events as now
 join current_state_delta_stream as deltas using (room_id, event_id)
 join events as former on former.event_id = deltas.prev_event_id
 where now.type not like 'm.room.member' and now.type not in ('m.room.encryption', 'm.room.tombstone')"""
+_UNREPLACED: Final = """
+select now.room_id, now.event_id as id, now.event_id as other, now.type || ' ' || now.state_key as piece
+from current_state_events as now join current_state_delta_stream as deltas using (room_id, event_id)
+where deltas.prev_event_id is null and now.type in ('m.room.join_rules', 'm.room.power_levels', 'm.room.name',
+    'm.room.history_visibility', 'm.room.guest_access')"""
 _FORMER_MEMBERSHIPS: Final = """
 select now.room_id, now.user_id as id, former.event_id as other, former.event_stream_ordering as ordering,
        former.membership, now.event_id as latest
@@ -54,9 +55,13 @@ from local_current_membership as now
 join room_memberships as former on former.user_id = now.user_id and former.room_id = now.room_id
 where former.event_id <> now.event_id and now.room_id in (select room_id from current_state_events)"""
 _JOINED_ROOMS: Final = """
-select room_id, min(stream_ordering)::text as id, room_id as other from events
+select room_id, room_id as id, min(stream_ordering)::text as other from events
 where room_id in (select room_id from sliding_sync_joined_rooms) and stream_ordering > 0
 group by room_id having count(*) > 3"""
+_CURRENT_MEMBERS: Final = """
+select room_id, event_id as id, event_id as other
+from current_state_events join room_memberships using (event_id, room_id)
+where current_state_events.membership = 'join'"""
 _SET_CURRENT: Final = """
 update current_state_events set event_id = %(other)s, event_stream_ordering = %(ordering)s where event_id = %(id)s"""
 _GONE: Final = tuple(
@@ -89,7 +94,7 @@ KINDS: Final = {
     ),
     "current state points nowhere": Kind(
         "event_missing",
-        _REPLACED,
+        _UNREPLACED,
         ("update current_state_events set event_id = '$lost' || substr(%(id)s, 2) where event_id = %(id)s",),
         "$lost{id[1:]}",
     ),
@@ -104,11 +109,7 @@ KINDS: Final = {
             _SET_CURRENT,
         ),
         "{piece}",
-    ),
-    "an event is rejected but leaves a relation": Kind(
-        "stray_event_rows",
-        "select null as room_id, '$relation' || n as id, n::text as other from generate_series(1, 50) as n",
-        ("insert into event_relations (event_id, relates_to_id, relation_type) values (%(id)s, '$x', 'm.annotation')",),
+        hidden_by="no extremity",
     ),
     "an event has a state group that does not exist": Kind(
         "state_group_missing",
@@ -116,17 +117,13 @@ KINDS: Final = {
         ("update event_to_state_groups set state_group = %(other)s::bigint where event_id = %(id)s",),
         "{other}",
     ),
-    "an alias leads nowhere": Kind(
-        "stray_room_rows",
-        "select '!nowhere' || n as room_id, '#a' || n as id, '' as other from generate_series(1, 50) as n",
-        ("insert into room_aliases (room_alias, room_id) values (%(id)s, %(room_id)s)",),
-        "{room_id}",
-    ),
     "a room has no forward extremity": Kind(
         "room_without_extremity",
         "select distinct room_id, room_id as id, '' as other from event_forward_extremities"
         " where room_id in (select room_id from current_state_events)",
         ("delete from event_forward_extremities where room_id = %(id)s",),
+        area="extremities",
+        hides="no extremity",
     ),
     "a current membership is a former one": Kind(
         "local_membership_differs",
@@ -135,7 +132,6 @@ KINDS: Final = {
             """update local_current_membership set event_id = %(other)s, event_stream_ordering = %(ordering)s,
                membership = %(membership)s where event_id = %(latest)s""",
         ),
-        also=("sliding_sync_outdated", "sliding_sync_membership_snapshots {id}"),
     ),
     "sliding sync has a former membership": Kind(
         "sliding_sync_outdated",
@@ -155,8 +151,9 @@ KINDS: Final = {
     "sliding sync does not see the latest event": Kind(
         "sliding_sync_outdated",
         _JOINED_ROOMS,
-        ("update sliding_sync_joined_rooms set event_stream_ordering = %(id)s::bigint where room_id = %(room_id)s",),
+        ("update sliding_sync_joined_rooms set event_stream_ordering = %(other)s::bigint where room_id = %(room_id)s",),
         "sliding_sync_joined_rooms",
+        area="sliding sync",
     ),
     "a room has too many members": Kind(
         "room_statistics",
@@ -165,39 +162,109 @@ KINDS: Final = {
         " and room_id not in (select room_id from current_state_delta_stream where stream_id = 900000000)",
         ("update room_stats_current set joined_members = joined_members + 1 where room_id = %(id)s",),
         "joined_members",
+        area="statistics",
+    ),
+    "a room has too much state": Kind(
+        "room_statistics",
+        "select room_id, room_id as id, '' as other from room_stats_current"
+        " where room_id in (select room_id from current_state_events)"
+        " and room_id not in (select room_id from current_state_delta_stream where stream_id = 900000000)",
+        ("update room_stats_current set current_state_events = current_state_events + 10000 where room_id = %(id)s",),
+        "current_state_events",
+        area="statistics",
+    ),
+    "current state is lost": Kind(
+        "state_reset", _UNREPLACED, ("delete from current_state_events where event_id = %(id)s",), "{piece}"
+    ),
+    "current state has another stream ID": Kind(
+        "copied_value_differs",
+        _CURRENT_MEMBERS,
+        ("update current_state_events set event_stream_ordering = 1 where event_id = %(id)s",),
+    ),
+    "current state has another membership": Kind(
+        "copied_value_differs",
+        _CURRENT_MEMBERS,
+        ("update current_state_events set membership = 'ban' where event_id = %(id)s",),
+    ),
+    "a membership has another sender": Kind(
+        "copied_value_differs",
+        _PAST_MEMBERSHIPS,
+        ("update room_memberships set sender = '@nobody:here' where event_id = %(id)s",),
+    ),
+    "a current membership is lost": Kind(
+        "local_membership_differs",
+        _FORMER_MEMBERSHIPS,
+        ("delete from local_current_membership where event_id = %(latest)s",),
+    ),
+    "sliding sync lacks a room": Kind(
+        "sliding_sync_outdated",
+        _JOINED_ROOMS,
+        ("delete from sliding_sync_joined_rooms where room_id = %(id)s",),
+        "sliding_sync_joined_rooms",
+        area="sliding sync",
+    ),
+    "sliding sync sees encryption": Kind(
+        "sliding_sync_outdated",
+        _JOINED_ROOMS.replace(
+            "where",
+            "where room_id not in (select room_id from current_state_events where type = 'm.room.encryption') and",
+            1,
+        ),
+        ("update sliding_sync_joined_rooms set is_encrypted = true where room_id = %(id)s",),
+        "sliding_sync_joined_rooms",
+        area="sliding sync",
+    ),
+    "an event points to a lost event": Kind(
+        "event_missing",
+        f"select messages.room_id, id, min(prev_event_id) as other from ({_MESSAGES}) as messages"
+        " join event_edges on event_edges.event_id = id group by messages.room_id, id",
+        (
+            """update event_edges set prev_event_id = '$edge' || substr(%(id)s, 2)
+               where event_id = %(id)s and prev_event_id = %(other)s""",
+        ),
+        "$edge{id[1:]}",
+    ),
+    "an authorization event is lost": Kind(
+        "event_missing",
+        """select events.room_id, events.event_id as id, min(auth_id) as other
+           from event_auth join events using (event_id)
+           where not outlier and rejection_reason is null and event_id not in (select event_id from rejections)
+           group by events.room_id, events.event_id""",
+        (
+            """update event_auth set auth_id = '$auth' || substr(%(id)s, 2)
+               where event_id = %(id)s and auth_id = %(other)s""",
+        ),
+        "$auth{id[1:]}",
+        area="authorization",
+    ),
+    "the JSON of an event is changed": Kind(
+        "event_altered",
+        f"{_MESSAGES} and event_id in (select event_id from event_json where position('\"msgtype\"' in json) > 0)",
+        ("""update event_json set json = replace(json, '"msgtype"', '"m_type"') where event_id = %(id)s""",),
+    ),
+    "the metadata of an event is truncated": Kind(
+        "event_unloadable",
+        _MESSAGES,
+        ("""update event_json set internal_metadata = '{"soft_failed":' where event_id = %(id)s""",),
+    ),
+    "only the JSON of an event remains": Kind(
+        "event_lost",
+        _MESSAGES,
+        ("delete from events where event_id = %(id)s", "delete from event_edges where event_id = %(id)s"),
+    ),
+    "a receipt names a lost event": Kind(
+        "receipt_without_event",
+        "select room_id, '$read' || stream_id as id, stream_id::text as other from receipts_linearized"
+        " where event_stream_ordering is not null",
+        ("update receipts_linearized set event_id = %(id)s where stream_id = %(other)s::bigint",),
+        area="receipt",
+    ),
+    "a receipt cannot be read": Kind(
+        "unreadable_value",
+        """select room_id, '$read' || stream_id as id, stream_id::text as other,
+                  concat_ws(' ', receipt_type, user_id, thread_id) as key from receipts_linearized""",
+        ("update receipts_linearized set data = '7' where stream_id = %(other)s::bigint",),
+        "receipts_linearized.data {key}",
+        area="receipt",
     ),
 }
-
-
-def plant(
-    connection: psycopg.Connection[Any], seed: int
-) -> tuple[set[tuple[str, str, str]], set[tuple[str, str, str]]]:
-    """Plant the faults: the findings that they must cause, and those that follow: check, room, subject."""
-    expected, following = set(), set()
-    used: set[tuple[object, ...]] = set()
-    connection.execute("set session_replication_role = replica")  # no foreign keys, as if their indexes were broken
-    cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
-    for kind in KINDS.values():
-        # The seed decides the order.
-        picks = f"select * from ({kind.pick}) as picks order by md5(id || other || %(seed)s), id, other"
-        rows = cursor.execute(picks.encode(), {"seed": str(seed)}).fetchall()
-        planted = 0
-        for row in rows:
-            marks = {(value,) for name, value in row.items() if name in ("id", "latest")} | {
-                (row["room_id"], row["id"])
-            }
-            if planted == PER_KIND or marks & used:
-                continue
-            used |= marks
-            planted += 1
-            for statement in kind.change:
-                connection.execute(statement.encode(), row)
-            expected.add((kind.check, row["room_id"], _format(kind.subject, row)))
-            if kind.also:
-                check, subject = kind.also
-                following.add((check, row["room_id"], _format(subject, row)))
-    return expected, following
-
-
-def _format(subject: str, row: dict[str, Any]) -> str:
-    return subject.replace("{id[1:]}", str(row["id"])[1:]).format(**row)
