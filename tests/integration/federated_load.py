@@ -45,6 +45,7 @@ class Load:
     local: Synapse
     remote: Synapse
     seed: int
+    pause: float = PAUSE_SECONDS
     done: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     broken: list[BaseException] = field(default_factory=list)
@@ -59,6 +60,15 @@ class Load:
         self.strangers = [self.remote.register(f"remote{number}") for number in range(2)]
         self.open_room(random.Random(self.seed))
         self.meet_elsewhere(random.Random(self.seed))
+
+    def reconnect(self, local: Synapse, remote: Synapse) -> None:
+        """Continue with the same people after both homeservers were restarted."""
+        self.local, self.remote = local, remote
+        for clients, of in (([self.admin, *self.people], local), (self.strangers, remote)):
+            for client in clients:
+                client.connection = of.connection
+        self.seed += 1
+        self.quiet.clear()
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -213,7 +223,7 @@ class Load:
             except Exception as error:  # noqa: BLE001 - reported by the test
                 self.broken.append(error)
                 return
-            self._rest(PAUSE_SECONDS)
+            self._rest(self.pause)
 
     def _purge(self, room: str, event: str) -> None:
         body = {"purge_up_to_event_id": event, "delete_local_events": True}
