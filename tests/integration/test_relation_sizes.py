@@ -22,7 +22,8 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import run_server
 from synapse_lakehouse.orchestration import size_tasks
 from synapse_lakehouse.postgres import relation_sizes
-from synapse_lakehouse.postgres.relation_sizes import RelationSize, read_relation_sizes
+from synapse_lakehouse.postgres.relation_size import RelationSize
+from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from tests.support.reader_role import reader_role
 
 RUN = Run("run", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))

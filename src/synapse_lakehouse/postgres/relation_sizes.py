@@ -1,7 +1,5 @@
 """Measure every relation of Synapse's database, the database, and the WAL that replication slots hold."""
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import psycopg
@@ -10,6 +8,7 @@ from psycopg.rows import class_row
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.relation_size import RelationSize
 
 _MAX_ATTEMPTS: Final = 3
 """Maximum number of measurements. One fails if a session locks a relation after the locks were read."""
@@ -74,26 +73,6 @@ select 'replication_slot', null, slot_name, greatest(pg_wal_lsn_diff(
   null, null, null, null, null, null, null, greatest(age(xmin), age(catalog_xmin)), null, active
 from pg_replication_slots
 """
-
-
-@dataclass(frozen=True)
-class RelationSize:
-    """A relation, the database or a replication slot. The fields are columns of ``audit.relation_sizes``."""
-
-    kind: str
-    schema_name: str | None
-    name: str
-    bytes: int | None
-    index_bytes: int | None
-    live_rows: int | None
-    dead_rows: int | None
-    last_vacuum: datetime | None
-    last_autovacuum: datetime | None
-    vacuum_threshold: int | None
-    autovacuum_enabled: bool | None
-    transaction_id_age: int | None
-    freeze_max_age: int | None
-    is_active: bool | None
 
 
 def read_relation_sizes(settings: Settings) -> list[RelationSize]:

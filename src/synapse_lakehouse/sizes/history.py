@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from synapse_lakehouse.sizes.growth import EARLIER, RECENT
 from synapse_lakehouse.sizes.summary import SizeRow
@@ -27,7 +25,7 @@ def read_rows(catalog: Catalog) -> list[SizeRow]:
 
     since = (datetime.now(UTC) - _WINDOW).isoformat()
     scan = catalog.load_table(SIZES_TABLE).scan(row_filter=GreaterThanOrEqual(term="measured_at", value=since))
-    return [_to_row(row) for row in scan.to_arrow().to_pylist()]
+    return [SizeRow.of(row) for row in scan.to_arrow().to_pylist()]
 
 
 def read_rows_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> list[SizeRow]:
@@ -41,8 +39,4 @@ def read_rows_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> l
     since = (datetime.now(UTC) - _WINDOW).isoformat()
     result = connection.execute(f"from {SIZES_TABLE} where measured_at >= '{since}'::timestamptz")
     names = [column[0] for column in result.description or ()]
-    return [_to_row(dict(zip(names, row, strict=True))) for row in result.fetchall()]
-
-
-def _to_row(row: Mapping[str, Any]) -> SizeRow:
-    return SizeRow(**{field.name: row[field.name] for field in fields(SizeRow)})
+    return [SizeRow.of(dict(zip(names, row, strict=True))) for row in result.fetchall()]

@@ -10,7 +10,8 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.relation_sizes import RelationSize, read_relation_sizes
+from synapse_lakehouse.postgres.relation_size import RelationSize
+from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.sizes.history import SIZES_TABLE
 from synapse_lakehouse.sizes.warehouse import measure_warehouse
 

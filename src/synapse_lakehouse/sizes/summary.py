@@ -1,9 +1,11 @@
 """Summarize the rows of ``audit.relation_sizes``: growth and forecast of each size. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any
 
+from synapse_lakehouse.postgres.relation_size import RelationSize
 from synapse_lakehouse.sizes.growth import (
     Forecast,
     Growth,
@@ -15,25 +17,16 @@ from synapse_lakehouse.sizes.growth import (
 
 
 @dataclass(frozen=True)
-class SizeRow:
+class SizeRow(RelationSize):
     """A row of ``audit.relation_sizes``."""
 
-    kind: str
-    schema_name: str | None
-    name: str
-    bytes: int | None
-    index_bytes: int | None
     free_bytes: int | None
-    live_rows: int | None
-    dead_rows: int | None
-    last_vacuum: datetime | None
-    last_autovacuum: datetime | None
-    vacuum_threshold: int | None
-    autovacuum_enabled: bool | None
-    transaction_id_age: int | None
-    freeze_max_age: int | None
-    is_active: bool | None
     measured_at: datetime
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "SizeRow":
+        """Return the size of a row of the table, which may have further columns."""
+        return cls(**{field.name: row[field.name] for field in fields(cls)})
 
     @property
     def label(self) -> str:

@@ -1,7 +1,6 @@
 """Growth: disks and relations by size, and events per day by type and by room."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Final
 
@@ -55,8 +54,7 @@ _EVENTS: Final = "No event has been received yet."
 
 def _summarize(rows: Sequence[Row]) -> list[Row]:
     """The newest row of each size, the largest first, with its growth and forecast."""
-    names = [field.name for field in fields(SizeRow)]
-    return [_describe(summary) for summary in summarize(SizeRow(**{name: row[name] for name in names}) for row in rows)]
+    return [_describe(summary) for summary in summarize(map(SizeRow.of, rows))]
 
 
 def _describe(summary: SizeSummary) -> Row:
