@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import pairwise
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -30,7 +32,7 @@ class Schedule:
     expression: str
     timezone: str
 
-    @property
+    @cached_property
     def zone(self) -> ZoneInfo:
         """The time zone of the intervals."""
         return ZoneInfo("UTC" if croniter(self.expression).expanded[1] == ["*"] else self.timezone)
@@ -49,7 +51,7 @@ class Schedule:
         return self.find_interval(end - timedelta(microseconds=1))
 
     def choose_logical_date(self, end: datetime, now: datetime) -> datetime:
-        """Return a time in the interval after ``end``, as late as ``now`` in its own; Airflow infers the one before.
+        """Return a time in the interval after ``end``, from which Airflow infers the interval before ``end``.
 
         Two runs of one interval have different logical dates.
         """
@@ -97,14 +99,14 @@ def check_expression(expression: str) -> str:
 
 def _find_skipped_hours(zone: ZoneInfo, now: datetime) -> Iterator[tuple[datetime, datetime]]:
     """Yield the ranges of local times of the next year that do not exist."""
-    for day in range(366):
-        start = now + timedelta(days=day)
-        skipped = _offset(zone, start + timedelta(days=1)) - _offset(zone, start)
+    days = [now + timedelta(days=day) for day in range(367)]
+    for (start, before), (end, since) in pairwise((day, _offset(zone, day)) for day in days):
+        skipped = since - before
         if skipped > timedelta():
-            low, high = start, start + timedelta(days=1)
+            low, high = start, end
             while high - low > timedelta(seconds=1):
                 middle = low + (high - low) / 2
-                low, high = (low, middle) if _offset(zone, middle) != _offset(zone, start) else (middle, high)
+                low, high = (low, middle) if _offset(zone, middle) != before else (middle, high)
             after = high.astimezone(zone).replace(tzinfo=None, microsecond=0)
             yield after - skipped, after
 

@@ -151,7 +151,9 @@ class Settings(BaseSettings):
     )
     lakehouse_metrics_file: Path | None = Field(None, description="file for node_exporter's textfile collector: *.prom")
     lakehouse_metrics_token: str | None = Field(
-        None, repr=False, description="token with which Prometheus reads /lakehouse/metrics in Airflow; unset: nobody"
+        None,
+        repr=False,
+        description="token with which Prometheus reads /lakehouse/metrics in Airflow; unset: no access",
     )
     lakehouse_data_docs_url: str | None = Field(
         None, description="URL that serves LAKEHOUSE_HOME/data_docs, for links in alerts; unset: the local path"

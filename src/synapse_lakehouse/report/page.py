@@ -140,7 +140,7 @@ def _cell(value: Any, column: Column) -> str:
 
 
 def _compare(connection: DuckDBPyConnection, settings: Settings, releases: Sequence[Release]) -> Comparison:
-    """The differences since the newest release that is about a day older, or since the release before."""
+    """Return the differences since a release that is about a day older, or else since the oldest release."""
     published = [release for _, release in exclude_compactions(list(reversed(releases)))]
     if len(published) < 2:
         return Comparison(None, "There is no earlier release to compare with yet.")

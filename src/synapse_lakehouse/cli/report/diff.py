@@ -19,7 +19,7 @@ _COLUMNS: Final = (
 
 def diff(
     before: Annotated[
-        int | None, typer.Argument(min=1, help="Earlier release; default: the one before the later release.")
+        int | None, typer.Argument(min=1, help="Earlier release; default: the release before AFTER.")
     ] = None,
     after: Annotated[int | None, typer.Argument(min=1, help="Later release; default: the latest.")] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,

@@ -57,7 +57,7 @@ def _draw_positions(rows: Sequence[Row]) -> alt.Chart | None:
     counts = [
         {"stream": row["stream"], "ids": row[name], "kind": kind}
         for row in rows
-        for name, kind in (("closed_ids", "closed since the release before"), ("open_ids", "open"))
+        for name, kind in (("closed_ids", "closed since the previous release"), ("open_ids", "open"))
         if row[name]
     ]
     return charts.draw_bars(counts, "stream", "ids", "IDs", "kind") if counts else None
@@ -86,7 +86,7 @@ SECTION: Final = Section(
                 Column("safe_bound", "Safe bound", Format.NUMBER),
                 Column("allocated_id", "Sequence", Format.NUMBER),
                 Column("open_ids", "Open IDs", Format.NUMBER),
-                Column("closed_ids", "Closed since the release before", Format.NUMBER),
+                Column("closed_ids", "Closed since the previous release", Format.NUMBER),
                 Column("rule", "Rule of the bound"),
                 Column("missing_writers", "Writers without a position"),
             ),
