@@ -37,6 +37,8 @@ from tests.support.scheduler import LAST, Sharing, lake, length
 from tests.visibility import record
 
 BIN = Path(sys.executable).parent
+METRICS_FILE = "metrics.prom"
+"""The file in LAKEHOUSE_HOME with the metrics of the shared lake."""
 
 # A first call may compile what it runs, and machines differ: time is no law. Everybody gets the same examples, so that
 # no change is blamed for a law that was broken before; `pytest --hypothesis-profile search` looks for others.
@@ -200,7 +202,8 @@ def new_lake(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> Iter
 def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
     """The shared lake after one real run of the DAG on the sample."""
     with planted_sample(tmp_path_factory.mktemp("planted")) as source:
-        yield publish(settings.model_copy(update={"synapse_dsn": source.dsn}), source)
+        own = {"synapse_dsn": source.dsn, "lakehouse_metrics_file": settings.lakehouse_home / METRICS_FILE}
+        yield publish(settings.model_copy(update=own), source)
 
 
 def publish(settings: Settings, source: PlantedSample, **variables: str) -> Published:

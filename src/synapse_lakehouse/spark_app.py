@@ -13,6 +13,7 @@ from threading import Lock
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
+from synapse_lakehouse.audit import task_costs
 from synapse_lakehouse.config.run import Run, parse_run_arguments
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import REPORT_PREFIX, LakehouseError
@@ -84,7 +85,10 @@ def run_spark_app(
             if always_needs_spark:
                 # Spark takes seconds to start. Meanwhile the app takes the lease and loads its libraries.
                 pool.submit(lambda: app.spark)
-            with app.lease.heartbeat() if writes_branches else nullcontext():
+            with (
+                app.lease.heartbeat() if writes_branches else nullcontext(),
+                task_costs.record_cost(app.catalog, run, app.name),
+            ):
                 work(app)
             if always_needs_spark or app.spark_has_started:
                 app.spark.stop()

@@ -1,6 +1,7 @@
 """Columns outside the catalogue leave the source in no form; the test searches all that a run writes."""
 
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
-from tests.conftest import Published, publish
+from tests.conftest import METRICS_FILE, Published, publish
 from tests.support.privacy_canaries import contents
 
 CANARY = secrets.token_hex(12)
@@ -36,6 +37,11 @@ print(config.SECRET_REDACTION_PATTERN().defaultValueString())
 print(spark.sparkContext.getConf().get("spark.redaction.regex"))
 spark.stop()
 """
+COMMANDS = ("metrics", "report", "rooms cleanup", "sizes", "sizes --all")
+"""Commands that read the lake, and print no content of events."""
+OUTPUTS = [f"{command}.txt" for command in COMMANDS] + ["page.html"]
+IP_ADDRESS = re.compile(r"(?<![\w.-])\d{1,3}(\.\d{1,3}){3}(?![\w.-])")
+COPIED = ("copied", "body")
 EVENT_LOG = "spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {folder}\n"
 
 
@@ -63,7 +69,7 @@ def test_errors_quote_no_table_content(settings: Settings, source_copy: str, tmp
 def test_canaries_are_in_no_output(published: Published, server: EmbeddedServer, tmp_path: Path) -> None:
     searched, warehouses = search(published, server, tmp_path)
     assert warehouses == {"warehouse"}
-    assert {"logs", "postgres", "data_docs", "dbt", "printed"} <= searched
+    assert {"logs", "postgres", "data_docs", "dbt", "printed", "report", METRICS_FILE, *OUTPUTS} <= searched
 
 
 def test_the_lake_s_files_are_for_their_user_alone(published: Published) -> None:
@@ -128,6 +134,13 @@ def search(published: Published, server: EmbeddedServer, scratch: Path) -> tuple
     source, home = published.source, published.settings.lakehouse_home
     assert len(source.canaries.places) > 150
     (scratch / "printed").write_text(published.output)
+    for command in COMMANDS:
+        answer = published.lakehouse(
+            *command.split(), *(["--output", str(scratch / "page.html")] * (command == "report"))
+        )
+        assert answer.returncode == 0, answer.stderr
+        (scratch / f"{command}.txt").write_text(answer.stdout + answer.stderr)
+    assert [name for name in OUTPUTS if IP_ADDRESS.search(_without_scripts((scratch / name).read_text()))] == []
     for database in (services.AIRFLOW_DATABASE, services.CATALOG_DATABASE):
         dumped = server.tool("pg_dump", database=database, stdout=subprocess.PIPE).stdout
         (scratch / f"{database}.sql").write_bytes(dumped)
@@ -138,13 +151,17 @@ def search(published: Published, server: EmbeddedServer, scratch: Path) -> tuple
         for path, content in contents(folder):
             searched |= {path.suffix, path.relative_to(folder).parts[0]}
             places = source.canaries.list_columns_in(content)
-            places |= {name for name in ("password", "copied") if getattr(source, name).encode() in content}
+            places |= {name for name in ("password", *COPIED) if getattr(source, name).encode() in content}
             for place in places:
                 actual.setdefault(place, set()).add(str(path.relative_to(folder)))
-    copied = {Path(item).parts[0] for item in actual.pop("copied")}
+    copied = {Path(item).parts[0] for name in COPIED for item in actual.pop(name)}
     assert actual == {}
     assert {".parquet", ".avro", ".json", ".html"} <= searched
     assert any(b"snapshot_tables" in item.read_bytes() for item in (home / "logs").rglob("*") if item.is_file())
     assert b"rendered_task_instance_fields" in (scratch / f"{services.AIRFLOW_DATABASE}.sql").read_bytes()
     # The server has the shipped sample, without canaries, beside the databases of Airflow and of the catalog.
     return searched, copied - {"postgres"}
+
+
+def _without_scripts(page: str) -> str:
+    return re.sub(r"(?s)<script>.*?</script>", "", page)

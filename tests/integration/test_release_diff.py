@@ -34,6 +34,7 @@ TEXT = {"bronze.events": ("event_id", "room_id", "sender"), "bronze.rooms": ("ro
 SCHEMAS_OF = {name: pa.schema([(column, pa.string()) for column in columns]) for name, columns in TEXT.items()}
 SCHEMAS_OF["bronze.users"] = pa.schema([("name", pa.string()), ("creation_ts", pa.int64())])
 
+SECRET = "the body of a message"
 Rows = dict[str, list[tuple[Any, ...]]]
 
 BEFORE: Rows = {
@@ -44,7 +45,7 @@ BEFORE: Rows = {
     "gold.state_integrity": [("state_reset", "warn", "!old", "m.room.name "), ("room_missing", "fail", "!gone", "$3")],
 }
 AFTER: Rows = {
-    "bronze.events": [("$1", "!old", "b"), ("$2", "!old", "a"), ("$4", "!new", "a"), ("$5", "!new", "a"),
+    "bronze.events": [("$1", "!old", SECRET), ("$2", "!old", "a"), ("$4", "!new", "a"), ("$5", "!new", "a"),
                       ("$6", "!old", "a")],
     "bronze.rooms": [("!old",), ("!new",)],
     "bronze.users": [("@old:x", 1), ("@erased:x", 2), ("@new:x", 3), ("@new-erased:x", 4)],
@@ -163,6 +164,7 @@ def test_the_command_prints_every_format(lake: Settings, format: str) -> None:
     assert result.exit_code == 0, result.output
     assert "@new:x" in result.stdout
     assert "@new-erased:x" not in result.stdout
+    assert SECRET not in result.stdout
     if format == "json":
         kinds = Counter(row["kind"] for row in json.loads(result.stdout))
         assert kinds == {"table": 5, "new room": 1, "room": 1, "new user": 1, "finding": 2}

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
+from synapse_lakehouse.audit import store
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -25,10 +26,11 @@ from synapse_lakehouse.report.sections import SECTIONS
 from synapse_lakehouse.report.status import INCIDENTS, Level, describe_status
 from tests.conftest import lake_maker
 from tests.support import hostile_text
-from tests.support.report_lake import TABLES, TEXTS, open_report_lake, publish
+from tests.support.report_lake import RUNS, TABLES, TEXTS, append_rows, open_report_lake, publish
 
 PANELS = [panel for section in SECTIONS for panel in section.panels]
 CHARTS = [panel for panel in PANELS if panel.chart is not draw_no_chart]
+PURGED = "!purged:example.org"
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
@@ -95,6 +97,22 @@ def empty(make: Callable[..., Settings]) -> Settings:
     with open_report_lake(settings) as catalog:
         publish(catalog, 1, [])
     return settings
+
+
+@pytest.fixture(scope="module")
+def purged(make: Callable[..., Settings], tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, str, str]:
+    """A lake whose second release has no row of a room, and the page before and after."""
+    settings, folder = make(), tmp_path_factory.mktemp("purged")
+    with open_report_lake(settings) as catalog:
+        append_rows(catalog, 1, [PURGED])
+        plan = {"room_id": PURGED, "strategy": "best", "rows_before": 9, "rows_after": 4, "planned_at": RUNS[1].end}
+        store.append_audit_rows(catalog, "gold.compression_plan", [plan], RUNS[1])
+        publish(catalog, 1, [])
+        before = render(settings, folder)
+        for name in TABLES:
+            catalog.load_table(name).delete()
+        publish(catalog, 2, [])
+    return settings, before, render(settings, folder)
 
 
 def render(settings: Settings, folder: Path) -> str:
@@ -186,6 +204,15 @@ def test_a_lake_without_a_release_has_a_page(make: Callable[..., Settings], tmp_
         parsed = Parsed(render(settings, tmp_path))
     assert "Needs attention" in parsed.text
     assert parsed.specs() == []
+
+
+def test_a_purged_room_is_named_nowhere(purged: tuple[Settings, str, str]) -> None:
+    settings, before, after = purged
+    assert PURGED in before
+    assert PURGED not in after
+    for command in ("diff", "metrics"):
+        result = CliRunner().invoke(app, [command], env=settings.to_environment())
+        assert (result.exit_code, PURGED in result.output) == (0, False), result.output
 
 
 def test_the_command_writes_a_private_file(lake: Settings, tmp_path: Path) -> None:

@@ -30,6 +30,13 @@ select table_name::text, column_name::text,
 from information_schema.columns
 where table_schema = 'public' and is_generated = 'NEVER' and is_identity = 'NO' order by 1, 2
 """
+LONGEST_BODY = """
+with messages as (
+  select json::jsonb -> 'content' ->> 'body' as body
+  from event_json join events using (event_id) where type = 'm.room.message' and json not like '%\\u0000%'
+)
+select body from messages where body ~ '^[A-Za-z ]{12,40}$' order by length(body) desc, body limit 1
+"""
 TEXTUAL = {"text", "character varying", "jsonb", "bytea", "ARRAY"}
 
 BESIDE_PROJECTIONS = {
@@ -139,6 +146,8 @@ class PlantedSample:
     canaries: Canaries
     copied: str
     """A room's topic: copied text, which a search must find."""
+    body: str
+    """The body of a message: copied text, which a search must find."""
 
 
 @contextmanager
@@ -153,7 +162,8 @@ def planted_sample(folder: Path) -> Iterator[PlantedSample]:
             owner.execute(f"alter role {name} password '{password}'".encode())
             longest = "select topic from room_stats_state where topic is not null order by length(topic) desc limit 1"
             ((topic,),) = owner.execute(longest).fetchall()
-        yield PlantedSample(make_conninfo(dsn, user=name, password=password), dsn, password, canaries, topic)
+            ((body,),) = owner.execute(LONGEST_BODY).fetchall()
+        yield PlantedSample(make_conninfo(dsn, user=name, password=password), dsn, password, canaries, topic, body)
 
 
 def contents(home: Path) -> Iterator[tuple[Path, bytes]]:

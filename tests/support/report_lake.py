@@ -68,7 +68,19 @@ def open_report_lake(settings: Settings) -> Iterator[Catalog]:
 def publish(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
     """Append a row for each text to each table, and publish them as release ``number``."""
     run, at = RUNS[number], RUNS[number].end
-    values = {pa.int64(): number, _TIME: at}
+    append_rows(catalog, number, texts)
+    if texts:
+        _append_audit_rows(catalog, number, texts)
+    tables = {name: catalog.load_table(name).refs()["main"].snapshot_id for name in TABLES}
+    row = {"release": number, "server_name": "example.org", "tables": sorted(tables.items()), "positions": []}
+    checks = {"checks_passed": 5, "checks_warned": 0, "published_at": at + timedelta(minutes=2)}
+    views = [("gold.replication_lag", _LAG)]
+    store.append_audit_rows(catalog, "audit.releases", [row | checks | {"views": views}], run)
+
+
+def append_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
+    """Append a row for each text to each table, except to audit tables."""
+    values = {pa.int64(): number, _TIME: RUNS[number].end}
     for name, columns in TABLES.items():
         if name == "silver.rooms" and number > 1:
             continue
@@ -77,13 +89,6 @@ def publish(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
             for text in texts
         ]
         catalog.load_table(name).append(pa.Table.from_pylist(rows, schema=columns))
-    if texts:
-        _append_audit_rows(catalog, number, texts)
-    tables = {name: catalog.load_table(name).refs()["main"].snapshot_id for name in TABLES}
-    row = {"release": number, "server_name": "example.org", "tables": sorted(tables.items()), "positions": []}
-    checks = {"checks_passed": 5, "checks_warned": 0, "published_at": at + timedelta(minutes=2)}
-    views = [("gold.replication_lag", _LAG)]
-    store.append_audit_rows(catalog, "audit.releases", [row | checks | {"views": views}], run)
 
 
 def _fixed(name: str, text: str) -> dict[str, Any]:
@@ -103,13 +108,14 @@ def _append_audit_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> N
     times = {"began_at": at, "written_at": at, "measured_at": at, "counted_at": at}
     watched = [(at - timedelta(minutes=15 * n), n) for n in range(4)]
     rows: dict[str, list[dict[str, Any]]] = {
-        "audit.snapshots": [times],
+        "audit.snapshots": [times | {"server_version": "16.14", "schema_version": 94}],
         "audit.ledger": [times | {"table_name": t, "rows_read": 5, "rows_written": 5, "seconds": 1.5} for t in texts],
         "audit.stream_positions": [
             times | {"stream": text, "safe_bound": 5, "sequence_last_value": 9, "sequence_is_called": True,
                      "rule": "configured", "closed_ids": 3, "missing_writers": [text]}
             for text in texts
         ],
+        "audit.task_costs": [times | {"task": t, "seconds": 2.0, "cpu_seconds": 3.0} for t in texts],
         "audit.integrity": [times | {"check_name": "event_lost", "serious": 4, "new_findings": 1}],
         "audit.relation_sizes": [
             times | {"kind": "table", "schema_name": "public", "name": text, "bytes": 10_000 * number, "index_bytes": 9}

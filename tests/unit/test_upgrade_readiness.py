@@ -4,9 +4,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from synapse_lakehouse.catalogue.support_dates import find_end_of_support
 from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.cli.doctor.upgrade import describe_updates
-from synapse_lakehouse.postgres.support_dates import find_end_of_support
 from synapse_lakehouse.report.update_history import PendingUpdate
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)

@@ -53,12 +53,16 @@ def validate_gold() -> None:
 def _validate(validate: Callable[[Settings, Catalog, Run], ValidationResult]) -> None:
     from expectations.alert_findings import build_findings
     from expectations.validation_result import ValidationFailedError
-    from synapse_lakehouse.audit import store
+    from synapse_lakehouse.audit import store, task_costs
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()
     run, settings = get_run(context), Settings()
-    with closing(open_catalog(settings)) as catalog, create_lease(run, catalog, settings).heartbeat():
+    with (
+        closing(open_catalog(settings)) as catalog,
+        create_lease(run, catalog, settings).heartbeat(),
+        task_costs.record_cost(catalog, run, validate.__name__),
+    ):
         result = validate(settings, catalog, run)
         is_first = store.read_latest_release(catalog) is None
     fails_on_warnings = context["params"]["fail_on_warnings"]

@@ -30,6 +30,11 @@ _BYTES_AXIS: Final = (
     " : datum.value >= 1048576 ? format(datum.value / 1048576, '.3~r') + ' MiB'"
     " : datum.value >= 1024 ? format(datum.value / 1024, '.3~r') + ' KiB' : format(datum.value, ',') + ' B'"
 )
+_DURATION_AXIS: Final = (
+    "datum.value >= 7200000 ? format(datum.value / 3600000, '.3~r') + ' h'"
+    " : datum.value >= 120000 ? format(datum.value / 60000, '.3~r') + ' min'"
+    " : datum.value >= 1000 ? format(datum.value / 1000, '.3~r') + ' s' : format(datum.value, ',') + ' ms'"
+)
 CONFIG: Final[Mapping[str, Any]] = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
@@ -75,8 +80,14 @@ def draw_stacked_days(rows: Sequence[Row], day: str, series: str, value: str, ti
     return chart
 
 
-def draw_lines(rows: Sequence[Row], at: str, series: str, value: str, title: str) -> alt.Chart:
-    """Return a line over time for each series."""
+def draw_lines(
+    rows: Sequence[Row], at: str, series: str, value: str, title: str, *, is_duration: bool = False
+) -> alt.Chart:
+    """Return a line over time for each series.
+
+    :param is_duration: the values are milliseconds.
+    """
+    axis = alt.Axis(labelExpr=_DURATION_AXIS, tickCount=6) if is_duration else _count_axis(6)
     order = rank_series(rows, series, value)
     moments = [row[at] for row in rows]
     form = "%b %d %H:%M" if max(moments) - min(moments) <= timedelta(days=2) else "%b %d"
@@ -86,7 +97,7 @@ def draw_lines(rows: Sequence[Row], at: str, series: str, value: str, title: str
         .mark_line(point=len(set(moments)) < 40)
         .encode(
             x=alt.X(f"{at}:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format=form, tickCount=8)),
-            y=alt.Y(f"{value}:Q", title=title, axis=_count_axis(6)),
+            y=alt.Y(f"{value}:Q", title=title, axis=axis),
             color=_color(series, order),
             strokeDash=dash,
             tooltip=_tooltip({at: "T", series: "N", value: "Q"}),

@@ -40,9 +40,9 @@ def _format_day(value: date) -> str:
 
 
 def _format_seconds(value: float) -> str:
-    if value < 120:
+    if abs(value) < 120:
         return f"{value:.1f} s"
-    return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.1f} h"
+    return f"{value / 60:.1f} min" if abs(value) < 7200 else f"{value / 3600:.1f} h"
 
 
 _FORMATS: Final[Mapping[Format, Callable[[Any], str]]] = {
@@ -51,7 +51,7 @@ _FORMATS: Final[Mapping[Format, Callable[[Any], str]]] = {
     Format.BYTES: format_bytes,
     Format.SECONDS: _format_seconds,
     Format.HOURS: lambda value: f"{value:,.1f} h" if value < 72 else f"{value / 24:,.1f} days",
-    Format.MILLISECONDS: lambda value: f"{value:,.0f} ms",
+    Format.MILLISECONDS: lambda value: f"{value:,.0f} ms" if abs(value) < 1000 else _format_seconds(value / 1000),
     Format.TIME: format_time,
     Format.DAY: _format_day,
 }

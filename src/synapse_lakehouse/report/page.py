@@ -23,6 +23,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import format_bytes
 from synapse_lakehouse.report import charts, format_values
+from synapse_lakehouse.report.answers import build_answers
 from synapse_lakehouse.report.declared_tables import load_declared_tables
 from synapse_lakehouse.report.page_location import get_page_path
 from synapse_lakehouse.report.panel import Column, Format, Panel
@@ -97,15 +98,18 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     latest = releases[0] if releases else None
     reader, now = PanelReader(connection, settings, latest), datetime.now(UTC)
     status = describe_status(latest, reader.read(INCIDENTS))
-    sections = [(section, [_render(reader.read(panel)) for panel in section.panels]) for section in SECTIONS]
+    read = {panel.id: reader.read(panel) for section in SECTIONS for panel in section.panels}
+    sections = [(section, [_render(read[panel.id]) for panel in section.panels]) for section in SECTIONS]
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
     declared = load_declared_tables()
+    comparison = _compare(connection, settings, releases)
     style, script, vega = _read_asset("page.css"), _read_asset("page.js"), _bundle_vega()
     return _template().render(
         server=format_values.shorten(latest.server_name if latest else settings.synapse_server_name or ""),
         status=status,
         sections=sections,
-        comparison=_compare(connection, settings, releases),
+        comparison=comparison,
+        answers=build_answers(read, status, comparison.diff),
         tables={name: declared[name].description for name in named if name in declared},
         runbooks=_link_runbooks(settings, status),
         data_docs=_link_data_docs(settings, path),

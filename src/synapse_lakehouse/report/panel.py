@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import altair as alt
+    from duckdb import DuckDBPyConnection
+
+    from synapse_lakehouse.config.settings import Settings
 
 Row = Mapping[str, Any]
 
@@ -42,7 +45,8 @@ class Panel:
     * ``caption``: what the chart and the table show, in one or two sentences.
     * ``sql``: SELECT of DuckDB that `lakehouse query` can run too. It aggregates, and limits its rows.
     * ``empty``: the sentence for a query without rows.
-    * ``derive``: computes the rows of the table and the chart from those of the query; by default they are the same.
+    * ``derive``: computes the rows of the table and the chart from those of the query; by default they are the same. It
+      may read further rows from the lake.
     * ``chart``: the chart of the rows; None if a chart would show nothing, such as zeros only.
     """
 
@@ -53,7 +57,7 @@ class Panel:
     columns: Sequence[Column]
     empty: str
     chart: Callable[[Sequence[Row]], alt.Chart | None]
-    derive: Callable[[Sequence[Row]], Sequence[Row]] = list
+    derive: Callable[[Sequence[Row], DuckDBPyConnection, Settings], Sequence[Row]] = lambda rows, *_: rows
 
 
 @dataclass(frozen=True)

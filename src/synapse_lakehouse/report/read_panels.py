@@ -48,9 +48,9 @@ class PanelReader:
             result = self.connection.execute(panel.sql)
             columns = [column[0] for column in result.description or ()]
             rows = [dict(zip(columns, row, strict=True)) for row in result.fetchmany(MAX_ROWS)]
+            derived = panel.derive(rows, self.connection, self.settings)
         except (duckdb.Error, LakeReadError) as error:
             return PanelRows(panel, [], f"This part could not be read: {str(error).splitlines()[0]}", is_unread=True)
-        derived = panel.derive(rows)
         return PanelRows(panel, derived, "" if derived else panel.empty)
 
     def has_table(self, name: str) -> bool:

@@ -7,11 +7,11 @@ from typing import Final
 import psycopg
 from duckdb import DuckDBPyConnection
 
+from synapse_lakehouse.catalogue.support_dates import find_end_of_support
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.support_dates import find_end_of_support
 from synapse_lakehouse.report.update_history import PendingUpdate, read_pending_updates
 
 _SUBJECT: Final = "background updates"

@@ -1,4 +1,4 @@
-"""Cost: rows and seconds of the last ten runs."""
+"""Cost: rows, seconds and CPU seconds of the last ten runs, and of the tasks of the last run."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -26,17 +26,41 @@ tables as (
   select run_id, sum(rows_read)::bigint as rows_read, sum(rows_written)::bigint as rows_written,
     sum(seconds) as copy_seconds
   from copied group by run_id
-)
+),
+tasks as (
+  select run_id, task, max_by(cpu_seconds, written_at) as cpu_seconds
+  from audit.task_costs join published using (run_id) group by run_id, task
+),
+processors as (select run_id, sum(cpu_seconds) as cpu_seconds from tasks group by run_id)
 select
-  release, published_at, rows_read, rows_written, copy_seconds,
+  release, published_at, rows_read, rows_written, copy_seconds, cpu_seconds,
   date_diff('millisecond', began_at, published_at) / 1000.0 as seconds
-from published left join tries using (run_id) left join tables using (run_id) order by release
+from published left join tries using (run_id) left join tables using (run_id) left join processors using (run_id)
+order by release
+"""
+_TASKS: Final = """
+with latest as (select run_id from audit.releases order by release desc limit 1)
+select task, max_by(seconds, written_at) as seconds, max_by(cpu_seconds, written_at) as cpu_seconds,
+  max(written_at) as ended_at
+from audit.task_costs join latest using (run_id) group by task order by ended_at, task
 """
 
 
 def _draw_runs(rows: Sequence[Row]) -> alt.Chart:
-    named = [{"release": f"release {row['release']}", "seconds": row["seconds"] or 0} for row in rows]
-    return charts.draw_bars(named, "release", "seconds", "seconds from the PostgreSQL snapshot to publication")
+    return _draw_seconds([{**row, "name": f"release {row['release']}"} for row in rows])
+
+
+def _draw_tasks(rows: Sequence[Row]) -> alt.Chart:
+    return _draw_seconds([{**row, "name": row["task"]} for row in rows])
+
+
+def _draw_seconds(rows: Sequence[Row]) -> alt.Chart:
+    bars = [
+        {"name": row["name"], "seconds": row[column] or 0, "kind": kind}
+        for row in rows
+        for column, kind in (("seconds", "duration"), ("cpu_seconds", "CPU"))
+    ]
+    return charts.draw_bars(bars, "name", "seconds", "seconds", "kind")
 
 
 SECTION: Final = Section(
@@ -48,7 +72,8 @@ SECTION: Final = Section(
             "runs",
             "The last ten runs",
             "Duration from the PostgreSQL snapshot until publication; rows that the runs read from Synapse's database "
-            "and wrote to the lake. The copy of tables runs in parallel, so its seconds may exceed the duration.",
+            "and wrote to the lake; CPU seconds of the tasks. The copy of tables runs in parallel, so its seconds may "
+            "exceed the duration.",
             _RUNS,
             (
                 Column("release", "Release", Format.NUMBER),
@@ -56,10 +81,26 @@ SECTION: Final = Section(
                 Column("rows_read", "Rows read", Format.NUMBER),
                 Column("rows_written", "Rows written", Format.NUMBER),
                 Column("seconds", "Duration", Format.SECONDS),
+                Column("cpu_seconds", "CPU", Format.SECONDS),
                 Column("copy_seconds", "Copy, all tables", Format.SECONDS),
             ),
             "No run has published a release yet.",
             _draw_runs,
+        ),
+        Panel(
+            "task-costs",
+            "The tasks of the last run",
+            "Duration and CPU seconds of each task on the machine of the Spark driver, without the start of its "
+            "processes. Executors on other machines and PostgreSQL are not counted.",
+            _TASKS,
+            (
+                Column("task", "Task"),
+                Column("seconds", "Duration", Format.SECONDS),
+                Column("cpu_seconds", "CPU", Format.SECONDS),
+                Column("ended_at", "End", Format.TIME),
+            ),
+            "The last run did not record the costs of its tasks.",
+            _draw_tasks,
         ),
     ),
 )

@@ -40,7 +40,7 @@ SECTION: Final = Section(
                 Column("clock_skew_ms", "Clock skew", Format.MILLISECONDS),
             ),
             "No event from another server was measured yet.",
-            partial(charts.draw_lines, at="hour", series="server", value="p95_ms", title="delay in ms"),
+            partial(charts.draw_lines, at="hour", series="server", value="p95_ms", title="delay", is_duration=True),
         ),
         Panel(
             "silent-servers",

@@ -52,7 +52,7 @@ _NO_SIZES: Final = "No run has measured sizes yet."
 _EVENTS: Final = "No event has been received yet."
 
 
-def _summarize(rows: Sequence[Row]) -> list[Row]:
+def _summarize(rows: Sequence[Row], *_: object) -> list[Row]:
     """The newest row of each size, the largest first, with its growth and forecast."""
     return [_describe(summary) for summary in summarize(map(SizeRow.of, rows))]
 

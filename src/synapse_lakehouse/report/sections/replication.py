@@ -35,7 +35,7 @@ SECTION: Final = Section(
                 Column("p95_ms", "95th percentile", Format.MILLISECONDS),
             ),
             "No replication tap has listened yet. `uv run lakehouse replicate tap` starts one.",
-            partial(charts.draw_lines, at="hour", series="writer", value="p95_ms", title="delay in ms"),
+            partial(charts.draw_lines, at="hour", series="writer", value="p95_ms", title="delay", is_duration=True),
         ),
     ),
 )

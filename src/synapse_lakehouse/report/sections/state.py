@@ -10,23 +10,38 @@ from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
 
 _ROWS: Final = """
-with largest as (
+with groups as (
+  select *, chain_length = 1 and row_number() over (partition by room_id, chain_length = 1 order by state_group) > 1
+    as is_copy
+  from gold.state_group_sizes
+),
+rooms as (
   select room_id, sum(delta_rows)::bigint as state_rows, count(*) as groups, max(chain_length) as longest_chain,
-    count(*) filter (events = 0) as unreferenced_groups
-  from gold.state_group_sizes group by room_id order by state_rows desc, room_id limit 15
+    count(*) filter (events = 0) as unreferenced_groups,
+    coalesce(sum(delta_rows) filter (is_copy), 0)::bigint as copied_rows
+  from groups group by room_id
+),
+largest as (
+  select *, sum(state_rows) over ()::bigint as all_rows, sum(copied_rows) over ()::bigint as all_copied_rows
+  from rooms order by state_rows desc, room_id limit 15
 )
-select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, state_rows, groups,
-  unreferenced_groups, longest_chain
+select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, state_rows, copied_rows, groups,
+  unreferenced_groups, longest_chain, all_rows, all_copied_rows
 from largest left join silver.rooms using (room_id) order by state_rows desc, room_id
 """
 _COMPRESSION: Final = """
 with planned as (
   from gold.compression_plan where run_id = (select max_by(run_id, planned_at) from gold.compression_plan)
 ),
-largest as (from planned where skipped is null order by rows_before - rows_after desc, room_id limit 15)
+largest as (
+  select planned.*, name, sum(rows_before - rows_after) over ()::bigint as all_saved,
+    sum(bytes_before - bytes_after) over ()::bigint as all_saved_bytes
+  from planned join silver.rooms using (room_id)
+  where skipped is null order by rows_before - rows_after desc, room_id limit 15
+)
 select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, strategy, rows_before, rows_after,
-  rows_before - rows_after as rows_saved, bytes_before - bytes_after as bytes_saved
-from largest left join silver.rooms using (room_id) order by rows_saved desc, room_id
+  rows_before - rows_after as rows_saved, bytes_before - bytes_after as bytes_saved, all_saved, all_saved_bytes
+from largest order by rows_saved desc, room_id
 """
 
 
@@ -47,11 +62,13 @@ SECTION: Final = Section(
         Panel(
             "state-rooms",
             "Rooms with the most state rows",
-            "Rows of state_groups_state by room. No event refers to an unreferenced group.",
+            "Rows of state_groups_state by room. Copied rows repeat a whole state of the room, so compression can "
+            "replace most of them. No event refers to an unreferenced group.",
             _ROWS,
             (
                 Column("room", "Room"),
                 Column("state_rows", "Rows", Format.NUMBER),
+                Column("copied_rows", "Copied rows", Format.NUMBER),
                 Column("groups", "State groups", Format.NUMBER),
                 Column("unreferenced_groups", "Unreferenced", Format.NUMBER),
                 Column("longest_chain", "Longest chain", Format.NUMBER),
@@ -72,7 +89,7 @@ SECTION: Final = Section(
                 Column("rows_saved", "Saved rows", Format.NUMBER),
                 Column("bytes_saved", "Saved bytes", Format.BYTES),
             ),
-            "No plan of the compressor exists yet, or it saves nothing. The DAG state_compression makes one.",
+            "No plan of the compressor exists yet, or it saves nothing. `uv run lakehouse compress plan` makes one.",
             _draw_compression,
         ),
     ),

@@ -1,19 +1,42 @@
 """Upkeep: background updates that an upgrade has to wait for, and rooms that can be deleted."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.catalogue.support_dates import find_end_of_support
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.report import charts
-from synapse_lakehouse.report.panel import Column, Format, Panel, Section, draw_no_chart
+from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section, draw_no_chart
+from synapse_lakehouse.report.update_history import read_pending_updates
 
 _UPDATES: Final = """
 select update_name, depends_on, progress_json from bronze.background_updates order by ordering, update_name limit 100
+"""
+_VERSIONS: Final = """
+select server_version, schema_version from audit.snapshots
+where server_version is not null order by began_at desc limit 1
 """
 _ROOMS: Final = """
 select room_id, joined_members, unforgotten_local_users, last_event_at, stored_rows, estimated_bytes, media_events
 from gold.room_cleanup where pending_local_users = 0
 order by estimated_bytes desc nulls last, stored_rows desc, room_id limit 30
 """
+
+
+def _add_history(rows: Sequence[Row], connection: DuckDBPyConnection, settings: Settings) -> list[Row]:
+    """The rows, with the releases since which each update is pending, and its progress unchanged."""
+    history = {update.name: update for update in read_pending_updates(connection, settings)} if rows else {}
+    return [
+        {**row, **{name: getattr(history.get(row["update_name"]), name, None) for name in ("since", "unchanged_since")}}
+        for row in rows
+    ]
+
+
+def _add_end_of_support(rows: Sequence[Row], *_: object) -> list[Row]:
+    return [{**row, "supported_until": find_end_of_support(row["server_version"])} for row in rows]
 
 
 SECTION: Final = Section(
@@ -24,16 +47,33 @@ SECTION: Final = Section(
         Panel(
             "background-updates",
             "Background updates that are not complete",
-            "Let Synapse complete them before you upgrade it. `lakehouse doctor` reports since when each is pending, "
-            "until when PostgreSQL is supported, and whether sequences and collations allow a start.",
+            "Let Synapse complete them before you upgrade it. An update whose progress is the same for a day is stuck. "
+            "`lakehouse doctor` also reports whether sequences and collations allow a start.",
             _UPDATES,
             (
                 Column("update_name", "Update"),
                 Column("depends_on", "Waits for"),
+                Column("since", "Pending since", Format.TIME),
+                Column("unchanged_since", "Same progress since", Format.TIME),
                 Column("progress_json", "Progress"),
             ),
             "No background update is pending, so Synapse may be upgraded.",
             draw_no_chart,
+            _add_history,
+        ),
+        Panel(
+            "postgresql",
+            "Versions of PostgreSQL and of Synapse's schema",
+            "After the end of support, PostgreSQL gets no security fixes.",
+            _VERSIONS,
+            (
+                Column("server_version", "PostgreSQL"),
+                Column("supported_until", "Supported until", Format.DAY),
+                Column("schema_version", "Schema of Synapse", Format.NUMBER),
+            ),
+            "No run has recorded the versions yet.",
+            draw_no_chart,
+            _add_end_of_support,
         ),
         Panel(
             "room-cleanup",

@@ -1,0 +1,183 @@
+"""Answer the questions of an operator in one sentence each, from the rows of the panels. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from synapse_lakehouse.alerts.incidents import IncidentKind
+from synapse_lakehouse.printable_text import format_bytes
+from synapse_lakehouse.report.format_values import format_time, format_value, shorten
+from synapse_lakehouse.report.panel import Format, Row
+from synapse_lakehouse.report.read_panels import PanelRows
+from synapse_lakehouse.report.release_diff import ReleaseDiff
+from synapse_lakehouse.report.status import Status
+
+Panels = Mapping[str, PanelRows]
+
+_STUCK: Final = {IncidentKind.STANDING_STILL, IncidentKind.GAP_BUDGET, IncidentKind.WRITER_VANISHED}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, its answer, and the ID of the element of the page with the details."""
+
+    question: str
+    text: str
+    anchor: str
+
+
+def build_answers(panels: Panels, status: Status, diff: ReleaseDiff | None) -> list[Answer]:
+    """Return the answers, for ``panels`` by ID. Without rows, the answer is the sentence that says why."""
+    changed = _describe_changes(diff) if diff else "There is no earlier release to compare with yet."
+    return [
+        Answer("Which table fills the disk first?", _name_table(panels), "relation-sizes"),
+        Answer("Is a stream stuck?", _find_stuck_stream(panels, status), "stream-positions"),
+        Answer("What changed since yesterday?", changed, "changes"),
+        Answer("May I upgrade Synapse?", _check_upgrade(panels), "background-updates"),
+        Answer("Which room grows?", _describe(panels["events-by-room"], _name_room), "events-by-room"),
+        Answer("Which server is late, or silent?", _name_server(panels), "federation-delay"),
+        Answer("What did the last run cost?", _describe(panels["runs"], _state_cost), "runs"),
+        Answer("Is anything damaged?", _count_findings(panels["findings"]), "findings"),
+        Answer("What does compression give back?", _state_savings(panels), "compression"),
+        Answer("Who reported what?", _describe(panels["reports"], _describe_report), "reports"),
+    ]
+
+
+def _describe(read: PanelRows, describe: Callable[[Sequence[Row]], str]) -> str:
+    return describe(read.rows) if read.rows else read.reason
+
+
+def _name_table(panels: Panels) -> str:
+    tables, disks = panels["relation-sizes"], panels["disks"]
+    if not tables.rows:
+        return tables.reason
+    largest, fastest = tables.rows[0], max(tables.rows, key=lambda row: row["per_day"] or 0)
+    if fastest["per_day"]:
+        text = f"{_short(fastest['name'])} grows fastest, by {format_bytes(fastest['per_day'])} a day."
+    else:
+        is_unknown = all(row["per_day"] is None for row in tables.rows)
+        text = "The growth is known when two runs are more than six hours apart." if is_unknown else "No table grows."
+    text = f"{_short(largest['name'])} is the largest, with {format_bytes(largest['bytes'])}. {text}"
+    filling = [row for row in disks.rows if row["full_in_days"] is not None]
+    if filling:
+        first = min(filling, key=lambda row: row["full_in_days"])
+        text += f" The disk of the {_short(first['name'])} is full in {first['full_in_days']:,.0f} days."
+    return text
+
+
+def _find_stuck_stream(panels: Panels, status: Status) -> str:
+    stuck = [problem for problem in status.problems if problem.kind in _STUCK]
+    if stuck:
+        return f"Yes: {stuck[0].subject}: {stuck[0].description}"
+    positions = panels["stream-positions"]
+    if not positions.rows:
+        return positions.reason
+    unknown = [_short(row["stream"]) for row in positions.rows if row["missing_writers"]]
+    if unknown:
+        return f"Unknown for {_list(unknown)}: a writer has no position."
+    pending = [f"{_short(row['stream'])} {row['open_ids']:,}" for row in positions.rows if row["open_ids"]]
+    opened = f" Open IDs at the release: {_list(pending)}." if pending else " No stream had an open ID at the release."
+    return f"No incident says so.{opened}"
+
+
+def _describe_changes(diff: ReleaseDiff) -> str:
+    changed = sum(not table.is_unchanged for table in diff.tables)
+    new, resolved = (sum(getattr(row, name) for row in diff.findings) for name in ("new", "resolved"))
+    return (
+        f"{changed} of {len(diff.tables)} tables; {diff.new_rooms:,} new rooms, {diff.new_users:,} new users, "
+        f"{new:,} new and {resolved:,} resolved findings since release {diff.before.number}."
+    )
+
+
+def _check_upgrade(panels: Panels) -> str:
+    updates, server = panels["background-updates"], panels["postgresql"]
+    version = server.rows[0]["server_version"] if server.rows else ""
+    end = server.rows[0]["supported_until"] if server.rows else None
+    if end is None:
+        support = ""
+    elif end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
+        support = f" PostgreSQL {_short(version)} has had no support since {end}."
+    else:
+        support = f" PostgreSQL {_short(version)} is supported until {end}."
+    if updates.is_unread or not updates.rows:
+        return f"{updates.reason}{support}"
+    first, others = updates.rows[0], len(updates.rows) - 1
+    since = f" since {format_time(first['since'])}" if first["since"] else ""
+    more = f", and {others} more" if others else ""
+    return f"Not yet: background update {_short(first['update_name'])} is pending{since}{more}.{support}"
+
+
+def _name_room(rows: Sequence[Row]) -> str:
+    counts = Counter[str]()
+    for row in rows:
+        counts[row["room"]] += row["events"]
+    total = counts.total()
+    counts.pop("other rooms", None)
+    room, events = counts.most_common(1)[0]
+    return f"{_short(room)} got most: {events:,} of {total:,} events in 60 days."
+
+
+def _name_server(panels: Panels) -> str:
+    delays, silent = panels["federation-delay"], panels["silent-servers"]
+    if not delays.rows:
+        return delays.reason
+    worst = max(delays.rows, key=lambda row: row["p95_ms"])
+    delay = format_value(worst["p95_ms"], Format.MILLISECONDS)
+    text = f"{_short(worst['server'])} is the slowest: {delay} at {format_time(worst['hour'])}, 95th percentile."
+    if silent.rows:
+        first = silent.rows[0]
+        text += f" {_short(first['server'])} is silent for {format_value(first['silent_hours'], Format.HOURS)}."
+        text += f" So are {len(silent.rows) - 1} more." if len(silent.rows) > 1 else ""
+    return text
+
+
+def _state_cost(rows: Sequence[Row]) -> str:
+    run = rows[-1]
+    seconds, cpu = (format_value(run[name], Format.SECONDS) for name in ("seconds", "cpu_seconds"))
+    read, written = (format_value(run[name], Format.NUMBER) for name in ("rows_read", "rows_written"))
+    return f"Release {run['release']}: {seconds}, CPU {cpu}, {read} rows read and {written} written."
+
+
+def _count_findings(findings: PanelRows) -> str:
+    counts = Counter[str]()
+    for row in findings.rows:
+        counts[row["severity"]] += row["findings"]
+    if not findings.rows:
+        return findings.reason
+    if not counts["fail"] and not counts["warn"]:
+        return f"No. {counts['info']:,} findings are normal in a healthy database."
+    first = findings.rows[0]
+    text = f"{counts['fail']:,} findings of severity fail, {counts['warn']:,} of severity warn."
+    return f"{'Yes' if counts['fail'] else 'Perhaps'}: {text} First check: {_short(first['finding'])}."
+
+
+def _state_savings(panels: Panels) -> str:
+    plan, rooms = panels["compression"], panels["state-rooms"]
+    if plan.rows:
+        first = plan.rows[0]
+        return f"{first['all_saved']:,} rows, by the latest plan; {format_bytes(first['all_saved_bytes'])}."
+    if plan.is_unread or not rooms.rows:
+        return plan.reason
+    first = rooms.rows[0]
+    return (
+        f"About {first['all_copied_rows']:,} of {first['all_rows']:,} rows, which repeat whole states. "
+        "`uv run lakehouse compress plan` computes it exactly."
+    )
+
+
+def _describe_report(rows: Sequence[Row]) -> str:
+    newest = rows[0]
+    reporter, kind = _short(newest["reporter_id"] or "a user"), _short(newest["kind"])
+    reported = next(filter(None, (newest["event_id"], newest["reported_user_id"], newest["room_id"])), "")
+    count = "The newest of 100 or more" if len(rows) >= 100 else f"The newest of {len(rows)}"
+    return f"{count}: {reporter} reported the {kind} {_short(reported)} at {format_time(newest['received_at'])}."
+
+
+def _short(text: str) -> str:
+    return shorten(text, 60)
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
