@@ -32,6 +32,7 @@ HERE = Path(__file__).resolve().parent
 DUMP = HERE / "synapse.sql.gz"
 REMOTE_NAME = "elsewhere.example"
 REMOTE_DATABASE = "elsewhere"
+PLANTED = HERE / "planted.sql"
 MANIFEST = HERE / "manifest.json"
 CONFIG = HERE / "homeserver.yaml"
 
@@ -75,6 +76,8 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
             stage.play(unreachable)
             progress("waiting until it settles")
             settle(hs.dsn)
+        with psycopg.connect(server.dsn(DATABASE)) as connection:
+            connection.execute(PLANTED.read_bytes())
         progress("dumping")
         tables = row_counts(server.dsn(DATABASE))
         dump = server.tool("pg_dump", "--no-owner", "--no-acl", database=DATABASE, stdout=subprocess.PIPE).stdout

@@ -22,7 +22,9 @@ BEGIN = datetime(2026, 11, 18, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def test_a_database_without_pending_updates_is_ready(examine: Examine, reader: str) -> None:
+def test_a_database_without_pending_updates_is_ready(examine: Examine, reader: str, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("delete from background_updates")
     _, findings = examine(synapse_dsn=reader)
     assert [finding["level"] for finding in findings["background updates"]] == ["OK"]
     assert [finding["level"] for finding in findings["collation"]] == ["OK"]
@@ -31,6 +33,7 @@ def test_a_database_without_pending_updates_is_ready(examine: Examine, reader: s
 
 def test_pending_updates_are_listed_with_what_they_wait_for(examine: Examine, reader: str, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("delete from background_updates")
         owner.execute(
             "insert into background_updates (update_name, progress_json, depends_on, ordering)"
             " values ('second', '{}', 'first', 2), ('first', '{\"remaining\": 5}', null, 1)"
