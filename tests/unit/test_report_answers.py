@@ -53,7 +53,7 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
          ["events", "fast", "1.0 KiB"]),
         ("relation-sizes", {"relation-sizes": [TABLE], "disks": [DISK]}, ["lake warehouse", "12 days"]),
         ("stream-positions", {"stream-positions": [STREAM]}, ["presence 3"]),
-        ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b"}]}, ["Unknown", "presence"]),
+        ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b"}]}, ["3", "written: presence"]),
         ("background-updates", {"background-updates": [UPDATE], "postgresql": [SERVER]},
          ["Not yet", "sort_rooms", "2026-11-20 12:00 UTC", "16.14", "2099-01-01"]),
         ("background-updates", {"postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}]},

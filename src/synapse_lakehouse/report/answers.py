@@ -74,12 +74,12 @@ def _find_stuck_stream(panels: Panels, status: Status) -> str:
     positions = panels["stream-positions"]
     if not positions.rows:
         return positions.reason
+    pending = [f"{_short(row['stream'])} {row['open_ids']:,}" for row in positions.rows if row["open_ids"]]
+    text = f"Open IDs at the release: {_list(pending)}." if pending else "No stream had an open ID at the release."
     unknown = [_short(row["stream"]) for row in positions.rows if row["missing_writers"]]
     if unknown:
-        return f"Unknown for {_list(unknown)}: a writer has no position."
-    pending = [f"{_short(row['stream'])} {row['open_ids']:,}" for row in positions.rows if row["open_ids"]]
-    opened = f" Open IDs at the release: {_list(pending)}." if pending else " No stream had an open ID at the release."
-    return f"No incident says so.{opened}"
+        text += f" Unknown, because a writer has never written: {_list(unknown)}."
+    return f"No incident reports one. {text}"
 
 
 def _describe_changes(diff: ReleaseDiff) -> str:
