@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.cli.compression import compress_actions
+from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.compressor.backpressure import Backpressure
 from synapse_lakehouse.compressor.postgres import connection as connections
 from synapse_lakehouse.compressor.postgres import writer as postgres_writer
@@ -92,6 +93,34 @@ def test_chains_keep_the_limit_despite_pending_groups(
     assert result["groups_skipped"]
     assert result["longest_chain"] <= 20
     assert result["skipped"] is None
+    assert all_states(dsn) == world.states
+
+
+def test_a_purge_without_pending_deletion_is_repeated(
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Synapse before 1.124 begins to delete a group, then the compressor makes it a predecessor."""
+    dsn, world = rooms
+    purged: list[int] = []
+    deltas = "select state_group from state_group_edges where prev_state_group = any(%s)"
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute("drop table state_groups_pending_deletion")
+    with psycopg.connect(dsn) as synapse:
+        synapse.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+        def begin_purge(connection: Any, changes: Any, start: int, end: int, *arguments: Any) -> Any:
+            new = [prev for prev in changes.new_prev[start:end].tolist() if prev != NONE]
+            if new and not purged:
+                purged.append(new[0])
+                synapse.execute(deltas, [purged])
+            return rewrite_groups(connection, changes, start, end, *arguments)
+
+        monkeypatch.setattr(postgres_writer, "rewrite_groups", begin_purge)
+        options = (*BEST, "--room", "!whole", "--yes", "--format", "json")
+        (result,) = rows(compress(dsn, "apply", *options))
+        assert result["groups_rewritten"] > 0 == result["groups_skipped"]
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            synapse.execute("delete from state_groups where id = any(%s)", [purged])
     assert all_states(dsn) == world.states
 
 

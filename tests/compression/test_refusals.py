@@ -145,12 +145,12 @@ def test_a_file_that_is_no_undo_file_is_refused(compress: Compress, rooms: tuple
     assert "cannot be read as an undo file" in result.stderr
 
 
-def test_a_synapse_that_deletes_groups_at_once_is_refused(compress: Compress, rooms: tuple[str, World]) -> None:
+def test_groups_are_not_handed_over_before_1_124(compress: Compress, rooms: tuple[str, World]) -> None:
     dsn, _ = rooms
     before = read_state(dsn)
     with psycopg.connect(dsn) as connection:
         connection.execute("drop table state_groups_pending_deletion cascade")
-    result = compress(dsn, "apply", *BEST, "--yes")
+    result = compress(dsn, "apply", *BEST, "--yes", "--hand-over-unreferenced")
     assert result.exit_code == 1
     assert "Upgrade Synapse" in result.stderr
     assert read_state(dsn) == before

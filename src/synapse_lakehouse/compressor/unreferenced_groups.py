@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
@@ -39,6 +40,15 @@ def find_unreferenced(group_ids: Int64Array, in_use: Int64Array, edges: pa.Table
         if prev in index_of and (group not in index_of or is_used[index_of[group]]):
             is_used[index_of[prev]] = True
     return group_ids[~is_used]
+
+
+def require_pending_deletion(connection: Connection) -> None:
+    """Raise :class:`CompressorError` if Synapse's release cannot mark groups as pending deletion."""
+    if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):
+        raise CompressorError(
+            "Synapse deletes unreferenced state groups since release 1.124. Upgrade Synapse and start it once, or "
+            "omit --hand-over-unreferenced."
+        )
 
 
 def mark_pending_deletion(connection: Connection, groups: Int64Array) -> int:

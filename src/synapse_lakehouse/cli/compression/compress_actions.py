@@ -129,6 +129,8 @@ def apply(
                 open_write_connection(dsn) as connection,
                 output.progress_bar() as bar,
             ):
+                if hand_over_unreferenced:
+                    unreferenced_groups.require_pending_deletion(connection)
                 with open_reader() as reader:
                     room_ids, number = _select_rooms(reader, rooms, options)
                 compressed = 0

@@ -40,8 +40,7 @@ def open_write_connection(dsn: str) -> Iterator[Connection]:
 
     :raises SourceError: when no connection can be opened.
     :raises CompressorRunningError: when another compressor of this product has the lock.
-    :raises CompressorError: when the database is read-only, the role lacks a privilege, Synapse is too old, or a
-        statement fails.
+    :raises CompressorError: when the database is read-only, the role lacks a privilege, or a statement fails.
     """
     _, connection = open_connection(dsn, SESSION_SETTINGS, WRITE_DSN_SETTING)
     try:
@@ -64,14 +63,9 @@ def _take_lock(connection: Connection) -> None:
 
 
 def require_rights(connection: Connection) -> None:
-    """Raise :class:`CompressorError` if the database is read-only, the role lacks a right, or Synapse is too old."""
+    """Raise :class:`CompressorError` if the database is read-only, or the role lacks a right."""
     if connection.execute("select pg_is_in_recovery()").fetchone() == (True,):
         raise CompressorError(f"{WRITE_DSN_SETTING} names a standby, which is read-only. Set it to the primary.")
-    if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):
-        raise CompressorError(
-            "This database has no table state_groups_pending_deletion. Without it, Synapse deletes state groups at "
-            "once, so a state could be lost during compression. Upgrade Synapse to 1.124 or later, and start it once."
-        )
     if problems := find_hidden_rows(connection, PRIVILEGES):
         raise CompressorError("\n".join(problems))
     missing = connection.execute(

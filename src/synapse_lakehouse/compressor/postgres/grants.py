@@ -4,7 +4,7 @@ from typing import Final
 
 from synapse_lakehouse.compressor.postgres.progress_tables import CREATE_STATEMENTS, PRIVILEGES, PROGRESS_TABLES
 from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS
-from synapse_lakehouse.postgres.access.grants import build_role_sql
+from synapse_lakehouse.postgres.access.grants import build_role_sql, only_if
 
 _CONNECTIONS: Final = 4
 
@@ -22,7 +22,10 @@ def create_role_sql(role: str, reader: str = "lakehouse") -> str:
             "BEGIN;",
             *(f"{statement};" for statement in CREATE_STATEMENTS),
             *build_role_sql(role, _CONNECTIONS, SESSION_SETTINGS),
-            *(f"GRANT {rights} ON {table} TO {role};" for table, rights in PRIVILEGES.items()),
+            *(
+                only_if(f"to_regclass('{table}') IS NOT NULL", f"GRANT {rights} ON {table} TO {role};")
+                for table, rights in PRIVILEGES.items()
+            ),
             f"DO $$ BEGIN IF EXISTS (SELECT FROM pg_roles WHERE rolname = '{reader}') THEN",
             f"  GRANT SELECT ON {', '.join(PROGRESS_TABLES)} TO {reader};",
             "END IF; END $$;",

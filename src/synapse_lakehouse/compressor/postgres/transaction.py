@@ -4,6 +4,10 @@ Synapse marks a group as pending deletion minutes before the deletion, and locks
 this module locks the rows of the groups to write, and of their present and new predecessors, in the order of their IDs.
 Then it checks these groups again. Groups that were deleted, are pending deletion or have changed since the plan are
 skipped.
+
+Releases before 1.124 mark nothing. Their repeatable-read transaction finds the deltas of the groups to delete, and
+stores them in full, before it deletes the groups. There, this module updates the rows of new predecessors: a deletion
+that does not see their new deltas fails with a serialization error, and Synapse repeats it.
 """
 
 from dataclasses import dataclass
@@ -20,7 +24,9 @@ from synapse_lakehouse.numba_jit import BoolArray, Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 
 _LOCK: Final = "SELECT id FROM state_groups WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
+_HAS_PENDING: Final = "SELECT to_regclass('state_groups_pending_deletion') IS NOT NULL"
 _PENDING: Final = "SELECT state_group FROM state_groups_pending_deletion WHERE state_group = ANY(%s)"
+_UPDATE_PREV: Final = "UPDATE state_groups SET event_id = event_id WHERE id = ANY(%s)"
 _EDGES: Final = "SELECT state_group, prev_state_group FROM state_group_edges WHERE state_group = ANY(%s)"
 _DELETE: Final = (
     "DELETE FROM state_groups_state WHERE state_group = ANY(%s)",
@@ -89,7 +95,10 @@ def _find_safe_changes(
     existing = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
     # The existence of a group must be the same as in the plan.
     unsafe = touched[np.isin(touched, existing) != group_rooms.contains(touched)]
-    unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
+    if connection.execute(_HAS_PENDING.encode()).fetchone() == (True,):
+        unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
+    else:
+        connection.execute(_UPDATE_PREV.encode(), [np.unique(changes.new_prev[start:end]).tolist()])
     ids, new_prev, old_edges = changes.ids[start:end], changes.new_prev[start:end], changes.edges_of(start, end)
     present_edges = set(connection.execute(_EDGES.encode(), [ids.tolist()]))
     changed = np.array([group for group, _ in present_edges ^ set(map(tuple, old_edges.tolist()))], np.int64)

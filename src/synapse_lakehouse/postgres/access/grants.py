@@ -38,14 +38,15 @@ class Grant:
         """Yield statements that grant the right to the part that the database has."""
         always = replace(self, columns=tuple(name for name in self.columns if name not in self.evolving)).to_sql(role)
         exists = f"to_regclass('{self.name}') IS NOT NULL"
-        yield _only_if(exists, always) if self.is_evolving else always
+        yield only_if(exists, always) if self.is_evolving else always
         for column in self.evolving:
             exists = f"EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{self.name}')"
             exists += f" AND attname = '{column}')"
-            yield _only_if(exists, f"GRANT SELECT ({column}) ON {self.name} TO {role};")
+            yield only_if(exists, f"GRANT SELECT ({column}) ON {self.name} TO {role};")
 
 
-def _only_if(condition: str, statement: str) -> str:
+def only_if(condition: str, statement: str) -> str:
+    """Return SQL that executes a statement under a condition."""
     return f"DO $$ BEGIN IF {condition} THEN {statement} END IF; END $$;"
 
 
@@ -105,7 +106,7 @@ def build_grants_sql(
                 for right in list_replication_server_grants(catalogue, has_secrets=has_secrets)
                 for statement in right.to_script(role)
             ),
-            *(_only_if(f"to_regclass('{name}') IS NOT NULL", f"GRANT SELECT ON {name} TO {role};") for name in extra),
+            *(only_if(f"to_regclass('{name}') IS NOT NULL", f"GRANT SELECT ON {name} TO {role};") for name in extra),
             "COMMIT;",
             f"-- Set its password in psql, where it is not shown: \\password {role}",
             "",
