@@ -1,11 +1,14 @@
 """An error about homeserver.yaml quotes nothing of the file, because the file contains secrets."""
 
+import json
+import subprocess
 import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from sample.environment import synapse_python
 from synapse_lakehouse.config.homeserver_yaml import read_section, require_one_database
 from synapse_lakehouse.errors import LakehouseError
 
@@ -45,9 +48,56 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_section(tmp_path / "nowhere.yaml", "retention", LakehouseError)
 
 
-def test_a_folder_is_named_as_one(tmp_path: Path) -> None:
-    with pytest.raises(LakehouseError, match="folder"):
+def test_the_last_file_with_a_section_decides(tmp_path: Path) -> None:
+    folder = tmp_path / "conf.d"
+    folder.mkdir()
+    main = tmp_path / "homeserver.yaml"
+    main.write_text("retention: {enabled: true, default_policy: {max_lifetime: 1d}}\nstream_writers: {typing: a}")
+    (folder / "20.yaml").write_text("retention: {enabled: false}")
+    (folder / "10.yaml").write_text("retention: {enabled: true}\ndatabases: {one: {}}")
+    (folder / "30.yaml").write_text("")
+    (folder / "40.yml").write_text("retention: {enabled: true}")
+    (folder / "50.yaml").mkdir()
+    several = Path(f"{main}:{folder}")
+    assert read_section(folder, "retention", LakehouseError) == {"enabled": False}
+    assert read_section(several, "retention", LakehouseError) == {"enabled": False}
+    assert read_section(several, "stream_writers", LakehouseError) == {"typing": "a"}
+    assert read_section(several, "databases", LakehouseError) == {"one": {}}
+    assert read_section(Path(f"{folder}:{main}"), "retention", LakehouseError)["enabled"] is True
+
+
+def test_a_section_without_a_value_replaces_an_earlier_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.yaml", tmp_path / "2.yaml"
+    first.write_text("retention: {enabled: true}")
+    second.write_text("retention:")
+    assert read_section(tmp_path, "retention", LakehouseError) == {}
+
+
+def test_a_folder_without_settings_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LakehouseError, match="has no settings"):
         read_section(tmp_path, "retention", LakehouseError)
+
+
+@pytest.mark.heavy
+def test_several_files_are_read_as_synapse_reads_them(tmp_path: Path) -> None:
+    names = {"a.yaml": "retention: {a: 1}\nx: {a: 1}", "b.yaml": "retention: {b: 1}", "c.txt": "retention: {c: 1}",
+             "B.yaml": "retention: {d: 1}\ny: {d: 1}", "empty.yaml": "", "list.yaml": "[1]"}  # fmt: skip
+    for name, text in names.items():
+        (tmp_path / name).write_text(text)
+    extra = tmp_path / "server"
+    extra.mkdir()
+    (extra / "extra.yaml").write_text("server_name: s\nreport_stats: false\ny: {e: 1}")
+    paths = [str(tmp_path), str(extra / "extra.yaml")]
+    program = (
+        "import json, sys; from synapse.config._base import find_config_files, read_config_files;"
+        " sys.stdout, out = sys.stderr, sys.stdout; files = find_config_files(sys.argv[1:]);"
+        " print(json.dumps(read_config_files(files)), file=out)"
+    )
+    printed = subprocess.run([synapse_python(), "-c", program, *paths], capture_output=True, check=True).stdout
+    expected = json.loads(printed)
+    config = Path(":".join(paths))
+    for name in ("retention", "x", "y"):
+        assert read_section(config, name, LakehouseError) == expected[name]
 
 
 @pytest.mark.parametrize(

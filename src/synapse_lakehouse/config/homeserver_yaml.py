@@ -1,7 +1,8 @@
-"""Read sections and durations of a homeserver.yaml."""
+"""Read sections and durations of homeserver.yaml, as Synapse reads its files (``synapse.config._base``)."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,30 +25,42 @@ _UNITS: Final = {
 
 
 def read_section(config: Path | None, name: str, error: type[LakehouseError]) -> Mapping[str, Any]:
-    """Return the top-level section ``name`` of the file in SYNAPSE_CONFIG; empty if the file has no such section.
+    """Return the top-level section ``name`` of SYNAPSE_CONFIG; empty if there is no such section.
 
-    :param error: class of the error that is raised when the file cannot be read or the value is no section. Its message
+    :param config: a file, a folder with files, or several of them, separated by a colon. The last file with the section
+        decides: Synapse does not merge sections.
+    :param error: class of the error that is raised when a file cannot be read or the value is no section. Its message
         contains no text of the file, because the file contains secrets.
     """
     if config is None:
         return {}
-    if config.is_dir():
-        raise error(
-            f"SYNAPSE_CONFIG={config} cannot be read, because it is a folder. Set it to the file with stream_writers "
-            "and retention. If these are in several files, merge the files."
-        )
-    try:
-        content: Any = yaml.safe_load(config.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise error(f"SYNAPSE_CONFIG={config} cannot be read: {problem.strerror}.") from None
-    except (ValueError, RecursionError, yaml.YAMLError) as problem:
-        raise error(f"SYNAPSE_CONFIG={config} cannot be read as YAML: {_explain(problem)}.") from None
-    if not isinstance(content, Mapping):
+    contents = [_read_file(file, error) for file in _find_files(config, error)]
+    mappings = [content for content in contents if isinstance(content, Mapping)]
+    if not mappings:
         raise error(f"SYNAPSE_CONFIG={config} has no settings. A homeserver.yaml must be a mapping of names to values.")
-    section = content.get(name)
+    section = next((mapping[name] for mapping in reversed(mappings) if name in mapping), None)
     if not isinstance(section, Mapping | None):
         raise error(f"{name} in SYNAPSE_CONFIG must be a section.")
     return section or {}
+
+
+def _find_files(config: Path, error: type[LakehouseError]) -> Iterator[Path]:
+    """Yield the files in the order in which Synapse reads them: of a folder ``*.yaml``, sorted by name."""
+    for path in map(Path, str(config).split(os.pathsep)):
+        try:
+            files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else None
+        except OSError as problem:
+            raise error(f"SYNAPSE_CONFIG={path} cannot be read: {problem.strerror}.") from None
+        yield from [path] if files is None else (file for file in files if file.name.endswith(".yaml"))
+
+
+def _read_file(file: Path, error: type[LakehouseError]) -> Any:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise error(f"SYNAPSE_CONFIG={file} cannot be read: {problem.strerror}.") from None
+    except (ValueError, RecursionError, yaml.YAMLError) as problem:
+        raise error(f"SYNAPSE_CONFIG={file} cannot be read as YAML: {_explain(problem)}.") from None
 
 
 def require_one_database(config: Path | None, error: type[LakehouseError]) -> None:

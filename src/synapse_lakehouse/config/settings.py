@@ -63,7 +63,9 @@ class Settings(BaseSettings):
         description="libpq URI of Synapse's database for a role that may compress state; used by the compressor only",
     )
     synapse_config: Path | None = Field(
-        None, description="path of homeserver.yaml, for its stream_writers, retention and state_compressor; optional"
+        None,
+        description="path of homeserver.yaml, of a folder with files, or several paths separated by colons, for"
+        " stream_writers, retention and state_compressor; optional",
     )
     lakehouse_home: Annotated[Path, AfterValidator(paths.resolve_path)] = Field(
         Path(".lakehouse"), description="folder for all local files of the platform"
