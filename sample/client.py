@@ -81,6 +81,9 @@ class Connection:
             headers={"Authorization": f"Bearer {token}"} if token else {},
         )
         answer = response.json() if response.content else {}
+        if answer.get("errcode") == "M_UNRECOGNIZED" and name == self._stream_worker != self._main:
+            # In releases in which another process cannot write the stream, the main process does.
+            return self.request(method, path, json, token=token, **options | {"via": self._main})
         if not response.is_success:
             raise MatrixError(method, path, response.status_code, answer)
         return dict(answer)

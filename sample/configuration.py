@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,13 @@ _EXPERIMENTAL = {
 }
 
 
-def homeserver_yaml(server_name: str, ports: Mapping[str, int]) -> dict[str, Any]:
+def homeserver_yaml(
+    server_name: str, ports: Mapping[str, int], streams: Container[str] = frozenset(_STREAM_WRITERS)
+) -> dict[str, Any]:
     """Return the part of homeserver.yaml without secrets and paths, for the reader of the database.
 
     :param ports: process name → its port; the writers of streams are set only if there are workers.
+    :param streams: streams whose writers the release lets configure.
     """
     settings: dict[str, Any] = {
         "server_name": server_name,
@@ -66,7 +69,8 @@ def homeserver_yaml(server_name: str, ports: Mapping[str, int]) -> dict[str, Any
         "experimental_features": _EXPERIMENTAL,
     }
     if ports.keys() - {MAIN}:
-        settings["stream_writers"] = {"events": event_persisters(ports)} | _STREAM_WRITERS
+        writers = {stream: names for stream, names in _STREAM_WRITERS.items() if stream in streams}
+        settings["stream_writers"] = {"events": event_persisters(ports)} | writers
         settings["instance_map"] = {
             "main" if name == MAIN else name: {"host": "127.0.0.1", "port": port} for name, port in ports.items()
         }
@@ -79,16 +83,25 @@ def event_persisters(processes: Iterable[str]) -> list[str]:
 
 
 def write(
-    workdir: Path, server_name: str, dsn: str, ports: Mapping[str, int], redis_port: int, tls_port: int, secret: str
+    workdir: Path,
+    server_name: str,
+    dsn: str,
+    ports: Mapping[str, int],
+    redis_port: int,
+    tls_port: int,
+    secret: str,
+    streams: Container[str],
 ) -> dict[str, list[Path]]:
     """Write every file a Synapse with the processes of ``ports`` needs into ``workdir``.
 
     :param ports: process name → its HTTP port on 127.0.0.1 (client and replication alike).
     :param tls_port: the port where other homeservers reach the main process.
     :param secret: the shared secret of registration; tokens of the application service derive from it.
+    :param streams: streams whose writers the release lets configure.
     :returns: process name → its configuration files, in the order Synapse is to read them.
     """
-    settings = _main_settings(workdir, server_name, dsn, ports, redis_port, tls_port, secret)
+    public = homeserver_yaml(server_name, ports, streams)
+    settings = _main_settings(workdir, public, dsn, ports, redis_port, tls_port, secret)
     main = _write(workdir / "homeserver.yaml", settings)
     files = {MAIN: [main]}
     for name in ports.keys() - {MAIN}:
@@ -164,12 +177,22 @@ def _write(path: Path, content: dict[str, Any]) -> Path:
 
 
 def _main_settings(
-    workdir: Path, server_name: str, dsn: str, ports: Mapping[str, int], redis_port: int, tls_port: int, secret: str
+    workdir: Path,
+    public: dict[str, Any],
+    dsn: str,
+    ports: Mapping[str, int],
+    redis_port: int,
+    tls_port: int,
+    secret: str,
 ) -> dict[str, Any]:
-    """Return homeserver.yaml, as for :func:`write`; write the files that it names."""
+    """Return homeserver.yaml, as for :func:`write`; write the files that it names.
+
+    :param public: result of :func:`homeserver_yaml`.
+    """
+    server_name = str(public["server_name"])
     database = conninfo_to_dict(dsn)
     certificate, key = write_certificate(workdir, server_name)
-    settings = homeserver_yaml(server_name, ports) | _RATE_LIMITS
+    settings = public | _RATE_LIMITS
     return settings | {
         "listeners": [_listener(ports[MAIN]), _listener(tls_port, "federation", tls=True)],
         "database": {"name": "psycopg2", "args": database | {"cp_min": 2, "cp_max": 8}},

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import httpx
 from sample import configuration
 from sample.client import ADMIN, V3, Client, Connection, Json, Options
 from sample.configuration import EVENT_PERSISTERS, MAIN, STREAM_WORKER
-from sample.environment import VENV, VERSION, synapse_python
+from sample.environment import synapse_python
 from sample.processes import free_ports, started, wait_until
 from sample.redis import redis
 from synapse_lakehouse.local.postgres import embedded_postgres
@@ -122,8 +123,7 @@ def homeserver(
     workers: bool = True,
     event_persisters: Sequence[str] = EVENT_PERSISTERS,
     peers: Mapping[str, int] | None = None,
-    venv: Path = VENV,
-    version: str = VERSION,
+    python: Path | None = None,
 ) -> Iterator[Synapse]:
     """A Synapse that runs while the context lasts, everything on 127.0.0.1 and free ports.
 
@@ -133,15 +133,14 @@ def homeserver(
     :param event_persisters: names of the event persisters.
     :param peers: server name → TLS port of the homeservers of this federation, this one included; it knows no other
         host name. Without it, it is alone.
-    :param venv: the folder of Synapse's virtual environment; created when it is missing.
-    :param version: the release of matrix-synapse.
+    :param python: the Python of a release of Synapse; by default of the newest.
     :raises ServiceError: when a part cannot be installed or started; every part is stopped again.
     :raises PostgresError: when the embedded PostgreSQL cannot be started.
     """
     workdir = workdir.absolute()
     logs = workdir / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    python = synapse_python(venv, version)
+    python = python or synapse_python()
     with ExitStack() as stack:
         if dsn is None:
             # The data is made again rather than repaired: nothing needs to reach the disk in time.
@@ -155,7 +154,9 @@ def homeserver(
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         peers = peers or {server_name: free_ports(1)[0]}
         secret = secrets.token_urlsafe(24)
-        files = configuration.write(workdir, server_name, dsn, ports, redis_port, peers[server_name], secret)
+        files = configuration.write(
+            workdir, server_name, dsn, ports, redis_port, peers[server_name], secret, read_stream_writers(python)
+        )
         urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
         processes = _start(stack, workdir, [python, "-P", LOOPBACK], files, urls, peers)
         connection = Connection(urls, MAIN, STREAM_WORKER if workers else MAIN)
@@ -187,6 +188,17 @@ def _start(
             wait_until(partial(_healthy, urls[name]), process, f"Synapse's {name}", log)
             pids[name] = process.pid
     return pids
+
+
+def read_stream_writers(python: Path) -> list[str]:
+    """Return the streams whose writers can be configured in the release; it refuses other streams."""
+    program = (
+        "import attr, json; from synapse.config.workers import WriterLocations;"
+        " print(json.dumps([field.name for field in attr.fields(WriterLocations)]))"
+    )
+    printed = subprocess.run([python, "-P", "-c", program], capture_output=True, check=True).stdout
+    streams: list[str] = json.loads(printed)
+    return streams
 
 
 def _healthy(url: str) -> bool:

@@ -21,6 +21,8 @@ from sample.environment import VERSION, python_with, synapse_python
 from synapse_lakehouse.local.postgres import embedded_postgres
 
 RECORD: Final = Path(__file__).with_name("releases.json")
+RESULTS: Final = Path(__file__).with_name("release_results.json")
+"""Figures of the releases that went through ``tests/integration/test_each_release.py``."""
 SCHEMA: Final = Path(__file__).with_name("synapse_schema.py")
 
 REPRESENTATIVES: Final = (
@@ -95,6 +97,19 @@ def load_releases() -> list[Release]:
         facts = facts - frozenset(recorded.pop("removed")) | frozenset(recorded.pop("added"))
         releases.append(Release(version, facts=facts, **recorded))
     return releases
+
+
+def load_results() -> dict[str, dict[str, int]]:
+    """Return the figures of the releases that went through all tests, by release."""
+    results: dict[str, dict[str, int]] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return results
+
+
+def record_result(version: str, figures: dict[str, int]) -> None:
+    """Record that a release went through all tests."""
+    results = load_results() | {version: figures}
+    ordered = {release.version: results[release.version] for release in load_releases() if release.version in results}
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
 
 @contextmanager

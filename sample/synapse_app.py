@@ -1,5 +1,6 @@
 """Start Synapse's HomeServer on a database, and run a coroutine on it. Imported by Synapse's own Python."""
 
+import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -39,9 +40,11 @@ def ask(dsn: str, scratch: Path, question: Callable[[Any], Awaitable[None]], **s
     hs = homeserver.SynapseHomeServer(config.server.server_name, config=config)
     hs.setup()
     failures: list[Any] = []
+    names = {"name": "question", "server_name": hs.hostname}
+    known = inspect.signature(LoggingContext.__init__).parameters
 
     async def within_context() -> None:
-        with LoggingContext(name="question", server_name=hs.hostname):
+        with LoggingContext(**{name: value for name, value in names.items() if name in known}):
             await question(hs)
 
     def start() -> None:

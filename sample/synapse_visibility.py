@@ -16,9 +16,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from synapse.visibility import filter_and_transform_events_for_client
+from synapse import visibility
 
 from sample.synapse_app import ask
+
+filter_events = (
+    getattr(visibility, "filter_and_transform_events_for_client", None) or visibility.filter_events_for_client
+)
 
 MEMBERS = """
 select room_id, state_key from events where type = 'm.room.member' and state_key is not null
@@ -38,6 +42,15 @@ class Filter:
         self.store = hs.get_datastores().main
         self.storage = hs.get_storage_controllers()
         self.errors: dict[str, str] = {}
+        self.copied: dict[int, Any] = {}
+        """What the filter copied, by the identity of the copy; releases before 1.152 copy what they return."""
+        if copy := getattr(visibility, "clone_event", None):
+            visibility.clone_event = lambda event: self.remember(event, copy(event))
+
+    def remember(self, event: Any, copy: Any) -> Any:
+        """Return ``copy``, a copy of ``event``."""
+        self.copied[id(copy)] = event
+        return copy
 
     async def load(self, event_ids: list[str]) -> list[Any]:
         """The events as clients get them, with the content they replaced; those that are withheld are not there."""
@@ -49,17 +62,20 @@ class Filter:
     async def see(self, user_id: str, peeking: bool, events: list[Any]) -> dict[str, Answer | None]:
         """Event id → answer: absent when hidden, None when Synapse raises on this event."""
         try:
-            observed = await filter_and_transform_events_for_client(self.storage, user_id, events, is_peeking=peeking)
+            observed = await filter_events(self.storage, user_id, events, is_peeking=peeking)
         except Exception as error:  # noqa: BLE001 - whatever it raises is its answer
             answers: dict[str, Answer | None] = {}
             for half in self._halves(events, events[0].event_id, error):
                 answers |= await self.see(user_id, peeking, half)
             return answers if len(events) > 1 else {events[0].event_id: None}
-        # what is not pruned comes back as the very object that was given
+        # What is not pruned comes back as the very object that was given, or as a copy of it.
         unchanged_ids = {id(event) for event in events}
         return {
-            item.event.event_id: ("full" if id(item.event) in unchanged_ids else "redacted", item.membership)
-            for item in observed
+            event.event_id: (
+                "full" if id(self.copied.pop(id(event), event)) in unchanged_ids else "redacted",
+                membership,
+            )
+            for event, membership in map(event_and_membership, observed)
         }
 
     def _halves(self, asked: list[Any], first: str, error: Exception) -> list[list[Any]]:
@@ -69,10 +85,19 @@ class Filter:
         return [asked[: len(asked) // 2], asked[len(asked) // 2 :]]
 
 
+def event_and_membership(item: Any) -> tuple[Any, str]:
+    """What the filter returned of an event: the event, and the user's membership at it."""
+    if hasattr(item, "event"):
+        return item.event, item.membership
+    # Releases before 1.152.
+    return item, item.unsigned["membership"]
+
+
 async def answers(hs: Any, out: Path, as_of: int) -> None:
     """Write the answers of ``hs`` to every question there is."""
     visibility_filter = Filter(hs)
-    visibility_filter.store.clock.time_msec = lambda: as_of
+    # Its clock has slots in some releases.
+    type(visibility_filter.store.clock).time_msec = lambda _: as_of
     execute = visibility_filter.store.db_pool.execute
     rooms, members = defaultdict(list), defaultdict(list)
     for event_id, room_id in await execute("events", "select event_id, room_id from events"):

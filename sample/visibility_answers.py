@@ -68,20 +68,23 @@ def load(path: Path) -> Recorded:
     return Recorded(table.replace_schema_metadata(None), retained[b"about"], retained[b"errors"])
 
 
-def record(dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], **about: str) -> float:
+def record(
+    dsn: str, path: Path, as_of: int, sections: Mapping[str, Any], *, python: Path | None = None, **about: str
+) -> float:
     """Run Synapse's filter for all users and events of the database ``dsn``, and write the answers to ``path``.
 
     Synapse writes to the database. Returns the seconds from Synapse's start to the last answer.
 
     :param as_of: Synapse's current time in ms, which decides retention.
     :param sections: sections of homeserver.yaml, such as ``server_name`` and ``retention``.
+    :param python: the Python of a release of Synapse; by default of the newest.
     :param about: more entries for :attr:`Recorded.about`.
     :raises subprocess.CalledProcessError: if Synapse does not start; its output is on stderr.
     """
     with TemporaryDirectory(prefix="visibility-") as scratch:
         lines = Path(scratch) / "answers"
         question = [dsn, scratch, str(lines), str(as_of), json.dumps(sections)]
-        command: list[str | Path] = [synapse_python(), "-m", "sample.synapse_visibility", *question]
+        command: list[str | Path] = [python or synapse_python(), "-m", "sample.synapse_visibility", *question]
         subprocess.run(command, cwd=PROJECT_FOLDER, check=True)
         answers, last = _table(lines)
     errors = last["errors"]

@@ -36,10 +36,7 @@ def drive(hs: Synapse, remote: Synapse | None = None, seed: int = SEED) -> Stage
     :returns: the stage as it is left; its ``found`` says which rooms and users show what.
     :raises MatrixError: when the homeserver refuses what it should accept.
     """
-    users = {name: hs.register(name, displayname=display) for name, display in CAST.items()}
-    users[ADMINISTRATOR] = hs.register(ADMINISTRATOR, admin=True)
-    users |= {f"bridged_{name}": hs.register_bridged(name) for name in BRIDGED}
-    stage = Stage(hs, users, seed=seed)
+    stage = populate(hs, seed)
     with ThreadPoolExecutor(max(map(len, ACTS))) as troupes:
         for act in ACTS:
             for playing in [troupes.submit(_play_all, stage, scenes) for scenes in act]:
@@ -47,6 +44,14 @@ def drive(hs: Synapse, remote: Synapse | None = None, seed: int = SEED) -> Stage
     if remote:
         stage.play(federation.federation, remote)
     return stage
+
+
+def populate(hs: Synapse, seed: int = SEED) -> Stage:
+    """Register everybody on a fresh homeserver; return the stage, on which nothing was played."""
+    users = {name: hs.register(name, displayname=display) for name, display in CAST.items()}
+    users[ADMINISTRATOR] = hs.register(ADMINISTRATOR, admin=True)
+    users |= {f"bridged_{name}": hs.register_bridged(name) for name in BRIDGED}
+    return Stage(hs, users, seed=seed)
 
 
 def _play_all(stage: Stage, scenes: Iterable[Callable[[Stage], None]]) -> None:

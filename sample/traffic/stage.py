@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec
 
-from sample.client import Client, Json
+from sample.client import Client, Json, MatrixError
 from sample.homeserver import Synapse
 
 P = ParamSpec("P")
@@ -67,7 +67,14 @@ class Stage:
         alias = f"{feature}-{number}"
         options.setdefault("preset", "private_chat")
         options.setdefault("name", alias.replace("-", " "))
-        room = self.users[creator].create_room(room_alias_name=alias, initial_state=list(state), **options)
+        options |= {"room_alias_name": alias, "initial_state": list(state)}
+        try:
+            room = self.users[creator].create_room(**options)
+        except MatrixError as refusal:
+            if refusal.errcode != "M_UNSUPPORTED_ROOM_VERSION":
+                raise
+            # Releases before 1.135 have no version 12.
+            room = self.users[creator].create_room(**options | {"room_version": "11"})
         self.note(feature, room)
         return room
 

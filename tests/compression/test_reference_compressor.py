@@ -1,24 +1,18 @@
 """The strategy `levels` writes the same edges, rows and progress as Synapse's own compressor."""
 
-import itertools
 import random
 from collections.abc import Iterator
 
-import psycopg
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
-from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
-from synapse_lakehouse.compressor.algorithm.level_sizes import levels_from_rows, parse_levels
-from synapse_lakehouse.compressor.algorithm.state_tables import encode_tables
+from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.support.reference_compressor import run_reference
-from tests.support.state_database import read_state, state_database, state_tables, store
-from tests.support.state_rooms import KINDS, World, begin, grow, list_edges, purge
+from tests.support.reference_compressor import compare, progress, run_reference
+from tests.support.state_database import read_state, state_database, store
+from tests.support.state_rooms import KINDS, World, begin, grow, purge
 
 
 @pytest.fixture
@@ -26,46 +20,6 @@ def database(server: EmbeddedServer) -> Iterator[str]:
     """An empty database with Synapse's tables of state."""
     with state_database(server) as dsn:
         yield dsn
-
-
-def progress(dsn: str) -> tuple[dict[str, RoomProgress], int]:
-    """The reference's saved progress by room, and the oldest uncompressed group."""
-    with psycopg.connect(dsn) as connection:
-        if connection.execute("SELECT to_regclass('state_compressor_state')").fetchone() == (None,):
-            return {}, 0
-        saved = connection.execute(
-            "SELECT room_id, last_compressed, level_num, max_size, current_length, current_head"
-            " FROM state_compressor_state JOIN state_compressor_progress USING (room_id) ORDER BY room_id, level_num"
-        ).fetchall()
-        total = connection.execute("SELECT lowest_uncompressed_group FROM state_compressor_total_progress").fetchone()
-        assert total
-    rooms = {}
-    for room, rows in itertools.groupby(saved, lambda row: row[0]):
-        levels = list(rows)
-        rooms[room] = RoomProgress(levels[0][1], levels_from_rows(level[2:] for level in levels))
-    return rooms, total[0]
-
-
-def compare(dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
-    """Run both compressors on the same database; require equal rows, edges and progress."""
-    stored, names = encode_tables(*state_tables(dsn))
-    before, oldest = progress(dsn)
-    rooms = names.rooms.to_pylist()
-    saved_progress = {rooms.index(room): saved for room, saved in before.items() if room in rooms}
-    results = compress_chunks(stored, parse_levels(levels), chunk_size, saved_progress, oldest)
-    steps = list(itertools.islice(results, chunks))
-    run_reference(dsn, chunk_size, levels, chunks)
-    _, edges, rows = state_tables(dsn)
-    groups = stored.groups()
-    # A purge may leave rows of groups that no table names; both compressors ignore them.
-    rows = rows.filter(pc.is_in(rows["state_group"], pa.array(groups.ids)))
-    assert sorted(list_edges(groups)) == list(zip(*(column.to_pylist() for column in edges.columns), strict=True))
-    own = names.rows(groups).cast(rows.schema)
-    assert own.sort_by([(name, "ascending") for name in own.column_names]).equals(rows)
-    after, oldest = progress(dsn)
-    assert after == before | {rooms[step.room]: step.progress for step in steps}
-    assert not steps or oldest == steps[-1].first
-    return steps
 
 
 def several_runs(dsn: str, seed: int, groups: int) -> list[ChunkResult]:

@@ -9,7 +9,9 @@ from typing import Any, Self
 import psycopg
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.catalogue import Stream
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.replication.protocol.row_schemas import Release, row_schemas_of
 from synapse_lakehouse.replication.server.settled_ids import Transactions, read_transactions
@@ -43,6 +45,10 @@ class Database:
         )
         self._open.callback(reader.close)
         return reader
+
+    def streams(self) -> Sequence[Stream]:
+        """Streams that the release of Synapse has whose database this is."""
+        return read_source_catalogue(CATALOGUE, self._connection).streams
 
     def enter_recovery(self) -> None:
         """Let later readers see the database as a standby."""

@@ -83,7 +83,7 @@ def unwritten(database: Database) -> Iterator[Callable[[], None]]:
     positions = database.execute("select stream_name, instance_name, stream_id from stream_positions")
     ends = {
         stream.sequence: database.execute(f"select last_value from {stream.sequence}")[0][0]
-        for stream in CATALOGUE.streams
+        for stream in database.streams()
     }
     database.execute("; ".join(f"select setval('{sequence}', 1)" for sequence in ends))
     database.execute("update stream_positions set stream_id = sign(stream_id)")

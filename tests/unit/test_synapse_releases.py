@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from sample.releases import REPRESENTATIVES, Release, load_releases
+from sample.releases import REPRESENTATIVES, Release, load_releases, load_results
 from synapse_lakehouse.catalogue import Catalogue, load_catalogue
 
 RELEASES = load_releases()
@@ -85,6 +85,13 @@ def test_each_change_is_in_the_declared_release() -> None:
         column.is_evolving for table in declared.tables if table not in evolving for column in table.columns
     )
     assert newest == set()
+
+
+def test_releases_went_through_with_enough_answers() -> None:
+    for version, figures in load_results().items():
+        assert version in REPRESENTATIVES
+        assert figures["visibility_answers"] >= 20_000
+        assert figures["replication_rows"] > 0 < figures["saved_state_rows"]
 
 
 def test_each_set_of_releases_has_one_representative() -> None:
