@@ -128,8 +128,8 @@ def _name_server(panels: Panels) -> str:
     text = f"{_short(worst['server'])} is the slowest: {delay} at {format_time(worst['hour'])}, 95th percentile."
     if silent.rows:
         first = silent.rows[0]
-        text += f" {_short(first['server'])} is silent for {format_value(first['silent_hours'], Format.HOURS)}."
-        text += f" So are {len(silent.rows) - 1} more." if len(silent.rows) > 1 else ""
+        text += f" {_short(first['server'])} has been silent for {format_value(first['silent_hours'], Format.HOURS)}."
+        text += f" So have {len(silent.rows) - 1} more." if len(silent.rows) > 1 else ""
     return text
 
 
