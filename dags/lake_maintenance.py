@@ -27,8 +27,9 @@ other. Clear the whole run. A task that is cleared alone fails, because the run 
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task, task_group
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TriggerRule, task, task_group
 
 from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS
 from synapse_lakehouse.orchestration import (
@@ -40,55 +41,64 @@ from synapse_lakehouse.orchestration import (
     spark_tasks,
     validation_tasks,
 )
+from synapse_lakehouse.orchestration.dag_homeservers import DagHomeserver, list_dag_homeservers
 
 # One slot for all DAGs: Synapse's database never serves two snapshots at once.
 SOURCE_POOL = "synapse_source"
 
+PARAMS: Final[dict[str, Any]] = {
+    "parity_seconds": Param(
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        maximum=MAX_SECONDS,
+        title="Seconds on the source",
+        description="Maximum seconds that the comparison may use Synapse's database; empty: as configured.",
+    ),
+    "erasure_days": Param(
+        None,
+        type=["null", "integer"],
+        minimum=0,
+        maximum=MAX_DAYS,
+        title="Days to retain releases",
+        description="Delete releases older than this many days. 0: all except the latest. Empty: as configured.",
+    ),
+    "fail_on_warnings": Param(
+        False,
+        type="boolean",
+        title="Fail on warnings",
+        description="Treat warnings of the validation, such as a writer without a position, as failures.",
+    ),
+}
 
-@dag(
-    dag_id="lake_maintenance",
-    dag_display_name="Lake maintenance",
-    description=__doc__.partition(".")[0],
-    doc_md=__doc__,
-    # The daily run starts at midnight.
-    schedule=CronDataIntervalTimetable("30 3 * * *", timezone="UTC"),
-    start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # The next run does the work of a missed run.
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(hours=20),
-    on_failure_callback=callbacks.alert_on_timeout,
-    # Without this DAG, deleted rows would stay in files forever.
-    is_paused_upon_creation=False,
-    tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
-    user_defined_macros=spark_tasks.TEMPLATE_MACROS,
-    params={
-        "parity_seconds": Param(
-            None,
-            type=["null", "integer"],
-            minimum=1,
-            maximum=MAX_SECONDS,
-            title="Seconds on the source",
-            description="Maximum seconds that the comparison may use Synapse's database; empty: as configured.",
-        ),
-        "erasure_days": Param(
-            None,
-            type=["null", "integer"],
-            minimum=0,
-            maximum=MAX_DAYS,
-            title="Days to retain releases",
-            description="Delete releases older than this many days. 0: all except the latest. Empty: as configured.",
-        ),
-        "fail_on_warnings": Param(
-            False,
-            type="boolean",
-            title="Fail on warnings",
-            description="Treat warnings of the validation, such as a writer without a position, as failures.",
-        ),
-    },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
-)
-def lake_maintenance() -> None:
+
+def create_dag(homeserver: DagHomeserver) -> DAG:
+    """Return the DAG of ``homeserver``."""
+    with DAG(
+        dag_id=homeserver.get_dag_id("lake_maintenance"),
+        dag_display_name=homeserver.get_title("Lake maintenance"),
+        description=__doc__.partition(".")[0],
+        doc_md=__doc__,
+        # The daily run starts at midnight.
+        schedule=CronDataIntervalTimetable("30 3 * * *", timezone="UTC"),
+        start_date=datetime(2014, 1, 1, tzinfo=UTC),
+        # The next run does the work of a missed run.
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(hours=20),
+        on_failure_callback=callbacks.alert_on_timeout,
+        # Without this DAG, deleted rows would stay in files forever.
+        is_paused_upon_creation=False,
+        tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
+        user_defined_macros=spark_tasks.TEMPLATE_MACROS,
+        params=PARAMS,
+        default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
+    ) as dag:
+        lake_maintenance(homeserver)
+    return dag
+
+
+def lake_maintenance(homeserver: DagHomeserver) -> None:
     """Wire the run: lease, copy and comparison, validation, models, publication, file maintenance, report."""
 
     @task_group(group_display_name="Bronze", tooltip="Copy of one PostgreSQL snapshot, compared with the source")
@@ -109,7 +119,7 @@ def lake_maintenance() -> None:
         run_lifecycle.open_maintenance
     )()
     published = spark_tasks.create_spark_task(
-        "publish_release", "Publish the release", outlets=assets.published_assets()
+        "publish_release", "Publish the release", outlets=assets.published_assets(homeserver.name)
     )
     # Erasure must work even if the source is down or its copy fails validation; it only needs the lease.
     maintained = spark_tasks.create_spark_task(
@@ -149,7 +159,8 @@ def audit_gold() -> None:
 
 def _setting(param: str) -> str:
     """Return a template for the run's parameter; without a value, for the setting ``LAKEHOUSE_<param>``."""
-    return f"{{{{ settings().lakehouse_{param} if params.{param} is none else params.{param} }}}}"
+    return f"{{{{ settings(dag.dag_id).lakehouse_{param} if params.{param} is none else params.{param} }}}}"
 
 
-lake_maintenance()
+for each in list_dag_homeservers():
+    create_dag(each)

@@ -28,8 +28,9 @@ tables.
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from airflow.sdk import CronDataIntervalTimetable, Param, dag, task, task_group
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, task, task_group
 
 from synapse_lakehouse.orchestration import (
     assets,
@@ -40,46 +41,55 @@ from synapse_lakehouse.orchestration import (
     spark_tasks,
     validation_tasks,
 )
+from synapse_lakehouse.orchestration.dag_homeservers import DagHomeserver, list_dag_homeservers
 
 # One slot: at most one snapshot is read from Synapse's database at any time, by all DAGs together.
 SOURCE_POOL = "synapse_source"
-SCHEDULE = run_lifecycle.load_schedule()
+
+PARAMS: Final[dict[str, Any]] = {
+    "rehearse": Param(
+        False,
+        type="boolean",
+        title="Rehearse",
+        description="Copy, build and validate everything without publishing; the branch stays for inspection.",
+    ),
+    "fail_on_warnings": Param(
+        False,
+        type="boolean",
+        title="Fail on warnings",
+        description="Treat warnings of the validation, such as a writer without a position, as failures.",
+    ),
+}
 
 
-@dag(
-    dag_id="lakehouse",
-    dag_display_name="Synapse lakehouse",
-    description=__doc__.partition(".")[0],
-    doc_md=__doc__,
-    schedule=CronDataIntervalTimetable(SCHEDULE.expression, timezone=SCHEDULE.zone.key),
-    start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # Every run updates bronze to the present, so an outage loses no rows. Catch-up runs would copy the same rows again.
-    # To get checks and statistics for the skipped days, run a backfill.
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(hours=20),
-    on_failure_callback=callbacks.alert_on_timeout,
-    # The DAG only reads Synapse's database, and publishes only validated content.
-    is_paused_upon_creation=False,
-    tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
-    user_defined_macros=spark_tasks.TEMPLATE_MACROS,
-    params={
-        "rehearse": Param(
-            False,
-            type="boolean",
-            title="Rehearse",
-            description="Copy, build and validate everything without publishing; the branch stays for inspection.",
-        ),
-        "fail_on_warnings": Param(
-            False,
-            type="boolean",
-            title="Fail on warnings",
-            description="Treat warnings of the validation, such as a writer without a position, as failures.",
-        ),
-    },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
-)
-def lakehouse() -> None:
+def create_dag(homeserver: DagHomeserver) -> DAG:
+    """Return the DAG of ``homeserver``."""
+    schedule = homeserver.settings.schedule
+    with DAG(
+        dag_id=homeserver.get_dag_id("lakehouse"),
+        dag_display_name=homeserver.get_title("Synapse lakehouse"),
+        description=__doc__.partition(".")[0],
+        doc_md=__doc__,
+        schedule=CronDataIntervalTimetable(schedule.expression, timezone=schedule.zone.key),
+        start_date=datetime(2014, 1, 1, tzinfo=UTC),
+        # Every run updates bronze to the present, so an outage loses no rows. Catch-up runs would copy the same rows
+        # again. To get checks and statistics for the skipped days, run a backfill.
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(hours=20),
+        on_failure_callback=callbacks.alert_on_timeout,
+        # The DAG only reads Synapse's database, and publishes only validated content.
+        is_paused_upon_creation=False,
+        tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
+        user_defined_macros=spark_tasks.TEMPLATE_MACROS,
+        params=PARAMS,
+        default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
+    ) as dag:
+        lakehouse(homeserver)
+    return dag
+
+
+def lakehouse(homeserver: DagHomeserver) -> None:
     """Wire the run: bronze, validation, silver and gold, validation, publication."""
 
     @task_group(group_display_name="Bronze", tooltip="Copy of one PostgreSQL snapshot on the run's branch")
@@ -119,7 +129,7 @@ def lakehouse() -> None:
             "Publish the release",
             pre_execute=run_lifecycle.skip_if_rehearsal,
             on_success=metrics_tasks.complete_release,
-            outlets=assets.published_assets(),
+            outlets=assets.published_assets(homeserver.name),
         )
 
     page = task(task_display_name="Write the page")(page_tasks.write_page)
@@ -129,4 +139,5 @@ def lakehouse() -> None:
     bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> publish() >> page() >> close().as_teardown()
 
 
-lakehouse()
+for each in list_dag_homeservers():
+    create_dag(each)

@@ -26,72 +26,82 @@ are skipped. A faulty room stays recorded until it is repaired. The next run pla
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from airflow.sdk import DeltaDataIntervalTimetable, Param, dag, task
+from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param, task
 
+from synapse_lakehouse.compressor.settings import load_compressor_settings
 from synapse_lakehouse.orchestration import callbacks, compression_tasks, spark_tasks
+from synapse_lakehouse.orchestration.dag_homeservers import DagHomeserver, list_dag_homeservers
 
-COMPRESSOR = compression_tasks.compressor_settings()
-BETWEEN_RUNS = timedelta(milliseconds=COMPRESSOR.time_between_runs)
+PARAMS: Final[dict[str, Any]] = {
+    "rooms": Param(
+        [],
+        type="array",
+        items={"type": "string"},
+        title="Rooms",
+        description="IDs of the rooms to compress; empty: as in the settings.",
+    ),
+    "number_of_rooms": Param(
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        title="Number of rooms",
+        description="Number of rooms to compress, largest uncompressed state first; empty: as in the settings.",
+    ),
+    "strategy": Param(
+        None,
+        type=["null", "string"],
+        enum=[None, "levels", "best"],
+        title="Strategy",
+        description="levels (as Synapse's own compressor) or best (the fewest rows); empty: as in the settings.",
+    ),
+    "default_levels": Param(
+        None,
+        type=["null", "string"],
+        pattern=r"^[1-9][0-9]*(,[1-9][0-9]*)*$",
+        title="Levels",
+        description="Sizes of new levels, such as 100,50,25; empty: as in the settings.",
+    ),
+    "max_chain": Param(
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        title="Longest chain",
+        description="For best: maximum number of state groups in a chain; empty: as in the settings.",
+    ),
+}
 
 
-@dag(
-    dag_id="state_compression",
-    dag_display_name="State compression",
-    description=__doc__.partition(":")[0],
-    doc_md=__doc__,
-    schedule=DeltaDataIntervalTimetable(BETWEEN_RUNS) if COMPRESSOR.enabled else None,
-    start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # A run compresses the present state, so a missed run needs no replacement.
-    catchup=False,
-    max_active_runs=1,
-    # An operator may answer until the next scheduled run.
-    dagrun_timeout=BETWEEN_RUNS + timedelta(days=1),
-    on_failure_callback=callbacks.alert_on_timeout,
-    # It writes to Synapse's database, so an operator must enable it.
-    is_paused_upon_creation=True,
-    tags=["layer:gold", "layer:audit", "impact:reads-source", "impact:writes-source"],
-    user_defined_macros=spark_tasks.TEMPLATE_MACROS,
-    params={
-        "rooms": Param(
-            [],
-            type="array",
-            items={"type": "string"},
-            title="Rooms",
-            description="IDs of the rooms to compress; empty: as in the settings.",
-        ),
-        "number_of_rooms": Param(
-            None,
-            type=["null", "integer"],
-            minimum=1,
-            title="Number of rooms",
-            description="Number of rooms to compress, largest uncompressed state first; empty: as in the settings.",
-        ),
-        "strategy": Param(
-            None,
-            type=["null", "string"],
-            enum=[None, "levels", "best"],
-            title="Strategy",
-            description="levels (as Synapse's own compressor) or best (the fewest rows); empty: as in the settings.",
-        ),
-        "default_levels": Param(
-            None,
-            type=["null", "string"],
-            pattern=r"^[1-9][0-9]*(,[1-9][0-9]*)*$",
-            title="Levels",
-            description="Sizes of new levels, such as 100,50,25; empty: as in the settings.",
-        ),
-        "max_chain": Param(
-            None,
-            type=["null", "integer"],
-            minimum=1,
-            title="Longest chain",
-            description="For best: maximum number of state groups in a chain; empty: as in the settings.",
-        ),
-    },
-    default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
-)
-def state_compression() -> None:
+def create_dag(homeserver: DagHomeserver) -> DAG:
+    """Return the DAG of ``homeserver``."""
+    compressor = load_compressor_settings(homeserver.settings)
+    between_runs = timedelta(milliseconds=compressor.time_between_runs)
+    with DAG(
+        dag_id=homeserver.get_dag_id("state_compression"),
+        dag_display_name=homeserver.get_title("State compression"),
+        description=__doc__.partition(":")[0],
+        doc_md=__doc__,
+        schedule=DeltaDataIntervalTimetable(between_runs) if compressor.enabled else None,
+        start_date=datetime(2014, 1, 1, tzinfo=UTC),
+        # A run compresses the present state, so a missed run needs no replacement.
+        catchup=False,
+        max_active_runs=1,
+        # An operator may answer until the next scheduled run.
+        dagrun_timeout=between_runs + timedelta(days=1),
+        on_failure_callback=callbacks.alert_on_timeout,
+        # It writes to Synapse's database, so an operator must enable it.
+        is_paused_upon_creation=True,
+        tags=["layer:gold", "layer:audit", "impact:reads-source", "impact:writes-source"],
+        user_defined_macros=spark_tasks.TEMPLATE_MACROS,
+        params=PARAMS,
+        default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
+    ) as dag:
+        state_compression(between_runs)
+    return dag
+
+
+def state_compression(between_runs: timedelta) -> None:
     """Wire the run: plan, approval, apply, verify."""
     planned = spark_tasks.create_spark_task(
         "plan_compression",
@@ -111,7 +121,7 @@ def state_compression() -> None:
         subject="Compress room state in Synapse's database?",
         body="{{ ti.xcom_pull(task_ids='show_plan') }}",
         defaults=compression_tasks.CompressionApprovalOperator.REJECT,
-        response_timeout=BETWEEN_RUNS,
+        response_timeout=between_runs,
     )
     applied = task(
         task_display_name="Apply the plan to Synapse's database",
@@ -127,11 +137,12 @@ def state_compression() -> None:
 
 def _setting(param: str) -> str:
     """Return a template for the run's parameter; without a value, for ``LAKEHOUSE_COMPRESSOR_<param>``."""
-    as_set = f"settings().lakehouse_compressor_{param} or ''"
+    as_set = f"settings(dag.dag_id).lakehouse_compressor_{param} or ''"
     if param == "rooms":
         # If the run has a number of rooms, the configured room IDs do not apply.
         return f"{{{{ params.rooms | tojson if params.rooms or params.number_of_rooms else {as_set} }}}}"
     return f"{{{{ params.{param} if params.{param} else {as_set} }}}}"
 
 
-state_compression()
+for each in list_dag_homeservers():
+    create_dag(each)

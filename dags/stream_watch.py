@@ -19,33 +19,40 @@ before you have read the log of `preflight`: it contains the SQL that repairs th
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import CronTriggerTimetable, dag, task
+from airflow.sdk import DAG, CronTriggerTimetable, task
 
 from synapse_lakehouse.orchestration import callbacks, stream_watch_tasks
+from synapse_lakehouse.orchestration.dag_homeservers import DagHomeserver, list_dag_homeservers
 
 
-@dag(
-    dag_id="stream_watch",
-    dag_display_name="Stream watch",
-    description=__doc__.partition(".")[0],
-    doc_md=__doc__,
-    schedule=CronTriggerTimetable("*/5 * * * *", timezone="UTC"),
-    start_date=datetime(2014, 1, 1, tzinfo=UTC),
-    # A sample shows the present only.
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(minutes=5),
-    on_failure_callback=callbacks.alert_on_timeout,
-    is_paused_upon_creation=False,
-    tags=["layer:audit", "impact:reads-source"],
-    default_args={
-        "owner": "lakehouse",
-        "retries": 1,
-        "retry_delay": timedelta(seconds=20),
-        "on_failure_callback": callbacks.alert_on_dag_failure,
-        "on_success_callback": callbacks.resolve_dag_incident,
-    },
-)
+def create_dag(homeserver: DagHomeserver) -> DAG:
+    """Return the DAG of ``homeserver``."""
+    with DAG(
+        dag_id=homeserver.get_dag_id("stream_watch"),
+        dag_display_name=homeserver.get_title("Stream watch"),
+        description=__doc__.partition(".")[0],
+        doc_md=__doc__,
+        schedule=CronTriggerTimetable("*/5 * * * *", timezone="UTC"),
+        start_date=datetime(2014, 1, 1, tzinfo=UTC),
+        # A sample shows the present only.
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(minutes=5),
+        on_failure_callback=callbacks.alert_on_timeout,
+        is_paused_upon_creation=False,
+        tags=["layer:audit", "impact:reads-source"],
+        default_args={
+            "owner": "lakehouse",
+            "retries": 1,
+            "retry_delay": timedelta(seconds=20),
+            "on_failure_callback": callbacks.alert_on_dag_failure,
+            "on_success_callback": callbacks.resolve_dag_incident,
+        },
+    ) as dag:
+        stream_watch()
+    return dag
+
+
 def stream_watch() -> None:
     """Wire the tasks, which do not wait for each other."""
     task(task_id="look", task_display_name="Sample the streams")(stream_watch_tasks.watch_streams)()
@@ -56,4 +63,5 @@ def stream_watch() -> None:
     )(stream_watch_tasks.preflight)()
 
 
-stream_watch()
+for each in list_dag_homeservers():
+    create_dag(each)

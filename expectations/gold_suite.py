@@ -52,7 +52,7 @@ def read_artifacts(settings: Settings, run: Run) -> DbtArtifacts:
 
     :raises DbtArtifactError: if they are missing or belong to another run.
     """
-    folder = settings.lakehouse_home / "dbt" / "target"
+    folder = settings.lake_folder / "dbt" / "target"
     manifest, results = _read(folder / "manifest.json"), _read(folder / "run_results.json")
     built_by = results["metadata"]["env"].get("RUN_ID")
     if built_by != run.run_id:

@@ -46,7 +46,7 @@ def validate_metrics(
 
 def index_page(settings: Settings) -> Path:
     """Return the path of the first page of Data Docs; it exists once a run was validated."""
-    return settings.lakehouse_home / "data_docs" / "index.html"
+    return settings.lake_folder / "data_docs" / "index.html"
 
 
 def _public_url(settings: Settings, url: str) -> str:
@@ -58,7 +58,7 @@ def _public_url(settings: Settings, url: str) -> str:
 
 
 def _context(settings: Settings) -> FileDataContext:
-    context = gx.get_context(mode="file", project_root_dir=settings.lakehouse_home / "great_expectations")
+    context = gx.get_context(mode="file", project_root_dir=settings.lake_folder / "great_expectations")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     context.variables.data_docs_sites = {_SITE: data_docs_renderers.site_configuration(index_page(settings).parent)}
     context.variables.save()

@@ -56,11 +56,11 @@ def test_only_unexplained_failures_are_retried(output: str, again: bool) -> None
     assert (decision.action is RetryAction.FAIL) is not again
 
 
-def test_files_of_an_app_are_private() -> None:
+def test_files_of_an_app_are_private(lakehouse_dag: "DAG") -> None:
     from synapse_lakehouse.orchestration.spark_tasks import create_spark_task
 
     overrides: list[Context] = []
-    context: Context = {"run_id": "manual__1"}
+    context: Context = {"run_id": "manual__1", "dag": lakehouse_dag}
     before = os.umask(0o022)
     try:
         execute = create_spark_task("snapshot_tables", "Copy", pre_execute=overrides.append)._pre_execute_hook

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.airflow import environment
+from tests.support.homeserver_files import write_homeserver
 
 ROUTES = (
     "/lakehouse/report/",
@@ -19,6 +21,15 @@ ROUTES = (
     "/lakehouse/data_docs/%2Fetc%2Fpasswd",
     "/lakehouse/docs",
     "/lakehouse/openapi.json",
+)
+SEVERAL_ROUTES = (
+    "/lakehouse/report/",
+    "/lakehouse/homeservers/one/report/",
+    "/lakehouse/homeservers/two/report/",
+    "/lakehouse/homeservers/three/report/",
+    "/lakehouse/homeservers/..%2Fone/report/",
+    "/lakehouse/homeservers/one/data_docs/..%2F..%2Fone.env",
+    "/lakehouse/data_docs/index.html",
 )
 
 ASK = """
@@ -60,10 +71,33 @@ def asked(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     for name, content in {"report/index.html": "the page", "data_docs/index.html": "the docs", "secret": "x"}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
-    arguments = [sys.executable, "-c", ASK, json.dumps(USERS), json.dumps(ROUTES)]
+    return ask(home, folder, ROUTES)
+
+
+@pytest.fixture(scope="module")
+def asked_several(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each user gets if the installation has two homeservers."""
+    folder = tmp_path_factory.mktemp("homeservers")
+    files = folder / "homeservers"
+    for name in ("one", "two"):
+        (files / name / "report").mkdir(parents=True)
+        (files / name / "report" / "index.html").write_text(f"the page of {name}")
+        write_homeserver(
+            files, name, synapse_dsn="postgresql://r@db/one", synapse_server_name=f"{name}.example",
+            lakehouse_catalog_uri="postgresql://lake@127.0.0.1:1/one",
+        )  # fmt: skip
+    return ask(home, folder, SEVERAL_ROUTES, LAKEHOUSE_HOMESERVERS=str(files))
+
+
+def ask(home: Path, folder: Path, routes: Sequence[str], **variables: str) -> dict[str, Any]:
+    """Answers of the routes with LAKEHOUSE_HOME ``folder``."""
+    arguments = [sys.executable, "-c", ASK, json.dumps(USERS), json.dumps(routes)]
+    own = {"LAKEHOUSE_HOME": str(folder), "LAKEHOUSE_METRICS_TOKEN": "right"}
     with environment.prepare_airflow(Settings(_env_file=None, lakehouse_home=home)) as prepared:
-        variables = prepared.environment | {"LAKEHOUSE_HOME": str(folder), "LAKEHOUSE_METRICS_TOKEN": "right"}
-        result = subprocess.run(arguments, env=variables, text=True, capture_output=True, check=False, cwd=folder)
+        result = subprocess.run(
+            arguments, env=prepared.environment | own | variables, text=True, capture_output=True, check=False,
+            cwd=folder,
+        )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     answers: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return answers
@@ -99,3 +133,21 @@ def test_the_token_alone_reads_the_metrics(asked: dict[str, Any]) -> None:
     assert {token: answer[0] for token, answer in answers.items()} == {"": 401, "wrong": 401, "user": 401, "right": 200}
     assert "# TYPE synapse_lakehouse_" in answers["right"][1]
     assert "# TYPE" not in answers[""][1] + answers["wrong"][1] + answers["user"][1]
+
+
+@pytest.mark.parametrize("user", ["anonymous", "forged", "stranger"])
+def test_others_see_no_homeserver(asked_several: dict[str, Any], user: str) -> None:
+    for route in SEVERAL_ROUTES:
+        status, text, _ = asked_several["answers"][f"{user} {route}"]
+        assert status in {401, 403, 404} or (user == "stranger" and route == "/lakehouse/report/")
+        assert not any(secret in text for secret in ("the page of", "one.example", "postgresql"))
+
+
+@pytest.mark.parametrize("user", ["reader", "operator"])
+def test_each_homeserver_has_its_page(asked_several: dict[str, Any], user: str) -> None:
+    answers = [asked_several["answers"][f"{user} {route}"] for route in SEVERAL_ROUTES]
+    assert [answer[0] for answer in answers] == [200, 200, 200, 404, 404, 404, 404]
+    assert [answer[1] for answer in answers[1:3]] == ["the page of one", "the page of two"]
+    for name in ("one", "two"):
+        assert f'href="../homeservers/{name}/report/"' in answers[0][1]
+        assert f"{name}.example" in answers[0][1]

@@ -67,9 +67,9 @@ def test_a_run_by_hand_is_skipped_while_it_is_off(dag: "DAG", monkeypatch: pytes
     from synapse_lakehouse.orchestration.compression_tasks import skip_if_disabled
 
     with pytest.raises(AirflowSkipException, match="LAKEHOUSE_COMPRESSOR_ENABLED=true"):
-        skip_if_disabled({})
+        skip_if_disabled({"dag": dag})
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ENABLED", "true")
-    skip_if_disabled({})
+    skip_if_disabled({"dag": dag})
 
 
 def test_the_settings_can_approve_all_plans(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ TRIED: Final[dict[str, list[list[str]]]] = {
     "diff": [[]],
     "doctor": [[], ["--deep"]],
     "grants": [[], ["--harden"]],
+    "homeservers": [[]],
     "metrics": [[]],
     "positions": [[], ["--gaps"], ["--history"]],
     "prove-erased": [[MEMBER], [TYPE]],

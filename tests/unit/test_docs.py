@@ -25,7 +25,7 @@ def test_names_in_a_document_exist(document: Path) -> None:
     text = document.read_text()
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", text)
     targets = set(re.findall(r"`make ([a-z-]+)", text))
-    commands = set(re.findall(r"(?:^|`)(?:uv run )?lakehouse ([a-z-]+)", text, re.MULTILINE))
+    commands = set(re.findall(r"(?:^|`)(?:uv run )?lakehouse (?:--homeserver [a-z]+ )?([a-z-]+)", text, re.MULTILINE))
     programs = set(re.findall(r"\buv run (?:--\S+ )*([\w.-]+)", text))
     bare = re.findall(r"(?:^|`)airflow [a-z].*", text, re.MULTILINE)
 

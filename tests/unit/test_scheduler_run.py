@@ -60,14 +60,14 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_run_is_triggered_after_a_login(address: str) -> None:
-    run = scheduler_run.trigger_run(address, CREDENTIAL, NOON, NOON, NOON)
+    run = scheduler_run.trigger_run(address, "lakehouse", CREDENTIAL, NOON, NOON, NOON)
     assert run.run_id == f"manual__{NOON.isoformat()}"
 
 
 def test_no_password_is_sent_to_another_user(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(scheduler_run.SchedulerError, match="Another user of this machine"):
-        scheduler_run.trigger_run(address, CREDENTIAL, NOON, NOON, NOON)
+        scheduler_run.trigger_run(address, "lakehouse", CREDENTIAL, NOON, NOON, NOON)
 
 
 def test_only_a_listener_of_this_user_is_ours(address: str) -> None:
@@ -78,5 +78,5 @@ def test_only_a_listener_of_this_user_is_ours(address: str) -> None:
 
 def test_a_wrong_password_is_refused_without_being_repeated(address: str) -> None:
     with pytest.raises(scheduler_run.SchedulerError, match=r"401.*Invalid credentials") as refused:
-        scheduler_run.trigger_run(address, CREDENTIAL | {"password": "other-word"}, NOON, NOON, NOON)
+        scheduler_run.trigger_run(address, "lakehouse", CREDENTIAL | {"password": "other-word"}, NOON, NOON, NOON)
     assert "other-word" not in str(refused.value)

@@ -1,10 +1,12 @@
 """The command ``lakehouse``. Large packages (PyIceberg, Airflow) are imported in the commands that need them."""
 
 import os
+from typing import Annotated, Final
 
 import typer
 
 from synapse_lakehouse.cli import grants, replicate
+from synapse_lakehouse.cli import homeservers as overview
 from synapse_lakehouse.cli.compression import compress
 from synapse_lakehouse.cli.doctor import doctor
 from synapse_lakehouse.cli.errors import ErrorReportingGroup
@@ -15,7 +17,10 @@ from synapse_lakehouse.cli.rooms import cleanup
 from synapse_lakehouse.cli.runs import airflow, release_summary, run, ui
 from synapse_lakehouse.cli.state import restore_plan
 from synapse_lakehouse.cli.streams import positions
-from synapse_lakehouse.config import libpq_variables
+from synapse_lakehouse.config import homeservers, libpq_variables
+
+_OF_ALL_HOMESERVERS: Final = ("homeservers", "ui", "airflow")
+"""Commands that are about all homeservers of an installation."""
 
 app = typer.Typer(
     cls=ErrorReportingGroup,
@@ -28,9 +33,21 @@ app = typer.Typer(
 
 
 @app.callback()
-def restrict_environment() -> None:
+def prepare_process(
+    context: typer.Context,
+    homeserver: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LAKEHOUSE_HOMESERVER", help="Homeserver of LAKEHOUSE_HOMESERVERS to use.", show_envvar=False
+        ),
+    ] = None,
+) -> None:
     """Keep written files private, because the lake contains messages. Ignore libpq's environment variables."""
     os.umask(0o077)
+    if homeserver:
+        homeservers.select_homeserver(homeserver)
+    elif context.invoked_subcommand not in _OF_ALL_HOMESERVERS:
+        homeservers.require_one_homeserver()
     libpq_variables.remove_from_environment()
 
 
@@ -39,6 +56,7 @@ app.command()(ui.ui)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(
     airflow.airflow
 )
+app.command()(overview.homeservers)
 app.command()(query.query)
 app.command()(positions.positions)
 app.command()(releases.releases)

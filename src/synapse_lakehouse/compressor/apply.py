@@ -64,7 +64,7 @@ def apply_plan(
     dsn, settings_now, folder = (
         require_write_dsn(settings),
         load_compressor_settings(settings),
-        undo_file.undo_folder(settings.lakehouse_home),
+        undo_file.undo_folder(settings.lake_folder),
     )
     record = partial(_record, catalog, run)
     recorded = store.read_run_rows(catalog, COMPRESSION_RUNS_TABLE, run.run_id)

@@ -14,17 +14,17 @@ ENCODING: Final = "utf-8-sig"
 
 
 class EnvFileError(LakehouseError):
-    """The file ``.env`` cannot be read. The message contains the reason."""
+    """A file of settings cannot be read. The message contains the reason."""
 
 
-def read_env_file() -> dict[str, str | None]:
-    """Return the variables that ``.env`` in the current folder sets, by name."""
-    return dotenv_values(ENV_FILE, encoding=ENCODING)
+def read_env_file(path: Path = ENV_FILE) -> dict[str, str | None]:
+    """Return the variables that a file of settings sets, by name."""
+    return dotenv_values(path, encoding=ENCODING)
 
 
-def explain_unreadable_file(error: UnicodeDecodeError | OSError) -> EnvFileError:
-    """Return the error for a ``.env`` that cannot be read."""
-    path = ENV_FILE.absolute()
+def explain_unreadable_file(error: UnicodeDecodeError | OSError, file: Path = ENV_FILE) -> EnvFileError:
+    """Return the error for a file of settings that cannot be read."""
+    path = file.absolute()
     if isinstance(error, OSError):
         return EnvFileError(
             f"{path} cannot be read: {error.strerror}. Give this user the right to read it, or delete it."

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
 
 from synapse_lakehouse.config.limits import is_heap_size
+from synapse_lakehouse.config.paths import resolve_path
 from synapse_lakehouse.config.schedule import check_expression
 
 _TEXT: Final = re.compile(r"[^\0\ud800-\udfff]*")
@@ -62,4 +64,5 @@ JavaOptions = Annotated[str, AfterValidator(_check_java_options)]
 HostNames = Annotated[str, AfterValidator(_check_hosts)]
 CronExpression = Annotated[str, AfterValidator(check_expression)]
 TimeZone = Annotated[str, AfterValidator(_check_time_zone)]
+AbsolutePath = Annotated[Path, AfterValidator(resolve_path)]
 JsonObject = Annotated[dict[str, str], NoDecode, BeforeValidator(_decode_json)]

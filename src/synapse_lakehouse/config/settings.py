@@ -1,6 +1,7 @@
 """The operator's settings, from the environment or from ``.env`` in the current folder."""
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -12,6 +13,7 @@ from synapse_lakehouse.config import env_file, libpq_variables, paths
 from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS
 from synapse_lakehouse.config.schedule import Schedule
 from synapse_lakehouse.config.setting_types import (
+    AbsolutePath,
     CronExpression,
     HeapSize,
     HostNames,
@@ -48,6 +50,8 @@ class Settings(BaseSettings):
         :raises EnvFileError: when ``.env`` cannot be read.
         :raises ValidationError: when a value is wrong.
         """
+        if os.environ.get("LAKEHOUSE_HOMESERVER"):  # the environment has all settings of this homeserver
+            values.setdefault("_env_file", None)
         try:
             super().__init__(**values)
         except (UnicodeDecodeError, OSError) as error:
@@ -58,18 +62,18 @@ class Settings(BaseSettings):
     )
     synapse_server_name: str | None = Field(None, description="server_name of the homeserver; needed with SYNAPSE_DSN")
     synapse_write_dsn: str | None = Field(
-        None,
-        repr=False,
-        description="libpq URI of Synapse's database for a role that may compress state; used by the compressor only",
+        None, repr=False, description="libpq URI of Synapse's database for the compressor's role, which may write state"
     )
     synapse_config: Path | None = Field(
         None,
         description="path of homeserver.yaml, of a folder with files, or several paths separated by colons, for"
         " stream_writers, retention and state_compressor; optional",
     )
-    lakehouse_home: Annotated[Path, AfterValidator(paths.resolve_path)] = Field(
-        Path(".lakehouse"), description="folder for all local files of the platform"
+    lakehouse_home: AbsolutePath = Field(Path(".lakehouse"), description="folder for all local files of the platform")
+    lakehouse_homeservers: AbsolutePath | None = Field(
+        None, description="folder with a file NAME.env per homeserver, for several homeservers in one Airflow"
     )
+    lakehouse_homeserver: str | None = Field(None, description="name of the homeserver that commands are about")
     lakehouse_catalog_uri: str | None = Field(
         None,
         repr=False,
@@ -89,8 +93,7 @@ class Settings(BaseSettings):
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: str = Field(
-        "",
-        description="room IDs; acknowledges their lost events without a known ID and their changed state groups",
+        "", description="room IDs; acknowledges their lost events without a known ID and their changed state groups"
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -117,8 +120,7 @@ class Settings(BaseSettings):
         description="days for which earlier releases stay readable; afterwards, content that only they have is deleted",
     )
     lakehouse_retention_enabled: bool | None = Field(
-        None,
-        description="whether Synapse hides expired messages; unset: the value of retention in SYNAPSE_CONFIG, or false",
+        None, description="whether Synapse hides expired messages; unset: retention in SYNAPSE_CONFIG, or false"
     )
     lakehouse_retention_max_lifetime: str | None = Field(
         None, description="message lifetime in rooms without a retention policy, such as 90d; overrides SYNAPSE_CONFIG"
@@ -140,8 +142,7 @@ class Settings(BaseSettings):
         60, description="time limit in seconds for the nightly reconciliation with Synapse's database"
     )
     lakehouse_index_check_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = Field(
-        60,
-        description="time limit in seconds for the nightly comparison of index entries; 0: no comparison",
+        60, description="time limit in seconds for the nightly comparison of index entries; 0: no comparison"
     )
     lakehouse_alert_urls: str = Field(
         "",
@@ -157,17 +158,14 @@ class Settings(BaseSettings):
         repr=False,
         description="token with which Prometheus reads /lakehouse/metrics in Airflow; unset: no access",
     )
-    lakehouse_data_docs_url: str | None = Field(
-        None, description="URL that serves LAKEHOUSE_HOME/data_docs, for links in alerts; unset: the local path"
-    )
+    lakehouse_data_docs_url: str | None = Field(None, description="URL of the Data Docs, for links; unset: their path")
     lakehouse_schedule: CronExpression = Field(
         "0 0 * * *",
         description="times of runs: a cron expression of five fields, or @hourly; runs copy the present state",
     )
     lakehouse_timezone: TimeZone = Field("UTC", description="time zone of LAKEHOUSE_SCHEDULE, such as Europe/Berlin")
     lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] | None = Field(
-        None,
-        description="hours after which a lake without a new release raises an alert; unset: 2 after the next run",
+        None, description="hours after which a lake without a new release raises an alert; unset: 2 after the next run"
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
         None, description="a stream raises an alert if more than this percentage of its new IDs have no row; unset: 50"
@@ -193,12 +191,10 @@ class Settings(BaseSettings):
         None, description="approximate number of state groups per chunk of the compressor; 500 by default"
     )
     lakehouse_compressor_number_of_rooms: str | None = Field(
-        None,
-        description="number of rooms that a run compresses, beginning with the most uncompressed state; 5 by default",
+        None, description="number of rooms that a run compresses, most uncompressed state first; 5 by default"
     )
     lakehouse_compressor_default_levels: str | None = Field(
-        None,
-        description="sizes of the levels, the level with the smallest deltas first; 100,50,25 by default",
+        None, description="sizes of the levels, the level with the smallest deltas first; 100,50,25 by default"
     )
     lakehouse_compressor_time_between_runs: str | None = Field(
         None, description="time between runs of the compressor, such as 12h; 1d by default"
@@ -216,8 +212,7 @@ class Settings(BaseSettings):
         None, description="true: the DAG state_compression applies its plan without approval"
     )
     lakehouse_compressor_busy_sessions: str | None = Field(
-        None,
-        description="the compressor pauses while more sessions than this are in a transaction; 20 by default",
+        None, description="the compressor pauses while more sessions than this are in a transaction; 20 by default"
     )
     lakehouse_compressor_lag_megabytes: str | None = Field(
         None, description="the compressor pauses while a replica lags by more than this number of MB; 64 by default"
@@ -287,9 +282,15 @@ class Settings(BaseSettings):
         return location if "://" in location else paths.resolve_path(Path(location)).as_uri()
 
     @property
+    def lake_folder(self) -> Path:
+        """The folder for local files about this lake: a homeserver's own, if the installation has several."""
+        home, name = self.lakehouse_home, self.lakehouse_homeserver
+        return home / "homeservers" / name if name else home
+
+    @property
     def uses_sample(self) -> bool:
         """Whether the shipped sample replaces a homeserver's database."""
-        return self.synapse_dsn is None
+        return self.synapse_dsn is None and self.lakehouse_homeservers is None
 
     def to_environment(self) -> dict[str, str]:
         """Return these settings as environment variables, for a child process."""

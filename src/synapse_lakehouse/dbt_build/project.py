@@ -62,7 +62,7 @@ def build_project(app: SparkApp) -> None:
     """Build every model, run every data test, and generate the documentation.
 
     :raises LakehouseError: when a model or a test failed."""
-    home = app.settings.lakehouse_home / "dbt"
+    home = app.settings.lake_folder / "dbt"
     (home / "target" / "run_results.json").unlink(missing_ok=True)
     # dbt copies variables with this prefix into its artifacts, so that the artifacts identify the run.
     os.environ["DBT_ENV_CUSTOM_ENV_RUN_ID"] = app.run.run_id
@@ -120,7 +120,7 @@ def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | Non
 
 def get_dbt_arguments(app: SparkApp, variables: Mapping[str, Any]) -> list[str]:
     """Return the arguments that all dbt commands need: variables, and the folders of the project and its artifacts."""
-    return [*_folders(app.settings.lakehouse_home / "dbt"), "--vars", json.dumps(variables)]
+    return [*_folders(app.settings.lake_folder / "dbt"), "--vars", json.dumps(variables)]
 
 
 def build_view_rows(result: dbtRunnerResult) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def alert_on_dag_failure(context: Context) -> None:
     if not isinstance(context.get("exception"), AlreadyReportedError):
         dag_id = context["dag"].dag_id
         report_findings(
-            Settings(), f"dag {dag_id}", [_failure_finding(context, f"DAG {dag_id}")], context["ti"].log_url
+            load_task_settings(dag_id),
+            f"dag {dag_id}",
+            [_failure_finding(context, f"DAG {dag_id}")],
+            context["ti"].log_url,
         )
 
 
@@ -45,14 +49,15 @@ def alert_on_timeout(context: Context) -> None:
 
         subject = f"DAG {context['dag'].dag_id}"
         description = f"run {context['run_id']} exceeded its timeout ({context['dag'].dagrun_timeout}) and was ended"
-        report_findings(
-            Settings(), f"dag {context['dag'].dag_id}", [AlertFinding(IncidentKind.RUN_FAILED, subject, description)]
-        )
+        dag_id = context["dag"].dag_id
+        finding = AlertFinding(IncidentKind.RUN_FAILED, subject, description)
+        report_findings(load_task_settings(dag_id), f"dag {dag_id}", [finding])
 
 
 def resolve_dag_incident(context: Context) -> None:
     """Callback of the task whose success completes a DAG run: resolves the incident of its DAG."""
-    report_findings(Settings(), f"dag {context['dag'].dag_id}", [])
+    dag_id = context["dag"].dag_id
+    report_findings(load_task_settings(dag_id), f"dag {dag_id}", [])
 
 
 def alert_on_task_failure(context: Context) -> None:
@@ -64,12 +69,13 @@ def alert_on_task_failure(context: Context) -> None:
         resolve_task_incident(context)
     else:
         subject = f"task {context['ti'].task_id} of DAG {context['dag'].dag_id}"
-        report_findings(Settings(), _task_scope(context), [_failure_finding(context, subject)], context["ti"].log_url)
+        settings = load_task_settings(context["dag"].dag_id)
+        report_findings(settings, _task_scope(context), [_failure_finding(context, subject)], context["ti"].log_url)
 
 
 def resolve_task_incident(context: Context) -> None:
     """Callback of a task without downstream tasks: resolves its own incident."""
-    report_findings(Settings(), _task_scope(context), [])
+    report_findings(load_task_settings(context["dag"].dag_id), _task_scope(context), [])
 
 
 def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFinding], page: str = "") -> None:

@@ -9,8 +9,8 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
-from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.compressor.settings import load_compressor_settings
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.orchestration.run_lifecycle import get_run
 from synapse_lakehouse.printable_text import get_printable_logger, to_printable
 
@@ -19,17 +19,9 @@ log = get_printable_logger(__name__)
 _PLANNED_AT_KEY = "planned_at"
 
 
-def compressor_settings() -> CompressorSettings:
-    """Load the settings of the state compressor.
-
-    :raises CompressorError: for an invalid setting; Airflow shows it as an import error of the DAG.
-    """
-    return load_compressor_settings(Settings())
-
-
 def skip_if_disabled(context: Context) -> None:
     """Skip the run unless the compressor is enabled."""
-    if not compressor_settings().enabled:
+    if not load_compressor_settings(load_task_settings(context["dag"].dag_id)).enabled:
         raise AirflowSkipException(
             "The state compressor is disabled, so nothing is planned or written. To enable it, set "
             "LAKEHOUSE_COMPRESSOR_ENABLED=true, or enabled: true under state_compressor in SYNAPSE_CONFIG."
@@ -46,7 +38,7 @@ def describe_plan_for_approval() -> str:
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()
-    run, settings = get_run(context), Settings()
+    run, settings = get_run(context), load_task_settings(context["dag"].dag_id)
     with closing(open_catalog(settings)) as catalog:
         planned = read_plan(catalog, run)
     rows, skipped = ([row for row in planned if row[name]] for name in ("groups_to_rewrite", "skipped"))
@@ -63,7 +55,7 @@ class CompressionApprovalOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait for the approval, or approve at once."""
-        if compressor_settings().apply:
+        if load_compressor_settings(load_task_settings(self.dag_id)).apply:
             log.info("approved by LAKEHOUSE_COMPRESSOR_APPLY, or apply under state_compressor in SYNAPSE_CONFIG")
             return None
         return super().execute(context)
@@ -82,7 +74,7 @@ def apply_compression() -> None:
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()
-    run, settings = get_run(context), Settings()
+    run, settings = get_run(context), load_task_settings(context["dag"].dag_id)
     try:
         require_write_dsn(settings)
     except CompressorError as refusal:
@@ -103,7 +95,8 @@ def verify_compression() -> None:
     from synapse_lakehouse.compressor.apply import verify_run
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
-    run, settings = get_run(get_current_context()), Settings()
+    context = get_current_context()
+    run, settings = get_run(context), load_task_settings(context["dag"].dag_id)
     with closing(open_catalog(settings)) as catalog:
         verifications = verify_run(settings, catalog, run)
     for verification in verifications:

@@ -4,6 +4,7 @@ from airflow.sdk import Context
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.callbacks import resolve_dag_incident
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.printable_text import get_printable_logger
 
 log = get_printable_logger(__name__)
@@ -12,7 +13,7 @@ log = get_printable_logger(__name__)
 def complete_release(context: Context) -> None:
     """Callback of the task that completes a run: resolves the incident of its DAG, and writes the metrics."""
     resolve_dag_incident(context)
-    write_metrics(Settings())
+    write_metrics(load_task_settings(context["dag"].dag_id))
 
 
 def write_metrics(settings: Settings) -> None:

@@ -1,21 +1,25 @@
 """The routes of the page, of the Data Docs and of the metrics in Airflow.
 
-A user that may read the DAG ``lakehouse`` sees the page and the Data Docs. Prometheus has no user: the token in
-LAKEHOUSE_METRICS_TOKEN reads the metrics.
+A user that may read the DAG ``lakehouse`` of a homeserver sees its page and its Data Docs. Prometheus has no user: the
+token in LAKEHOUSE_METRICS_TOKEN reads the metrics.
 """
 
 from hmac import compare_digest
 from pathlib import Path
 from typing import Annotated, Final
 
-from airflow.api_fastapi.core_api.security import requires_access_dag
-from fastapi import Depends, FastAPI, HTTPException
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from synapse_lakehouse.config import homeservers
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read.duckdb_reader import open_duckdb
 from synapse_lakehouse.metrics.render import render_metrics
+from synapse_lakehouse.report import overview
 from synapse_lakehouse.report.page_location import get_page_path
 
 _HEADERS: Final = {
@@ -31,35 +35,70 @@ _NO_PAGE: Final = (
 
 
 def create_app() -> FastAPI:
-    """Return the app with all routes."""
-    may_read = [Depends(requires_access_dag("GET", None, "lakehouse"))]
+    """Return the app. If the installation has several homeservers, each has its own routes."""
     app = FastAPI(title="Lakehouse", openapi_url=None)
-
-    @app.get("/report/", dependencies=may_read)
-    def page() -> Response:
-        path = get_page_path(Settings().lakehouse_home)
-        return _send(path) if path.is_file() else HTMLResponse(_NO_PAGE, headers=_HEADERS)
-
-    @app.get("/data_docs/{name:path}", dependencies=may_read)
-    def data_docs(name: str) -> Response:
-        folder = (Settings().lakehouse_home / "data_docs").resolve()
-        path = (folder / name).resolve()
-        if not path.is_relative_to(folder) or not path.is_file():
-            raise HTTPException(404)
-        return _send(path)
-
-    @app.get("/metrics")
-    def metrics(
-        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
-    ) -> Response:
-        settings = Settings()
-        token, received = settings.lakehouse_metrics_token, credentials.credentials if credentials else ""
-        if not token or not compare_digest(token.encode(), received.encode()):
-            raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
-        with open_duckdb(settings) as connection:
-            return PlainTextResponse(render_metrics(connection, settings), headers=_HEADERS)
-
+    path = ""
+    if homeservers.list_homeservers():
+        path = "/homeservers/{homeserver}"
+        app.get("/report/")(send_overview)
+    app.get(f"{path}/report/")(send_page)
+    app.get(f"{path}/data_docs/{{name:path}}")(send_data_docs)
+    app.get(f"{path}/metrics")(send_metrics)
     return app
+
+
+def _load_settings(request: Request) -> Settings:
+    name = request.path_params.get("homeserver", "")
+    if not name:
+        return Settings()
+    if name not in homeservers.list_homeservers():
+        raise HTTPException(404)
+    return homeservers.load_homeserver_settings(name)
+
+
+def _load_readable_settings(request: Request, user: GetUserDep) -> Settings:
+    dag_id = homeservers.get_dag_id("lakehouse", request.path_params.get("homeserver"))
+    requires_access_dag("GET", None, dag_id)(request, user)
+    return _load_settings(request)
+
+
+def send_page(settings: Annotated[Settings, Depends(_load_readable_settings)]) -> Response:
+    """Send the page of a homeserver."""
+    path = get_page_path(settings.lake_folder)
+    return _send(path) if path.is_file() else HTMLResponse(_NO_PAGE, headers=_HEADERS)
+
+
+def send_data_docs(name: str, settings: Annotated[Settings, Depends(_load_readable_settings)]) -> Response:
+    """Send a file of the Data Docs."""
+    folder = (settings.lake_folder / "data_docs").resolve()
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder) or not path.is_file():
+        raise HTTPException(404)
+    return _send(path)
+
+
+def send_metrics(
+    settings: Annotated[Settings, Depends(_load_settings)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
+) -> Response:
+    """Send the metrics."""
+    token, received = settings.lakehouse_metrics_token, credentials.credentials if credentials else ""
+    if not token or not compare_digest(token.encode(), received.encode()):
+        raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
+    with open_duckdb(settings) as connection:
+        return PlainTextResponse(render_metrics(connection, settings), headers=_HEADERS)
+
+
+def send_overview(user: GetUserDep) -> Response:
+    """Send the overview of all homeservers whose DAG the user may read."""
+    names = [
+        name
+        for name in homeservers.list_homeservers()
+        if get_auth_manager().is_authorized_dag(
+            method="GET", details=DagDetails(id=homeservers.get_dag_id("lakehouse", name)), user=user
+        )
+    ]
+    return HTMLResponse(overview.render_overview(overview.read_overview(names)), headers=_HEADERS)
 
 
 def _send(path: Path) -> FileResponse:

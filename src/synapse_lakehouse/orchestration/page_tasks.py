@@ -6,8 +6,8 @@ from contextlib import closing
 
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.callbacks import report_findings
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.printable_text import get_printable_logger
 
 log = get_printable_logger(__name__)
@@ -22,7 +22,7 @@ def write_page(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     from synapse_lakehouse.iceberg.read.duckdb_reader import open_duckdb
     from synapse_lakehouse.report import page
 
-    settings, url, findings = Settings(), ti.log_url if ti else "", []
+    settings, url, findings = load_task_settings(ti.dag_id if ti else ""), ti.log_url if ti else "", []
     try:
         with closing(open_duckdb(settings)) as connection:
             path = page.write_page(connection, settings, airflow=url.partition("/dags/")[0])

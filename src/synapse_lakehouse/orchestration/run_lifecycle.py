@@ -12,10 +12,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
-from synapse_lakehouse.config.schedule import Schedule
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.orchestration import size_tasks
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings, split_dag_id
 from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ def fail_without_retry() -> Iterator[None]:
         raise AirflowFailException(str(error)) from None
 
 
-def load_schedule() -> Schedule:
-    """Return the schedule of the DAG ``lakehouse``; Airflow shows an invalid setting as an import error of the DAG."""
-    return Settings().schedule
-
-
 def get_run(context: Context) -> Run:
     """Return the run of a task.
 
@@ -64,7 +59,8 @@ def lake_run_id(dag_id: str, run_id: str) -> str:
 
     Airflow's run IDs are unique only within a DAG; two runs with the same ID would share a lease and a branch.
     """
-    return run_id if dag_id == "lakehouse" else f"{dag_id} {run_id}"
+    dag, _ = split_dag_id(dag_id)
+    return run_id if dag == "lakehouse" else f"{dag} {run_id}"
 
 
 def open_run() -> None:
@@ -78,7 +74,8 @@ def open_run() -> None:
     from synapse_lakehouse.postgres import connection
     from synapse_lakehouse.postgres.access import preflight
 
-    run, settings, declared = get_run(get_current_context()), Settings(), catalogue.load_catalogue()
+    context, declared = get_current_context(), catalogue.load_catalogue()
+    run, settings = get_run(context), load_task_settings(context["dag"].dag_id)
     with fail_without_retry():
         run.require_complete()
         # Validate the settings of later tasks too, so that an invalid setting fails the run before the copy.
@@ -100,10 +97,11 @@ def open_maintenance() -> None:
     :raises AirflowFailException: for a future interval, or a lake of another homeserver.
     :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
     """
-    run = get_run(get_current_context())
+    context = get_current_context()
+    run = get_run(context)
     with fail_without_retry():
         run.require_complete()
-    _open(run, Settings())
+    _open(run, load_task_settings(context["dag"].dag_id))
 
 
 def close_run() -> None:
@@ -116,7 +114,8 @@ def close_run() -> None:
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
-    run, settings = get_run(get_current_context()), Settings()
+    context = get_current_context()
+    run, settings = get_run(context), load_task_settings(context["dag"].dag_id)
     with closing(open_catalog(settings)) as catalog:
         try:
             create_lease(run, catalog, settings).release(is_undone=not store.is_copy_complete(catalog, run))
@@ -134,8 +133,9 @@ def report_reconciliation() -> None:
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
-    run = get_run(get_current_context())
-    with closing(open_catalog(Settings())) as catalog:
+    context = get_current_context()
+    run, settings = get_run(context), load_task_settings(context["dag"].dag_id)
+    with closing(open_catalog(settings)) as catalog:
         slices, repairs = (
             store.read_run_rows(catalog, table, run.run_id) for table in ("audit.reconciliation", "audit.repairs")
         )

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule
 
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.errors import REPORT_PREFIX
 from synapse_lakehouse.iceberg.catalog.catalog import PRIVATE_FILE_OPTIONS, export_secrets
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.orchestration.run_lifecycle import lake_run_id
 
 if TYPE_CHECKING:
@@ -61,12 +62,12 @@ def create_spark_task(
         application=str(PROJECT_FOLDER / "spark_apps" / f"{app}.py"),
         application_args=list(RUN_ARGUMENTS),
         name=f"lakehouse {app} {{{{ run_id }}}}",
-        jars="{{ spark_jars() }}",
-        driver_class_path="{{ spark_class_path() }}",
+        jars="{{ spark_jars(dag.dag_id) }}",
+        driver_class_path="{{ spark_class_path(dag.dag_id) }}",
         conf={
-            "spark.driver.memory": "{{ settings().lakehouse_driver_memory }}",
-            "spark.driver.defaultJavaOptions": "{{ spark_java_options() }}",
-            "spark.log.level": "{{ settings().lakehouse_log_level }}",
+            "spark.driver.memory": "{{ settings(dag.dag_id).lakehouse_driver_memory }}",
+            "spark.driver.defaultJavaOptions": "{{ spark_java_options(dag.dag_id) }}",
+            "spark.log.level": "{{ settings(dag.dag_id).lakehouse_log_level }}",
         }
         | PRIVATE_FILE_OPTIONS,
         retries=2,
@@ -84,34 +85,34 @@ def create_spark_task(
 def _run_with_private_files(then: Callable[[Context], None] | None, context: Context) -> None:
     # Spark's processes inherit the umask and the environment of this one.
     os.umask(0o077)
-    export_secrets(Settings())
+    export_secrets(load_task_settings(context["dag"].dag_id))
     if then:
         then(context)
 
 
-def spark_jars() -> str:
+def spark_jars(dag_id: str) -> str:
     """Download missing jars; return the jars of all Spark apps, separated by commas."""
-    return ",".join(map(str, _install_jars()))
+    return ",".join(map(str, _install_jars(dag_id)))
 
 
-def spark_class_path() -> str:
+def spark_class_path(dag_id: str) -> str:
     """Return the jars of all Spark apps as the class path of the driver."""
     from synapse_lakehouse.java import class_archive
 
-    return class_archive.get_class_path(_install_jars())
+    return class_archive.get_class_path(_install_jars(dag_id))
 
 
-def spark_java_options() -> str:
+def spark_java_options(dag_id: str) -> str:
     """Return the options of the driver's JVM."""
     from synapse_lakehouse.java import class_archive
 
-    return class_archive.get_java_options(Settings(), _install_jars())
+    return class_archive.get_java_options(load_task_settings(dag_id), _install_jars(dag_id))
 
 
-def _install_jars() -> list[Path]:
+def _install_jars(dag_id: str) -> list[Path]:
     from synapse_lakehouse.java import jars
 
-    return jars.install_jars(Settings())
+    return jars.install_jars(load_task_settings(dag_id))
 
 
 TEMPLATE_MACROS: Final = {
@@ -119,6 +120,6 @@ TEMPLATE_MACROS: Final = {
     "spark_jars": spark_jars,
     "spark_class_path": spark_class_path,
     "spark_java_options": spark_java_options,
-    "settings": Settings,
+    "settings": load_task_settings,
 }
 """User-defined macros of the DAGs, for the templates of :func:`create_spark_task`."""

@@ -7,8 +7,8 @@ from contextlib import closing
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError, report_findings
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.orchestration.metrics_tasks import write_metrics
 from synapse_lakehouse.orchestration.run_lifecycle import fail_without_retry
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -31,7 +31,7 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     from synapse_lakehouse.iceberg.write import tables
     from synapse_lakehouse.streams.watch.observe_stream import describe_observation
 
-    settings = Settings()
+    settings = load_task_settings(ti.dag_id if ti else "")
     with fail_without_retry(), closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
         releases = store.read_releases(catalog)
@@ -64,7 +64,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     from synapse_lakehouse.postgres.connection import connect
     from synapse_lakehouse.streams.checks import synapse_startup
 
-    settings = Settings()
+    settings = load_task_settings(ti.dag_id if ti else "")
     with fail_without_retry(), connect(settings) as source:
         declared = read_source_catalogue(catalogue.load_catalogue(), source)
         declared = exclude_drifted_tables(declared, source, may_be_partial=settings.allows_partial_copy)

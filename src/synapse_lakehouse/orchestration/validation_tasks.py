@@ -11,6 +11,7 @@ from airflow.sdk import XComArg, get_current_context, task
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError, add_run_details, report_findings
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.orchestration.run_lifecycle import create_lease, get_run
 from synapse_lakehouse.printable_text import get_printable_logger
 
@@ -57,7 +58,7 @@ def _validate(validate: Callable[[Settings, Catalog, Run], ValidationResult]) ->
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()
-    run, settings = get_run(context), Settings()
+    run, settings = get_run(context), load_task_settings(context["dag"].dag_id)
     with (
         closing(open_catalog(settings)) as catalog,
         create_lease(run, catalog, settings).heartbeat(),

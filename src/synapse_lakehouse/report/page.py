@@ -76,7 +76,7 @@ def write_page(
     :param output: path of the file; default: see :func:`~synapse_lakehouse.report.page_location.get_page_path`.
     :param airflow: URL of Airflow, for the link to the run; without it, the page has only the ID of the run.
     """
-    path = output or get_page_path(settings.lakehouse_home)
+    path = output or get_page_path(settings.lake_folder)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         html = render_page(connection, settings, path, airflow)
@@ -176,8 +176,8 @@ def _link_runbooks(settings: Settings, status: Status) -> dict[str, str]:
 def _link_data_docs(settings: Settings, path: Path) -> str:
     if settings.lakehouse_data_docs_url:
         return f"{settings.lakehouse_data_docs_url.rstrip('/')}/index.html"
-    index = settings.lakehouse_home / "data_docs" / "index.html"
-    return "../data_docs/index.html" if path == get_page_path(settings.lakehouse_home) else index.as_uri()
+    index = settings.lake_folder / "data_docs" / "index.html"
+    return "../data_docs/index.html" if path == get_page_path(settings.lake_folder) else index.as_uri()
 
 
 @cache

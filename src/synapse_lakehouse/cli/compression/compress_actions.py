@@ -120,7 +120,7 @@ def apply(
         _write_plans(rows, format)
         output.echo("This was a dry run: nothing was changed. Add --yes to compress.", err=True)
         return
-    folder = undo_file.undo_folder(settings.lakehouse_home)
+    folder = undo_file.undo_folder(settings.lake_folder)
     outcomes: list[tuple[Any, ...]] = []
     with outcome_log.open_compression_log(settings, "compress apply") as record:
         try:

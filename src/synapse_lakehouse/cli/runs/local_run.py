@@ -46,7 +46,7 @@ class LocalRun:
             # Airflow first writes its DAGs to the database. If two runs do this at once for the first time, it fails.
             startup.enter_context(file_lock.exclusive_lock(self.prepared.home / "dags.lock"))
             self._child = child_processes.start_process(
-                [str(environment.BIN / "airflow"), "dags", "test", environment.MAIN_DAG, date],
+                [str(environment.BIN / "airflow"), "dags", "test", self.prepared.main_dag, date],
                 self.prepared.environment | {"AIRFLOW__LOGGING__JSON_LOGS": "True"},
                 subprocess.PIPE,
                 if_orphaned=signal.SIGKILL,

@@ -55,7 +55,7 @@ def run(
 
 def _run(prepared: environment.PreparedAirflow, start: datetime, end: datetime, now: datetime) -> None:
     interval = f"{start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}"
-    run_output.print_stage(f"running the DAG {environment.MAIN_DAG} for {interval}")
+    run_output.print_stage(f"running the DAG {prepared.main_dag} for {interval}")
     kills = memory.count_memory_kills()
     with home_lock.claim_for_test_run(prepared.settings, run_output.print_stage) as scheduler:
         run = _create_run(prepared, scheduler, start, end, now)
@@ -93,6 +93,6 @@ def _create_run(
         )
     if scheduler:
         credential = {"username": credentials.ADMIN_USER, "password": credentials.read_admin_password(prepared.home)}
-        return scheduler_run.trigger_run(scheduler.address, credential, logical_date, start, end)
+        return scheduler_run.trigger_run(scheduler.address, prepared.main_dag, credential, logical_date, start, end)
     log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%dT%H%M}_{now:%Y%m%dT%H%M%S%f}.log"
     return LocalRun(prepared, logical_date, start, end, log)

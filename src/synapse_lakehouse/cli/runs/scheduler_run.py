@@ -13,7 +13,6 @@ from urllib.request import Request
 from synapse_lakehouse.cli.runs.task_log import RunStep, TaskState, extract_failure_reason
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import loopback
-from synapse_lakehouse.local.airflow.environment import MAIN_DAG
 
 POLL_SECONDS = 1.0
 START_SECONDS = 180.0
@@ -33,12 +32,13 @@ class ScheduledRun:
 
     address: str
     token: str
+    dag_id: str
     run_id: str
 
     @property
     def where(self) -> str:
         """URL of the run."""
-        return f"{self.address}/dags/{MAIN_DAG}/runs/{quote(self.run_id)}"
+        return f"{self.address}/dags/{self.dag_id}/runs/{quote(self.run_id)}"
 
     @property
     def farewell(self) -> str:
@@ -86,13 +86,13 @@ class ScheduledRun:
         )
 
     def _get(self, path: str) -> dict[str, Any]:
-        return _call(f"{self.address}/api/v2/dags/{MAIN_DAG}/dagRuns/{quote(self.run_id)}{path}", self.token)
+        return _call(f"{self.address}/api/v2/dags/{self.dag_id}/dagRuns/{quote(self.run_id)}{path}", self.token)
 
 
 def trigger_run(
-    address: str, credential: Mapping[str, str], logical_date: datetime, start: datetime, end: datetime
+    address: str, dag_id: str, credential: Mapping[str, str], logical_date: datetime, start: datetime, end: datetime
 ) -> ScheduledRun:
-    """Trigger a run of the running Airflow for the interval from ``start`` to ``end``.
+    """Trigger a run of a DAG in the running Airflow for the interval from ``start`` to ``end``.
 
     :param credential: username and password.
     :raises SchedulerError: when the DAG is paused, Airflow does not answer, or another user listens on its port.
@@ -104,9 +104,9 @@ def trigger_run(
             "not sent. Stop `make ui`, and start it with another PORT."
         )
     token = _call(f"{address}/auth/token", body=json.dumps(dict(credential)).encode())["access_token"]
-    if _call(f"{address}/api/v2/dags/{MAIN_DAG}", token)["is_paused"]:
+    if _call(f"{address}/api/v2/dags/{dag_id}", token)["is_paused"]:
         raise SchedulerError(
-            f"Airflow is running at {address} and the DAG {MAIN_DAG} is paused there, so a run would never start. "
+            f"Airflow is running at {address} and the DAG {dag_id} is paused there, so a run would never start. "
             "Unpause it in the browser, or stop `make ui`; then run again."
         )
     body = {
@@ -117,7 +117,8 @@ def trigger_run(
     return ScheduledRun(
         address,
         token,
-        _call(f"{address}/api/v2/dags/{MAIN_DAG}/dagRuns", token, json.dumps(body).encode())["dag_run_id"],
+        dag_id,
+        _call(f"{address}/api/v2/dags/{dag_id}/dagRuns", token, json.dumps(body).encode())["dag_run_id"],
     )
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from synapse_lakehouse import file_lock
+from synapse_lakehouse.config.homeservers import get_dag_id
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.java import class_archive, jars, runtime
@@ -23,7 +24,6 @@ from synapse_lakehouse.local.airflow import credentials
 from synapse_lakehouse.local.postgres import roles
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
-MAIN_DAG = "lakehouse"
 POOLS = {"synapse_source": (1, "Tasks that read Synapse's database, one at a time")}
 """Slots and description of each pool, by name. The operator may change the number of slots."""
 
@@ -53,6 +53,11 @@ class PreparedAirflow:
 
     settings: Settings
     environment: dict[str, str] = field(repr=False)
+
+    @property
+    def main_dag(self) -> str:
+        """ID of the DAG ``lakehouse`` of the homeserver."""
+        return get_dag_id("lakehouse", self.settings.lakehouse_homeserver)
 
     @property
     def home(self) -> Path:
@@ -106,14 +111,14 @@ def end_test_runs(airflow: PreparedAirflow, run_id: str | None = None) -> None:
     """
     metadata = urlsplit(airflow.environment[_DATABASE])._replace(scheme="postgresql").geturl()
     stopped = (
-        "select run_id from dag_run where dag_id = %(dag)s and triggered_by = 'TEST' and state = any(%(unfinished)s)"
-        " and run_id = coalesce(%(run)s, run_id)"
+        "select dag_id, run_id from dag_run where split_part(dag_id, '.', 1) = 'lakehouse' and triggered_by = 'TEST'"
+        " and state = any(%(unfinished)s) and run_id = coalesce(%(run)s, run_id)"
     )
-    failed_sql = "set state = 'failed', end_date = now() where dag_id = %(dag)s and state = any(%(unfinished)s)"
-    values = {"dag": MAIN_DAG, "unfinished": list(_UNFINISHED), "run": run_id}
+    failed_sql = "set state = 'failed', end_date = now() where state = any(%(unfinished)s)"
+    values = {"unfinished": list(_UNFINISHED), "run": run_id}
     with psycopg.connect(metadata) as connection:
         for table in ("task_instance", "dag_run"):
-            connection.execute(f"update {table} {failed_sql} and run_id in ({stopped})".encode(), values)
+            connection.execute(f"update {table} {failed_sql} and (dag_id, run_id) in ({stopped})".encode(), values)
 
 
 def refuse_configured_airflow() -> None:

@@ -1,0 +1,31 @@
+"""``lakehouse homeservers``: the state of each homeserver of an installation that has several."""
+
+from synapse_lakehouse.cli import output
+from synapse_lakehouse.config.homeservers import HomeserverError, list_homeservers
+
+_COLUMNS = ("homeserver", "server_name", "state", "release", "published_at", "headline", "next_step")
+
+
+def homeservers(format: output.FormatOption = output.OutputFormat.TABLE) -> None:
+    """List the homeservers of LAKEHOUSE_HOMESERVERS, with the newest release and what is wrong with each."""
+    from synapse_lakehouse.report.overview import read_overview
+
+    names = list_homeservers()
+    if not names:
+        raise HomeserverError(
+            "This installation has one homeserver. For several, set LAKEHOUSE_HOMESERVERS to a folder with a file "
+            "NAME.env per homeserver."
+        )
+    rows = (
+        (
+            row.name,
+            row.server_name,
+            row.status.level.value,
+            row.status.release.number if row.status.release else None,
+            row.status.release.published_at.replace(microsecond=0) if row.status.release else None,
+            row.status.headline,
+            row.status.next_step,
+        )
+        for row in read_overview(names)
+    )
+    output.write_rows(_COLUMNS, rows, format)

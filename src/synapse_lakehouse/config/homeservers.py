@@ -1,0 +1,133 @@
+"""The homeservers of an installation that has several: each has a file of settings in LAKEHOUSE_HOMESERVERS."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_settings import DotEnvSettingsSource
+
+from synapse_lakehouse.config import env_file
+from synapse_lakehouse.config.misspelled_settings import find_misspelled_names
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
+
+PLACEHOLDER: Final = "{homeserver}"
+"""Text that stands for the homeserver's name in shared settings that name a place."""
+
+PLACES: Final = ("lakehouse_catalog_uri", "lakehouse_warehouse", "lakehouse_metrics_file", "lakehouse_data_docs_url")
+"""Shared settings that a homeserver has only if they contain the placeholder, because each needs its own place."""
+
+OWN_SETTINGS: Final = (
+    "synapse_dsn",
+    "synapse_server_name",
+    "synapse_write_dsn",
+    "synapse_config",
+    "lakehouse_homeservers",
+    "lakehouse_stream_writers",
+    "lakehouse_acknowledged_ids",
+    "lakehouse_acknowledged_rooms",
+    "lakehouse_source_disk_bytes",
+    "lakehouse_redis_url",
+    "lakehouse_compressor_rooms",
+)
+"""Settings that a homeserver has only if its own file sets them. It shares all others with the other homeservers."""
+
+_REQUIRED: Final = ("synapse_dsn", "synapse_server_name", "lakehouse_catalog_uri")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+
+
+class HomeserverError(LakehouseError):
+    """The settings of a homeserver cannot be used. The message names the file and the remedy."""
+
+
+def list_homeservers() -> list[str]:
+    """Return the names of the homeservers, in order. Without LAKEHOUSE_HOMESERVERS, the list is empty.
+
+    :raises HomeserverError: when the folder cannot be read, has no file, or a file's name is no name of a homeserver.
+    """
+    folder = Settings().lakehouse_homeservers
+    if folder is None:
+        return []
+    try:
+        names = sorted(path.stem for path in folder.iterdir() if path.suffix == ".env")
+    except OSError as error:
+        raise HomeserverError(
+            f"LAKEHOUSE_HOMESERVERS={folder} cannot be read ({error.strerror}). Set it to a folder with a file "
+            "NAME.env per homeserver."
+        ) from None
+    if not names:
+        raise HomeserverError(
+            f"{folder} has no file NAME.env. Write one per homeserver, or unset LAKEHOUSE_HOMESERVERS."
+        )
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise HomeserverError(
+                f"{folder / name}.env has a name that no homeserver can have. Rename it: lower-case letters, digits, "
+                "- and _, 41 characters at most."
+            )
+    return names
+
+
+def load_homeserver_settings(name: str) -> Settings:
+    """Return the settings of the homeserver ``name``: those in its file, and shared ones.
+
+    :raises HomeserverError: when there is no such file, or when it lacks a setting or misspells one.
+    :raises ValidationError: when a value is wrong.
+    """
+    if name not in list_homeservers():
+        raise HomeserverError(f"There is no homeserver {name}. `lakehouse homeservers` lists the homeservers.")
+    shared = Settings()
+    path = Path(str(shared.lakehouse_homeservers)) / f"{name}.env"
+    own = _read(path)
+    for wrong, right in find_misspelled_names(env_file.read_env_file(path)).items():
+        raise HomeserverError(
+            f"{path} sets {wrong}, which is not a setting.{f' Did you mean {right}?' if right else ''}"
+        )
+    values = {setting: Settings.model_fields[setting].default for setting in OWN_SETTINGS}
+    values |= {setting: _fill_place(getattr(shared, setting), name) for setting in PLACES}
+    values |= own | {"lakehouse_homeserver": name}
+    if missing := [setting.upper() for setting in _REQUIRED if not values[setting]]:
+        raise HomeserverError(
+            f"{path} does not set {' and '.join(missing)}. Each homeserver has its own. For the catalogs, you may also "
+            f"set LAKEHOUSE_CATALOG_URI once for all, with {PLACEHOLDER} in place of the name."
+        )
+    return Settings(**values)
+
+
+def require_one_homeserver() -> None:
+    """Raise :class:`HomeserverError` if the installation has several homeservers."""
+    if names := list_homeservers():
+        raise HomeserverError(
+            f"This installation has several homeservers: {', '.join(names)}. Name one, as in "
+            f"`lakehouse --homeserver {names[0]} doctor`, or set LAKEHOUSE_HOMESERVER."
+        )
+
+
+def select_homeserver(name: str) -> None:
+    """Replace all settings in the environment by those of the homeserver ``name``, for this process and its children.
+
+    :raises HomeserverError: see :func:`load_homeserver_settings`.
+    """
+    # With this variable, the shared settings in .env would not be read.
+    os.environ.pop("LAKEHOUSE_HOMESERVER", None)
+    settings = load_homeserver_settings(name)
+    for setting in Settings.model_fields:
+        os.environ.pop(setting.upper(), None)
+    os.environ.update(settings.to_environment())
+
+
+def get_dag_id(dag: str, homeserver: str | None) -> str:
+    """Return the ID of a homeserver's DAG. If the installation has one homeserver, it is the name of the DAG."""
+    return f"{dag}.{homeserver}" if homeserver else dag
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return DotEnvSettingsSource(Settings, env_file=path, env_file_encoding=env_file.ENCODING)()
+    except (UnicodeDecodeError, OSError) as error:
+        raise env_file.explain_unreadable_file(error, path) from None
+
+
+def _fill_place(shared: object, name: str) -> str | None:
+    return str(shared).replace(PLACEHOLDER, name) if PLACEHOLDER in str(shared) else None

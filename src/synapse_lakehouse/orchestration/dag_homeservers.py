@@ -1,0 +1,67 @@
+"""The homeservers of this Airflow: each has its own DAGs, whose tasks use its settings and its lake."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from synapse_lakehouse.config import homeservers
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
+
+_shared_environment: Final = dict(os.environ)
+
+
+@dataclass(frozen=True)
+class DagHomeserver:
+    """A homeserver as its DAGs see it. Without LAKEHOUSE_HOMESERVERS there is one, and ``name`` is empty."""
+
+    name: str
+    settings: Settings
+
+    def get_dag_id(self, dag: str) -> str:
+        """Return the ID of the homeserver's DAG ``dag``."""
+        return homeservers.get_dag_id(dag, self.name)
+
+    def get_title(self, title: str) -> str:
+        """Return the display name of the homeserver's DAG."""
+        return f"{title}: {self.name}" if self.name else title
+
+
+def list_dag_homeservers() -> Iterator[DagHomeserver]:
+    """Yield the homeservers. If the settings of one are wrong, its DAGs exist nevertheless, and their runs fail.
+
+    :raises LakehouseError, ValidationError: if the shared settings are wrong; Airflow shows it as an import error.
+    """
+    shared = Settings()
+    names = homeservers.list_homeservers()
+    if not names:
+        yield DagHomeserver(shared.lakehouse_homeserver or "", shared)
+    for name in names:
+        try:
+            yield DagHomeserver(name, homeservers.load_homeserver_settings(name))
+        except (ValueError, LakehouseError):
+            yield DagHomeserver(name, shared)
+
+
+def split_dag_id(dag_id: str) -> tuple[str, str]:
+    """Return the DAG and the homeserver of a DAG ID; the name of an only homeserver is empty."""
+    dag, _, homeserver = dag_id.partition(".")
+    return dag, homeserver
+
+
+def load_task_settings(dag_id: str = "") -> Settings:
+    """Return the settings of the homeserver of a DAG. This process, and those that it starts, use them from then on.
+
+    :param dag_id: default: the DAG of an only homeserver.
+    """
+    _, name = split_dag_id(dag_id)
+    present = Settings()
+    if name and (present.lakehouse_homeserver != name or present.lakehouse_homeservers):
+        # Airflow runs callbacks of several DAGs in one process.
+        os.environ.clear()
+        os.environ.update(_shared_environment)
+        homeservers.select_homeserver(name)
+    return Settings()

@@ -1,0 +1,59 @@
+"""The state of each homeserver of an installation that has several."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import jinja2
+from pydantic import ValidationError
+
+from synapse_lakehouse.config.homeservers import load_homeserver_settings
+from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.report import format_values
+from synapse_lakehouse.report.read_panels import PanelReader
+from synapse_lakehouse.report.status import INCIDENTS, Level, Status, describe_status
+
+
+@dataclass(frozen=True)
+class HomeserverStatus:
+    """A homeserver and the state of its lake."""
+
+    name: str
+    server_name: str
+    status: Status
+
+
+def read_overview(names: Iterable[str]) -> list[HomeserverStatus]:
+    """Return the state of each homeserver. A lake that cannot be read is a state, too."""
+    return [_read(name) for name in names]
+
+
+def render_overview(rows: Sequence[HomeserverStatus]) -> str:
+    """Return the HTML of the overview."""
+    return _template().render(rows=rows)
+
+
+def _read(name: str) -> HomeserverStatus:
+    server_name = ""
+    try:
+        settings = load_homeserver_settings(name)
+        server_name = settings.synapse_server_name or ""
+        with duckdb_reader.open_duckdb(settings) as connection:
+            releases = duckdb_reader.list_releases(connection, settings)
+            latest = releases[0] if releases else None
+            incidents = PanelReader(connection, settings, latest).read(INCIDENTS)
+        return HomeserverStatus(name, server_name, describe_status(latest, incidents))
+    except (LakehouseError, ValidationError) as error:
+        step = f"Run `lakehouse --homeserver {name} doctor`."
+        reason = "Its settings are invalid." if isinstance(error, ValidationError) else str(error)
+        return HomeserverStatus(name, server_name, Status(Level.WARNING, None, reason, step, ()))
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(loader=jinja2.BaseLoader(), autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"time": format_values.format_time, "short": format_values.shorten}
+    text = (files("synapse_lakehouse.report") / "templates" / "overview.html.j2").read_text(encoding="utf-8")
+    return environment.from_string(text)

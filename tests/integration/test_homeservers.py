@@ -1,0 +1,69 @@
+"""Several homeservers in one installation: one overview, and a lake, a lease and an Airflow DAG for each."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from synapse_lakehouse.config.settings import Settings
+from tests.conftest import BIN
+from tests.support.homeserver_files import write_homeserver, write_lake
+from tests.support.report_lake import TEXTS, open_report_lake, publish
+
+
+def lakehouse(folder: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of an installation with the homeservers in ``folder``."""
+    own = {"LAKEHOUSE_HOMESERVERS": str(folder), "LAKEHOUSE_HOME": str(home), "COLUMNS": "120"}
+    return subprocess.run(
+        [BIN / "lakehouse", *arguments], env=os.environ | own, cwd=folder, text=True, capture_output=True, check=False
+    )
+
+
+def test_the_overview_shows_every_homeserver(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        settings = new_lake(synapse_server_name=f"{name}.example", synapse_dsn="postgresql://r@127.0.0.1:1/none")
+        with open_report_lake(settings) as catalog:
+            publish(catalog, 1, TEXTS)
+        write_lake(tmp_path, name, settings)
+    write_homeserver(tmp_path, "wrong", synapse_dsn="postgresql://r@127.0.0.1:1/none")
+    shown = lakehouse(tmp_path, tmp_path, "homeservers", "--format", "json")
+    assert shown.returncode == 0, shown.stderr
+    rows = {row["homeserver"]: row for row in json.loads(shown.stdout)}
+    assert [(name, row["server_name"], row["release"]) for name, row in rows.items()] == [
+        ("one", "one.example", 1), ("two", "two.example", 1), ("wrong", "", None),
+    ]  # fmt: skip
+    assert rows["wrong"]["state"] == "warning"
+
+    chosen = lakehouse(tmp_path, tmp_path, "--homeserver", "two", "releases", "--format", "json")
+    assert [row["release"] for row in json.loads(chosen.stdout)] == [1]
+    for refused in (["releases"], ["--homeserver", "three", "releases"], ["--homeserver", "wrong", "releases"]):
+        assert lakehouse(tmp_path, tmp_path, *refused).returncode == 1
+
+
+@pytest.mark.heavy
+def test_each_homeserver_publishes_its_own_release(
+    new_lake: Callable[..., Settings], home: Path, sample_dsn: str, source_copy: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(source_copy) as source:
+        source.execute(
+            "delete from receipts_linearized where stream_id = (select min(stream_id) from receipts_linearized)"
+        )
+    for name, dsn in {"one": sample_dsn, "two": source_copy}.items():
+        write_lake(tmp_path, name, new_lake(synapse_dsn=dsn))
+        result = lakehouse(tmp_path, home, "--homeserver", name, "run", "--date", "2026-11-20")
+        assert result.returncode == 0, result.stdout + result.stderr
+    count = "select count(*) as n from bronze.receipts_linearized"
+    one, two = (
+        json.loads(lakehouse(tmp_path, home, "--homeserver", name, "query", count, "--format", "json").stdout)[0]["n"]
+        for name in ("one", "two")
+    )
+    assert one == two + 1
+    overview = json.loads(lakehouse(tmp_path, home, "homeservers", "--format", "json").stdout)
+    assert [(row["homeserver"], row["release"]) for row in overview] == [("one", 1), ("two", 1)]
+    for name in ("one", "two"):
+        assert (home / "homeservers" / name / "report" / "index.html").is_file()
+        assert (home / "homeservers" / name / "data_docs" / "index.html").is_file()

@@ -1,0 +1,153 @@
+"""Settings of several homeservers: which are shared, which are a homeserver's own, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from synapse_lakehouse.config.env_file import EnvFileError
+from synapse_lakehouse.config.homeservers import (
+    OWN_SETTINGS,
+    PLACES,
+    HomeserverError,
+    list_homeservers,
+    load_homeserver_settings,
+    require_one_homeserver,
+)
+from synapse_lakehouse.config.settings import Settings
+from tests.support.homeserver_files import write_homeserver
+
+OWN = {"synapse_dsn": "postgresql://reader@db/one", "synapse_server_name": "one.example"}
+CATALOG = {"lakehouse_catalog_uri": "postgresql://lake@db/one"}
+
+SELECT = """
+import json, sys
+from synapse_lakehouse.config.homeservers import list_homeservers, select_homeserver
+from synapse_lakehouse.config.settings import Settings
+select_homeserver("one")
+print(json.dumps([Settings().to_environment(), list_homeservers()]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder LAKEHOUSE_HOMESERVERS, in an empty folder without ``.env``."""
+    monkeypatch.chdir(tmp_path)
+    servers = tmp_path / "homeservers"
+    servers.mkdir()
+    monkeypatch.setenv("LAKEHOUSE_HOMESERVERS", str(servers))
+    return servers
+
+
+def test_names_are_in_order(folder: Path) -> None:
+    for name in ("two", "one"):
+        write_homeserver(folder, name, **OWN)
+    (folder / "README.md").touch()
+    assert list_homeservers() == ["one", "two"]
+    with pytest.raises(HomeserverError):
+        require_one_homeserver()
+
+
+def test_one_homeserver_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAKEHOUSE_HOMESERVERS")
+    assert list_homeservers() == []
+    require_one_homeserver()
+
+
+@pytest.mark.parametrize("name", ["One", "a.b", "-a", "a b", "../a", "é"])
+def test_names_that_are_refused(folder: Path, name: str) -> None:
+    path = (folder / f"{name}.env").resolve()
+    path.touch()
+    if path.parent == folder:
+        with pytest.raises(HomeserverError):
+            list_homeservers()
+    with pytest.raises(HomeserverError):
+        load_homeserver_settings(name)
+
+
+def test_an_empty_folder_is_refused(folder: Path) -> None:
+    with pytest.raises(HomeserverError):
+        list_homeservers()
+    folder.rmdir()
+    with pytest.raises(HomeserverError):
+        list_homeservers()
+
+
+def test_a_file_wins_over_shared_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_GAP_BUDGET", "7")
+    monkeypatch.setenv("LAKEHOUSE_FEED_LENGTH", "70")
+    (folder.parent / ".env").write_text("LAKEHOUSE_RECENT_ROOMS=5\nLAKEHOUSE_RECENT_EVENTS=5\n")
+    properties = json.dumps({"s3.region": "eu"})
+    write_homeserver(
+        folder, "one", **OWN, **CATALOG, lakehouse_feed_length=9, lakehouse_recent_events=9,
+        lakehouse_catalog_properties=properties,
+    )  # fmt: skip
+    settings = load_homeserver_settings("one")
+    assert (settings.lakehouse_gap_budget, settings.lakehouse_recent_rooms) == (7, 5)
+    assert (settings.lakehouse_feed_length, settings.lakehouse_recent_events) == (9, 9)
+    assert settings.lakehouse_catalog_properties == {"s3.region": "eu"}
+    assert settings.lake_folder == settings.lakehouse_home / "homeservers" / "one"
+
+
+def test_own_settings_are_never_shared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_homeserver(folder, "one", **OWN, **CATALOG)
+    for name in OWN_SETTINGS:
+        if name != "lakehouse_homeservers":
+            monkeypatch.setenv(name.upper(), "500" if name.endswith("bytes") else "shared")
+    for name in PLACES:
+        monkeypatch.setenv(name.upper(), "/shared")
+    settings = load_homeserver_settings("one")
+    expected = OWN | CATALOG
+    for name in (*OWN_SETTINGS, *PLACES):
+        assert getattr(settings, name) == expected.get(name, Settings.model_fields[name].default), name
+
+
+def test_shared_places_have_a_placeholder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", "postgresql://lake:p%40@db/lake_{homeserver}")
+    monkeypatch.setenv("LAKEHOUSE_WAREHOUSE", "s3://bucket/{homeserver}")
+    monkeypatch.setenv("LAKEHOUSE_METRICS_FILE", "/metrics/{homeserver}.prom")
+    write_homeserver(folder, "one", **OWN)
+    settings = load_homeserver_settings("one")
+    assert settings.lakehouse_catalog_uri == "postgresql://lake:p%40@db/lake_one"
+    assert settings.lakehouse_warehouse == "s3://bucket/one"
+    assert settings.lakehouse_metrics_file == Path("/metrics/one.prom")
+
+
+@pytest.mark.parametrize("missing", ["synapse_dsn", "synapse_server_name", "lakehouse_catalog_uri"])
+def test_what_each_file_must_set(folder: Path, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(missing.upper(), "postgresql://shared@db/shared")
+    complete = OWN | CATALOG
+    del complete[missing]
+    write_homeserver(folder, "one", **complete)
+    with pytest.raises(HomeserverError, match=missing.upper()):
+        load_homeserver_settings("one")
+
+
+def test_wrong_files_are_refused(folder: Path) -> None:
+    write_homeserver(folder, "misspelled", **OWN, **CATALOG, lakehouse_gap_bugdet=3)
+    write_homeserver(folder, "invalid", **OWN, **CATALOG, lakehouse_gap_budget="many")
+    (folder / "latin.env").write_bytes(b"SYNAPSE_SERVER_NAME=\xe9")
+    with pytest.raises(HomeserverError, match="LAKEHOUSE_GAP_BUDGET"):
+        load_homeserver_settings("misspelled")
+    with pytest.raises(ValidationError):
+        load_homeserver_settings("invalid")
+    with pytest.raises(EnvFileError):
+        load_homeserver_settings("latin")
+
+
+def test_a_process_selects_a_homeserver(folder: Path) -> None:
+    write_homeserver(folder, "one", **OWN, **CATALOG)
+    (folder.parent / ".env").write_text("LAKEHOUSE_REDIS_URL=redis://shared\nLAKEHOUSE_GAP_BUDGET=7\n")
+    shared = {"SYNAPSE_WRITE_DSN": "postgresql://shared@db/shared", "LAKEHOUSE_HOMESERVER": "one"}
+    result = subprocess.run(
+        [sys.executable, "-c", SELECT], env=os.environ | shared, text=True, capture_output=True, check=True
+    )
+    environment, names = json.loads(result.stdout)
+    assert environment == load_homeserver_settings("one").to_environment()
+    assert environment["LAKEHOUSE_GAP_BUDGET"] == "7"
+    assert not {"SYNAPSE_WRITE_DSN", "LAKEHOUSE_REDIS_URL", "LAKEHOUSE_HOMESERVERS"} & environment.keys()
+    assert names == []
