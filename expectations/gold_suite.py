@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 
 from expectations import key_counts
-from expectations.dbt_expectations import ExpectDbtTest, ExpectModelBuilt
+from expectations.dbt_result_expectations import ExpectDbtTest, ExpectModelBuilt
 from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metrics
 from expectations.table_expectations import ExpectRowsOfTable, expect_valid_key
 from synapse_lakehouse.config.run import Run

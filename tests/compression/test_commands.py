@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from synapse_lakehouse.compressor import read_cost
+from synapse_lakehouse.compressor.algorithm.encode_tables import StateTables
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
-from synapse_lakehouse.compressor.algorithm.state_tables import StateTables
 from synapse_lakehouse.compressor.postgres.transaction import GroupRooms, encode_rows, rewrite_groups
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
 from tests.support.state_database import all_states, read_state

@@ -50,7 +50,7 @@ def test_one_run_is_one_day_in_utc(lakehouse_dag: "DAG") -> None:
 
 
 def test_the_source_is_guarded_by_its_pool(lakehouse_dag: "DAG") -> None:
-    from synapse_lakehouse.local.airflow.environment import POOLS
+    from synapse_lakehouse.local.airflow.prepare_airflow import POOLS
 
     pooled = {task.task_id for task in lakehouse_dag.tasks if task.pool == "synapse_source"}
     assert pooled == {"bronze.snapshot_tables"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.airflow import prepare_airflow
 from tests.support.homeserver_files import write_homeserver
 
 ROUTES = (
@@ -93,7 +93,7 @@ def ask(home: Path, folder: Path, routes: Sequence[str], **variables: str) -> di
     """Answers of the routes with LAKEHOUSE_HOME ``folder``."""
     arguments = [sys.executable, "-c", ASK, json.dumps(USERS), json.dumps(routes)]
     own = {"LAKEHOUSE_HOME": str(folder), "LAKEHOUSE_METRICS_TOKEN": "right"}
-    with environment.prepare_airflow(Settings(_env_file=None, lakehouse_home=home)) as prepared:
+    with prepare_airflow.prepare_airflow(Settings(_env_file=None, lakehouse_home=home)) as prepared:
         result = subprocess.run(
             arguments, env=prepared.environment | own | variables, text=True, capture_output=True, check=False,
             cwd=folder,

@@ -16,7 +16,7 @@ import psycopg
 
 from sample.environment import synapse_python
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.events import event_loader
+from synapse_lakehouse.events import load_stored_event
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from tests.event_loader.documents import VERSIONS, Row, room_of, rows
 
@@ -68,11 +68,11 @@ def answers_of_product(questions: Iterable[Row]) -> list[Any]:
 
 
 def _ours(row: Row) -> Any:
-    loaded = event_loader.load_event(*row)
+    loaded = load_stored_event.load_event(*row)
     if loaded.unloadable is None:
         without = {"hash_verdict", "hash_reason", "room_property", "predecessor"}
         return [value for name, value in loaded._asdict().items() if name not in without]
-    return False if loaded.unloadable in event_loader.RAISING_REASONS else None
+    return False if loaded.unloadable in load_stored_event.RAISING_REASONS else None
 
 
 def digest(questions: Iterable[Row]) -> str:

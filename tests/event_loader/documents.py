@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from synapse_lakehouse.events import event_hashes, redaction
-from synapse_lakehouse.events.event_loader import FORMAT_OF_ROOM_VERSION
+from synapse_lakehouse.events.load_stored_event import FORMAT_OF_ROOM_VERSION
 
 UNKNOWN = "org.example.unknown"
 VERSIONS = (*FORMAT_OF_ROOM_VERSION, UNKNOWN, "", None)

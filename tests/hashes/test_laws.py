@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synapse_lakehouse.events import event_hashes, event_loader, redaction
+from synapse_lakehouse.events import event_hashes, load_stored_event, redaction
 from tests.hashes import corpus
 
 VERSIONS = st.sampled_from(list(redaction.ROOM_VERSION_RULES))
@@ -32,7 +32,7 @@ def verdict_of(
     event_id: str, room_id: str, text: str | None, version: str | None, format_version: int | None
 ) -> tuple[str | None, str | None]:
     """Verdict and reason."""
-    loaded = event_loader.load_event(event_id, room_id, text, "{}", format_version, version)
+    loaded = load_stored_event.load_event(event_id, room_id, text, "{}", format_version, version)
     return loaded.hash_verdict, loaded.hash_reason
 
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.events import event_hashes, event_loader, redaction
+from synapse_lakehouse.events import event_hashes, load_stored_event, redaction
 from tests.hashes import answers
 
 RECORDED = json.loads(answers.RECORDED.read_text())
@@ -34,7 +34,7 @@ def test_events_of_the_sample_have_the_hashes_of_synapse(sample_dsn: str) -> Non
             "select event_id, room_id, json, internal_metadata, format_version, room_version from event_json"
             " left join rooms using (room_id)"
         ).fetchall()
-    loaded = [event_loader.load_event(*row) for row in stored]
+    loaded = [load_stored_event.load_event(*row) for row in stored]
     verdicts = [event.hash_verdict for event in loaded]
     assert {event.unloadable for event in loaded} == {None}
     assert set(verdicts) == {"intact", "pruned"}

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.alerts import incident_log, incident_updates
-from synapse_lakehouse.alerts.incident_updates import update_incidents
+from synapse_lakehouse.alerts import deliver_incidents, incident_log
+from synapse_lakehouse.alerts.deliver_incidents import update_incidents
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, compute_incident_events
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
@@ -147,7 +147,7 @@ def test_a_dead_sink_delays_nothing_and_gets_alerts_later(
 def test_a_sink_with_an_endless_answer_delays_nothing(
     tell: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incident_updates, "MAX_SECONDS", 1.0)
+    monkeypatch.setattr(deliver_incidents, "MAX_SECONDS", 1.0)
     given_up = threading.Event()
 
     class Handler(StreamRequestHandler):

@@ -16,7 +16,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.local import services
-from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.airflow import prepare_airflow
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import ReadError
@@ -122,7 +122,7 @@ def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_pat
 
 
 def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
-    variables = environment.build_environment(
+    variables = prepare_airflow.build_environment(
         Settings(_env_file=None, lakehouse_home=tmp_path), "postgresql://it/airflow", 8080
     )
     modes = {name: value for name, value in variables.items() if "FILE_TASK_HANDLER_NEW" in name}

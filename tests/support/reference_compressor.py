@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from sample.environment import compressor_python
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
+from synapse_lakehouse.compressor.algorithm.encode_tables import encode_tables
 from synapse_lakehouse.compressor.algorithm.level_sizes import levels_from_rows, parse_levels
-from synapse_lakehouse.compressor.algorithm.state_tables import encode_tables
 from tests.support.state_database import state_tables
 from tests.support.state_rooms import list_edges
 

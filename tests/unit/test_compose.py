@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.local.airflow.environment import POOLS
+from synapse_lakehouse.local.airflow.prepare_airflow import POOLS
 from synapse_lakehouse.postgres.access.grants import build_grants_sql
 
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())

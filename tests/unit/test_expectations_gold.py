@@ -11,7 +11,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 
 from expectations import gold_suite, key_counts, validate
 from expectations.alert_findings import build_findings
-from expectations.dbt_expectations import ExpectDbtTest, ExpectModelBuilt
+from expectations.dbt_result_expectations import ExpectDbtTest, ExpectModelBuilt
 from expectations.integrity_expectations import ExpectNoFinding
 from expectations.metric_expectation import MetricExpectation
 from expectations.table_expectations import ExpectNoNullKey, ExpectRowsOfTable, ExpectUniqueKey

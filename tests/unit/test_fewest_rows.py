@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.compression.synthetic_rooms import SHAPES, SMALL, Shape, room
-from synapse_lakehouse.compressor.algorithm import fewest_rows, level_sizes, levels, state_tables
+from synapse_lakehouse.compressor.algorithm import encode_tables, fewest_rows, level_sizes, levels
 from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import (
     assign_line_bases,
     maximum_line_length,
@@ -23,7 +23,7 @@ from tests.support.state_rooms import World, begin, grow, linear, worlds
 BOUNDS = st.sampled_from([1, 2, 3, 5, 20, 100])
 
 
-WORLDS = worlds(3, 60, 150).map(lambda world: state_tables.encode_tables(*world.tables())[0].groups())
+WORLDS = worlds(3, 60, 150).map(lambda world: encode_tables.encode_tables(*world.tables())[0].groups())
 
 
 def whole(groups: StateGroups) -> np.ndarray:
@@ -74,7 +74,7 @@ def test_groups_out_of_range_are_unchanged(groups: StateGroups, data: st.DataObj
 @pytest.mark.parametrize("ends", [0.01, 0.3, 1])
 def test_pending_groups_hardly_reduce_the_compression(ends: float) -> None:
     """As where Synapse is about to delete groups, or nothing needs them."""
-    groups = state_tables.encode_tables(*room(Shape(3000, 300, joins=0.2, forks=0.2, merges=0.1), 1))[0].groups()
+    groups = encode_tables.encode_tables(*room(Shape(3000, 300, joins=0.2, forks=0.2, merges=0.1), 1))[0].groups()
     is_end = ~np.isin(np.arange(len(groups)), groups.prev)
     left_alone = is_end & (np.random.default_rng(1).random(len(groups)) < ends)
     assert left_alone.any()
@@ -92,7 +92,7 @@ def test_a_room_that_grew_large_keeps_few_whole_states() -> None:
     """What is whole further down a line is larger than what is whole at its head."""
     world = World(random.Random(1))
     grow(world, begin(world, [linear], 1500), 1500)
-    groups = state_tables.encode_tables(*world.tables())[0].groups()
+    groups = encode_tables.encode_tables(*world.tables())[0].groups()
     by_levels, _ = levels.compress_by_levels(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
     better = fewest_rows.minimize_rows(groups, whole(groups), 100)
     assert len(better.keys) <= 1.1 * len(by_levels.keys)
@@ -118,7 +118,7 @@ def test_a_line_of_any_length_is_cut_in_no_time() -> None:
     ],
 )
 def test_best_leaves_far_fewer_rows_than_levels(shape: Shape, most: float) -> None:
-    groups = state_tables.encode_tables(*room(shape, 1))[0].groups()
+    groups = encode_tables.encode_tables(*room(shape, 1))[0].groups()
     by_levels, _ = levels.compress_by_levels(groups, whole(groups), level_sizes.parse_levels("100,50,25"))
     other = min(len(by_levels.keys), len(groups.keys))
     assert len(fewest_rows.minimize_rows(groups, whole(groups), 100).keys) <= most * other

@@ -10,7 +10,7 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local import home_lock
-from synapse_lakehouse.local.airflow.environment import LocalAirflowError
+from synapse_lakehouse.local.airflow.prepare_airflow import LocalAirflowError
 
 ADDRESS = "http://127.0.0.1:8080"
 

@@ -23,12 +23,12 @@ from synapse_lakehouse.cli import app, output
 from synapse_lakehouse.cli.errors import ErrorReportingGroup
 from synapse_lakehouse.cli.runs import run_output
 from synapse_lakehouse.cli.runs.task_log import RunStep
-from synapse_lakehouse.compressor.approval import describe_plan
+from synapse_lakehouse.compressor.approval_text import describe_plan
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 from tests.support import hostile_text
-from tests.unit.test_compression_approval import ROW
+from tests.unit.test_approval_text import ROW
 
 SOURCES = [*(PROJECT_FOLDER / "src").rglob("*.py"), *(PROJECT_FOLDER / "spark_apps").rglob("*.py"),
            *(PROJECT_FOLDER / "dags").rglob("*.py"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_lakehouse.compressor.algorithm import state_tables
+from synapse_lakehouse.compressor.algorithm import encode_tables
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
 from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.level_sizes import ChainLevel, Levels, levels_from_rows, parse_levels
@@ -27,16 +27,16 @@ WORLDS = worlds(4, 40, 120)
 
 def compressed(
     world: World, levels: Levels, chunk_size: int, saved_progress: dict[str, RoomProgress] | None = None
-) -> tuple[dict[int, int], dict[int, State], list[ChunkResult], state_tables.CodeTexts]:
+) -> tuple[dict[int, int], dict[int, State], list[ChunkResult], encode_tables.CodeTexts]:
     """Edges and rows after compression, by group, and the steps that led there."""
-    stored, names = state_tables.encode_tables(*world.tables())
+    stored, names = encode_tables.encode_tables(*world.tables())
     rooms = names.rooms.to_pylist()
     progress = {rooms.index(room): first for room, first in (saved_progress or {}).items()}
     steps = list(compress_chunks(stored, levels, chunk_size, progress))
     return *content(stored.groups(), names), steps, names
 
 
-def content(groups: StateGroups, names: state_tables.CodeTexts) -> tuple[dict[int, int], dict[int, State]]:
+def content(groups: StateGroups, names: encode_tables.CodeTexts) -> tuple[dict[int, int], dict[int, State]]:
     """Edges and rows by group."""
     rows: dict[int, State] = {}
     for row in names.rows(groups).to_pylist():
@@ -87,7 +87,7 @@ def test_a_second_run_finds_nothing_to_do(world: World, levels: Levels, chunk_si
 
 @given(st.integers(1, 400), SIZES)
 def test_a_chain_is_at_most_as_long_as_the_sum_of_levels(groups: int, levels: Levels) -> None:
-    stored, _ = state_tables.encode_tables(*line(groups, keys=groups).tables())
+    stored, _ = encode_tables.encode_tables(*line(groups, keys=groups).tables())
     (step,) = compress_chunks(stored, levels, groups, {})
     if not step.is_skipped:
         assert stored.groups().chain_nodes().max() <= sum(level.size for level in levels)
@@ -108,7 +108,7 @@ def test_the_documents_three_groups_stay_as_they_are() -> None:
 
 def test_two_levels_make_the_picture_of_the_document() -> None:
     """Each L2 is hung on the L2 before it, and three L1 in a row on each L2."""
-    stored, _ = state_tables.encode_tables(*line(25, keys=60).tables())
+    stored, _ = encode_tables.encode_tables(*line(25, keys=60).tables())
     chunk = stored.take(0, None, 100, [])
     assert chunk
     groups, _ = compress_by_levels(chunk.groups, chunk.in_range, parse_levels("3,10"))
@@ -191,24 +191,24 @@ def test_groups_that_cannot_be_are_refused(
     edges: list[tuple[int, int]], rows: list[tuple[int, str, str, str]], reason: str
 ) -> None:
     with pytest.raises(InvalidStateGroupsError, match=reason):
-        state_tables.encode_tables(*_raw([1, 2, 3], edges, rows))
+        encode_tables.encode_tables(*_raw([1, 2, 3], edges, rows))
 
 
 def test_a_row_that_is_there_twice_counts_once() -> None:
-    stored, _ = state_tables.encode_tables(
+    stored, _ = encode_tables.encode_tables(
         *_raw([1, 2], [(2, 1)], [(2, "t", "k", "$1"), (1, "t", "k", "$1"), (2, "t", "k", "$1")])
     )
     assert stored.groups().rows.tolist() == [1, 1]
 
 
 def test_nothing_compresses_to_nothing() -> None:
-    stored, _ = state_tables.encode_tables(*_raw([], [], []))
+    stored, _ = encode_tables.encode_tables(*_raw([], [], []))
     assert list(compress_chunks(stored, parse_levels("100"), 500, {})) == []
 
 
 @given(WORLDS)
 def test_fingerprints_distinguish_states(world: World) -> None:
-    stored, _ = state_tables.encode_tables(*world.tables())
+    stored, _ = encode_tables.encode_tables(*world.tables())
     groups = stored.groups()
     fingerprints = fingerprint_states(groups)
     of = {tuple(map(int, fingerprints.fingerprints[at])): at for at in range(len(groups))}

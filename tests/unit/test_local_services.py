@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.airflow import prepare_airflow
 from synapse_lakehouse.local.services import LocalServicesError, connect_services
 
 
@@ -22,7 +22,7 @@ def test_the_sample_is_not_taken_for_a_homeserver_that_was_named(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("begin", [environment.prepare_airflow, connect_services])
+@pytest.mark.parametrize("begin", [prepare_airflow.prepare_airflow, connect_services])
 def test_a_home_that_cannot_be_created_is_explained(
     begin: Callable[[Settings], AbstractContextManager[object]], tmp_path: Path
 ) -> None:

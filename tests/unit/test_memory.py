@@ -13,7 +13,7 @@ from synapse_lakehouse.cli.runs.out_of_memory import explain_failure, required_b
 from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local import memory
-from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.airflow import prepare_airflow
 from synapse_lakehouse.local.memory import Memory
 
 GIB = 1 << 30
@@ -96,8 +96,8 @@ def test_an_airflow_that_was_killed_is_noticed(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "airflow").write_text(f"#!/bin/sh\n{ends}\n")
     (tmp_path / "bin" / "airflow").chmod(0o700)
-    monkeypatch.setattr(environment, "BIN", tmp_path / "bin")
-    prepared = environment.PreparedAirflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
+    monkeypatch.setattr(prepare_airflow, "BIN", tmp_path / "bin")
+    prepared = prepare_airflow.PreparedAirflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
     now = datetime.now(UTC)
     attempt = LocalRun(prepared, now, now, now, tmp_path / "logs" / "run.log")
 

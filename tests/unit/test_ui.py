@@ -26,15 +26,15 @@ from pathlib import Path
 from synapse_lakehouse.cli.runs import ui
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local import child_processes
-from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.airflow import prepare_airflow
 
 home = Path(sys.argv[1])
-environment.BIN = home
+prepare_airflow.BIN = home
 ui._unhealthy = lambda port: set() if len(list((home / "services").iterdir())) == 4 else {"one"}
 ui._refuses_strangers = lambda port: True
 settings = Settings(_env_file=None, lakehouse_home=home)
 with child_processes.interrupt_on_signals(), socket.create_server(("127.0.0.1", 0)) as listening:
-    prepared = environment.PreparedAirflow(settings, os.environ | {"SERVICES": str(home / "services")})
+    prepared = prepare_airflow.PreparedAirflow(settings, os.environ | {"SERVICES": str(home / "services")})
     ui._serve(prepared, listening.getsockname()[1])
 """
 

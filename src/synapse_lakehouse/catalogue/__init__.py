@@ -21,8 +21,8 @@ from synapse_lakehouse.catalogue.load_catalogue import (
     parse_catalogue,
 )
 from synapse_lakehouse.catalogue.references import LegalCase, Reference
-from synapse_lakehouse.catalogue.schema_change import Evolving, SchemaChange
 from synapse_lakehouse.catalogue.stream_declaration import Contiguity, StartupSequence, Stream
+from synapse_lakehouse.catalogue.synapse_schema_change import Evolving, SchemaChange
 from synapse_lakehouse.catalogue.table_declaration import LoadMode, Table
 
 __all__ = [

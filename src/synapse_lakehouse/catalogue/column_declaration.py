@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from synapse_lakehouse.catalogue.base_declaration import Declaration, Identifier
-from synapse_lakehouse.catalogue.schema_change import Evolving
+from synapse_lakehouse.catalogue.synapse_schema_change import Evolving
 
 POSTGRES_TYPES = {
     "string": "text",

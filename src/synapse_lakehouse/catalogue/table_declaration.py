@@ -8,8 +8,8 @@ from pydantic import model_validator
 from synapse_lakehouse.catalogue.base_declaration import Identifier
 from synapse_lakehouse.catalogue.column_declaration import Column
 from synapse_lakehouse.catalogue.references import Reference
-from synapse_lakehouse.catalogue.schema_change import Evolving
 from synapse_lakehouse.catalogue.stream_declaration import Contiguity
+from synapse_lakehouse.catalogue.synapse_schema_change import Evolving
 
 
 class LoadMode(StrEnum):

@@ -9,6 +9,7 @@ from typing import Final
 from synapse_lakehouse.compressor import undo_file
 from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
 from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
+from synapse_lakehouse.compressor.algorithm.encode_tables import StateTables
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.plan_room import (
     PlannedGroups,
@@ -17,7 +18,6 @@ from synapse_lakehouse.compressor.algorithm.plan_room import (
     summarize_stored_room,
 )
 from synapse_lakehouse.compressor.algorithm.row_changes import compute_changes
-from synapse_lakehouse.compressor.algorithm.state_tables import StateTables
 from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory

@@ -13,11 +13,11 @@ from pyiceberg.expressions import And, EqualTo, NotNull, Or
 from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.compressor.algorithm.encode_tables import STATE_SCHEMAS, BatchCollector, StateTables
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.in_memory_groups import add_chain_groups
 from synapse_lakehouse.compressor.algorithm.plan_room import RoomPlan
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
-from synapse_lakehouse.compressor.algorithm.state_tables import STATE_SCHEMAS, BatchCollector, StateTables
 from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres.progress_store import SavedProgress

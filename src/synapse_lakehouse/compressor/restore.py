@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups, replace_groups
+from synapse_lakehouse.compressor.algorithm.encode_tables import StateTables
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.plan_room import RoomPlan, summarize_stored_room
 from synapse_lakehouse.compressor.algorithm.row_changes import compute_restoring_changes
-from synapse_lakehouse.compressor.algorithm.state_tables import StateTables
 from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory

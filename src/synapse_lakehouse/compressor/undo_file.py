@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from synapse_lakehouse.compressor.algorithm.compare_states import replace_groups
+from synapse_lakehouse.compressor.algorithm.encode_tables import StateTables
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.state_tables import StateTables
 from synapse_lakehouse.numba_jit import Int64Array
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 

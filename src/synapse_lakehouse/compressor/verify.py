@@ -7,8 +7,8 @@ from typing import cast
 import numpy as np
 
 from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
+from synapse_lakehouse.compressor.algorithm.encode_tables import StateTables, encode_tables
 from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
-from synapse_lakehouse.compressor.algorithm.state_tables import StateTables, encode_tables
 from synapse_lakehouse.compressor.undo_file import UndoFile, contents_before
 from synapse_lakehouse.numba_jit import Int64Array
 

@@ -1,4 +1,4 @@
-"""The Spark SQL function ``load_event``: :func:`event_loader.load_event` on Arrow columns."""
+"""The Spark SQL function ``load_event``: :func:`load_stored_event.load_event` on Arrow columns."""
 
 import hashlib
 from pathlib import Path
@@ -8,13 +8,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
-from synapse_lakehouse.events import event_hashes, event_loader, redaction, synapse_json, validate_event
-from synapse_lakehouse.events.event_loader import LoadedEvent
+from synapse_lakehouse.events import event_hashes, load_stored_event, redaction, synapse_json, validate_event
+from synapse_lakehouse.events.load_stored_event import LoadedEvent
 
 RULES_FINGERPRINT: Final = hashlib.sha256(
     b"".join(
         Path(str(module.__file__)).read_bytes()
-        for module in (event_loader, validate_event, synapse_json, event_hashes, redaction)
+        for module in (load_stored_event, validate_event, synapse_json, event_hashes, redaction)
     )
 ).hexdigest()[:12]
 """Version of the rules. If it changes, dbt rebuilds the rows that were loaded by other rules."""
@@ -44,7 +44,7 @@ def _load_events(
     room_version: pa.Array,
 ) -> pa.Array:
     columns = (event_id, room_id, json, internal_metadata, format_version, room_version)
-    events = list(map(event_loader.load_event, *(column.to_pylist() for column in columns)))
+    events = list(map(load_stored_event.load_event, *(column.to_pylist() for column in columns)))
     values = zip(*events, strict=True) if events else ([] for _ in _TYPE)
     arrays = [pa.array(column, field.type) for column, field in zip(values, _TYPE, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=list(_TYPE))

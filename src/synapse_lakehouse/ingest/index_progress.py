@@ -12,7 +12,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex, read_indexes
-from synapse_lakehouse.postgres.indexes.index_scan import Key
+from synapse_lakehouse.postgres.indexes.index_scan_sql import Key
 from synapse_lakehouse.postgres.indexes.key_range import to_spark_predicate
 from synapse_lakehouse.postgres.indexes.range_scan import IndexScan, ScannedRange
 

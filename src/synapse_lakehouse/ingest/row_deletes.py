@@ -15,7 +15,7 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.read.changed_rows import read_rows_at
 from synapse_lakehouse.iceberg.read.data_files import read_data_files
 from synapse_lakehouse.ingest.baseline import Baseline
-from synapse_lakehouse.ingest.branch_table import BranchTable
+from synapse_lakehouse.ingest.copy_target import CopyTarget
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.key_buckets import KeyBuckets, count_rows_per_bucket, list_bucket_widths, read_keys
 from synapse_lakehouse.postgres.rows.older_versions import has_older_versions
@@ -44,7 +44,7 @@ class DeletedRows:
 
 
 def delete_rows(
-    target: BranchTable, base: Baseline, new_pages: Sequence[str], changes: Sequence[str], read: int, expected: int
+    target: CopyTarget, base: Baseline, new_pages: Sequence[str], changes: Sequence[str], read: int, expected: int
 ) -> DeletedRows:
     """Delete rows of ``base`` on the branch: outdated versions of the rows that were read, and rows deleted since.
 
@@ -94,7 +94,7 @@ def _read_keys(spark: SparkSession, table: Table, snapshot_id: int) -> DataFrame
     return read_rows_at(spark, f"bronze.{table.name}", snapshot_id).select(*table.primary_key)
 
 
-def _may_share_keys(target: BranchTable, base: Baseline, changed_keys: DataFrame) -> bool:
+def _may_share_keys(target: CopyTarget, base: Baseline, changed_keys: DataFrame) -> bool:
     """Return whether changed rows may share keys with unchanged rows, which would be deleted with the old versions.
 
     Unchanged rows are in the lake, so only keys that the lake contains are looked up in the source.

@@ -12,8 +12,8 @@ from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.iceberg.catalog import aws_keys
 from synapse_lakehouse.iceberg.write.commits import CommitResult, describe_snapshot
 from synapse_lakehouse.ingest.baseline import Baseline, PublishedTable, find_interrupted_baseline
-from synapse_lakehouse.ingest.branch_table import BranchTable
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
+from synapse_lakehouse.ingest.copy_target import CopyTarget
 from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_read
 from synapse_lakehouse.ingest.row_deletes import DeletedRows, FullCopyRequiredError, delete_rows, find_deleted_keys
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession
@@ -47,7 +47,7 @@ class StartedCopy:
     ``is_resumed``: an interrupted attempt left that content on the branch; otherwise it is published.
     """
 
-    target: BranchTable
+    target: CopyTarget
     base: Baseline | None
     is_resumed: bool
 
@@ -81,7 +81,7 @@ def start_copy(
 ) -> StartedCopy:
     """Start from the content of ``table`` that an interrupted attempt left on the branch, or from published content."""
     heap = read_heap_file(session.connection, table)
-    target = BranchTable(session.app, session.connection, session.snapshot, table, heap, published.table)
+    target = CopyTarget(session.app, session.connection, session.snapshot, table, heap, published.table)
     interrupted = find_interrupted_baseline(
         target.lake, session.app.run.branch, table, heap, session.snapshot, read_valid_positions, target.count_rows
     )

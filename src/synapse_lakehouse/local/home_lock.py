@@ -16,7 +16,7 @@ from itertools import count
 from typing import IO, Any, Final
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.airflow.environment import LocalAirflowError, get_airflow_home
+from synapse_lakehouse.local.airflow.prepare_airflow import LocalAirflowError, get_airflow_home
 
 _PAUSE_SECONDS: Final = 0.1
 _SURELY_WRITTEN: Final = 10

@@ -83,7 +83,7 @@ def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFind
 
     :param page: URL with details.
     """
-    from synapse_lakehouse.alerts.incident_updates import update_incidents
+    from synapse_lakehouse.alerts.deliver_incidents import update_incidents
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     try:

@@ -34,7 +34,7 @@ def describe_plan_for_approval() -> str:
     :raises AirflowSkipException: when there is nothing to compress.
     """
     from synapse_lakehouse.compressor.apply import plan_timestamp, read_plan
-    from synapse_lakehouse.compressor.approval import describe_plan
+    from synapse_lakehouse.compressor.approval_text import describe_plan
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()

@@ -15,9 +15,9 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.room_state.append_groups import find_appended_groups, number_appended_groups
 from synapse_lakehouse.room_state.first_changes import find_first_changes
 from synapse_lakehouse.room_state.group_tree import number_groups
+from synapse_lakehouse.room_state.number_appended_groups import find_appended_groups, number_appended_groups
 from synapse_lakehouse.room_state.room_components import find_components
 
 GROUPS: Final = "bronze.state_groups"

@@ -18,9 +18,9 @@ from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.iceberg.write.commits import set_or_remove_branch
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from synapse_lakehouse.room_state import (
-    append_groups,
     first_changes,
     group_tree,
+    number_appended_groups,
     number_rooms,
     room_components,
     state_changes,
@@ -54,7 +54,7 @@ _CODE_HASH: Final = hashlib.sha256(
     b"".join(
         Path(str(module)).read_bytes()
         for module in (
-            append_groups.__file__, first_changes.__file__, group_tree.__file__, number_rooms.__file__,
+            number_appended_groups.__file__, first_changes.__file__, group_tree.__file__, number_rooms.__file__,
             room_components.__file__, state_changes.__file__, state_digests.__file__, state_intervals.__file__,
             __file__,
         )

@@ -19,13 +19,13 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.streams.checks.operator_acknowledgements import parse_acknowledged_ids
 from synapse_lakehouse.streams.checks.position_regression import find_unacknowledged_regressions
+from synapse_lakehouse.streams.count_stream_ids import StreamFactCounter
 from synapse_lakehouse.streams.gaps.detect import GapDetector
 from synapse_lakehouse.streams.gaps.record_gaps import add_recorded_ids, record_gaps
 from synapse_lakehouse.streams.gaps.responsible_writers import find_responsible_writers
 from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 from synapse_lakehouse.streams.positions.measure_positions import PositionMeasurer
 from synapse_lakehouse.streams.primary_key_counts import measure_table_facts
-from synapse_lakehouse.streams.stream_facts import StreamFactCounter
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
 Row = Mapping[str, Any]

@@ -18,7 +18,7 @@ from synapse_lakehouse.postgres.indexes import range_scan
 from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
 from synapse_lakehouse.postgres.indexes.heap_comparison import IndexComparison, compare_with_heap
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFaultKind
-from synapse_lakehouse.postgres.indexes.index_scan import build_heap_query
+from synapse_lakehouse.postgres.indexes.index_scan_sql import build_heap_query
 from tests.support.doctor import Examine
 from tests.support.index_damage import DAMAGES, damaged_sample, repeat_entry
 from tests.support.reader_role import reader_role

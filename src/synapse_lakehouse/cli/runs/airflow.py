@@ -4,7 +4,7 @@ import subprocess
 
 import typer
 
-from synapse_lakehouse.local.airflow import environment as embedded
+from synapse_lakehouse.local.airflow import prepare_airflow as embedded
 
 
 def airflow(context: typer.Context) -> None:

@@ -13,7 +13,7 @@ from synapse_lakehouse import file_lock
 from synapse_lakehouse.cli.runs.task_log import KILLED_TEXT, RunStep, TaskLogParser
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.local import child_processes
-from synapse_lakehouse.local.airflow import environment
+from synapse_lakehouse.local.airflow import prepare_airflow
 
 _TAIL = 10
 # Airflow ignores SIGTERM during a Python task; Spark and its workers end within a second.
@@ -24,7 +24,7 @@ _GRACE_SECONDS = 3.0
 class LocalRun:
     """A run of the DAG for the data interval that Airflow infers from ``logical_date``; writes to ``log``."""
 
-    prepared: environment.PreparedAirflow
+    prepared: prepare_airflow.PreparedAirflow
     logical_date: datetime
     start: datetime
     end: datetime
@@ -46,7 +46,7 @@ class LocalRun:
             # Airflow first writes its DAGs to the database. If two runs do this at once for the first time, it fails.
             startup.enter_context(file_lock.exclusive_lock(self.prepared.home / "dags.lock"))
             self._child = child_processes.start_process(
-                [str(environment.BIN / "airflow"), "dags", "test", self.prepared.main_dag, date],
+                [str(prepare_airflow.BIN / "airflow"), "dags", "test", self.prepared.main_dag, date],
                 self.prepared.environment | {"AIRFLOW__LOGGING__JSON_LOGS": "True"},
                 subprocess.PIPE,
                 if_orphaned=signal.SIGKILL,
@@ -75,7 +75,7 @@ class LocalRun:
             return
         child_processes.stop_sessions([self._child], grace_seconds=_GRACE_SECONDS)
         if self.failed() and self._progress.run_id:
-            environment.end_test_runs(self.prepared, self._progress.run_id)
+            prepare_airflow.end_test_runs(self.prepared, self._progress.run_id)
             self._release_lease(Run(self._progress.run_id, self.start, self.end))
 
     def _release_lease(self, run: Run) -> None:

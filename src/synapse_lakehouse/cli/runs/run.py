@@ -16,7 +16,7 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import child_processes, home_lock, memory
-from synapse_lakehouse.local.airflow import credentials, environment
+from synapse_lakehouse.local.airflow import credentials, prepare_airflow
 
 
 def run(
@@ -41,7 +41,7 @@ def run(
     try:
         with (
             child_processes.interrupt_on_signals(),
-            environment.prepare_airflow(settings, report=run_output.print_stage) as prepared,
+            prepare_airflow.prepare_airflow(settings, report=run_output.print_stage) as prepared,
         ):
             _run(prepared, start, end, now)
     except OSError as error:
@@ -53,7 +53,7 @@ def run(
         ) from None
 
 
-def _run(prepared: environment.PreparedAirflow, start: datetime, end: datetime, now: datetime) -> None:
+def _run(prepared: prepare_airflow.PreparedAirflow, start: datetime, end: datetime, now: datetime) -> None:
     interval = f"{start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}"
     run_output.print_stage(f"running the DAG {prepared.main_dag} for {interval}")
     kills = memory.count_memory_kills()
@@ -77,7 +77,7 @@ def _run(prepared: environment.PreparedAirflow, start: datetime, end: datetime, 
 
 
 def _create_run(
-    prepared: environment.PreparedAirflow,
+    prepared: prepare_airflow.PreparedAirflow,
     scheduler: home_lock.RunningScheduler | None,
     start: datetime,
     end: datetime,

@@ -18,7 +18,7 @@ from rich.text import Text
 from synapse_lakehouse.cli.runs.run_output import console, print_stage
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.local import child_processes, home_lock, loopback
-from synapse_lakehouse.local.airflow import credentials, environment
+from synapse_lakehouse.local.airflow import credentials, prepare_airflow
 
 READY_SECONDS = 180
 _ANSWER_SECONDS = 30
@@ -37,11 +37,11 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web
     try:
         with (
             child_processes.interrupt_on_signals(),
-            environment.prepare_airflow(port=port, report=print_stage) as prepared,
+            prepare_airflow.prepare_airflow(port=port, report=print_stage) as prepared,
             home_lock.claim_for_scheduler(prepared.settings, f"http://127.0.0.1:{port}", print_stage),
         ):
             # These runs belong to killed schedulers: all other runs ended before this scheduler got its lock.
-            environment.end_test_runs(prepared)
+            prepare_airflow.end_test_runs(prepared)
             _serve(prepared, port)
     except KeyboardInterrupt:
         # Standard output may be a closed pipe: rich would end the command.
@@ -67,7 +67,7 @@ def require_free_port(port: int) -> None:
             ) from None
 
 
-def _serve(prepared: environment.PreparedAirflow, port: int) -> None:
+def _serve(prepared: prepare_airflow.PreparedAirflow, port: int) -> None:
     logs = prepared.settings.lakehouse_home / "logs" / "ui"
     logs.mkdir(parents=True, exist_ok=True)
     running: dict[str, subprocess.Popen[bytes]] = {}
@@ -76,7 +76,7 @@ def _serve(prepared: environment.PreparedAirflow, port: int) -> None:
         for name, arguments in COMPONENTS.items():
             with (logs / f"{name}.log").open("wb") as log:
                 running[name] = child_processes.start_process(
-                    [str(environment.BIN / "airflow"), *arguments], prepared.environment, log.fileno()
+                    [str(prepare_airflow.BIN / "airflow"), *arguments], prepared.environment, log.fileno()
                 )
         _await_ready(running, port, logs)
         console.print(Text.assemble("Airflow is at ", (f"http://127.0.0.1:{port}", "bold")))

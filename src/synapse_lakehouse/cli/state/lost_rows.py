@@ -7,7 +7,7 @@ from typing import Any, Final
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.audit.releases import Release
-from synapse_lakehouse.cli.state import rewritten_groups
+from synapse_lakehouse.cli.state import rewrite_losses
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
@@ -94,7 +94,7 @@ def list_readable_releases(connection: DuckDBPyConnection, settings: Settings) -
     """Return the releases whose tables of room state were not expired yet, the newest first."""
     entries = list_catalog_entries(settings)
     snapshots = {}
-    names = [*(table.full_name for table in STATE_TABLES), *rewritten_groups.RESOLVED_TABLES]
+    names = [*(table.full_name for table in STATE_TABLES), *rewrite_losses.RESOLVED_TABLES]
     for name in names:
         if entry := entries.get(name):
             metadata = duckdb_reader.read_metadata(connection, entry.location)
@@ -170,11 +170,11 @@ def _search(connection: DuckDBPyConnection, settings: Settings, release: Release
     """Store rows of ``release`` that neither the newest release nor a later one has."""
     for table in STATE_TABLES:
         _store(connection, f"then_{table.name}", _source(connection, settings, release, table.full_name), table)
-    rewritten_groups.store_rewritten_groups(connection)
-    rewritten_groups.store_differing_pieces(
+    rewrite_losses.store_rewritten_groups(connection)
+    rewrite_losses.store_differing_pieces(
         connection,
         *(
-            {name: _source(connection, settings, of, name) for name in rewritten_groups.RESOLVED_TABLES}
+            {name: _source(connection, settings, of, name) for name in rewrite_losses.RESOLVED_TABLES}
             for of in (release, newest)
         ),
     )

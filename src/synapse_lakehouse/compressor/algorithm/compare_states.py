@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from synapse_lakehouse.compressor.algorithm.encode_tables import StateTables, encode_tables
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
-from synapse_lakehouse.compressor.algorithm.state_tables import StateTables, encode_tables
 from synapse_lakehouse.numba_jit import Int64Array
 
 

@@ -12,11 +12,11 @@ from synapse_lakehouse.compressor.algorithm import fewest_rows
 from synapse_lakehouse.compressor.algorithm.chain_limit import limit_chains
 from synapse_lakehouse.compressor.algorithm.chunks import ChunkResult, RoomProgress, compress_chunks
 from synapse_lakehouse.compressor.algorithm.compression_settings import Layout, Strategy
+from synapse_lakehouse.compressor.algorithm.encode_tables import CodeTexts, encode_tables
 from synapse_lakehouse.compressor.algorithm.errors import InvalidStateGroupsError
 from synapse_lakehouse.compressor.algorithm.in_memory_groups import GroupStore
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
-from synapse_lakehouse.compressor.algorithm.state_tables import CodeTexts, encode_tables
 from synapse_lakehouse.numba_jit import BoolArray, Int64Array
 
 _HEAP_ROW, _INDEX_ROW = 24 + 4 + 8, 8 + 4 + 8

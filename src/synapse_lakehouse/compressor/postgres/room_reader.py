@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
+from synapse_lakehouse.compressor.algorithm.encode_tables import STATE_SCHEMAS, BatchCollector, StateTables
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.state_tables import STATE_SCHEMAS, BatchCollector, StateTables
 from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.progress_store import SavedProgress

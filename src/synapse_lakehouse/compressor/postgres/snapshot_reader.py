@@ -8,8 +8,8 @@ import adbc_driver_postgresql.dbapi as postgresql
 import psycopg
 from adbc_driver_manager import Error
 
+from synapse_lakehouse.compressor.algorithm.encode_tables import STATE_SCHEMAS
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.algorithm.state_tables import STATE_SCHEMAS
 from synapse_lakehouse.compressor.errors import convert_database_error
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader

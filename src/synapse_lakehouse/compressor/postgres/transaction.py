@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from synapse_lakehouse.compressor.algorithm.encode_tables import StateTables
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
-from synapse_lakehouse.compressor.algorithm.state_tables import StateTables
 from synapse_lakehouse.numba_jit import BoolArray, Int64Array
 from synapse_lakehouse.postgres.connection import Connection
 

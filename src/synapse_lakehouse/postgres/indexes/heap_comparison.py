@@ -13,7 +13,7 @@ from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
 from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest, add_hash, build_digest_query, group_sql
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, find_index_faults
-from synapse_lakehouse.postgres.indexes.index_scan import (
+from synapse_lakehouse.postgres.indexes.index_scan_sql import (
     DAMAGE_CODES,
     PLAIN_INDEX_SCANS_ONLY,
     SEQUENTIAL_SCANS_ONLY,

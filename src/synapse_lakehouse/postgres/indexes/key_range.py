@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
-from synapse_lakehouse.postgres.indexes.index_scan import Key
+from synapse_lakehouse.postgres.indexes.index_scan_sql import Key
 
 _PLAIN_CONDITION: Final = re.compile(r"(?:[a-z_][a-z0-9_]*|'[A-Za-z0-9._-]*'|[0-9]+|[()=]|<>|\s|IS|NOT|NULL|AND|OR)*")
 """Conditions that PostgreSQL and Spark evaluate alike: comparisons of columns with plain constants."""

@@ -15,7 +15,7 @@ from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
 from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest, build_digest_query
 from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry
-from synapse_lakehouse.postgres.indexes.index_scan import (
+from synapse_lakehouse.postgres.indexes.index_scan_sql import (
     DAMAGE_CODES,
     PLAIN_INDEX_SCANS_ONLY,
     Key,

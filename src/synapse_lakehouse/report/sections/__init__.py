@@ -12,7 +12,7 @@ from synapse_lakehouse.report.sections import (
     replication,
     state,
     streams,
-    upkeep,
+    synapse_upkeep,
 )
 
 SECTIONS: Final[tuple[Section, ...]] = (
@@ -23,6 +23,6 @@ SECTIONS: Final[tuple[Section, ...]] = (
     moderation.SECTION,
     federation.SECTION,
     replication.SECTION,
-    upkeep.SECTION,
+    synapse_upkeep.SECTION,
     cost.SECTION,
 )

@@ -1,6 +1,6 @@
 """The question to an operator before a plan is applied."""
 
-from synapse_lakehouse.compressor.approval import describe_plan
+from synapse_lakehouse.compressor.approval_text import describe_plan
 
 ROW = {
     "room_id": "!a:x", "strategy": "best", "release": 7, "groups": 114, "groups_to_rewrite": 55, "rows_before": 1500,

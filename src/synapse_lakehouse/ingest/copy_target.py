@@ -29,7 +29,7 @@ from synapse_lakehouse.spark_app import SparkApp
 
 
 @dataclass(frozen=True)
-class BranchTable:
+class CopyTarget:
     """``heap``: the file of the table in the source. ``lake``: the table in the lake, with the state before the run."""
 
     app: SparkApp

@@ -4,8 +4,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synapse_lakehouse.room_state.append_groups import number_appended_groups
 from synapse_lakehouse.room_state.group_tree import number_groups
+from synapse_lakehouse.room_state.number_appended_groups import number_appended_groups
 from tests.support.state_rooms import World, worlds
 
 TYPES = {
