@@ -27,6 +27,7 @@ SEVERAL_ROUTES = (
     "/lakehouse/homeservers/one/report/",
     "/lakehouse/homeservers/two/report/",
     "/lakehouse/homeservers/three/report/",
+    "/lakehouse/homeservers/wrong/report/",
     "/lakehouse/homeservers/..%2Fone/report/",
     "/lakehouse/homeservers/one/data_docs/..%2F..%2Fone.env",
     "/lakehouse/data_docs/index.html",
@@ -86,6 +87,7 @@ def asked_several(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
             files, name, synapse_dsn="postgresql://r@db/one", synapse_server_name=f"{name}.example",
             lakehouse_catalog_uri="postgresql://lake@127.0.0.1:1/one",
         )  # fmt: skip
+    write_homeserver(files, "wrong", synapse_dsn="postgresql://r@db/one")
     return ask(home, folder, SEVERAL_ROUTES, LAKEHOUSE_HOMESERVERS=str(files))
 
 
@@ -146,7 +148,7 @@ def test_others_see_no_homeserver(asked_several: dict[str, Any], user: str) -> N
 @pytest.mark.parametrize("user", ["reader", "operator"])
 def test_each_homeserver_has_its_page(asked_several: dict[str, Any], user: str) -> None:
     answers = [asked_several["answers"][f"{user} {route}"] for route in SEVERAL_ROUTES]
-    assert [answer[0] for answer in answers] == [200, 200, 200, 404, 404, 404, 404]
+    assert [answer[0] for answer in answers] == [200, 200, 200, 404, 503, 404, 404, 404]
     assert [answer[1] for answer in answers[1:3]] == ["the page of one", "the page of two"]
     for name in ("one", "two"):
         assert f'href="../homeservers/{name}/report/"' in answers[0][1]

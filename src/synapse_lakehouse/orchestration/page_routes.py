@@ -14,9 +14,11 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import ValidationError
 
 from synapse_lakehouse.config import homeservers
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.read.duckdb_reader import open_duckdb
 from synapse_lakehouse.metrics.render import render_metrics
 from synapse_lakehouse.report import overview
@@ -53,7 +55,12 @@ def _load_settings(request: Request) -> Settings:
         return Settings()
     if name not in homeservers.list_homeservers():
         raise HTTPException(404)
-    return homeservers.load_homeserver_settings(name)
+    try:
+        return homeservers.load_homeserver_settings(name)
+    except (LakehouseError, ValidationError):
+        raise HTTPException(
+            503, "The settings of this homeserver are wrong: `lakehouse homeservers` says why."
+        ) from None
 
 
 def _load_readable_settings(request: Request, user: GetUserDep) -> Settings:

@@ -8,7 +8,8 @@ from importlib.resources import files
 import jinja2
 from pydantic import ValidationError
 
-from synapse_lakehouse.config.homeservers import load_homeserver_settings
+from synapse_lakehouse.config.env_file import EnvFileError
+from synapse_lakehouse.config.homeservers import HomeserverError, load_homeserver_settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.report import format_values
@@ -45,10 +46,16 @@ def _read(name: str) -> HomeserverStatus:
             latest = releases[0] if releases else None
             incidents = PanelReader(connection, settings, latest).read(INCIDENTS)
         return HomeserverStatus(name, server_name, describe_status(latest, incidents))
-    except (LakehouseError, ValidationError) as error:
-        step = f"Run `lakehouse --homeserver {name} doctor`."
-        reason = "Its settings are invalid." if isinstance(error, ValidationError) else str(error)
-        return HomeserverStatus(name, server_name, Status(Level.WARNING, None, reason, step, ()))
+    except ValidationError:
+        return _describe_failure(name, server_name, "Its settings are invalid.", "Correct its file.")
+    except (EnvFileError, HomeserverError) as error:
+        return _describe_failure(name, server_name, str(error), "Correct its file.")
+    except LakehouseError as error:
+        return _describe_failure(name, server_name, str(error), f"Run `lakehouse --homeserver {name} doctor`.")
+
+
+def _describe_failure(name: str, server_name: str, reason: str, step: str) -> HomeserverStatus:
+    return HomeserverStatus(name, server_name, Status(Level.WARNING, None, reason, step, ()))
 
 
 @cache
