@@ -1,6 +1,5 @@
 """Start Synapse's HomeServer on a database, and run a coroutine on it. Imported by Synapse's own Python."""
 
-import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -40,11 +39,9 @@ def ask(dsn: str, scratch: Path, question: Callable[[Any], Awaitable[None]], **s
     hs = homeserver.SynapseHomeServer(config.server.server_name, config=config)
     hs.setup()
     failures: list[Any] = []
-    names = {"name": "question", "server_name": hs.hostname}
-    known = inspect.signature(LoggingContext.__init__).parameters
 
     async def within_context() -> None:
-        with LoggingContext(**{name: value for name, value in names.items() if name in known}):
+        with _create_context(hs.hostname):
             await question(hs)
 
     def start() -> None:
@@ -57,3 +54,10 @@ def ask(dsn: str, scratch: Path, question: Callable[[Any], Awaitable[None]], **s
     for failure in failures:
         failure.printTraceback(sys.stderr)
         sys.exit(1)
+
+
+def _create_context(server_name: str) -> Any:
+    try:
+        return LoggingContext(name="question", server_name=server_name)
+    except TypeError:  # in older releases, a context has no server name
+        return LoggingContext(name="question")

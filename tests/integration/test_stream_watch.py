@@ -209,7 +209,9 @@ def test_overdue_is_reported_without_the_source(looked: Callable[[], Looks], mon
                                                  | {"published_at": long_ago}], run)  # fmt: skip
     monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{find_free_port()}/synapse")
     with pytest.raises(AirflowFailException, match="No connection"):
-        watch_streams(cast(RuntimeTaskInstanceProtocol, SimpleNamespace(log_url="https://airflow/log")))
+        watch_streams(
+            cast(RuntimeTaskInstanceProtocol, SimpleNamespace(dag_id="stream_watch", log_url="https://airflow/log"))
+        )
     with closing(open_catalog(Settings())) as catalog:
         assert [(event.kind, event.page) for event in incident_log.read_incident_log(catalog).events] == [
             (IncidentKind.RELEASE_OVERDUE, "https://airflow/log")
