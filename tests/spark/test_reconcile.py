@@ -118,13 +118,13 @@ def test_a_repair_may_exceed_the_source_s_idle_timeout(lake: SmallLake, monkeypa
     app.spark.sql("delete from bronze.odd where key = 'twice'")
 
     def slowly(repair: Repair, do: Callable[[Repair], None] = Repair.replace_ranges) -> None:
-        time.sleep(3)
+        time.sleep(6)
         do(repair)
 
     monkeypatch.setattr(Repair, "replace_ranges", slowly)
     monkeypatch.setattr(snapshot_session, "KEEPALIVE_SECONDS", 0.3)
     with export_snapshot(lake.settings, lake.declared) as (connection, snapshot):
-        connection.execute("set idle_in_transaction_session_timeout = '1500ms'")
+        connection.execute("set idle_in_transaction_session_timeout = '4s'")
         reconcile_tables(app, lake.declared, connection, snapshot)
     repairs = {row["table_name"]: row for row in store.read_run_rows(app.catalog, "audit.repairs", app.run.run_id)}
     assert repairs["odd"]["rows_added"] == 2
