@@ -212,3 +212,8 @@ def test_ui_is_refused_beside_the_compose_services(
     assert result.exit_code == 1
     assert "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" in result.stderr
     assert not (tmp_path / "home").exists()
+
+
+def test_help_needs_no_valid_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_GAP_BUDGET", "many")
+    assert CliRunner().invoke(app, ["query", "--help"]).exit_code == 0
