@@ -63,13 +63,7 @@ PARAMS: Final[dict[str, Any]] = {
         title="Days to retain releases",
         description="Delete releases older than this many days. 0: all except the latest. Empty: as configured.",
     ),
-    "fail_on_warnings": Param(
-        False,
-        type="boolean",
-        title="Fail on warnings",
-        description="Treat warnings of the validation, such as a writer without a position, as failures.",
-    ),
-}
+} | validation_tasks.FAIL_ON_WARNINGS
 
 
 def create_dag(homeserver: DagHomeserver) -> DAG:

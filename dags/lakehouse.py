@@ -53,13 +53,7 @@ PARAMS: Final[dict[str, Any]] = {
         title="Rehearse",
         description="Copy, build and validate everything without publishing; the branch stays for inspection.",
     ),
-    "fail_on_warnings": Param(
-        False,
-        type="boolean",
-        title="Fail on warnings",
-        description="Treat warnings of the validation, such as a writer without a position, as failures.",
-    ),
-}
+} | validation_tasks.FAIL_ON_WARNINGS
 
 
 def create_dag(homeserver: DagHomeserver) -> DAG:

@@ -43,7 +43,7 @@ class Filter:
         self.storage = hs.get_storage_controllers()
         self.errors: dict[str, str] = {}
         self.copied: dict[int, Any] = {}
-        """What the filter copied, by the identity of the copy; releases before 1.152 copy what they return."""
+        """Events that the filter copied, by the identity of the copy. Releases before 1.152 copy what they return."""
         if copy := getattr(visibility, "clone_event", None):
             visibility.clone_event = lambda event: self.remember(event, copy(event))
 
@@ -68,7 +68,7 @@ class Filter:
             for half in self._halves(events, events[0].event_id, error):
                 answers |= await self.see(user_id, peeking, half)
             return answers if len(events) > 1 else {events[0].event_id: None}
-        # What is not pruned comes back as the very object that was given, or as a copy of it.
+        # The filter returns an event that it does not prune as the same object, or as a copy.
         unchanged_ids = {id(event) for event in events}
         return {
             event.event_id: (
@@ -86,7 +86,7 @@ class Filter:
 
 
 def event_and_membership(item: Any) -> tuple[Any, str]:
-    """What the filter returned of an event: the event, and the user's membership at it."""
+    """An event that the filter returned, and the user's membership at it."""
     if hasattr(item, "event"):
         return item.event, item.membership
     # Releases before 1.152.

@@ -77,7 +77,7 @@ def asked(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def asked_several(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each user gets if the installation has two homeservers."""
+    """The answers to each user of an installation with two homeservers."""
     folder = tmp_path_factory.mktemp("homeservers")
     files = folder / "homeservers"
     for name in ("one", "two"):

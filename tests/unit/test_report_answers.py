@@ -28,11 +28,12 @@ REPORT: Row = {
 STUCK = Problem(Level.SERIOUS, "standing-still", "stream events", "writer b does not move", "", NOON)
 ROOMS: Row = {"all_copied_rows": 3, "all_rows": 9}
 RUN: Row = {"release": 4, "seconds": 80.0, "cpu_seconds": 41.5, "rows_read": 5, "rows_written": None}
+NO_DIFF = "There is no earlier release to compare with yet."
 
 
 def answer(rows: Mapping[str, Sequence[Row]], anchor: str, problems: Sequence[Problem] = ()) -> str:
     read = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
-    answers = build_answers(read, Status(Level.GOOD, None, "", "", problems), None)
+    answers = build_answers(read, Status(Level.GOOD, None, "", "", problems), None, NO_DIFF)
     assert {item.anchor for item in answers} <= {*PANELS, "changes"}
     assert all(item.text for item in answers)
     return next(item.text for item in answers if item.anchor == anchor)
@@ -40,7 +41,7 @@ def answer(rows: Mapping[str, Sequence[Row]], anchor: str, problems: Sequence[Pr
 
 def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
     read = {id: PanelRows(panel, [], panel.empty) for id, panel in PANELS.items()}
-    answers = build_answers(read, Status(Level.GOOD, None, "", "", ()), None)
+    answers = build_answers(read, Status(Level.GOOD, None, "", "", ()), None, NO_DIFF)
     assert len(answers) == 10
     assert all(item.text.endswith(".") for item in answers)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.numba_jit import Int64Array
-from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.connection import Connection, has_table
 
 _BATCH_SIZE: Final = 100
 
@@ -44,7 +44,7 @@ def find_unreferenced(group_ids: Int64Array, in_use: Int64Array, edges: pa.Table
 
 def require_pending_deletion(connection: Connection) -> None:
     """Raise :class:`CompressorError` if Synapse's release cannot mark groups as pending deletion."""
-    if connection.execute("select to_regclass('state_groups_pending_deletion') is null").fetchone() == (True,):
+    if not has_table(connection, "state_groups_pending_deletion"):
         raise CompressorError(
             "Synapse deletes unreferenced state groups since release 1.124. Upgrade Synapse and start it once, or "
             "omit --hand-over-unreferenced."

@@ -42,6 +42,10 @@ class HomeserverError(LakehouseError):
     """The settings of a homeserver cannot be used. The message names the file and the remedy."""
 
 
+class UnknownHomeserverError(HomeserverError):
+    """There is no file of the homeserver."""
+
+
 def list_homeservers() -> list[str]:
     """Return the names of the homeservers, in order. Without LAKEHOUSE_HOMESERVERS, the list is empty.
 
@@ -53,10 +57,7 @@ def list_homeservers() -> list[str]:
     try:
         names = sorted(path.stem for path in folder.iterdir() if path.suffix == ".env")
     except OSError as error:
-        raise HomeserverError(
-            f"LAKEHOUSE_HOMESERVERS={folder} cannot be read ({error.strerror}). Set it to a folder with a file "
-            "NAME.env per homeserver."
-        ) from None
+        raise _explain_unreadable_folder(folder, error) from None
     if not names:
         raise HomeserverError(
             f"{folder} has no file NAME.env. Write one per homeserver, or unset LAKEHOUSE_HOMESERVERS."
@@ -73,13 +74,12 @@ def list_homeservers() -> list[str]:
 def load_homeserver_settings(name: str) -> Settings:
     """Return the settings of the homeserver ``name``: those in its file, and shared ones.
 
-    :raises HomeserverError: when there is no such file, or when it lacks a setting or misspells one.
+    :raises UnknownHomeserverError: when there is no such file.
+    :raises HomeserverError: when the file lacks a setting or misspells one.
     :raises ValidationError: when a value is wrong.
     """
-    if name not in list_homeservers():
-        raise HomeserverError(f"There is no homeserver {name}. `lakehouse homeservers` lists the homeservers.")
     shared = Settings()
-    path = Path(str(shared.lakehouse_homeservers)) / f"{name}.env"
+    path = _find_file(shared.lakehouse_homeservers, name)
     own = _read(path)
     for wrong, right in find_misspelled_names(env_file.read_env_file(path)).items():
         raise HomeserverError(
@@ -126,6 +126,28 @@ def select_homeserver(name: str) -> None:
 def get_dag_id(dag: str, homeserver: str | None) -> str:
     """Return the ID of a homeserver's DAG. If the installation has one homeserver, it is the name of the DAG."""
     return f"{dag}.{homeserver}" if homeserver else dag
+
+
+def split_dag_id(dag_id: str) -> tuple[str, str]:
+    """Return the DAG and the homeserver of a DAG ID; the name of an only homeserver is empty."""
+    dag, _, homeserver = dag_id.partition(".")
+    return dag, homeserver
+
+
+def _find_file(folder: Path | None, name: str) -> Path:
+    try:
+        if folder and _NAME.fullmatch(name) and (path := folder / f"{name}.env").is_file():
+            return path
+    except OSError as error:
+        raise _explain_unreadable_folder(folder, error) from None
+    raise UnknownHomeserverError(f"There is no homeserver {name}. `lakehouse homeservers` lists the homeservers.")
+
+
+def _explain_unreadable_folder(folder: Path | None, error: OSError) -> HomeserverError:
+    return HomeserverError(
+        f"LAKEHOUSE_HOMESERVERS={folder} cannot be read ({error.strerror}). Set it to a folder with a file "
+        "NAME.env per homeserver."
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

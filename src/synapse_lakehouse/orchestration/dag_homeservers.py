@@ -46,22 +46,17 @@ def list_dag_homeservers() -> Iterator[DagHomeserver]:
             yield DagHomeserver(name, shared)
 
 
-def split_dag_id(dag_id: str) -> tuple[str, str]:
-    """Return the DAG and the homeserver of a DAG ID; the name of an only homeserver is empty."""
-    dag, _, homeserver = dag_id.partition(".")
-    return dag, homeserver
-
-
 def load_task_settings(dag_id: str = "") -> Settings:
     """Return the settings of the homeserver of a DAG. This process, and those that it starts, use them from then on.
 
     :param dag_id: default: the DAG of an only homeserver.
     """
-    _, name = split_dag_id(dag_id)
+    _, name = homeservers.split_dag_id(dag_id)
     present = Settings()
-    if name and (present.lakehouse_homeserver != name or present.lakehouse_homeservers):
-        # Airflow runs callbacks of several DAGs in one process.
-        os.environ.clear()
-        os.environ.update(_shared_environment)
-        homeservers.select_homeserver(name)
+    if not name or (present.lakehouse_homeserver == name and not present.lakehouse_homeservers):
+        return present
+    # Airflow runs callbacks of several DAGs in one process.
+    os.environ.clear()
+    os.environ.update(_shared_environment)
+    homeservers.select_homeserver(name)
     return Settings()

@@ -53,10 +53,10 @@ def _load_settings(request: Request) -> Settings:
     name = request.path_params.get("homeserver", "")
     if not name:
         return Settings()
-    if name not in homeservers.list_homeservers():
-        raise HTTPException(404)
     try:
         return homeservers.load_homeserver_settings(name)
+    except homeservers.UnknownHomeserverError:
+        raise HTTPException(404) from None
     except (LakehouseError, ValidationError):
         raise HTTPException(
             503, "The settings of this homeserver are wrong: `lakehouse homeservers` says why."

@@ -11,11 +11,12 @@ from airflow.sdk import Context, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.config import homeservers
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.orchestration import size_tasks
-from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings, split_dag_id
+from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def lake_run_id(dag_id: str, run_id: str) -> str:
 
     Airflow's run IDs are unique only within a DAG; two runs with the same ID would share a lease and a branch.
     """
-    dag, _ = split_dag_id(dag_id)
+    dag, _ = homeservers.split_dag_id(dag_id)
     return run_id if dag == "lakehouse" else f"{dag} {run_id}"
 
 

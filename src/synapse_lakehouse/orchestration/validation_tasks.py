@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk import XComArg, get_current_context, task
+from airflow.sdk import Param, XComArg, get_current_context, task
 
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from expectations.validation_result import ValidationResult
 
 log = get_printable_logger(__name__)
+
+FAIL_ON_WARNINGS: Final[dict[str, Any]] = {
+    "fail_on_warnings": Param(
+        False,
+        type="boolean",
+        title="Fail on warnings",
+        description="Treat warnings of the validation, such as a writer without a position, as failures.",
+    )
+}
+"""Parameter of each DAG with a validation."""
 
 
 def create_validation_task(task_id: str, title: str, validate: Callable[[], None]) -> XComArg:

@@ -138,3 +138,8 @@ def _connect(conninfo: str, setting: str, *, autocommit: bool = False) -> Connec
     except psycopg.OperationalError as error:
         raise explain_connection_failure(error, conninfo, setting) from None
     return connection
+
+
+def has_table(connection: Connection, name: str) -> bool:
+    """Return whether a table exists in the schemas that the connection searches."""
+    return connection.execute("select to_regclass(%s) is not null", [name]).fetchone() == (True,)

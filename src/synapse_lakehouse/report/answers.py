@@ -28,9 +28,12 @@ class Answer:
     anchor: str
 
 
-def build_answers(panels: Panels, status: Status, diff: ReleaseDiff | None) -> list[Answer]:
-    """Return the answers, for ``panels`` by ID. Without rows, the answer is the sentence that says why."""
-    changed = _describe_changes(diff) if diff else "There is no earlier release to compare with yet."
+def build_answers(panels: Panels, status: Status, diff: ReleaseDiff | None, no_diff: str) -> list[Answer]:
+    """Return the answers, for ``panels`` by ID. Without rows, the answer is the sentence that says why.
+
+    :param no_diff: the sentence that says why there is no ``diff``.
+    """
+    changed = _describe_changes(diff) if diff else no_diff
     return [
         Answer("Which table fills the disk first?", _name_table(panels), "relation-sizes"),
         Answer("Is a stream stuck?", _find_stuck_stream(panels, status), "stream-positions"),

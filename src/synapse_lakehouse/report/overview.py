@@ -2,17 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
-import jinja2
 from pydantic import ValidationError
 
 from synapse_lakehouse.config.env_file import EnvFileError
 from synapse_lakehouse.config.homeservers import HomeserverError, load_homeserver_settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.report import format_values
+from synapse_lakehouse.report.load_template import load_template
 from synapse_lakehouse.report.read_panels import PanelReader
 from synapse_lakehouse.report.status import INCIDENTS, Level, Status, describe_status
 
@@ -33,7 +30,7 @@ def read_overview(names: Iterable[str]) -> list[HomeserverStatus]:
 
 def render_overview(rows: Sequence[HomeserverStatus]) -> str:
     """Return the HTML of the overview."""
-    return _template().render(rows=rows)
+    return load_template("overview.html.j2").render(rows=rows)
 
 
 def _read(name: str) -> HomeserverStatus:
@@ -56,11 +53,3 @@ def _read(name: str) -> HomeserverStatus:
 
 def _describe_failure(name: str, server_name: str, reason: str, step: str) -> HomeserverStatus:
     return HomeserverStatus(name, server_name, Status(Level.WARNING, None, reason, step, ()))
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(loader=jinja2.BaseLoader(), autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {"time": format_values.format_time, "short": format_values.shorten}
-    text = (files("synapse_lakehouse.report") / "templates" / "overview.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(text)

@@ -3,30 +3,25 @@
 import base64
 import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-import jinja2
 import vl_convert
 from duckdb import DuckDBPyConnection
-from markupsafe import Markup, escape
 
 from synapse_lakehouse.audit.releases import Release, exclude_compactions
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
-from synapse_lakehouse.printable_text import format_bytes
 from synapse_lakehouse.report import charts, format_values
 from synapse_lakehouse.report.answers import build_answers
 from synapse_lakehouse.report.declared_tables import load_declared_tables
+from synapse_lakehouse.report.load_template import load_template, read_asset
 from synapse_lakehouse.report.page_location import get_page_path
-from synapse_lakehouse.report.panel import Column, Format, Panel
+from synapse_lakehouse.report.panel import Column, Panel
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows, find_tables
 from synapse_lakehouse.report.release_diff import ReleaseDiff, read_release_diff
 from synapse_lakehouse.report.sections import SECTIONS
@@ -103,13 +98,13 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
     declared = load_declared_tables()
     comparison = _compare(connection, settings, releases)
-    style, script, vega = _read_asset("page.css"), _read_asset("page.js"), _bundle_vega()
-    return _template().render(
+    style, script, vega = read_asset("page.css"), read_asset("page.js"), _bundle_vega()
+    return load_template("page.html.j2").render(
         server=format_values.shorten(latest.server_name if latest else settings.synapse_server_name or ""),
         status=status,
         sections=sections,
         comparison=comparison,
-        answers=build_answers(read, status, comparison.diff),
+        answers=build_answers(read, status, comparison.diff, comparison.reason),
         tables={name: declared[name].description for name in named if name in declared},
         runbooks=_link_runbooks(settings, status),
         data_docs=_link_data_docs(settings, path),
@@ -178,35 +173,6 @@ def _link_data_docs(settings: Settings, path: Path) -> str:
         return f"{settings.lakehouse_data_docs_url.rstrip('/')}/index.html"
     index = settings.lake_folder / "data_docs" / "index.html"
     return "../data_docs/index.html" if path == get_page_path(settings.lake_folder) else index.as_uri()
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.BaseLoader(),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "time": format_values.format_time,
-        "bytes": format_bytes,
-        "short": format_values.shorten,
-        "cell": lambda text: format_values.format_value(text, Format.TEXT),
-        "code": _mark_code,
-        "number": lambda value: "unknown" if value is None else f"{value:,}",
-    }
-    return environment.from_string(_read_asset("page.html.j2"))
-
-
-def _mark_code(text: str) -> Markup:
-    """``text`` as HTML, with commands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
-
-
-def _read_asset(name: str) -> str:
-    return (files("synapse_lakehouse.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _bundle_vega() -> str:

@@ -23,6 +23,7 @@ from synapse_lakehouse.compressor.read_cost import ReadCost, measure_disk_bytes,
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
 from synapse_lakehouse.numba_jit import Int64Array
+from synapse_lakehouse.postgres.connection import has_table
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition, read_wal_position
 
 _IDS_PER_QUERY: Final = 50_000
@@ -105,7 +106,7 @@ class RoomReader:
         """
         table, condition = _PROGRESS_TABLES[settings.strategy]
         join = ""
-        if not all_state and self._has(table):
+        if not all_state and has_table(self._connection, table):
             join = f"left join {table} as p on p.room_id = g.room_id {condition}"
             join += " where p.last_compressed is null or g.id > p.last_compressed"
         query = _UNCOMPRESSED.format(join)
@@ -139,7 +140,7 @@ class RoomReader:
         if not len(group_ids):
             raise RoomSkippedError("The room no longer exists.")
         pending = np.empty(0, np.int64)
-        if self._has("state_groups_pending_deletion"):
+        if has_table(self._connection, "state_groups_pending_deletion"):
             pending = self._ids(
                 "select state_group from state_groups_pending_deletion where state_group = any(%(ids)s)",
                 {"ids": group_ids.tolist()},
@@ -154,7 +155,7 @@ class RoomReader:
     def read_last_compressed(self, strategy: Strategy) -> dict[str, int]:
         """Return the last compressed group by room ID."""
         table, condition = _PROGRESS_TABLES[strategy]
-        if not self._has(table):
+        if not has_table(self._connection, table):
             return {}
         query = _LAST_COMPRESSED.format(table, condition)
         return dict(self._connection.execute(query.encode()).fetchall())
@@ -177,12 +178,9 @@ class RoomReader:
         return measure_disk_bytes(self._connection)
 
     def _find_unreferenced(self, group_ids: Int64Array, contents: StateTables) -> Int64Array:
-        if not self._has("event_to_state_groups"):
+        if not has_table(self._connection, "event_to_state_groups"):
             return np.empty(0, np.int64)
         return find_unreferenced(group_ids, self._ids(_IN_USE, {"ids": group_ids.tolist()}), contents.edges)
-
-    def _has(self, table: str) -> bool:
-        return self._connection.execute("select to_regclass(%s) is not null", [table]).fetchone() == (True,)
 
     def _ids(self, query: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Int64Array:
         rows = self._connection.execute(query.encode(), parameters).fetchall()

@@ -21,10 +21,9 @@ from synapse_lakehouse.compressor.algorithm.encode_tables import StateTables
 from synapse_lakehouse.compressor.algorithm.row_changes import RowChanges
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE
 from synapse_lakehouse.numba_jit import BoolArray, Int64Array
-from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.connection import Connection, has_table
 
 _LOCK: Final = "SELECT id FROM state_groups WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
-_HAS_PENDING: Final = "SELECT to_regclass('state_groups_pending_deletion') IS NOT NULL"
 _PENDING: Final = "SELECT state_group FROM state_groups_pending_deletion WHERE state_group = ANY(%s)"
 _UPDATE_PREV: Final = "UPDATE state_groups SET event_id = event_id WHERE id = ANY(%s)"
 _EDGES: Final = "SELECT state_group, prev_state_group FROM state_group_edges WHERE state_group = ANY(%s)"
@@ -95,7 +94,7 @@ def _find_safe_changes(
     existing = _ids(connection.execute(_LOCK.encode(), [touched.tolist()]))
     # The existence of a group must be the same as in the plan.
     unsafe = touched[np.isin(touched, existing) != group_rooms.contains(touched)]
-    if connection.execute(_HAS_PENDING.encode()).fetchone() == (True,):
+    if has_table(connection, "state_groups_pending_deletion"):
         unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
     else:
         connection.execute(_UPDATE_PREV.encode(), [np.unique(changes.new_prev[start:end]).tolist()])
