@@ -156,6 +156,17 @@ def test_an_unknown_release_is_an_error(lake: Settings, numbers: tuple[int | Non
         read(lake, numbers)
 
 
+def test_an_expired_release_cannot_be_compared(make: Callable[..., Settings]) -> None:
+    settings = make()
+    with empty_lake(settings) as catalog:
+        publish(catalog, 1, BEFORE)
+        before = catalog.load_table("bronze.users").refs()["main"].snapshot_id
+        publish(catalog, 2, AFTER)
+        catalog.load_table("bronze.users").maintenance.expire_snapshots().by_id(before).commit()
+    with pytest.raises(LakeReadError):
+        read(settings, (1, 2))
+
+
 @pytest.mark.parametrize("format", ["table", "csv", "json"])
 def test_the_command_prints_every_format(lake: Settings, format: str) -> None:
     result = CliRunner().invoke(
