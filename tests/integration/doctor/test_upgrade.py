@@ -22,23 +22,34 @@ BEGIN = datetime(2026, 11, 18, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def test_a_database_without_pending_updates_is_ready(examine: Examine, reader: str, source_copy: str) -> None:
+@pytest.fixture
+def empty_lake(new_lake: Callable[..., Settings]) -> dict[str, object]:
+    """Settings of a lake without releases: `doctor` also reports the updates of the latest release."""
+    settings = new_lake()
+    return {name: getattr(settings, name) for name in ("lakehouse_catalog_uri", "lakehouse_warehouse")}
+
+
+def test_a_database_without_pending_updates_is_ready(
+    examine: Examine, reader: str, source_copy: str, empty_lake: dict[str, object]
+) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("delete from background_updates")
-    _, findings = examine(synapse_dsn=reader)
+    _, findings = examine(synapse_dsn=reader, **empty_lake)
     assert [finding["level"] for finding in findings["background updates"]] == ["OK"]
     assert [finding["level"] for finding in findings["collation"]] == ["OK"]
     assert len(findings["PostgreSQL"]) == 1
 
 
-def test_pending_updates_are_listed_with_what_they_wait_for(examine: Examine, reader: str, source_copy: str) -> None:
+def test_pending_updates_are_listed_with_what_they_wait_for(
+    examine: Examine, reader: str, source_copy: str, empty_lake: dict[str, object]
+) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("delete from background_updates")
         owner.execute(
             "insert into background_updates (update_name, progress_json, depends_on, ordering)"
             " values ('second', '{}', 'first', 2), ('first', '{\"remaining\": 5}', null, 1)"
         )
-    _, findings = examine(synapse_dsn=reader)
+    _, findings = examine(synapse_dsn=reader, **empty_lake)
     (finding,) = findings["background updates"]
     assert finding["level"] == "WARN"
     assert "first, second (after first)" in finding["message"]
