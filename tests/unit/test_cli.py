@@ -25,6 +25,7 @@ from synapse_lakehouse.cli.streams.positions import StreamPosition
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.iceberg.read.sql_text import find_table_names, quote_literal, quote_table_name
+from tests.support.homeserver_files import write_homeserver
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
@@ -214,6 +215,21 @@ def test_ui_is_refused_beside_the_compose_services(
     assert not (tmp_path / "home").exists()
 
 
-def test_help_needs_no_valid_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+HELP = (["query", "--help"], ["compress", "plan", "-h"], ["compress"])
+
+
+@pytest.mark.parametrize("arguments", HELP)
+def test_help_needs_no_valid_setting(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_GAP_BUDGET", "many")
-    assert CliRunner().invoke(app, ["query", "--help"]).exit_code == 0
+    assert "Usage:" in CliRunner().invoke(app, arguments).stdout
+
+
+@pytest.mark.parametrize("arguments", HELP)
+def test_help_needs_no_homeserver(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        write_homeserver(tmp_path, name)
+    monkeypatch.setenv("LAKEHOUSE_HOMESERVERS", str(tmp_path))
+    for option in ([], ["--homeserver", "three"]):
+        assert "Usage:" in CliRunner().invoke(app, [*option, *arguments]).stdout
+        assert CliRunner().invoke(app, [*option, "query", "select 1"]).exit_code == 1

@@ -4,12 +4,13 @@ import os
 from typing import Annotated, Final
 
 import typer
+from typer.core import TyperGroup
 
 from synapse_lakehouse.cli import grants, replicate
 from synapse_lakehouse.cli import homeservers as overview
 from synapse_lakehouse.cli.compression import compress
 from synapse_lakehouse.cli.doctor import doctor
-from synapse_lakehouse.cli.errors import ErrorReportingGroup
+from synapse_lakehouse.cli.errors import SUBCOMMAND_ARGUMENTS, ErrorReportingGroup
 from synapse_lakehouse.cli.events import prove_erased, state_at, visibility
 from synapse_lakehouse.cli.lake import branches, connect, query, releases
 from synapse_lakehouse.cli.report import diff, metrics, report, sizes
@@ -44,11 +45,23 @@ def prepare_process(
 ) -> None:
     """Keep written files private, because the lake contains messages. Ignore libpq's environment variables."""
     os.umask(0o077)
+    libpq_variables.remove_from_environment()
+    if shows_help(context):
+        return
     if homeserver:
         homeservers.select_homeserver(homeserver)
     elif context.invoked_subcommand not in _OF_ALL_HOMESERVERS:
         homeservers.require_one_homeserver()
-    libpq_variables.remove_from_environment()
+
+
+def shows_help(context: typer.Context) -> bool:
+    """Return whether the command shows its help, which needs no settings."""
+    assert isinstance(context.command, TyperGroup)
+    command = context.command.get_command(context, context.invoked_subcommand or "")
+    arguments = context.meta[SUBCOMMAND_ARGUMENTS]
+    return any(name in arguments for name in context.help_option_names) or (
+        not arguments and command is not None and command.no_args_is_help
+    )
 
 
 app.command()(run.run)

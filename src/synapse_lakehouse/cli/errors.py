@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import typer
 from pydantic import ValidationError
@@ -11,6 +12,9 @@ from typer.core import TyperGroup
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import to_printable_message
+
+SUBCOMMAND_ARGUMENTS: Final = "synapse_lakehouse.subcommand_arguments"
+"""Entry of a context's ``meta``: the arguments after the subcommand's name."""
 
 
 class ErrorReportingGroup(TyperGroup):
@@ -22,7 +26,9 @@ class ErrorReportingGroup(TyperGroup):
             if any("\ud800" <= character <= "\udfff" for character in arg):
                 ctx.fail(f"{os.fsencode(arg)!r} is not UTF-8.")
         with _printable_usage_errors():
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+        ctx.meta[SUBCOMMAND_ARGUMENTS] = ctx.args
+        return rest
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command."""

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
 from pydantic_settings import DotEnvSettingsSource
 
 from synapse_lakehouse.config import env_file
@@ -98,12 +97,7 @@ def load_homeserver_settings(name: str) -> Settings:
 
 def require_one_homeserver() -> None:
     """Raise :class:`HomeserverError` if the installation has several homeservers."""
-    try:
-        names = list_homeservers()
-    except (ValidationError, env_file.EnvFileError):
-        # A command that needs the settings reports the error. Help needs none.
-        return
-    if names:
+    if names := list_homeservers():
         raise HomeserverError(
             f"This installation has several homeservers: {', '.join(names)}. Name one, as in "
             f"`lakehouse --homeserver {names[0]} doctor`, or set LAKEHOUSE_HOMESERVER."
