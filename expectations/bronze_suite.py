@@ -13,6 +13,7 @@ from expectations.stream_expectations import (
     ExpectNoLostId,
     ExpectNoNullStreamId,
     ExpectNoPositionRegression,
+    ExpectNoProvisionalBound,
     ExpectNoVanishedWriter,
     ExpectSequenceNotBehind,
     ExpectUnchangedRows,
@@ -28,10 +29,12 @@ from expectations.table_expectations import (
     expect_valid_key,
 )
 from synapse_lakehouse.catalogue import Catalogue, Contiguity, LoadMode, Stream, Table, effective_contiguity
+from synapse_lakehouse.streams.positions.safe_bound import BoundRule
 
 Row = Mapping[str, Any]
 
 _SCHEMA = "schema of the source"
+_WRITERS = "writers of the streams"
 _LEDGER_METRICS = ("rows_source", "rows_read", "rows_written", "hash_read", "hash_written")
 _TABLE_METRICS = ("rows", "null_keys", "duplicate_keys")
 _STREAM_METRICS = (
@@ -55,6 +58,9 @@ def build_suite(
     return [
         ExpectKnownSchema(
             column=_SCHEMA, severity=WARN, description="its version, and every table and column, are known"
+        ),
+        ExpectNoProvisionalBound(
+            column=_WRITERS, severity=WARN, description="the configuration names the writers of all streams"
         ),
         *chain.from_iterable(_expect_uncopied_table(table) for table in uncopied),
         *chain.from_iterable(_expect_table(table) for table in catalogue.copied_tables() if table not in uncopied),
@@ -86,6 +92,9 @@ def collect_metrics(
         metrics.setdefault(f"bronze.{row['table_name']}", {}).update(_select(row, _LEDGER_METRICS))
     for row in table_facts:
         metrics.setdefault(f"bronze.{row['table_name']}", {}).update(_select(row, _TABLE_METRICS))
+    stream_positions = list(stream_positions)
+    provisional = sorted(row["stream"] for row in stream_positions if row["rule"] == BoundRule.ASSUMED)
+    metrics[_WRITERS] = {"provisional_streams": provisional}
     for row in stream_positions:
         positions = [position for _, position in row["writers"] or []]
         metrics.setdefault(f"stream {row['stream']}", {}).update(
@@ -144,7 +153,7 @@ def _expect_stream(
     if stream.gap_budget and (percent := gap_budget or stream.gap_budget):
         description = f"at most {percent} % of the newly closed IDs have no row"
         expected.append(ExpectGapsWithinBudget(column=subject, percent=percent, severity=WARN, description=description))
-    description = "all of its writers are configured" if stream.stream_positions else "it was measured"
+    description = "its writers agree with the configuration" if stream.stream_positions else "it was measured"
     return [*expected, ExpectConfiguredWriters(column=subject, severity=WARN, description=description)]
 
 

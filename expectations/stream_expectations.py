@@ -161,7 +161,7 @@ class ExpectNoVanishedWriter(MetricExpectation):
 
 
 class ExpectConfiguredWriters(MetricExpectation):
-    """The stream's writers come from the configuration, so the safe bound is proven.
+    """No writer contradicts the configuration. :class:`ExpectNoProvisionalBound` reports a missing configuration.
 
     If a configured writer has not written yet, it has no position, and the stream has no bound. This is not a fault.
     """
@@ -170,7 +170,7 @@ class ExpectConfiguredWriters(MetricExpectation):
         rule = BoundRule(metrics["rule"])
         missing, unknown = (", ".join(sorted(metrics.get(f"{name}_writers", ()))) for name in ("missing", "unknown"))
         if rule is BoundRule.ASSUMED:
-            return False, "the writers were guessed from the data; set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS"
+            return True, "the bound is provisional, because its writers were learned from the data"
         if rule is BoundRule.MISSING_WRITER and unknown:
             return False, (
                 f"{unknown} wrote and is not configured, and there is no position of {missing}; compare "
@@ -185,6 +185,20 @@ class ExpectConfiguredWriters(MetricExpectation):
         if rule is BoundRule.NOT_COPIED:
             return False, "one of its tables could not be copied, so the bound of the previous release stays"
         return True, _HEALTHY_RULES[rule]
+
+
+class ExpectNoProvisionalBound(MetricExpectation):
+    """The writers of all streams come from the configuration, so the safe bounds are proven."""
+
+    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
+        streams = metrics["provisional_streams"]
+        if not streams:
+            return True, "no bound is provisional"
+        return False, (
+            f"the bounds of {format_count(len(streams), 'stream')} are provisional, because the writers were learned "
+            f"from the data: {', '.join(streams)}. Set SYNAPSE_CONFIG to homeserver.yaml, or set "
+            "LAKEHOUSE_STREAM_WRITERS"
+        )
 
 
 def _list_faults(metrics: Metrics, fault_class: str, table: str = "") -> str:

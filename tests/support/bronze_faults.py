@@ -10,6 +10,7 @@ from expectations.stream_expectations import (
     ExpectNoLostId,
     ExpectNoNullStreamId,
     ExpectNoPositionRegression,
+    ExpectNoProvisionalBound,
     ExpectNoVanishedWriter,
     ExpectSequenceNotBehind,
     ExpectUnchangedRows,
@@ -110,8 +111,8 @@ FAULTS: Final[list[tuple[str, Plant, str, list[tuple[type[MetricExpectation], st
         "warn", [(ExpectGapsWithinBudget, "stream events")], "200 of 399",
     ),
     (
-        "guessed writers", change("stream_positions", 0, rule="assumed"), "warn",
-        [(ExpectConfiguredWriters, "stream events")], "SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS",
+        "learned writers", change("stream_positions", 0, rule="assumed"), "warn",
+        [(ExpectNoProvisionalBound, "writers of the streams")], "events … SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS",
     ),
     (
         "vanished writer",

@@ -17,6 +17,7 @@ from expectations.stream_expectations import (
     ExpectIdInOneTable,
     ExpectNoLostId,
     ExpectNoPositionRegression,
+    ExpectNoProvisionalBound,
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
@@ -51,7 +52,7 @@ def test_healthy_run_passes(settings: Settings) -> None:
     result = validate_run(settings)
     result.raise_if_failed()
     assert (result.warned, result.failed) == (0, 0)
-    assert result.passed == len(result.checks) == 36
+    assert result.passed == len(result.checks) == 37
     observed = {(check.type, check.subject): check.observed for check in result.checks}
     for expectation, subject, data in (
         (ExpectRowsOfSource, "bronze.events", "1,250 rows … 1,250"),
@@ -104,6 +105,16 @@ def test_a_writer_that_never_wrote_is_no_fault(settings: Settings, missing: list
     result = validate_run(settings, plant)
     assert all(check.success for check in result.checks)
     assert any(f"no position of {observed} yet" in check.observed for check in result.checks)
+
+
+def test_one_check_warns_of_all_provisional_bounds(settings: Settings) -> None:
+    def plant(rows: Rows) -> None:
+        for row in rows["stream_positions"][:2]:
+            row["rule"] = "assumed"
+
+    (check,) = validate_run(settings, plant).warnings
+    assert check.type == ExpectNoProvisionalBound.expectation_type
+    assert contains_in_order(check.observed, "backfill, events … SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS")
 
 
 def test_a_removed_writer_with_a_position_is_no_fault(settings: Settings) -> None:
