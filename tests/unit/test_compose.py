@@ -1,6 +1,7 @@
 """docker-compose.yaml obeys the compose specification, and names nothing that the project does not have."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -20,6 +21,7 @@ from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLE
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.local.airflow.prepare_airflow import POOLS
 from synapse_lakehouse.postgres.access.grants import build_grants_sql
+from synapse_lakehouse.replication.service import get_alive_file
 
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -150,6 +152,28 @@ def test_services_wait_for_healthy_dependencies() -> None:
         for needed, how in item.get("depends_on", {}).items():
             assert how["condition"] != "service_started", f"{name} does not wait for {needed}"
             assert not SERVICES[needed].get("profiles") or item.get("profiles"), f"{name} needs {needed} of a profile"
+
+
+@pytest.mark.parametrize("homeserver", [None, "shop"])
+def test_the_tap_is_checked_where_it_writes(homeserver: str | None, tmp_path: Path) -> None:
+    service = SERVICES["replication-tap"]
+    volume = service["environment"]["LAKEHOUSE_HOME"]
+    settings = Settings(_env_file=None, lakehouse_home=tmp_path, lakehouse_homeserver=homeserver)
+    _, check = service["healthcheck"]["test"]
+    name = {"LAKEHOUSE_HOMESERVER": homeserver} if homeserver else {}
+    command = ["sh", "-c", check.replace(volume, str(tmp_path))]
+    alive = get_alive_file(settings)
+    assert subprocess.run(command, env={"PATH": os.defpath} | name, check=False).returncode == 1
+    alive.touch()
+    assert subprocess.run(command, env={"PATH": os.defpath} | name, check=False).returncode == 0
+
+
+def test_files_of_homeservers_are_mounted_where_they_are_read() -> None:
+    folder = SERVICES["airflow-scheduler"]["environment"]["LAKEHOUSE_HOMESERVERS"]
+    mounts = [volume for volume in SERVICES["airflow-scheduler"]["volumes"] if isinstance(volume, dict)]
+    (mount,) = [volume for volume in mounts if "LAKEHOUSE_HOMESERVERS" in volume["source"]]
+    assert folder == f"${{LAKEHOUSE_HOMESERVERS:+{mount['target']}}}"
+    assert mount["read_only"]
 
 
 def test_the_profile_sample_adds_a_homeserver() -> None:

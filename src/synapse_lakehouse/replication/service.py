@@ -96,7 +96,7 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, report: Call
         )
     source = "redis" if dialect is Dialect.REDIS else "tcp"
     sink = IcebergSink(open_catalog(settings), source, dialect)
-    alive_file = _log_folder(settings) / "tap.alive"
+    alive_file = get_alive_file(settings)
     progress = Progress(sink.read_positions())
     streams, redactor = [stream.name for stream in declared.streams], RowRedactor(declared)
 
@@ -124,8 +124,13 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, report: Call
     asyncio.run(run())
 
 
+def get_alive_file(settings: Settings) -> Path:
+    """Return the file that the homeserver's tap touches while it runs and can write. Its folder exists."""
+    return _log_folder(settings) / "tap.alive"
+
+
 def _log_folder(settings: Settings) -> Path:
-    folder = settings.lakehouse_home / "logs" / "replication"
+    folder = settings.lake_folder / "logs" / "replication"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
