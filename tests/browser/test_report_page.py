@@ -81,10 +81,36 @@ def test_sections_are_reached_by_keyboard(browser: Chrome, address: str) -> None
     for _ in range(12):
         browser.switch_to.active_element.send_keys(Keys.TAB)
         focused.append(browser.switch_to.active_element.get_attribute("href") or "")
-    assert [link.partition("#")[2] for link in focused[:3]] == ["content", "changes", "streams"]
+    assert [link.partition("#")[2] for link in focused[:3]] == ["content", "answers", "changes"]
     summary = browser.find_element(By.CSS_SELECTOR, f"#{PANELS[0]} summary")
     summary.send_keys(Keys.ENTER)
     assert summary.find_element(By.XPATH, "..").get_attribute("open")
+
+
+def test_narrow_pages_hide_no_column_and_no_label(browser: Chrome, address: str) -> None:
+    show(browser, address, 390, "light")
+    run(browser, "document.querySelectorAll('details').forEach(item => { item.open = !item.querySelector('pre'); })")
+    wide = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth + 1)"
+    assert run(browser, f"{wide}.map(box => box.ariaLabel)") == []
+    cut = """[...document.querySelectorAll('.chart')].flatMap(chart => {
+      const edge = chart.getBoundingClientRect();
+      // Labels that would overlap are transparent.
+      const visible = [...chart.querySelectorAll('.role-axis-label text:not([opacity="0"])')];
+      return visible.filter(text => {
+        const box = text.getBoundingClientRect();
+        return box.left < edge.left - 1 || box.right > edge.right + 1;
+      }).map(text => text.textContent);
+    })"""
+    assert run(browser, cut) == []
+
+
+@pytest.mark.parametrize("section", [*(section.id for section in SECTIONS), "changes", "answers", "tables"])
+def test_the_heading_of_an_address_is_in_view(browser: Chrome, address: str, section: str) -> None:
+    browser.get("about:blank")
+    show(browser, f"{address}#{section}", 390, "light")
+    WebDriverWait(browser, SECONDS).until(
+        lambda _: 0 <= run(browser, f"document.getElementById('{section}-title').getBoundingClientRect().top") < 1000
+    )
 
 
 def test_charts_have_names_for_screen_readers(browser: Chrome, address: str) -> None:

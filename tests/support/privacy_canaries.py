@@ -183,6 +183,8 @@ def contents(home: Path) -> Iterator[tuple[Path, bytes]]:
             yield path, b"".join(_avro_blocks(raw))
         elif raw[:2] == b"\x1f\x8b":
             yield path, gzip.decompress(raw)
+        elif path.suffix == ".html":
+            yield path, raw.replace(b"<wbr>", b"")
         elif raw[:4] == b"\x28\xb5\x2f\xfd":
             yield path, pa.input_stream(path, compression="zstd").read()
 

@@ -1,14 +1,17 @@
 """The answers on the page, from planted rows of its panels."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.report.answers import build_answers
+from synapse_lakehouse.report.compare_releases import Comparison, name_period
 from synapse_lakehouse.report.panel import Row
 from synapse_lakehouse.report.read_panels import PanelRows
+from synapse_lakehouse.report.review_items import list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
 from synapse_lakehouse.report.status import Level, Problem, Status
 
@@ -19,7 +22,8 @@ DISK: Row = {"name": "lake warehouse", "full_in_days": 12.3}
 STREAM: Row = {"stream": "presence", "safe_bound": 5, "open_ids": 3, "missing_writers": ""}
 DELAY: Row = {"server": "far.example", "hour": NOON, "p95_ms": 7_200_000}
 SERVER: Row = {"server_version": "16.14", "supported_until": date(2099, 1, 1)}
-UPDATE: Row = {"update_name": "sort_rooms", "since": NOON}
+UPDATE: Row = {"update_name": "sort_rooms", "first_seen": "release 7 (2026-11-20 12:00 UTC)"}
+SILENT: Row = {"server": "mute", "silent_hours": 80, "last_hour": NOON}
 FINDING: Row = {"finding": "event lost", "severity": "warn", "findings": 7}
 REPORT: Row = {
     "kind": "user", "event_id": None, "reported_user_id": "@bad:x", "room_id": None, "reporter_id": "@me:x",
@@ -27,13 +31,14 @@ REPORT: Row = {
 }  # fmt: skip
 STUCK = Problem(Level.SERIOUS, "standing-still", "stream events", "writer b does not move", "", NOON)
 ROOMS: Row = {"all_copied_rows": 3, "all_rows": 9}
+SAVED: Row = {"all_saved": 5, "all_before": 20, "all_saved_bytes": 1024}
 RUN: Row = {"release": 4, "seconds": 80.0, "cpu_seconds": 41.5, "rows_read": 5, "rows_written": None}
-NO_DIFF = "There is no earlier release to compare with yet."
+NO_DIFF = Comparison(None, "There is no earlier release to compare with yet.")
 
 
 def answer(rows: Mapping[str, Sequence[Row]], anchor: str, problems: Sequence[Problem] = ()) -> str:
     read = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
-    answers = build_answers(read, Status(Level.GOOD, None, "", "", problems), None, NO_DIFF)
+    answers = build_answers(read, Status(Level.GOOD, None, "", "", problems), NO_DIFF)
     assert {item.anchor for item in answers} <= {*PANELS, "changes"}
     assert all(item.text for item in answers)
     return next(item.text for item in answers if item.anchor == anchor)
@@ -41,7 +46,7 @@ def answer(rows: Mapping[str, Sequence[Row]], anchor: str, problems: Sequence[Pr
 
 def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
     read = {id: PanelRows(panel, [], panel.empty) for id, panel in PANELS.items()}
-    answers = build_answers(read, Status(Level.GOOD, None, "", "", ()), None, NO_DIFF)
+    answers = build_answers(read, Status(Level.GOOD, None, "", "", ()), NO_DIFF)
     assert len(answers) == 10
     assert all(item.text.endswith(".") for item in answers)
 
@@ -53,26 +58,28 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("relation-sizes", {"relation-sizes": [TABLE, {**TABLE, "name": "fast", "per_day": 1024.0}]},
          ["events", "fast", "1.0 KiB"]),
         ("relation-sizes", {"relation-sizes": [TABLE], "disks": [DISK]}, ["lake warehouse", "12 days"]),
-        ("stream-positions", {"stream-positions": [STREAM]}, ["presence 3"]),
-        ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b"}]}, ["3", "written: presence"]),
+        ("stream-positions", {"stream-positions": [STREAM]}, ["3 in presence"]),
+        ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b"}]},
+         ["3", "presence (until b writes)"]),
         ("background-updates", {"background-updates": [UPDATE], "postgresql": [SERVER]},
-         ["Not yet", "sort_rooms", "2026-11-20 12:00 UTC", "16.14", "2099-01-01"]),
+         ["Not yet", "sort_rooms", "release 7 (2026-11-20 12:00 UTC)", "16.14", "2099-01-01"]),
         ("background-updates", {"postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}]},
          ["may be upgraded", "no support since 2020-01-01"]),
-        ("events-by-room", {"events-by-room": [{"room": "other rooms", "events": 90}, {"room": "a", "events": 4},
-                                               {"room": "b", "events": 3}, {"room": "b", "events": 3}]},
-         ["b got", "6 of 100"]),
+        ("events-by-room", {"events-by-room": [{"room": room, "events": events, "day": date(2026, 11, day)}
+                                               for room, events, day in (("other rooms", 90, 1), ("a", 4, 2),
+                                                                         ("b", 3, 1), ("b", 3, 9))]},
+         ["b grows", "6 of 100", "3 days", "2026-11-01 to 2026-11-09"]),
         ("federation-delay", {"federation-delay": [DELAY, {**DELAY, "server": "near", "p95_ms": 5}],
-                              "silent-servers": [{"server": "mute", "silent_hours": 80}]},
-         ["far.example", "2.0 h", "mute", "3.3 days"]),
-        ("runs", {"runs": [{**RUN, "release": 3}, RUN]}, ["Release 4", "80.0 s", "41.5 s", "5 rows read"]),
-        ("findings", {"findings": [{**FINDING, "severity": "info"}]}, ["No.", "7"]),
+                              "silent-servers": [SILENT]},
+         ["far.example", "2.0 h", "mute", "2026-11-20 12:00 UTC", "3.3 days"]),
+        ("runs", {"runs": [{**RUN, "release": 3}, RUN]}, ["Release 4", "80.0 s", "41.5 s", "5 rows"]),
+        ("findings", {"findings": [{**FINDING, "severity": "info"}]}, ["No: ", "7"]),
         ("findings", {"findings": [FINDING]}, ["Perhaps", "7", "event lost"]),
         ("findings", {"findings": [{**FINDING, "severity": "fail"}]}, ["Yes", "7"]),
-        ("compression", {"state-rooms": [ROOMS]}, ["3 of 9"]),
-        ("compression", {"state-rooms": [ROOMS], "compression": [{"all_saved": 5, "all_saved_bytes": 1024}]},
-         ["5 rows", "1.0 KiB"]),
-        ("reports", {"reports": [REPORT]}, ["@me:x", "user @bad:x"]),
+        ("state-rooms", {"state-rooms": [ROOMS]}, ["3 of 9", "33%"]),
+        ("compression", {"state-rooms": [ROOMS], "compression": [SAVED]},
+         ["5 of 20", "25%", "1.0 KiB"]),
+        ("reports", {"reports": [REPORT]}, ["1 report", "@me:x", "user @bad:x"]),
     ],
 )  # fmt: skip
 def test_an_answer_has_the_values_of_its_rows(anchor: str, rows: dict[str, Any], parts: list[str]) -> None:
@@ -89,3 +96,45 @@ def test_hostile_names_are_short_and_printable() -> None:
     text = answer({"reports": [{**REPORT, "reporter_id": "\x1b[31m" + "x" * 500}]}, "reports")
     assert "\x1b" not in text
     assert len(text) < 250
+
+
+def items(rows: Mapping[str, Sequence[Row]]) -> list[str]:
+    read = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
+    return [item.anchor for item in list_review_items(read)]
+
+
+def test_the_most_harmful_items_are_first() -> None:
+    rows: dict[str, Sequence[Row]] = {
+        "reports": [REPORT],
+        "silent-servers": [SILENT],
+        "background-updates": [UPDATE],
+        "postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}],
+        "disks": [DISK, {**DISK, "full_in_days": 500}],
+        "findings": [FINDING, {**FINDING, "severity": "info"}],
+    }
+    expected = ["disks", "findings", "postgresql", "background-updates", "silent-servers", "reports"]
+    assert items(rows) == expected
+    assert items(rows | {"findings": [{**FINDING, "severity": "fail"}]}) == ["findings", "disks", *expected[2:]]
+    assert items({}) == []
+
+
+def test_a_part_that_cannot_be_read_waits() -> None:
+    read = {id: PanelRows(panel, [], "", is_unread=id == "disks") for id, panel in PANELS.items()}
+    assert [item.anchor for item in list_review_items(read)] == ["disks"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "is_previous", "period"),
+    [
+        (24, True, "since yesterday"),
+        (0.6, True, "since the previous release (36.0 min earlier)"),
+        (12, False, "since release 3 (12.0 h earlier)"),
+        (96, True, "since the previous release (4.0 days earlier)"),
+    ],
+)
+def test_the_time_between_two_releases_is_named(hours: float, is_previous: bool, period: str) -> None:
+    before, after = (
+        Release(number, "", NOON, NOON, "", "", "", {}, {}, {}, 0, 0, at)
+        for number, at in ((3, NOON), (4, NOON + timedelta(hours=hours)))
+    )
+    assert name_period(before, after, is_previous=is_previous) == period

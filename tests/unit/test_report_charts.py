@@ -47,7 +47,7 @@ def test_a_single_day_is_one_narrow_bar() -> None:
 @pytest.mark.parametrize("days", [0, 40])
 def test_lines_differ_in_colour_and_dashes(days: int) -> None:
     rows = [{"at": NOON + timedelta(days=day), "name": name, "n": 1} for day in (0, days) for name in "ab"]
-    encoding = charts.to_spec(charts.draw_lines(rows, "at", "name", "n", "n"), "")["encoding"]
+    encoding = charts.to_spec(charts.draw_lines(rows, "at", "name", "n", "n", timedelta(days=40)), "")["encoding"]
     for channel in ("color", "strokeDash"):
         assert encoding[channel]["scale"]["domain"] == ["a", "b"]
         assert len(encoding[channel]["scale"]["range"]) == 2
@@ -61,3 +61,31 @@ def test_sizes_have_ticks_at_binary_units(greatest: int) -> None:
     assert ticks[0] == 0
     assert ticks[-1] > greatest
     assert sum(tick <= greatest for tick in ticks) <= 6
+
+
+def test_a_line_breaks_where_a_series_has_no_row() -> None:
+    hours = {"a": (0, 1, 4), "b": (0, 1, 2, 3, 4)}
+    rows = [{"at": NOON + timedelta(hours=h), "name": name, "n": 1} for name, at in hours.items() for h in at]
+    spec = charts.to_spec(charts.draw_lines(rows, "at", "name", "n", "n", timedelta(hours=1)), "")
+    (values,) = spec["datasets"].values()
+    assert [row for row in values if row["n"] is None] == [{"at": "2026-11-20T14:00:00+00:00", "name": "a", "n": None}]
+    assert spec["mark"]["invalid"] == "break-paths-show-domains"
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest", "ticks", "unit"),
+    [
+        (0, 0, [0, 1], "ms"),
+        (0, 93_600_000, [0, 43_200_000, 86_400_000, 129_600_000], "h"),
+        (0, 40_000_000, [0, 10_800_000, 21_600_000, 32_400_000, 43_200_000], "h"),
+        (-300, 317, [-400, -200, 0, 200, 400], "ms"),
+        (0, 3500, [0, 1000, 2000, 3000, 4000], "s"),
+    ],
+)
+def test_durations_have_ticks_at_whole_units(least: int, greatest: int, ticks: list[int], unit: str) -> None:
+    rows = [{"at": NOON, "name": "a", "n": n} for n in (least, greatest, None)]
+    line = charts.draw_lines(rows, "at", "name", "n", "n", timedelta(hours=1), is_duration=True)
+    axis = charts.to_spec(line, "")["encoding"]["y"]
+    assert axis["axis"]["values"] == ticks
+    assert axis["scale"]["domain"] == [ticks[0], ticks[-1]]
+    assert f"' {unit}'" in axis["axis"]["labelExpr"]

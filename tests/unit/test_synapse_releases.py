@@ -87,6 +87,16 @@ def test_each_change_is_in_the_declared_release() -> None:
     assert newest == set()
 
 
+def test_the_schema_shows_the_releases_of_synapse(release: Release) -> None:
+    declared = load_catalogue()
+    absent = [*declared.find_absent(release.columns, release.deltas)]
+    described = declared.describe_release(absent)
+    first, *beyond = (tuple(map(int, found.split("."))) for found in re.findall(r"[0-9.]+[0-9]", described))
+    assert first <= release.minor
+    assert all(release.minor < limit for limit in beyond)
+    assert bool(beyond) == bool(absent)
+
+
 def test_releases_went_through_with_enough_answers() -> None:
     for version, figures in load_results().items():
         assert version in REPRESENTATIVES

@@ -7,7 +7,7 @@ import pytest
 from synapse_lakehouse.catalogue.support_dates import find_end_of_support
 from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.cli.doctor.upgrade import describe_updates
-from synapse_lakehouse.report.update_history import PendingUpdate
+from synapse_lakehouse.report.update_history import PendingUpdate, Sighting
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -30,14 +30,15 @@ def test_each_version_has_its_end_of_support(version: str, end: date | None) -> 
 
 @pytest.mark.parametrize(("unchanged", "level"), [(NOW - 2 * DAY, FindingLevel.WARN), (NOW - DAY / 2, FindingLevel.OK)])
 def test_an_update_without_progress_for_a_day_warns(unchanged: datetime, level: FindingLevel) -> None:
-    update = PendingUpdate("event_search", None, '{"remaining": 7}', NOW - 3 * DAY, unchanged)
+    update = PendingUpdate("event_search", None, '{"remaining": 7}', Sighting(3, NOW - 3 * DAY), Sighting(4, unchanged))
     (finding,) = describe_updates([update], NOW)
     assert finding.level is level
-    assert "2026-11-25" in finding.message
+    assert "release 3 (2026-11-25" in finding.message
     assert '{"remaining": 7}' in finding.message
 
 
 def test_an_update_that_waits_names_the_other_one() -> None:
-    first = PendingUpdate("first", None, "{}", NOW - 3 * DAY, NOW - 3 * DAY)
-    second = PendingUpdate("second", "first", "{}", NOW - 3 * DAY, NOW - 3 * DAY)
+    seen = Sighting(3, NOW - 3 * DAY)
+    first = PendingUpdate("first", None, "{}", seen, seen)
+    second = PendingUpdate("second", "first", "{}", seen, seen)
     assert [("first" in finding.advice) for finding in describe_updates([first, second], NOW)] == [False, True]

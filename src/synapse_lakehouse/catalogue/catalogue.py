@@ -7,6 +7,7 @@ from pydantic import field_validator, model_validator
 
 from synapse_lakehouse.catalogue.base_declaration import Declaration
 from synapse_lakehouse.catalogue.stream_declaration import Contiguity, StartupSequence, Stream
+from synapse_lakehouse.catalogue.synapse_schema_change import Evolving
 from synapse_lakehouse.catalogue.table_declaration import LoadMode, Table
 
 
@@ -146,6 +147,17 @@ class Catalogue(Declaration):
                 if column.may_be_absent(deltas) and not set(column.source_columns) <= set(columns[table.name]):
                     yield f"{table.name}.{column.name}"
 
+    def describe_release(self, absent: Collection[str]) -> str:
+        """Return the releases of Synapse whose databases lack these tables and columns (:meth:`find_absent`)."""
+        declared: dict[str, Evolving] = {table.name: table for table in self.tables}
+        for table in self.tables:
+            if table.name not in absent:
+                declared |= {f"{table.name}.{column.name}": column for column in table.columns}
+        changes = [(change.since.release, name in absent) for name, change in declared.items() if change.since]
+        first = max([self.oldest_release, *(at for at, is_absent in changes if not is_absent)], key=_version_parts)
+        beyond = min((at for at, is_absent in changes if is_absent), key=_version_parts, default=None)
+        return f"{first} or later" + (f", before {beyond}" if beyond else "")
+
     def restrict_to_source(self, absent: Collection[str]) -> "Catalogue":
         """Return the catalogue of a database that lacks these tables and columns (:meth:`find_absent`).
 
@@ -203,3 +215,7 @@ def _replace_absent_columns(table: Table, absent: Collection[str]) -> Table:
 
 def _backed_streams(streams: tuple[Stream, ...], tables: tuple[Table, ...]) -> tuple[Stream, ...]:
     return tuple(stream for stream in streams if any(stream.name in table.streams for table in tables))
+
+
+def _version_parts(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))

@@ -8,6 +8,7 @@ from typing import Final
 
 from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.printable_text import format_bytes
+from synapse_lakehouse.report.compare_releases import Comparison
 from synapse_lakehouse.report.format_values import format_time, format_value, shorten
 from synapse_lakehouse.report.panel import Format, Row
 from synapse_lakehouse.report.read_panels import PanelRows
@@ -28,22 +29,20 @@ class Answer:
     anchor: str
 
 
-def build_answers(panels: Panels, status: Status, diff: ReleaseDiff | None, no_diff: str) -> list[Answer]:
-    """Return the answers, for ``panels`` by ID. Without rows, the answer is the sentence that says why.
-
-    :param no_diff: the sentence that says why there is no ``diff``.
-    """
-    changed = _describe_changes(diff) if diff else no_diff
+def build_answers(panels: Panels, status: Status, comparison: Comparison) -> list[Answer]:
+    """Return the answers, for ``panels`` by ID. Without rows, the answer is the sentence that says why."""
+    changed = _describe_changes(comparison.diff) if comparison.diff else comparison.reason
+    saving_panel = "compression" if panels["compression"].rows else "state-rooms"
     return [
         Answer("Which table fills the disk first?", _name_table(panels), "relation-sizes"),
         Answer("Is a stream stuck?", _find_stuck_stream(panels, status), "stream-positions"),
-        Answer("What changed since yesterday?", changed, "changes"),
+        Answer(f"What changed {comparison.period}?", changed, "changes"),
         Answer("May I upgrade Synapse?", _check_upgrade(panels), "background-updates"),
         Answer("Which room grows?", _describe(panels["events-by-room"], _name_room), "events-by-room"),
         Answer("Which server is late, or silent?", _name_server(panels), "federation-delay"),
         Answer("What did the last run cost?", _describe(panels["runs"], _state_cost), "runs"),
         Answer("Is anything damaged?", _count_findings(panels["findings"]), "findings"),
-        Answer("What does compression give back?", _state_savings(panels), "compression"),
+        Answer("What does compression give back?", _state_savings(panels), saving_panel),
         Answer("Who reported what?", _describe(panels["reports"], _describe_report), "reports"),
     ]
 
@@ -61,8 +60,8 @@ def _name_table(panels: Panels) -> str:
         text = f"{_short(fastest['name'])} grows fastest, by {format_bytes(fastest['per_day'])} a day."
     else:
         is_unknown = all(row["per_day"] is None for row in tables.rows)
-        text = "The growth is known when two runs are more than six hours apart." if is_unknown else "No table grows."
-    text = f"{_short(largest['name'])} is the largest, with {format_bytes(largest['bytes'])}. {text}"
+        text = "Its growth is known when two runs are more than six hours apart." if is_unknown else "No table grows."
+    text = f"{_short(largest['name'])} is the largest table, with {format_bytes(largest['bytes'])}. {text}"
     filling = [row for row in disks.rows if row["full_in_days"] is not None]
     if filling:
         first = min(filling, key=lambda row: row["full_in_days"])
@@ -77,12 +76,16 @@ def _find_stuck_stream(panels: Panels, status: Status) -> str:
     positions = panels["stream-positions"]
     if not positions.rows:
         return positions.reason
-    pending = [f"{_short(row['stream'])} {row['open_ids']:,}" for row in positions.rows if row["open_ids"]]
-    text = f"Open IDs at the release: {_list(pending)}." if pending else "No stream had an open ID at the release."
-    unknown = [_short(row["stream"]) for row in positions.rows if row["missing_writers"]]
-    if unknown:
-        text += f" Unknown, because a writer has never written: {_list(unknown)}."
-    return f"No incident reports one. {text}"
+    pending = [f"{row['open_ids']:,} in {_short(row['stream'])}" for row in positions.rows if row["open_ids"]]
+    text = "No: no incident reports a stuck stream, and no stream had an open ID at the release."
+    if pending:
+        text = f"No: no incident reports a stuck stream. Open IDs at the release: {_list(pending)}."
+    waiting = [
+        f"{_short(row['stream'])} (until {_short(row['missing_writers'])} writes)"
+        for row in positions.rows
+        if row["missing_writers"]
+    ]
+    return text + (f" Not known yet, because a configured writer never wrote: {_list(waiting)}." if waiting else "")
 
 
 def _describe_changes(diff: ReleaseDiff) -> str:
@@ -107,9 +110,9 @@ def _check_upgrade(panels: Panels) -> str:
     if updates.is_unread or not updates.rows:
         return f"{updates.reason}{support}"
     first, others = updates.rows[0], len(updates.rows) - 1
-    since = f" since {format_time(first['since'])}" if first["since"] else ""
-    more = f", and {others} more" if others else ""
-    return f"Not yet: background update {_short(first['update_name'])} is pending{since}{more}.{support}"
+    seen = f", first seen at {first['first_seen']}" if first["first_seen"] else ""
+    more = f"; {others} more wait" if others else ""
+    return f"Not yet: background update {_short(first['update_name'])} is pending{seen}{more}.{support}"
 
 
 def _name_room(rows: Sequence[Row]) -> str:
@@ -119,7 +122,9 @@ def _name_room(rows: Sequence[Row]) -> str:
     total = counts.total()
     counts.pop("other rooms", None)
     room, events = counts.most_common(1)[0]
-    return f"{_short(room)} got most: {events:,} of {total:,} events in 60 days."
+    days = sorted({row["day"] for row in rows})
+    period = f"{len(days)} days with events, {days[0]} to {days[-1]}" if len(days) > 1 else f"day {days[0]}"
+    return f"{_short(room)} grows most: {events:,} of {total:,} events on the {period}."
 
 
 def _name_server(panels: Panels) -> str:
@@ -131,8 +136,8 @@ def _name_server(panels: Panels) -> str:
     text = f"{_short(worst['server'])} is the slowest: {delay} at {format_time(worst['hour'])}, 95th percentile."
     if silent.rows:
         first = silent.rows[0]
-        text += f" {_short(first['server'])} has been silent for {format_value(first['silent_hours'], Format.HOURS)}."
-        text += f" So have {len(silent.rows) - 1} more." if len(silent.rows) > 1 else ""
+        text += f" {describe_silence(first)}"
+        text += f" {len(silent.rows) - 1:,} more servers are silent." if len(silent.rows) > 1 else ""
     return text
 
 
@@ -140,7 +145,10 @@ def _state_cost(rows: Sequence[Row]) -> str:
     run = rows[-1]
     seconds, cpu = (format_value(run[name], Format.SECONDS) for name in ("seconds", "cpu_seconds"))
     read, written = (format_value(run[name], Format.NUMBER) for name in ("rows_read", "rows_written"))
-    return f"Release {run['release']}: {seconds}, CPU {cpu}, {read} rows read and {written} written."
+    return (
+        f"Release {run['release']} took {seconds} and {cpu} of CPU time. Its run read {read} rows from Synapse's "
+        f"database and wrote {written} rows."
+    )
 
 
 def _count_findings(findings: PanelRows) -> str:
@@ -150,23 +158,25 @@ def _count_findings(findings: PanelRows) -> str:
     if not findings.rows:
         return findings.reason
     if not counts["fail"] and not counts["warn"]:
-        return f"No. {counts['info']:,} findings are normal in a healthy database."
+        return f"No: no check found damage. The {counts['info']:,} findings of severity info are normal."
     first = findings.rows[0]
-    text = f"{counts['fail']:,} findings of severity fail, {counts['warn']:,} of severity warn."
-    return f"{'Yes' if counts['fail'] else 'Perhaps'}: {text} First check: {_short(first['finding'])}."
+    text = f"{counts['fail']:,} findings of severity fail and {counts['warn']:,} of severity warn."
+    return f"{'Yes' if counts['fail'] else 'Perhaps'}: {text} Begin with the check “{_short(first['finding'])}”."
 
 
 def _state_savings(panels: Panels) -> str:
     plan, rooms = panels["compression"], panels["state-rooms"]
     if plan.rows:
         first = plan.rows[0]
-        return f"{first['all_saved']:,} rows, by the latest plan; {format_bytes(first['all_saved_bytes'])}."
+        share = _share(first["all_saved"], first["all_before"])
+        size = f", {format_bytes(first['all_saved_bytes'])}" if first["all_saved_bytes"] is not None else ""
+        return f"{share} of the table state_groups_state by the latest plan{size}."
     if plan.is_unread or not rooms.rows:
         return plan.reason
     first = rooms.rows[0]
     return (
-        f"About {first['all_copied_rows']:,} of {first['all_rows']:,} rows, which repeat whole states. "
-        "`uv run lakehouse compress plan` computes it exactly."
+        f"About {_share(first['all_copied_rows'], first['all_rows'])} of the table state_groups_state, which repeat "
+        "whole states. `uv run lakehouse compress plan` computes the exact number."
     )
 
 
@@ -174,8 +184,25 @@ def _describe_report(rows: Sequence[Row]) -> str:
     newest = rows[0]
     reporter, kind = _short(newest["reporter_id"] or "a user"), _short(newest["kind"])
     reported = next(filter(None, (newest["event_id"], newest["reported_user_id"], newest["room_id"])), "")
-    count = "The newest of 100 or more" if len(rows) >= 100 else f"The newest of {len(rows)}"
-    return f"{count}: {reporter} reported the {kind} {_short(reported)} at {format_time(newest['received_at'])}."
+    count = "100 or more reports are" if len(rows) >= 100 else f"{len(rows)} reports are"
+    present = "1 report is" if len(rows) == 1 else count
+    return (
+        f"{present} present. In the newest, of {format_time(newest['received_at'])}, {reporter} reported the {kind} "
+        f"{_short(reported)}."
+    )
+
+
+def describe_silence(row: Row) -> str:
+    """Return when a silent server last sent an event, relative to the newest event of all servers."""
+    last, pause = format_time(row["last_hour"]), format_value(row["silent_hours"], Format.HOURS)
+    return (
+        f"{_short(row['server'])} last sent an event in the hour from {last}, {pause} before the newest event that "
+        "this homeserver received."
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} rows ({part / whole:.0%})" if whole else f"{part:,} rows"
 
 
 def _short(text: str) -> str:

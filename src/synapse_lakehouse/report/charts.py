@@ -6,7 +6,8 @@ and Ito, which people with any colour vision can tell apart; line charts use das
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from math import log
+from itertools import pairwise
+from math import ceil, floor, log
 from typing import Any, Final
 
 import altair as alt
@@ -30,11 +31,14 @@ _BYTES_AXIS: Final = (
     " : datum.value >= 1048576 ? format(datum.value / 1048576, '.3~r') + ' MiB'"
     " : datum.value >= 1024 ? format(datum.value / 1024, '.3~r') + ' KiB' : format(datum.value, ',') + ' B'"
 )
-_DURATION_AXIS: Final = (
-    "datum.value >= 7200000 ? format(datum.value / 3600000, '.3~r') + ' h'"
-    " : datum.value >= 120000 ? format(datum.value / 60000, '.3~r') + ' min'"
-    " : datum.value >= 1000 ? format(datum.value / 1000, '.3~r') + ' s' : format(datum.value, ',') + ' ms'"
-)
+_DURATION_UNITS: Final = {
+    "ms": (1, (1, 2, 5, 10, 20, 50, 100, 200)),
+    "s": (1000, (0.5, 1, 2, 5, 10, 15, 30)),
+    "min": (60_000, (1, 2, 5, 10, 15, 30)),
+    "h": (3_600_000, (1, 2, 3, 6, 12, 24)),
+    "d": (86_400_000, (2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000)),
+}
+"""Milliseconds of each unit, and the distances of ticks in it."""
 CONFIG: Final[Mapping[str, Any]] = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
@@ -69,7 +73,7 @@ def draw_stacked_days(rows: Sequence[Row], day: str, series: str, value: str, ti
                 title=None,
                 timeUnit=alt.TimeUnitParams(unit="yearmonthdate", utc=True),
                 scale=scale,
-                axis=alt.Axis(format="%b %d", tickCount=8),
+                axis=alt.Axis(format="%b %d", tickCount=8, labelBound=True),
             ),
             y=alt.Y(f"{value}:Q", title=title, stack="zero", axis=_count_axis(6)),
             color=_color(series, order),
@@ -81,23 +85,31 @@ def draw_stacked_days(rows: Sequence[Row], day: str, series: str, value: str, ti
 
 
 def draw_lines(
-    rows: Sequence[Row], at: str, series: str, value: str, title: str, *, is_duration: bool = False
+    rows: Sequence[Row], at: str, series: str, value: str, title: str, step: timedelta, *, is_duration: bool = False
 ) -> alt.Chart:
     """Return a line over time for each series.
 
+    :param step: the time between two rows of a series; the line breaks where it is longer.
     :param is_duration: the values are milliseconds.
     """
-    axis = alt.Axis(labelExpr=_DURATION_AXIS, tickCount=6) if is_duration else _count_axis(6)
+    axis, scale = _duration_axis(rows, value) if is_duration else (_count_axis(6), alt.Scale())
     order = rank_series(rows, series, value)
     moments = [row[at] for row in rows]
+    gaps = _find_gaps(rows, at, series, step)
     form = "%b %d %H:%M" if max(moments) - min(moments) <= timedelta(days=2) else "%b %d"
     dash = alt.StrokeDash(f"{series}:N", sort=order, scale=alt.Scale(domain=order, range=list(_DASHES[: len(order)])))
     chart: alt.Chart = (
-        _chart(rows)
-        .mark_line(point=len(set(moments)) < 40)
+        _chart([*rows, *({**gap, value: None} for gap in gaps)])
+        # A line of one value is only visible as a point.
+        .mark_line(point={"size": 25} if gaps or len(set(moments)) < 40 else False, invalid="break-paths-show-domains")
         .encode(
-            x=alt.X(f"{at}:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format=form, tickCount=8)),
-            y=alt.Y(f"{value}:Q", title=title, axis=axis),
+            x=alt.X(
+                f"{at}:T",
+                title=None,
+                scale=alt.Scale(type="utc"),
+                axis=alt.Axis(format=form, tickCount=8, labelBound=True),
+            ),
+            y=alt.Y(f"{value}:Q", title=title, axis=axis, scale=scale),
             color=_color(series, order),
             strokeDash=dash,
             tooltip=_tooltip({at: "T", series: "N", value: "Q"}),
@@ -144,6 +156,35 @@ def rank_series(rows: Iterable[Row], series: str, value: str) -> list[str]:
         name = to_chart_value(row[series])
         totals[name] = totals.get(name, 0) + (row[value] or 0)
     return sorted(totals, key=lambda name: (name.startswith("other"), -totals[name], name))[:MAX_SERIES]
+
+
+def _find_gaps(rows: Sequence[Row], at: str, series: str, step: timedelta) -> list[dict[str, Any]]:
+    """A time without a row in each gap of a series."""
+    times: dict[Any, list[Any]] = {}
+    for row in rows:
+        times.setdefault(row[series], []).append(row[at])
+    return [
+        {series: name, at: earlier + step}
+        for name, moments in times.items()
+        for earlier, later in pairwise(sorted(moments))
+        if later - earlier > step
+    ]
+
+
+def _duration_axis(rows: Sequence[Row], value: str) -> tuple[alt.Axis, alt.Scale]:
+    """An axis from zero with about five ticks at whole multiples of a unit of time, and its scale."""
+    values = [row[value] for row in rows if row[value] is not None]
+    least, greatest = min([0, *values]), max([1, *values])
+    name, unit, step = next(
+        (name, unit, step)
+        for name, (unit, steps) in _DURATION_UNITS.items()
+        for step in steps
+        if step * unit * 4 >= greatest - least
+    )
+    ticks = [step * unit * number for number in range(floor(least / step / unit), ceil(greatest / step / unit) + 1)]
+    return alt.Axis(labelExpr=f"format(datum.value / {unit}, ',') + ' {name}'", values=ticks), alt.Scale(
+        domain=[ticks[0], ticks[-1]]
+    )
 
 
 def _byte_axis(rows: Sequence[Row], label: str, value: str) -> alt.Axis:

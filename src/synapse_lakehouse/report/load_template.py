@@ -3,6 +3,7 @@
 import re
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 import jinja2
 from markupsafe import Markup, escape
@@ -10,6 +11,8 @@ from markupsafe import Markup, escape
 from synapse_lakehouse.printable_text import format_bytes
 from synapse_lakehouse.report import format_values
 from synapse_lakehouse.report.panel import Format
+
+_BREAKS: Final = re.compile(r"[._:](?=[^\s._:\d])|[^\s._:]{24}(?=[^\s._:])")
 
 
 @cache
@@ -26,7 +29,8 @@ def load_template(name: str) -> jinja2.Template:
         "time": format_values.format_time,
         "bytes": format_bytes,
         "short": format_values.shorten,
-        "cell": lambda text: format_values.format_value(text, Format.TEXT),
+        "cell": lambda text: break_names(format_values.format_value(text, Format.TEXT)),
+        "breakable": break_names,
         "code": _mark_code,
         "number": lambda value: "unknown" if value is None else f"{value:,}",
     }
@@ -38,6 +42,16 @@ def read_asset(name: str) -> str:
     return (files("synapse_lakehouse.report") / "templates" / name).read_text(encoding="utf-8")
 
 
+def break_names(text: str) -> Markup:
+    """Return ``text`` as HTML that may break after ``.``, ``_``, ``:``, and within long IDs, but not within words."""
+    marked = _BREAKS.sub("\\g<0>\0", text)
+    return Markup("<wbr>").join(escape(part) for part in marked.split("\0"))
+
+
 def _mark_code(text: str) -> Markup:
     """``text`` as HTML, with commands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+    plain, *marked = re.split(r"`([^`]+)`", text)
+    pairs = zip(marked[::2], marked[1::2], strict=True)
+    return Markup("").join(
+        [break_names(plain), *(Markup("<code>{}</code>{}").format(code, break_names(rest)) for code, rest in pairs)]
+    )

@@ -12,33 +12,31 @@ from typing import Any, Final
 import vl_convert
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.audit.releases import Release, exclude_compactions
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.report import charts, format_values
 from synapse_lakehouse.report.answers import build_answers
+from synapse_lakehouse.report.compare_releases import compare_releases
 from synapse_lakehouse.report.declared_tables import load_declared_tables
 from synapse_lakehouse.report.load_template import load_template, read_asset
 from synapse_lakehouse.report.page_location import get_page_path
 from synapse_lakehouse.report.panel import Column, Panel
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows, find_tables
-from synapse_lakehouse.report.release_diff import ReleaseDiff, read_release_diff
+from synapse_lakehouse.report.review_items import list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
 from synapse_lakehouse.report.status import INCIDENTS, Status, describe_status
 
 MAX_TABLE_ROWS: Final = 100
 """Rows of a panel's table; the query of the panel returns all rows."""
-MAX_COMPARED_ROWS: Final = 2_000_000
-"""Rows of differing files that the comparison with yesterday's release reads."""
-_YESTERDAY_SECONDS: Final = 20 * 3600
 
 
 @dataclass(frozen=True)
 class RenderedPanel:
-    """A panel as the template needs it: ``spec`` is the chart, or None; ``cells`` the table."""
+    """A panel as the template needs it: ``spec`` is the chart, or None; ``columns`` and ``cells`` are the table."""
 
     panel: Panel
+    caption: str
+    columns: Sequence[Column]
     reason: str
     spec: Mapping[str, Any] | None
     cells: Sequence[Sequence[str]]
@@ -48,19 +46,11 @@ class RenderedPanel:
     @property
     def summary(self) -> str:
         """Return the text in place of the chart, for screen readers."""
-        heads = [column.heading for column in self.panel.columns]
+        heads = [column.heading for column in self.columns]
         first = (
             "; ".join(f"{head} {cell}" for head, cell in zip(heads, self.cells[0], strict=True)) if self.cells else ""
         )
-        return f"{self.panel.title}. {self.panel.caption} First row: {first}. The table below has the values."
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The differences since an earlier release; without them, ``reason`` says why."""
-
-    diff: ReleaseDiff | None
-    reason: str = ""
+        return f"{self.panel.title}. {self.caption} First row: {first}. The table below has the values."
 
 
 def write_page(
@@ -97,14 +87,15 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     sections = [(section, [_render(read[panel.id]) for panel in section.panels]) for section in SECTIONS]
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
     declared = load_declared_tables()
-    comparison = _compare(connection, settings, releases)
+    comparison = compare_releases(connection, settings, releases)
     style, script, vega = read_asset("page.css"), read_asset("page.js"), _bundle_vega()
     return load_template("page.html.j2").render(
         server=format_values.shorten(latest.server_name if latest else settings.synapse_server_name or ""),
         status=status,
         sections=sections,
         comparison=comparison,
-        answers=build_answers(read, status, comparison.diff, comparison.reason),
+        answers=build_answers(read, status, comparison),
+        review_items=list_review_items(read),
         tables={name: declared[name].description for name in named if name in declared},
         runbooks=_link_runbooks(settings, status),
         data_docs=_link_data_docs(settings, path),
@@ -121,11 +112,15 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
 def _render(read: PanelRows) -> RenderedPanel:
     panel, rows = read.panel, read.rows
     chart = panel.chart(rows) if rows else None
+    # Facts that this homeserver does not have, such as the growth before the second run, need no column.
+    columns = [column for column in panel.columns if any(row[column.name] is not None for row in rows)]
     rendered = RenderedPanel(
         panel,
+        f"{panel.caption} {panel.note(rows) if rows else ''}".strip(),
+        columns,
         read.reason,
         None,
-        [[_cell(row[column.name], column) for column in panel.columns] for row in rows[:MAX_TABLE_ROWS]],
+        [[_cell(row[column.name], column) for column in columns] for row in rows[:MAX_TABLE_ROWS]],
         max(0, len(rows) - MAX_TABLE_ROWS),
         find_tables(panel),
     )
@@ -136,25 +131,6 @@ def _render(read: PanelRows) -> RenderedPanel:
 
 def _cell(value: Any, column: Column) -> str:
     return format_values.format_value(value, column.format)
-
-
-def _compare(connection: DuckDBPyConnection, settings: Settings, releases: Sequence[Release]) -> Comparison:
-    """Return the differences since a release that is about a day older, or else since the oldest release."""
-    published = [release for _, release in exclude_compactions(list(reversed(releases)))]
-    if len(published) < 2:
-        return Comparison(None, "There is no earlier release to compare with yet.")
-    latest, earlier = releases[0], published[:-1]
-    day_old = [
-        release
-        for release in earlier
-        if (latest.published_at - release.published_at).total_seconds() >= _YESTERDAY_SECONDS
-    ]
-    before = day_old[-1] if day_old else earlier[0]
-    try:
-        diff = read_release_diff(connection, settings, (before.number, latest.number), MAX_COMPARED_ROWS)
-    except LakeReadError as error:
-        return Comparison(None, str(error))
-    return Comparison(diff)
 
 
 def _link_runbooks(settings: Settings, status: Status) -> dict[str, str]:
@@ -171,8 +147,8 @@ def _link_runbooks(settings: Settings, status: Status) -> dict[str, str]:
 def _link_data_docs(settings: Settings, path: Path) -> str:
     if settings.lakehouse_data_docs_url:
         return f"{settings.lakehouse_data_docs_url.rstrip('/')}/index.html"
-    index = settings.lake_folder / "data_docs" / "index.html"
-    return "../data_docs/index.html" if path == get_page_path(settings.lake_folder) else index.as_uri()
+    # A copy of the page elsewhere does not reach the Data Docs.
+    return "../data_docs/index.html" if path == get_page_path(settings.lake_folder) else ""
 
 
 def _bundle_vega() -> str:

@@ -48,6 +48,7 @@ class Panel:
     * ``derive``: computes the rows of the table and the chart from those of the query; by default they are the same. It
       may read further rows from the lake.
     * ``chart``: the chart of the rows; None if a chart would show nothing, such as zeros only.
+    * ``note``: a further sentence of the caption, which depends on the rows.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Panel:
     empty: str
     chart: Callable[[Sequence[Row]], alt.Chart | None]
     derive: Callable[[Sequence[Row], DuckDBPyConnection, Settings], Sequence[Row]] = lambda rows, *_: rows
+    note: Callable[[Sequence[Row]], str] = lambda _: ""
 
 
 @dataclass(frozen=True)

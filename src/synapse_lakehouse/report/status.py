@@ -55,7 +55,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Status:
-    """The state: ``headline`` names what is wrong, ``next_step`` what to do."""
+    """The state: ``headline`` names what is wrong, ``next_step`` what to do; empty if no incident is open."""
 
     level: Level
     release: Release | None
@@ -76,7 +76,7 @@ def describe_status(release: Release | None, incidents: PanelRows) -> Status:
     if not problems:
         partial = f" It lacks {', '.join(release.partial)}." if release and release.partial else ""
         level = Level.WARNING if partial else Level.GOOD
-        step = "Correct the drift that `lakehouse doctor` reports." if partial else "Nothing is to be done."
+        step = "Correct the drift that `lakehouse doctor` reports." if partial else ""
         return Status(level, release, f"No incident is open.{partial}", step, ())
     first, others = problems[0], len(problems) - 1
     more = f", and {others} more {'incident is' if others == 1 else 'incidents are'} open" if others else ""

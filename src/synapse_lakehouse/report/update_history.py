@@ -1,4 +1,4 @@
-"""Read from earlier releases since when background updates are pending, and since when their progress is unchanged."""
+"""Read from earlier releases where background updates were first seen, and since when their progress is unchanged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,31 +11,44 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
+from synapse_lakehouse.report.format_values import format_time
 
 _TABLE: Final = "bronze.background_updates"
 _MAX_SNAPSHOTS: Final = 100
 
 
 @dataclass(frozen=True)
+class Sighting:
+    """A release, and the time of its publication. Synapse does not record when an update began."""
+
+    release: int
+    published_at: datetime
+
+    def __str__(self) -> str:
+        """Return the release with its time."""
+        return f"release {self.release} ({format_time(self.published_at)})"
+
+
+@dataclass(frozen=True)
 class PendingUpdate:
     """A background update that is not complete.
 
-    ``since``: the oldest release without an interruption in which it was pending. ``unchanged_since``: the same, with
-    the same progress. Both are None if the newest release does not contain the update.
+    ``first_seen``: the oldest release without an interruption in which it was pending. ``unchanged_since``: the same,
+    with the same progress.
     """
 
     name: str
     depends_on: str | None
     progress: str | None
-    since: datetime | None
-    unchanged_since: datetime | None
+    first_seen: Sighting
+    unchanged_since: Sighting
 
 
 def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> list[PendingUpdate]:
     """Return the background updates that are pending in the newest release, in the order in which they run."""
     releases = duckdb_reader.list_releases(connection, settings)
     contents: dict[int, dict[str, dict[str, Any]]] = {}
-    history: list[tuple[datetime, dict[str, dict[str, Any]]]] = []
+    history: list[tuple[Sighting, dict[str, dict[str, Any]]]] = []
     for release in releases:
         snapshot = release.tables.get(_TABLE)
         if snapshot is None or (snapshot not in contents and len(contents) >= _MAX_SNAPSHOTS):
@@ -47,7 +60,7 @@ def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> 
             break
         if not contents[snapshot]:
             break
-        history.append((release.published_at, contents[snapshot]))
+        history.append((Sighting(release.number, release.published_at), contents[snapshot]))
     return [_follow(name, history) for name in (history[0][1] if history else {})]
 
 
@@ -60,14 +73,14 @@ def _read(connection: DuckDBPyConnection, settings: Settings, release: Release) 
     return {row["update_name"]: row for row in sorted(rows, key=lambda row: row.get("ordering") or 0)}
 
 
-def _follow(name: str, history: Sequence[tuple[datetime, dict[str, dict[str, Any]]]]) -> PendingUpdate:
+def _follow(name: str, history: Sequence[tuple[Sighting, dict[str, dict[str, Any]]]]) -> PendingUpdate:
     newest = history[0][1][name]
-    since = unchanged_since = history[0][0]
+    first_seen = unchanged_since = history[0][0]
     is_unchanged = True
-    for published_at, updates in history:
+    for sighting, updates in history:
         if name not in updates:
             break
-        since = published_at
+        first_seen = sighting
         is_unchanged = is_unchanged and updates[name].get("progress_json") == newest.get("progress_json")
-        unchanged_since = published_at if is_unchanged else unchanged_since
-    return PendingUpdate(name, newest.get("depends_on"), newest.get("progress_json"), since, unchanged_since)
+        unchanged_since = sighting if is_unchanged else unchanged_since
+    return PendingUpdate(name, newest.get("depends_on"), newest.get("progress_json"), first_seen, unchanged_since)

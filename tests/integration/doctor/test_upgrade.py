@@ -15,7 +15,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.read.duckdb_reader import open_duckdb
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.report.update_history import PendingUpdate, read_pending_updates
+from synapse_lakehouse.report.update_history import PendingUpdate, Sighting, read_pending_updates
 from tests.support.doctor import Examine
 
 BEGIN = datetime(2026, 11, 18, tzinfo=UTC)
@@ -107,7 +107,8 @@ def released(new_lake: Callable[..., Settings]) -> Settings:
 def test_updates_are_pending_since_their_first_release(released: Settings) -> None:
     with open_duckdb(released) as connection:
         updates = read_pending_updates(connection, released)
+    third, fourth = Sighting(3, BEGIN + 3 * DAY), Sighting(4, BEGIN + 4 * DAY)
     assert updates == [
-        PendingUpdate("first", None, '{"remaining": 5}', BEGIN + 3 * DAY, BEGIN + 4 * DAY),
-        PendingUpdate("second", "first", None, BEGIN + 4 * DAY, BEGIN + 4 * DAY),
+        PendingUpdate("first", None, '{"remaining": 5}', third, fourth),
+        PendingUpdate("second", "first", None, fourth, fourth),
     ]

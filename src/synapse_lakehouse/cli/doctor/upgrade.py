@@ -8,7 +8,6 @@ import psycopg
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.catalogue.support_dates import find_end_of_support
-from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection
@@ -42,21 +41,19 @@ def examine(connection: Connection) -> Findings:
 
 
 def examine_history(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    """Report since when background updates are pending, and those whose progress is the same for a day or longer."""
+    """Report where background updates were first seen, and those whose progress is the same for a day or longer."""
     yield from describe_updates(read_pending_updates(connection, settings), datetime.now(UTC))
 
 
 def describe_updates(updates: Sequence[PendingUpdate], now: datetime) -> Findings:
     """Return a finding for each pending background update of the newest release."""
     for update in updates:
-        if update.since is None or update.unchanged_since is None:
-            continue
         progress = f", progress {update.progress}" if update.progress else ""
-        message = f"{update.name} is pending since {_format(update.since)}{progress}"
-        if now - update.unchanged_since < _STUCK:
+        message = f"{update.name} is pending, first seen at {update.first_seen}{progress}"
+        if now - update.unchanged_since.published_at < _STUCK:
             yield DoctorFinding(FindingLevel.OK, _SUBJECT, message)
             continue
-        message += f". Its progress has been the same since {_format(update.unchanged_since)}."
+        message += f". Its progress has been the same since {update.unchanged_since}."
         waits = any(other.name == update.depends_on for other in updates)
         advice = (
             f"It waits for {update.depends_on}." if waits else "Search the log of Synapse's main process for its name."
@@ -110,7 +107,3 @@ def _check_collation(connection: Connection) -> Findings:
     if recorded != actual:
         message = f"The collation has version {actual}, and the indexes were built with version {recorded}."
         yield DoctorFinding(FindingLevel.FAIL, "collation", message, "REINDEX the database, after a check with --deep.")
-
-
-def _format(moment: datetime) -> str:
-    return output.format_time(moment.replace(microsecond=0))

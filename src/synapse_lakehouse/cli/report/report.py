@@ -15,7 +15,7 @@ def report(
         typer.Option("--output", help="File to write; default: report/index.html in LAKEHOUSE_HOME."),
     ] = None,
 ) -> None:
-    """Write the page: state, changes since yesterday, streams, growth, room state, integrity, replication and cost.
+    """Write the page: state, changes since an earlier release, streams, growth, integrity, federation and cost.
 
     The page is one HTML file without network access. Every release writes it too.
     """

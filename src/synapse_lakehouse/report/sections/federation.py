@@ -1,5 +1,6 @@
 """Federation: the delay of events from other servers, and servers that fell silent."""
 
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -28,8 +29,8 @@ SECTION: Final = Section(
         Panel(
             "federation-delay",
             "Delay of events from other servers",
-            "95th percentile of the time from sending to receipt, without the clock skew, by hour of a week. The "
-            "eight slowest servers are shown.",
+            "95th percentile of the time from sending to receipt, without the clock skew, by hour of a week; hours "
+            "without events have no value. The eight slowest servers are shown.",
             _DELAY,
             (
                 Column("hour", "Hour", Format.TIME),
@@ -40,22 +41,36 @@ SECTION: Final = Section(
                 Column("clock_skew_ms", "Clock skew", Format.MILLISECONDS),
             ),
             "No event from another server was measured yet.",
-            partial(charts.draw_lines, at="hour", series="server", value="p95_ms", title="delay", is_duration=True),
+            partial(
+                charts.draw_lines,
+                at="hour",
+                series="server",
+                value="p95_ms",
+                title="delay",
+                step=timedelta(hours=1),
+                is_duration=True,
+            ),
         ),
         Panel(
             "silent-servers",
             "Servers that fell silent",
-            "No event arrived for more than twice the longest pause of the four weeks before.",
+            "Servers whose last event is older than the newest event that this homeserver received, by more than "
+            "twice their longest pause of the four weeks before.",
             _SILENT,
             (
                 Column("server", "Server"),
-                Column("last_hour", "Last events", Format.TIME),
-                Column("silent_hours", "Silent", Format.HOURS),
+                Column("last_hour", "Last event, hour", Format.TIME),
+                Column("silent_hours", "Until the newest event", Format.HOURS),
                 Column("longest_pause_hours", "Longest pause before", Format.HOURS),
                 Column("events", "Events before", Format.NUMBER),
             ),
             "No server fell silent.",
-            partial(charts.draw_bars, label="server", value="silent_hours", title="hours without an event"),
+            partial(
+                charts.draw_bars,
+                label="server",
+                value="silent_hours",
+                title="hours from the last event to the newest of all servers",
+            ),
         ),
     ),
 )

@@ -61,6 +61,7 @@ def _describe(summary: SizeSummary) -> Row:
     row, growth, forecast = summary.latest, summary.growth, summary.forecast
     kind, schema = row.kind.replace("_", " "), row.schema_name
     return {
+        "kind": row.kind,
         "name": f"{kind} {row.name}" if schema is None else row.name if schema == "public" else f"{schema}.{row.name}",
         "bytes": row.bytes,
         "table_bytes": (row.bytes or 0) - (row.index_bytes or 0),
@@ -85,6 +86,17 @@ def _draw_sizes(rows: Sequence[Row]) -> alt.Chart:
     return charts.draw_bars(parts, "relation", "bytes", "size", "part", is_bytes=True)
 
 
+def _describe_growth(rows: Sequence[Row]) -> str:
+    if all(row["per_day"] is None for row in rows):
+        return "The growth is known when two runs are more than six hours apart."
+    return "Growth is the median of the last five weeks, or of the last week if it became faster, with a 95% interval."
+
+
+def _describe_disks(rows: Sequence[Row]) -> str:
+    has_slot = any(row["kind"] == "replication_slot" for row in rows)
+    return f"{'' if has_slot else 'No replication slot retains WAL. '}{_describe_growth(rows)}"
+
+
 _GROWTH_COLUMNS: Final = (
     Column("per_day", "Growth per day", Format.BYTES),
     Column("per_day_low", "at least", Format.BYTES),
@@ -98,9 +110,9 @@ SECTION: Final = Section(
     (
         Panel(
             "disks",
-            "Disks: Synapse's database, WAL that slots hold, and the lake",
-            "Growth is the median of the last five weeks, or of the last week if it became faster, with a 95% "
-            "interval. The free bytes of Synapse's database are known if LAKEHOUSE_SOURCE_DISK_BYTES is set.",
+            "Disks of Synapse's database and of the lake",
+            "Size of Synapse's database, of the WAL that replication slots retain, and of the lake. The free bytes of "
+            "Synapse's database are known if LAKEHOUSE_SOURCE_DISK_BYTES is set.",
             _RECENT_SIZES.format(which="schema_name is null"),
             (
                 Column("name", "Disk"),
@@ -113,11 +125,12 @@ SECTION: Final = Section(
             _NO_SIZES,
             partial(charts.draw_bars, label="name", value="bytes", title="size", is_bytes=True),
             _summarize,
+            _describe_disks,
         ),
         Panel(
             "relation-sizes",
             "Largest relations of Synapse's database",
-            "A table with its TOAST, and its indexes; growth as above.",
+            "A table with its TOAST, and its indexes.",
             _RECENT_SIZES.format(which="schema_name is not null"),
             (
                 Column("name", "Relation"),
@@ -130,11 +143,12 @@ SECTION: Final = Section(
             _NO_SIZES,
             _draw_sizes,
             _summarize,
+            _describe_growth,
         ),
         Panel(
             "events-by-type",
             "Events per day by type",
-            "Events that this server received in the last 60 days with events: the seven most frequent types.",
+            "Events that this server received in the 60 days until its newest event: the seven most frequent types.",
             _BY_TYPE,
             (Column("day", "Day", Format.DAY), Column("event_type", "Type"), Column("events", "Events", Format.NUMBER)),
             _EVENTS,
@@ -143,7 +157,7 @@ SECTION: Final = Section(
         Panel(
             "events-by-room",
             "Events per day by room",
-            "Events that this server received in the last 60 days with events: the seven busiest rooms.",
+            "Events that this server received in the 60 days until its newest event: the seven busiest rooms.",
             _BY_ROOM,
             (Column("day", "Day", Format.DAY), Column("room", "Room"), Column("events", "Events", Format.NUMBER)),
             _EVENTS,

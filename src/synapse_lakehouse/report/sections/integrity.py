@@ -1,6 +1,7 @@
 """Integrity: findings of the latest release, and findings per day."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 import altair as alt
@@ -44,7 +45,9 @@ def _draw_days(rows: Sequence[Row]) -> alt.Chart | None:
         for name, kind in (("serious", "open"), ("new_findings", "new"))
     ]
     return (
-        charts.draw_lines(counts, "day", "kind", "findings", "findings") if any(c["findings"] for c in counts) else None
+        charts.draw_lines(counts, "day", "kind", "findings", "findings", timedelta(days=1))
+        if any(c["findings"] for c in counts)
+        else None
     )
 
 

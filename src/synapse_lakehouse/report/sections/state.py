@@ -35,12 +35,14 @@ with planned as (
 ),
 largest as (
   select planned.*, name, sum(rows_before - rows_after) over ()::bigint as all_saved,
+    sum(rows_before) over ()::bigint as all_before,
     sum(bytes_before - bytes_after) over ()::bigint as all_saved_bytes
   from planned join silver.rooms using (room_id)
   where skipped is null order by rows_before - rows_after desc, room_id limit 15
 )
 select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, strategy, rows_before, rows_after,
-  rows_before - rows_after as rows_saved, bytes_before - bytes_after as bytes_saved, all_saved, all_saved_bytes
+  rows_before - rows_after as rows_saved, bytes_before - bytes_after as bytes_saved, all_saved, all_before,
+  all_saved_bytes
 from largest order by rows_saved desc, room_id
 """
 

@@ -1,6 +1,7 @@
 """Streams: open IDs now, over a day and over a month, and writers whose position does not change."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -10,7 +11,8 @@ from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
 
 _NOT_WATCHED: Final = (
-    "No stream had open IDs in this time. If `make ui` does not run, the DAG stream_watch records no observations."
+    "The DAG stream_watch observed no open ID in this time, or it did not run: `make ui` starts it. The first chart "
+    "counts the open IDs at another time, that of the release."
 )
 _OPEN_IDS: Final = """
 with watched as (
@@ -68,7 +70,11 @@ _COLUMNS: Final = (
     Column("stream", "Stream"),
     Column("open_ids", "Open IDs", Format.NUMBER),
 )
-_draw_open_ids = partial(charts.draw_lines, at="at", series="stream", value="open_ids", title="open IDs")
+
+
+def _draw_open_ids(step: timedelta) -> Callable[[Sequence[Row]], alt.Chart | None]:
+    return partial(charts.draw_lines, at="at", series="stream", value="open_ids", title="open IDs", step=step)
+
 
 SECTION: Final = Section(
     "streams",
@@ -97,13 +103,15 @@ SECTION: Final = Section(
             "streams-day",
             "Open IDs over the last day",
             "The most open IDs in 15 minutes, for the eight busiest streams.",
-            _OPEN_IDS.format(span="1 day", step="15 minutes"), _COLUMNS, _NOT_WATCHED, _draw_open_ids,
+            _OPEN_IDS.format(span="1 day", step="15 minutes"), _COLUMNS, _NOT_WATCHED,
+            _draw_open_ids(timedelta(minutes=15)),
         ),
         Panel(
             "streams-month",
             "Open IDs over the last 30 days",
             "The most open IDs in 6 hours, for the eight busiest streams.",
-            _OPEN_IDS.format(span="30 days", step="6 hours"), _COLUMNS, _NOT_WATCHED, _draw_open_ids,
+            _OPEN_IDS.format(span="30 days", step="6 hours"), _COLUMNS, _NOT_WATCHED,
+            _draw_open_ids(timedelta(hours=6)),
         ),
         Panel(
             "idle-writers",

@@ -6,6 +6,7 @@ from typing import Final
 
 from duckdb import DuckDBPyConnection
 
+from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.catalogue.support_dates import find_end_of_support
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.report import charts
@@ -16,7 +17,7 @@ _UPDATES: Final = """
 select update_name, depends_on, progress_json from bronze.background_updates order by ordering, update_name limit 100
 """
 _VERSIONS: Final = """
-select server_version, schema_version from audit.snapshots
+select server_version, schema_version, absent_objects from audit.snapshots
 where server_version is not null order by began_at desc limit 1
 """
 _ROOMS: Final = """
@@ -30,13 +31,23 @@ def _add_history(rows: Sequence[Row], connection: DuckDBPyConnection, settings: 
     """The rows, with the releases since which each update is pending, and its progress unchanged."""
     history = {update.name: update for update in read_pending_updates(connection, settings)} if rows else {}
     return [
-        {**row, **{name: getattr(history.get(row["update_name"]), name, None) for name in ("since", "unchanged_since")}}
+        {**row, "first_seen": str(update.first_seen), "unchanged_since": str(update.unchanged_since)}
+        if (update := history.get(row["update_name"]))
+        else {**row, "first_seen": None, "unchanged_since": None}
         for row in rows
     ]
 
 
-def _add_end_of_support(rows: Sequence[Row], *_: object) -> list[Row]:
-    return [{**row, "supported_until": find_end_of_support(row["server_version"])} for row in rows]
+def _describe_versions(rows: Sequence[Row], *_: object) -> list[Row]:
+    """The versions, with PostgreSQL's end of support and the releases of Synapse that have such a schema."""
+    return [
+        {
+            **row,
+            "supported_until": find_end_of_support(row["server_version"]),
+            "synapse_release": load_catalogue().describe_release(row["absent_objects"] or ()),
+        }
+        for row in rows
+    ]
 
 
 SECTION: Final = Section(
@@ -53,8 +64,8 @@ SECTION: Final = Section(
             (
                 Column("update_name", "Update"),
                 Column("depends_on", "Waits for"),
-                Column("since", "Pending since", Format.TIME),
-                Column("unchanged_since", "Same progress since", Format.TIME),
+                Column("first_seen", "First seen"),
+                Column("unchanged_since", "Same progress since"),
                 Column("progress_json", "Progress"),
             ),
             "No background update is pending, so Synapse may be upgraded.",
@@ -63,21 +74,23 @@ SECTION: Final = Section(
         ),
         Panel(
             "postgresql",
-            "Versions of PostgreSQL and of Synapse's schema",
-            "After the end of support, PostgreSQL gets no security fixes.",
+            "Versions of PostgreSQL and of Synapse",
+            "After the end of support, PostgreSQL gets no security fixes. Synapse's database does not record the "
+            "release of Synapse: its tables and columns show it.",
             _VERSIONS,
             (
                 Column("server_version", "PostgreSQL"),
                 Column("supported_until", "Supported until", Format.DAY),
-                Column("schema_version", "Schema of Synapse", Format.NUMBER),
+                Column("synapse_release", "Release of Synapse"),
+                Column("schema_version", "Version of its schema", Format.NUMBER),
             ),
             "No run has recorded the versions yet.",
             draw_no_chart,
-            _add_end_of_support,
+            _describe_versions,
         ),
         Panel(
             "room-cleanup",
-            "Rooms without local members, by the space that their deletion frees inside the tables",
+            "Rooms without local members, by the size that their deletion frees inside the tables",
             "The sizes are estimates. `lakehouse rooms cleanup` prints the calls of Synapse's admin API that delete "
             "rooms and media.",
             _ROOMS,
@@ -87,11 +100,11 @@ SECTION: Final = Section(
                 Column("unforgotten_local_users", "Not forgotten by", Format.NUMBER),
                 Column("last_event_at", "Last event", Format.TIME),
                 Column("stored_rows", "Rows", Format.NUMBER),
-                Column("estimated_bytes", "Space", Format.BYTES),
+                Column("estimated_bytes", "Size", Format.BYTES),
                 Column("media_events", "Events with media", Format.NUMBER),
             ),
             "Every room has a local member, or an invitation for one.",
-            partial(charts.draw_bars, label="room_id", value="stored_rows", title="rows"),
+            partial(charts.draw_bars, label="room_id", value="estimated_bytes", title="size", is_bytes=True),
         ),
     ),
 )

@@ -17,8 +17,21 @@
     const spec = JSON.parse(document.getElementById(figure.dataset.spec).textContent);
     const width = figure.clientWidth;
     spec.config.legend.columns = Math.max(1, Math.floor(width / 270));
-    spec.config.legend.labelLimit = Math.min(320, width - 90);
-    spec.config.axisY = { labelLimit: Math.min(260, width * 0.4) };
+    spec.config.legend.labelLimit = Math.min(320, width - 40);
+    spec.config.axisY = { labelLimit: 320 };
+    const bars = spec.encoding.y;
+    if (bars.type === "nominal" && width < 560) {
+      // The labels are above the bars, because beside them they would be cut.
+      const count = new Set(spec.datasets[spec.data.name].map((row) => row[bars.field])).size;
+      const bar = (spec.height - 20) / count;
+      spec.height = count * (bar + 20);
+      bars.scale = { paddingInner: 20 / (bar + 20), paddingOuter: 0 };
+      bars.axis = {
+        ...bars.axis, domain: false, ticks: false, zindex: 1, labelAlign: "left", labelBaseline: "bottom",
+        labelPadding: 0, labelOffset: -bar / 2 - 3, labelLimit: width - 20,
+      };
+      spec.padding = { top: 20, left: 5, right: 14, bottom: 5 };
+    }
     try {
       await vegaEmbed(figure, spec, { renderer: "svg", actions: false, ast: true });
     } catch (error) {
@@ -27,7 +40,11 @@
     }
   };
   const charts = [...document.querySelectorAll(".chart")].map(draw);
-  Promise.all(charts).then(() => document.documentElement.setAttribute("data-drawn", "true"));
+  Promise.all(charts).then(() => {
+    document.documentElement.setAttribute("data-drawn", "true");
+    // The charts have moved the element of the address.
+    document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  });
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = [...document.querySelectorAll("details:not([open])")].filter((item) => !item.querySelector("pre"));

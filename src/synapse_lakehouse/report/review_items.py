@@ -1,0 +1,79 @@
+"""What an operator should look at although it is no incident, the most harmful first. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from synapse_lakehouse.report.answers import describe_silence
+from synapse_lakehouse.report.format_values import shorten
+from synapse_lakehouse.report.read_panels import PanelRows
+
+_NOTICE_DAYS: Final = 90
+"""A disk that is full within this time is listed."""
+
+
+@dataclass(frozen=True)
+class ReviewItem:
+    """A sentence, and the ID of the panel with its details."""
+
+    text: str
+    anchor: str
+
+
+def list_review_items(panels: Mapping[str, PanelRows]) -> list[ReviewItem]:
+    """Return the items in the rows of ``panels`` by ID, the most harmful first."""
+    items = [*_list_findings(panels, "fail"), *_list_full_disks(panels), *_list_findings(panels, "warn")]
+    items += [*_list_unsupported_versions(panels), *_list_updates(panels), *_list_servers(panels)]
+    return [*items, *_list_reports(panels), *_list_unread(panels)]
+
+
+def _list_findings(panels: Mapping[str, PanelRows], severity: str) -> Iterator[ReviewItem]:
+    counts = [row["findings"] for row in panels["findings"].rows if row["severity"] == severity]
+    if counts:
+        yield ReviewItem(f"Checks of Synapse's database have {_count(sum(counts), severity + ' finding')}.", "findings")
+
+
+def _list_full_disks(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
+    for row in panels["disks"].rows:
+        days = row["full_in_days"]
+        if days is not None and days <= _NOTICE_DAYS:
+            yield ReviewItem(f"The disk of the {shorten(row['name'], 60)} is full in {days:,.0f} days.", "disks")
+
+
+def _list_unsupported_versions(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
+    for row in panels["postgresql"].rows:
+        end = row["supported_until"]
+        if end and end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
+            text = f"PostgreSQL {shorten(row['server_version'], 20)} has had no support since {end}."
+            yield ReviewItem(text, "postgresql")
+
+
+def _list_updates(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
+    names = [shorten(row["update_name"], 60) for row in panels["background-updates"].rows]
+    if names:
+        pending = f"Background update {names[0]} is" if len(names) == 1 else f"{len(names)} background updates are"
+        yield ReviewItem(f"{pending} pending: do not upgrade Synapse yet.", "background-updates")
+
+
+def _list_servers(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
+    rows = panels["silent-servers"].rows
+    if rows:
+        more = f" So {_count(len(rows) - 1, 'other server')} fell silent." if len(rows) > 1 else ""
+        yield ReviewItem(f"{describe_silence(rows[0])}{more}", "silent-servers")
+
+
+def _list_reports(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
+    count = len(panels["reports"].rows)
+    if count:
+        yield ReviewItem(f"{_count(count, 'report')} of users wait for a moderator.", "reports")
+
+
+def _list_unread(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
+    for id, panel in panels.items():
+        if panel.is_unread:
+            yield ReviewItem(f"The part “{panel.panel.title}” of this page could not be read.", id)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
