@@ -204,8 +204,10 @@ def _tables(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for source in declared.get("sources", []):
         for table in source["tables"]:
             yield f"{source['schema']}.{table['name']}", table
+    folder = file.relative_to(MODELS).parts[0]
     for model in declared.get("models", []):
-        yield f"{file.relative_to(MODELS).parts[0]}.{model['name']}", model
+        if "columns" in model:
+            yield f"{'silver' if folder == 'integrity' else folder}.{model['name']}", model
 
 
 def _section(name: str, table: dict[str, Any], level: str = "###") -> list[str]:

@@ -7,10 +7,10 @@
 
 {#
     Whether only a part of a model is built: the variable `changes_are_known` is true, the last release has the table,
-    built by the same rules, and at most the share `partial_build_share` of its rows is affected. This is decided once
-    for each model.
+    built by the same rules, and the affected rows are at most the share `partial_build_share` of the rows of `whole`, by
+    default of the model itself. This is decided once for each model.
 #}
-{% macro is_partial_build(affected) -%}
+{% macro is_partial_build(affected, whole=this) -%}
     {%- if not execute or not var('changes_are_known') -%}
         {{- return(false) -}}
     {%- endif -%}
@@ -20,7 +20,7 @@
         {%- do plans.update({model.unique_id: false}) -%}
         {%- set is_same = load_relation(this) is not none and of_snapshot(this, 'main', "summary['built-by']") == rules_fingerprint() -%}
         {%- do plans.update({
-            model.unique_id: is_same and count_rows(affected) <= count_rows(this) * var('partial_build_share')
+            model.unique_id: is_same and count_rows(affected) <= count_rows(whole) * var('partial_build_share')
         }) -%}
     {%- endif -%}
     {{- return(plans[model.unique_id]) -}}
@@ -86,6 +86,15 @@
 {# The column that is the primary key of the model. #}
 {% macro primary_key() -%}
     {{- return((config.get('meta') or {}).primary_key[0]) -}}
+{%- endmacro %}
+
+
+{# The values of a column of a table, without repetitions; none in a unit test, which has no tables, and in a parse. #}
+{% macro distinct_values(relation, column) -%}
+    {%- if execute and not relation.is_cte -%}
+        {{- return(run_query("select distinct " ~ column ~ " from " ~ relation ~ " order by 1").columns[0].values() | list) -}}
+    {%- endif -%}
+    {{- return(none) -}}
 {%- endmacro %}
 
 

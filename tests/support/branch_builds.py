@@ -15,12 +15,16 @@ MODELS = {
     "silver.redactions": "event_id, redacts",
     "silver.event_visibility_inputs": "event_id",
     "gold.visibility_intervals": "room_id, user_id, first_position",
+    "gold.events": "event_id",
+    "silver.unmatched_states": "event_hash",
+    "silver.unmatched_references": "value_hash, reference",
 }
 """Incremental tables, with columns that order their rows."""
-MODEL_NAMES = (
+AFFECTED_KEYS = (
     "affected_event_fields", "affected_events", "affected_visibility_inputs", "visibility_lookup_events",
-    *(table.partition(".")[2] for table in MODELS),
+    "affected_event_states", "changed_references",
 )  # fmt: skip
+MODEL_NAMES = (*AFFECTED_KEYS, *(table.partition(".")[2] for table in MODELS))
 BRONZE_TABLES = (
     "bronze.events",
     "bronze.event_json",
@@ -37,6 +41,16 @@ BRONZE_TABLES = (
     "bronze.current_state_events",
     "bronze.room_memberships",
     "bronze.local_current_membership",
+    "bronze.event_auth",
+    "bronze.event_backward_extremities",
+    "bronze.event_edges",
+    "bronze.event_forward_extremities",
+    "bronze.event_relations",
+    "bronze.partial_state_rooms",
+    "bronze.receipts_linearized",
+    "bronze.room_aliases",
+    "bronze.room_depth",
+    "bronze.state_events",
 )
 GROUP_TABLES = ("bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state")
 STATE_TABLES = ("silver.state_positions", "silver.state_intervals", "silver.state_faults", "silver.state_changes")

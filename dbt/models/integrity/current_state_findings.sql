@@ -24,7 +24,8 @@ extremities as (
         count(*) over (partition by extremities.room_id) as extremities,
         count(positions.position) over (partition by extremities.room_id) as known_extremities
     from {{ source('synapse', 'event_forward_extremities') }} as extremities
-    left join {{ source('synapse', 'event_to_state_groups') }} as groups on extremities.event_id = groups.event_id
+    left join {{ rows_with(source('synapse', 'event_to_state_groups'), source('synapse', 'event_forward_extremities')) }} as groups
+        on extremities.event_id = groups.event_id
     left join {{ source('state', 'state_positions') }} as positions
         on extremities.room_id = positions.room_id and groups.state_group = positions.state_group
     left anti join {{ source('synapse', 'partial_state_rooms') }} as partial on extremities.room_id = partial.room_id
@@ -64,7 +65,8 @@ pieces as (
     group by room_id, type, state_key
 ),
 
--- A missing event is a finding of reference_findings. Rooms older than the deltas lack the deltas of their first state.
+-- A missing event is a finding of reference_findings, and no event remains of a purged room. Rooms older than the deltas
+-- lack the deltas of their first state.
 checked as (
     select
         pieces.*,
@@ -78,8 +80,10 @@ checked as (
         end as check_name
     from pieces
     left join lives on pieces.room_id = lives.room_id
-    left join {{ source('synapse', 'events') }} as events
+    left join {{ source('synapse', 'state_events') }} as events
         on coalesce(pieces.current_event_id, pieces.delta_event_id) = events.event_id
+    left anti join {{ ref('reference_findings') }} as missing
+        on pieces.current_event_id = missing.subject and missing.check_name in ('event_missing', 'json_without_event')
 )
 
 select

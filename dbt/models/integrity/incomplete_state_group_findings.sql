@@ -1,25 +1,28 @@
 -- The oldest group that lacks a piece of state. `found`: the state event that it has instead.
 with after_events as (
-    select events.*, positions.position
+    select events.room_id, events.type, events.state_key, events.event_id, events.state_group, positions.position
     from {{ ref('events') }} as events
     inner join {{ source('state', 'state_positions') }} as positions
         on events.room_id = positions.room_id and events.state_group = positions.state_group
+    where events.is_state and not events.rejected
 ),
 
 -- The current state is the state after the latest event; with several latest events, only if they have the same state.
 ends as (
-    select ends.room_id, max(after_events.state_group) as state_group, max(after_events.position) as position
+    select ends.room_id, max(positions.state_group) as state_group, max(positions.position) as position
     from {{ source('synapse', 'event_forward_extremities') }} as ends
-    left join after_events on ends.event_id = after_events.event_id
+    left join {{ rows_with(source('synapse', 'event_to_state_groups'), source('synapse', 'event_forward_extremities')) }} as uses
+        on ends.event_id = uses.event_id
+    left join {{ source('state', 'state_positions') }} as positions
+        on ends.room_id = positions.room_id and uses.state_group = positions.state_group
     group by ends.room_id
-    having count(*) = count(after_events.state_group) and count(distinct after_events.state_group) = 1
+    having count(*) = count(positions.state_group) and count(distinct positions.state_group) = 1
 ),
 
 -- A state event is in the state after itself, unless it was rejected. Current state is in the state after the latest event.
 owed as (
     select room_id, type, state_key, event_id, state_group, position, true as is_own
     from after_events
-    where is_state and not rejected
     union all
     select pieces.room_id, pieces.type, pieces.state_key, pieces.event_id, ends.state_group, ends.position, false as is_own
     from {{ source('synapse', 'current_state_events') }} as pieces

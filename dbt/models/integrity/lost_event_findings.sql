@@ -1,43 +1,44 @@
+{%- if 'json_without_event' not in (distinct_values(ref('reference_findings'), 'check_name') or ['json_without_event']) -%}
+-- No event was lost.
+select check_name, severity, room_id, subject, expected, found from {{ ref('reference_findings') }} where false
+{%- else -%}
 with json_alone as (
-    select fields.event_id, fields.room_id
-    from {{ source('synapse', 'event_json') }} as fields
-    left anti join {{ source('synapse', 'events') }} as events on fields.event_id = events.event_id
+    select subject as event_id, room_id
+    from {{ ref('reference_findings') }}
+    where check_name = 'json_without_event'
 ),
 
 -- Each event that is no outlier has a state group, and no outlier has one. A forward extremity, and an event to which an
--- event that is no outlier refers, is no outlier, unless it is a backward extremity.
-not_outliers as (
-    select event_id from {{ source('synapse', 'event_to_state_groups') }}
+-- event that is no outlier refers, is no outlier, unless it is a backward extremity. Other rows have an ID of the event.
+traces as (
+    select event_id, cast(null as bigint) as known_id, true as is_proof from {{ source('synapse', 'event_to_state_groups') }}
     union all
-    select event_id from {{ source('synapse', 'event_forward_extremities') }}
+    select event_id, null, true from {{ source('synapse', 'event_forward_extremities') }}
     union all
-    select edges.prev_event_id
+    select edges.prev_event_id, null, true
     from {{ source('synapse', 'event_edges') }} as edges
+    left semi join json_alone on edges.prev_event_id = json_alone.event_id
     inner join {{ source('synapse', 'events') }} as events on edges.event_id = events.event_id
     left anti join {{ source('synapse', 'event_backward_extremities') }} as extremities
         on edges.prev_event_id = extremities.event_id
     where not events.outlier
-),
-
-known_ids as (
-    select event_id, event_stream_ordering as known_id from {{ source('synapse', 'room_memberships') }}
+    {%- for table in ['room_memberships', 'local_current_membership', 'current_state_events'] %}
     union all
-    select event_id, event_stream_ordering from {{ source('synapse', 'local_current_membership') }}
-    union all
-    select event_id, event_stream_ordering from {{ source('synapse', 'current_state_events') }}
+    select event_id, event_stream_ordering, false from {{ source('synapse', table) }}
+    {%- endfor %}
 ),
 
 lost_events as (
-    select json_alone.event_id, json_alone.room_id, max(known_ids.known_id) as known_id
+    select json_alone.event_id, json_alone.room_id, max(traces.known_id) as known_id
     from json_alone
-    left semi join not_outliers on json_alone.event_id = not_outliers.event_id
-    left join known_ids on json_alone.event_id = known_ids.event_id
+    inner join traces on json_alone.event_id = traces.event_id
     group by json_alone.event_id, json_alone.room_id
+    having bool_or(traces.is_proof)
 ),
 
 -- Rows of event_edges may be missing with those of events: the JSON names the parents too.
 lost_json as (
-    select
+    select /*+ broadcast(lost_events) */
         lost_events.event_id,
         lost_events.room_id,
         get_json_object(fields.json, '$.sender') as sender,
@@ -48,11 +49,18 @@ lost_json as (
 ),
 
 lost_edges as (
-    select lost_events.room_id, edges.event_id as child, edges.prev_event_id as parent
+    select /*+ broadcast(lost_events) */ lost_events.room_id, edges.event_id as child, edges.prev_event_id as parent
     from {{ source('synapse', 'event_edges') }} as edges
     inner join lost_events on edges.prev_event_id = lost_events.event_id
     union
     select room_id, event_id, explode(from_json(parents, 'array<string>')) from lost_json
+),
+
+-- Lost events are few, so the events are not shuffled.
+neighbours as (
+    select /*+ broadcast(ids) */ events.*
+    from {{ source('synapse', 'events') }} as events
+    left semi join (select explode(array(child, parent)) as event_id from lost_edges) as ids on events.event_id = ids.event_id
 ),
 
 -- An event of this server that was purged and fetched again has a negative ID, so a lost event may have had one too.
@@ -70,8 +78,8 @@ lost_graphs as (
             struct(edges.child, edges.parent, later.stream_ordering as child_id, earlier.stream_ordering as parent_id)
         ) as edges
     from lost_edges as edges
-    left join {{ source('synapse', 'events') }} as later on edges.child = later.event_id
-    left join {{ source('synapse', 'events') }} as earlier on edges.parent = earlier.event_id
+    left join neighbours as later on edges.child = later.event_id
+    left join neighbours as earlier on edges.parent = earlier.event_id
     left join lost_json on edges.child = lost_json.event_id
     left join backfilled on edges.room_id = backfilled.room_id
     left anti join {{ source('synapse', 'ex_outlier_stream') }} as former_outliers on edges.child = former_outliers.event_id
@@ -113,3 +121,4 @@ union all
 select 'json_without_event', 'warn', json_alone.room_id, json_alone.event_id, 'a row of events', 'none'
 from json_alone
 left anti join lost_events on json_alone.event_id = lost_events.event_id
+{%- endif %}

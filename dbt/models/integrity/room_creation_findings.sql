@@ -24,7 +24,7 @@ faulty as (
     left join creations on state_groups.room_id = creations.room_id and state_groups.creation = creations.event_id
     left join (select room_id, max(event_id) as event_id from creations group by room_id) as expected
         on state_groups.room_id = expected.room_id
-    left join {{ ref('events') }} as stored on state_groups.creation = stored.event_id
+    left join {{ source('synapse', 'state_events') }} as stored on state_groups.creation = stored.event_id
     -- If no creation event of the room is stored, an event that is not stored either may be it.
     where
         creations.event_id is null

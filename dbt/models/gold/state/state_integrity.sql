@@ -18,6 +18,7 @@
 ] + ([ref('overdue_retention_findings')] if var('retention_enabled') else []) -%}
 {%- for of_subject in findings %}
 select check_name, severity, room_id, subject, expected, found from {{ of_subject }}
+{{- "\n-- lost_event_findings examines these.\nwhere check_name <> 'json_without_event'" if loop.first }}
 {%- if not loop.last %}
 union all
 {%- endif %}
