@@ -6,15 +6,20 @@ group, event or row are not planted, and neither are faults of events next to ea
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from sample.settle import settle
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.dbt_build import project
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.room_state.resolve import resolve_rooms
+from tests.integration.federated_load import LOCAL, Load, federation
 from tests.support import seeded_faults
 from tests.support.branch_views import create_branch_views
 from tests.support.incremental_lake import AdvancingLake, advancing
@@ -23,12 +28,19 @@ pytestmark = pytest.mark.heavy
 
 SEED = int(os.environ.get("FAULT_SEED") or time.time())
 PER_KIND = 20
+LOAD_SECONDS = 120
 LEAST_FOUND = 0.98
 
 
 def test_faults_of_the_sample_are_found(new_lake: Callable[..., Settings], source_copy: str) -> None:
     faults = _check_faults(new_lake(synapse_dsn=source_copy), source_copy)
     assert faults >= 1000
+
+
+def test_faults_after_federation_are_found(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+    with _federated_database(tmp_path) as (dsn, config):
+        own = new_lake(synapse_dsn=dsn, synapse_server_name=LOCAL, synapse_config=config)
+        assert _check_faults(own, dsn) >= 500
 
 
 def _check_faults(lake: Settings, dsn: str) -> int:
@@ -63,3 +75,16 @@ def _read_findings(lake: Settings, branch: str) -> set[seeded_faults.Finding]:
     with duckdb_reader.open_duckdb(lake) as connection:
         create_branch_views(connection, lake, branch, ["gold.state_integrity"])
         return set(connection.execute("select check_name, room_id, subject from gold.state_integrity").fetchall())
+
+
+@contextmanager
+def _federated_database(folder: Path) -> Iterator[tuple[str, Path]]:
+    """URI of the database of a homeserver that took part in a federation, and its configuration."""
+    with embedded_postgres.run_server(folder / "postgres", options=["fsync=off"]) as server:
+        with federation(server, folder) as (local, remote):
+            load = Load(local, remote, SEED)
+            with load.running():
+                time.sleep(LOAD_SECONDS)
+            assert load.broken == []
+            settle(server.dsn("here"))
+        yield server.dsn("here"), local.config_path
