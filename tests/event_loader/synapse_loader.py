@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from psycopg2.errors import InFailedSqlTransaction  # type: ignore[import-untyped]
+from synapse.api.room_versions import EventFormatVersions
 
 from sample.synapse_app import ask
 
@@ -35,9 +36,11 @@ def _fields(event: Any) -> list[Any]:
         metadata.is_redacted(), metadata.policy_server_spammy,
     ]  # fmt: skip
     redacts = event.redacts if event.type == "m.room.redaction" and isinstance(event.redacts, str) else None
-    fields = [event.type, event.sender, event.room_id, state_key]
+    has_auth_events = state_key is not None and event.format_version != EventFormatVersions.ROOM_VMSC4242
+    references = [len(set(event.prev_event_ids())), len(set(event.auth_event_ids())) if has_auth_events else None]
+    fields = [event.type, event.sender, event.room_id, state_key, redacts, *references]
     if state_key is None:
-        return [None, *flags, *fields, redacts, None, None, None, False, None, None, None]
+        return [None, *flags, *fields, None, None, None, False, None, None, None]
     previous = unsigned.get("prev_content")
     replaced = previous if isinstance(previous, dict) else {}
     content = dict(event.content)
@@ -47,7 +50,7 @@ def _fields(event: Any) -> list[Any]:
         return actual if actual is None or isinstance(actual, str) else json.dumps(actual)
 
     return [
-        None, *flags, *fields, redacts, unsigned.get("replaces_state"), value(replaced, "membership"),
+        None, *flags, *fields, unsigned.get("replaces_state"), value(replaced, "membership"),
         value(replaced, "history_visibility"), "prev_content" in unsigned and "prev_sender" in unsigned,
         value(content, "membership", event.type == "m.room.member"),
         value(content, "history_visibility", event.type == "m.room.history_visibility"),

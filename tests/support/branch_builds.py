@@ -17,6 +17,7 @@ MODELS = {
     "gold.visibility_intervals": "room_id, user_id, first_position",
     "gold.events": "event_id",
     "silver.unmatched_states": "event_hash",
+    "silver.missing_edges": "event_hash",
     "silver.unmatched_references": "value_hash, reference",
 }
 """Incremental tables, with columns that order their rows."""

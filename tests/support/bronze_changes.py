@@ -191,6 +191,10 @@ class BronzeChanges(BranchedBronze):
         selected, group = self.some("event_to_state_groups", "event_id"), self.some("state_groups", "id", 1)
         self.set("event_to_state_groups", f"state_group = {group}", f"event_id in ({selected})")
 
+    def edges_go(self) -> None:
+        self.drop("event_edges", "prev_event_id", self.some("event_edges", "prev_event_id"))
+        self.drop("event_auth", "event_id", self.some("event_auth", "event_id", 8))
+
     def trees_fall_apart(self) -> None:
         self.drop("state_group_edges", "state_group", self.some("state_group_edges", "state_group"))
 

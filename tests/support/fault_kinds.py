@@ -76,6 +76,22 @@ KINDS: Final = {
     "the edges of an event are cut": Kind(
         "event_incomplete", _MESSAGES, ("delete from event_edges where event_id = %(id)s",)
     ),
+    "one edge of several is cut": Kind(
+        "event_incomplete",
+        f"select * from ({_MESSAGES}) as messages where (select count(*) from event_edges where event_id = id) > 1",
+        (
+            "delete from event_edges where event_id = %(id)s and prev_event_id ="
+            " (select max(prev_event_id) from event_edges where event_id = %(id)s)",
+        ),
+    ),
+    "an event that authorizes a state event is cut": Kind(
+        "event_incomplete",
+        _PAST_STATE,
+        (
+            "delete from event_auth where event_id = %(id)s"
+            " and auth_id = (select max(auth_id) from event_auth where event_id = %(id)s)",
+        ),
+    ),
     "a state event is no state": Kind(
         "event_incomplete", _PAST_STATE, ("delete from state_events where event_id = %(id)s",)
     ),

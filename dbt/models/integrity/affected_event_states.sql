@@ -19,6 +19,8 @@ affected as (
     union
     select event_id from {{ source('changes', 'event_edges_changes') }}
     union
+    select event_id from {{ source('changes', 'event_auth_changes') }}
+    union
     select event_id from {{ source('synapse', 'event_edges') }} where prev_event_id in (select event_id from changed)
 )
 

@@ -59,6 +59,8 @@ select
     event.history_visibility,
     event.join_rule,
     event.redacts,
+    event.prev_events,
+    event.auth_events,
     event.hash_verdict,
     event.hash_reason,
     octet_length(json) as json_bytes,

@@ -19,9 +19,12 @@ RULES_FINGERPRINT: Final = hashlib.sha256(
 ).hexdigest()[:12]
 """Version of the rules. If it changes, dbt rebuilds the rows that were loaded by other rules."""
 
-_FLAGS: Final = frozenset(name for name, kind in LoadedEvent.__annotations__.items() if kind is bool)
-_TYPE: Final = pa.struct([(name, pa.bool_() if name in _FLAGS else pa.string()) for name in LoadedEvent._fields])
-_SPARK_TYPE: Final = ", ".join(f"{name} {'boolean' if name in _FLAGS else 'string'}" for name in LoadedEvent._fields)
+_KINDS: Final = {bool: ("boolean", pa.bool_()), int | None: ("int", pa.int32())}
+_FIELDS: Final = [
+    (name, *_KINDS.get(kind, ("string", pa.string()))) for name, kind in LoadedEvent.__annotations__.items()
+]
+_TYPE: Final = pa.struct([(name, arrow_type) for name, _, arrow_type in _FIELDS])
+_SPARK_TYPE: Final = ", ".join(f"{name} {spark_type}" for name, spark_type, _ in _FIELDS)
 
 
 def register(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ or answers the request with an error. In both cases clients do not see the event
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from synapse_lakehouse.errors import LakehouseError
@@ -83,7 +83,9 @@ class LoadedEvent(NamedTuple):
     ``hash_reason`` (see :class:`HashVerdict`), and the flags of readable internal metadata. If a value should be text
     but is not, its JSON is returned. ``prev_*`` are from the event's own ``unsigned``, and describe the event that it
     replaces. ``room_property`` is the room's name, type or other property (see :data:`ROOM_PROPERTY_KEYS`), if
-    ``StatsStore.update_room_state`` accepts the value.
+    ``StatsStore.update_room_state`` accepts the value. ``prev_events`` and ``auth_events`` are the numbers of rows that
+    Synapse stores in ``event_edges`` and, for a state event, in ``event_auth`` (``prev_event_ids`` and
+    ``auth_event_ids`` of ``synapse.events``).
     """
 
     unloadable: str | None
@@ -99,6 +101,8 @@ class LoadedEvent(NamedTuple):
     room_id: str | None
     state_key: str | None
     redacts: str | None
+    prev_events: int | None
+    auth_events: int | None
     replaces_state: str | None
     prev_membership: str | None
     prev_visibility: str | None
@@ -112,7 +116,7 @@ class LoadedEvent(NamedTuple):
 
 _NO_FLAGS: Final = (False,) * 5
 _NO_STATE: Final = (None, None, None, False, None, None, None, None, None)
-_NO_FIELDS: Final = (None,) * 5 + _NO_STATE
+_NO_FIELDS: Final = (None,) * 7 + _NO_STATE
 
 
 class _UnloadableError(LakehouseError):
@@ -238,6 +242,8 @@ def _extract_fields(event: Mapping[str, Any], event_id: str, rules: int) -> tupl
         event.get("room_id", "!" + event_id[1:]),
         state_key,
         redacts if type(redacts) is str else None,
+        _count_references(event["prev_events"], rules),
+        None if state_key is None else _count_auth_events(event, rules),
     )
     if state_key is None:
         return (*common, *_NO_STATE)
@@ -256,6 +262,20 @@ def _extract_fields(event: Mapping[str, Any], event_id: str, rules: int) -> tupl
         _storable_text(content.get(ROOM_PROPERTY_KEYS.get(type_, ""))) if not state_key else None,
         _find_predecessor(content) if type_ == "m.room.create" and not state_key else None,
     )
+
+
+def _count_references(references: Sequence[Any], rules: int) -> int:
+    """Number of distinct events in a list of event IDs, or of pairs of an event ID and hashes."""
+    return len(set(references) if rules >= validate_event.FIRST_WITH_HASHED_IDS else {pair[0] for pair in references})
+
+
+def _count_auth_events(event: Mapping[str, Any], rules: int) -> int | None:
+    """Number of events that authorize the event; None if the event does not name them itself."""
+    if rules >= validate_event.FIRST_WITH_STATE_GRAPH:
+        return None
+    # The room's ID stands for the creation of the room.
+    implied = rules >= validate_event.FIRST_WITH_HASHED_ROOM_IDS and event["type"] != "m.room.create"
+    return _count_references(event["auth_events"], rules) + implied
 
 
 def _as_text(value: Any) -> str | None:

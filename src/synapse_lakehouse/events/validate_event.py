@@ -28,7 +28,7 @@ CHECKED_FIELDS: Final = (
 _NUMBER: Final = "$serde_json::private::Number"
 _LEAST_I64, _MOST_I64, _MOST_U64 = -(2**63), 2**63 - 1, 2**64 - 1
 # The first rules (see redaction.ROOM_VERSION_RULES) with a new format of events.
-_FIRST_WITH_HASHED_IDS, _FIRST_WITH_HASHED_ROOM_IDS, _FIRST_WITH_STATE_GRAPH = 3, 12, 13
+FIRST_WITH_HASHED_IDS, FIRST_WITH_HASHED_ROOM_IDS, FIRST_WITH_STATE_GRAPH = 3, 12, 13
 
 
 def find_invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
@@ -56,8 +56,8 @@ def find_invalid_field(event: Mapping[str, Any], rules: int) -> str | None:
 
 
 def _find_invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str | None:
-    has_graph = rules >= _FIRST_WITH_STATE_GRAPH
-    is_hashed = rules >= _FIRST_WITH_HASHED_IDS
+    has_graph = rules >= FIRST_WITH_STATE_GRAPH
+    is_hashed = rules >= FIRST_WITH_HASHED_IDS
     for name in ("prev_events", "prev_state_events" if has_graph else "auth_events"):
         if not (_are_texts(event.get(name)) if is_hashed else _are_references(event.get(name))):
             return name
@@ -66,7 +66,7 @@ def _find_invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str |
     if has_graph and "auth_events" in event:
         return "auth_events"
     room_id = event.get("room_id")
-    if rules < _FIRST_WITH_HASHED_ROOM_IDS:
+    if rules < FIRST_WITH_HASHED_ROOM_IDS:
         return None if type(room_id) is str else "room_id"
     if event["type"] == "m.room.create" and event.get("state_key") == "":
         return "room_id" if "room_id" in event else None

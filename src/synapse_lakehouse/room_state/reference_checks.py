@@ -19,8 +19,9 @@ REFERENCE_CHECKS: Final = (
     IntegrityCheck(
         "event_incomplete",
         "events without rows that belong to them",
-        "The event has no row in state_events, room_memberships, event_edges or rejections. Synapse does not treat it "
-        "as state, as a membership, as a part of the history, or as rejected.",
+        "The event has no row in state_events, room_memberships, event_edges or rejections, or fewer rows in "
+        "event_edges or event_auth than its JSON names. Synapse does not treat it as state, as a membership, as a part "
+        "of the history, or as rejected, or does not find events before it.",
         _RESTORE_ROWS,
         harm=Harm.LOST,
     ),
