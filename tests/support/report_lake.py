@@ -105,7 +105,7 @@ def _fixed(name: str, text: str) -> dict[str, Any]:
 
 def _append_audit_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
     run, at = RUNS[number], RUNS[number].end
-    times = {"began_at": at, "written_at": at, "measured_at": at, "counted_at": at}
+    times = {"began_at": at, "written_at": at, "measured_at": at, "counted_at": at, "checked_at": at}
     watched = [(at - timedelta(minutes=15 * n), n) for n in range(4)]
     rows: dict[str, list[dict[str, Any]]] = {
         "audit.snapshots": [times | {"server_version": "16.14", "schema_version": 94}],
@@ -114,6 +114,9 @@ def _append_audit_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> N
             times | {"stream": text, "safe_bound": 5, "sequence_last_value": 9, "sequence_is_called": True,
                      "rule": "configured", "closed_ids": 3, "missing_writers": [text]}
             for text in texts
+        ],
+        "audit.upgrade_checks": [
+            times | {"subject": "sequences", "fault": text, "advice": text, "checked": 1} for text in texts
         ],
         "audit.task_costs": [times | {"task": t, "seconds": 2.0, "cpu_seconds": 3.0} for t in texts],
         "audit.integrity": [times | {"check_name": "event_lost", "serious": 4, "new_findings": 1}],

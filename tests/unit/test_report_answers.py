@@ -24,6 +24,7 @@ DELAY: Row = {"server": "far.example", "hour": NOON, "p95_ms": 7_200_000}
 SERVER: Row = {"server_version": "16.14", "supported_until": date(2099, 1, 1)}
 UPDATE: Row = {"update_name": "sort_rooms", "first_seen": "release 7 (2026-11-20 12:00 UTC)"}
 SILENT: Row = {"server": "mute", "silent_hours": 80, "last_hour": NOON}
+CHECK: Row = {"subject": "sequences", "fault": None}
 FINDING: Row = {"finding": "event lost", "severity": "warn", "findings": 7}
 REPORT: Row = {
     "kind": "user", "event_id": None, "reported_user_id": "@bad:x", "room_id": None, "reporter_id": "@me:x",
@@ -64,7 +65,10 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("background-updates", {"background-updates": [UPDATE], "postgresql": [SERVER]},
          ["Not yet", "sort_rooms", "release 7 (2026-11-20 12:00 UTC)", "16.14", "2099-01-01"]),
         ("background-updates", {"postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}]},
-         ["may be upgraded", "no support since 2020-01-01"]),
+         ["Yes", "no run has checked", "no support since 2020-01-01"]),
+        ("background-updates", {"upgrade-checks": [CHECK]}, ["Yes", "in order"]),
+        ("background-updates", {"upgrade-checks": [CHECK, {**CHECK, "fault": "a sequence is behind"}]},
+         ["No: a sequence is behind"]),
         ("events-by-room", {"events-by-room": [{"room": room, "events": events, "day": date(2026, 11, day)}
                                                for room, events, day in (("other rooms", 90, 1), ("a", 4, 2),
                                                                          ("b", 3, 1), ("b", 3, 9))]},
@@ -109,12 +113,15 @@ def test_the_most_harmful_items_are_first() -> None:
         "silent-servers": [SILENT],
         "background-updates": [UPDATE],
         "postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}],
+        "upgrade-checks": [{**CHECK, "fault": "a sequence is behind"}],
         "disks": [DISK, {**DISK, "full_in_days": 500}],
         "findings": [FINDING, {**FINDING, "severity": "info"}],
     }
-    expected = ["disks", "findings", "postgresql", "background-updates", "silent-servers", "reports"]
+    expected = ["disks", "upgrade-checks", "findings", "postgresql", "background-updates", "silent-servers", "reports"]
     assert items(rows) == expected
-    assert items(rows | {"findings": [{**FINDING, "severity": "fail"}]}) == ["findings", "disks", *expected[2:]]
+    assert items(rows | {"findings": [{**FINDING, "severity": "fail"}]}) == [
+        "findings", "disks", "upgrade-checks", *expected[3:]
+    ]  # fmt: skip
     assert items({}) == []
 
 

@@ -15,7 +15,7 @@ from synapse_lakehouse.config import homeservers
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.orchestration import size_tasks
+from synapse_lakehouse.orchestration import size_tasks, upgrade_check_tasks
 from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.printable_text import get_printable_logger
 
@@ -67,6 +67,8 @@ def lake_run_id(dag_id: str, run_id: str) -> str:
 def open_run() -> None:
     """Check the preconditions, acquire the lake lease, start with a new branch or an unfinished copy, and record sizes.
 
+    Also record whether Synapse can start after an upgrade.
+
     :raises AirflowFailException: for a future interval, an invalid setting, a source that cannot be read, or a lake of
         another homeserver; nothing was changed.
     :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
@@ -90,6 +92,7 @@ def open_run() -> None:
             )
     _open(run, settings)
     size_tasks.record_sizes(settings, run)
+    upgrade_check_tasks.record_upgrade_checks(settings, declared, run)
 
 
 def open_maintenance() -> None:

@@ -107,8 +107,15 @@ def _check_upgrade(panels: Panels) -> str:
         support = f" PostgreSQL {_short(version)} has had no support since {end}."
     else:
         support = f" PostgreSQL {_short(version)} is supported until {end}."
-    if updates.is_unread or not updates.rows:
+    faults = [row["fault"] for row in panels["upgrade-checks"].rows if row["fault"]]
+    if faults:
+        return f"No: {shorten(faults[0], 200)}{support}"
+    if updates.is_unread:
         return f"{updates.reason}{support}"
+    if not updates.rows:
+        is_checked = bool(panels["upgrade-checks"].rows)
+        checks = "sequences and collation are in order" if is_checked else "no run has checked sequences and collation"
+        return f"Yes: no background update is pending, and {checks}.{support}"
     first, others = updates.rows[0], len(updates.rows) - 1
     seen = f", first seen at {first['first_seen']}" if first["first_seen"] else ""
     more = f"; {others} more wait" if others else ""

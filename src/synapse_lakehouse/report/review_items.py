@@ -23,8 +23,13 @@ class ReviewItem:
 
 def list_review_items(panels: Mapping[str, PanelRows]) -> list[ReviewItem]:
     """Return the items in the rows of ``panels`` by ID, the most harmful first."""
-    items = [*_list_findings(panels, "fail"), *_list_full_disks(panels), *_list_findings(panels, "warn")]
-    items += [*_list_unsupported_versions(panels), *_list_updates(panels), *_list_servers(panels)]
+    items = [*_list_findings(panels, "fail"), *_list_full_disks(panels), *_list_start_faults(panels)]
+    items += [
+        *_list_findings(panels, "warn"),
+        *_list_unsupported_versions(panels),
+        *_list_updates(panels),
+        *_list_servers(panels),
+    ]
     return [*items, *_list_reports(panels), *_list_unread(panels)]
 
 
@@ -47,6 +52,12 @@ def _list_unsupported_versions(panels: Mapping[str, PanelRows]) -> Iterator[Revi
         if end and end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
             text = f"PostgreSQL {shorten(row['server_version'], 20)} has had no support since {end}."
             yield ReviewItem(text, "postgresql")
+
+
+def _list_start_faults(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
+    faults = [row["fault"] for row in panels["upgrade-checks"].rows if row["fault"]]
+    if faults:
+        yield ReviewItem(f"Synapse may not start: {shorten(faults[0], 200)}", "upgrade-checks")
 
 
 def _list_updates(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:

@@ -10,6 +10,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.catalogue.support_dates import find_end_of_support
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.collation import find_collation_faults
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.report.update_history import PendingUpdate, read_pending_updates
 
@@ -18,14 +19,6 @@ _NOTICE: Final = timedelta(days=180)
 _STUCK: Final = timedelta(days=1)
 _PENDING: Final = "select update_name, depends_on from background_updates order by ordering, update_name"
 _READABLE: Final = "select has_column_privilege(to_regclass('background_updates'), 'depends_on', 'select')"
-_COLLATION: Final = (
-    "select oid, datcollate, datctype, pg_encoding_to_char(encoding) from pg_database"
-    " where datname = current_database()"
-)
-_COLLATION_VERSIONS: Final = (
-    "select datcollversion, pg_database_collation_actual_version(oid) from pg_database where oid = %s"
-)
-"""PostgreSQL 15 and later record the version of a database's collation."""
 
 
 def examine(connection: Connection) -> Findings:
@@ -89,21 +82,9 @@ def _check_support(connection: Connection) -> DoctorFinding:
 
 
 def _check_collation(connection: Connection) -> Findings:
-    row = connection.execute(_COLLATION).fetchone()
-    assert row is not None
-    oid, collate, ctype, encoding = row
-    recorded = actual = None
-    if connection.info.server_version >= 150_000:
-        recorded, actual = connection.execute(_COLLATION_VERSIONS, [oid]).fetchone() or (None, None)
-    if (collate, ctype, encoding) != ("C", "C", "UTF8"):
-        message = f"The database has collation {collate}, character type {ctype} and encoding {encoding}."
-        advice = (
-            "Synapse expects C, C and UTF8, and refuses to start otherwise unless allow_unsafe_locale is set. After an "
-            "upgrade of the operating system, check the indexes with --deep."
-        )
-        yield DoctorFinding(FindingLevel.WARN, "collation", message, advice)
-    elif recorded == actual:
+    faults = find_collation_faults(connection)
+    for fault in faults:
+        level = FindingLevel.FAIL if fault.is_damaging else FindingLevel.WARN
+        yield DoctorFinding(level, "collation", fault.message, fault.advice)
+    if not faults:
         yield DoctorFinding(FindingLevel.OK, "collation", "C, which no upgrade of the operating system changes")
-    if recorded != actual:
-        message = f"The collation has version {actual}, and the indexes were built with version {recorded}."
-        yield DoctorFinding(FindingLevel.FAIL, "collation", message, "REINDEX the database, after a check with --deep.")

@@ -20,6 +20,11 @@ _VERSIONS: Final = """
 select server_version, schema_version, absent_objects from audit.snapshots
 where server_version is not null order by began_at desc limit 1
 """
+_CHECKS: Final = """
+select subject, case when fault is null then 'ready' else 'fault' end as state, checked, fault, advice, checked_at
+from audit.upgrade_checks
+where checked_at = (select max(checked_at) from audit.upgrade_checks) order by fault nulls last, subject
+"""
 _ROOMS: Final = """
 select room_id, joined_members, unforgotten_local_users, last_event_at, stored_rows, estimated_bytes, media_events
 from gold.room_cleanup where pending_local_users = 0
@@ -58,8 +63,7 @@ SECTION: Final = Section(
         Panel(
             "background-updates",
             "Background updates that are not complete",
-            "Let Synapse complete them before you upgrade it. An update whose progress is the same for a day is stuck. "
-            "`lakehouse doctor` also reports whether sequences and collations allow a start.",
+            "Let Synapse complete them before you upgrade it. An update whose progress is the same for a day is stuck.",
             _UPDATES,
             (
                 Column("update_name", "Update"),
@@ -87,6 +91,23 @@ SECTION: Final = Section(
             "No run has recorded the versions yet.",
             draw_no_chart,
             _describe_versions,
+        ),
+        Panel(
+            "upgrade-checks",
+            "Sequences and collation",
+            "Synapse checks its sequences and the collation of its database when it starts, such as after an upgrade. "
+            "The last run checked them in the same way; `lakehouse doctor` checks them now.",
+            _CHECKS,
+            (
+                Column("subject", "Subject"),
+                Column("state", "State"),
+                Column("checked", "Checked", Format.NUMBER),
+                Column("fault", "Fault"),
+                Column("advice", "Advice"),
+                Column("checked_at", "Time", Format.TIME),
+            ),
+            "No run has checked the sequences and the collation yet. `lakehouse doctor` checks them.",
+            draw_no_chart,
         ),
         Panel(
             "room-cleanup",
