@@ -91,8 +91,10 @@ def _find_stuck_stream(panels: Panels, status: Status) -> str:
 def _describe_changes(diff: ReleaseDiff) -> str:
     changed = sum(not table.is_unchanged for table in diff.tables)
     new, resolved = (sum(getattr(row, name) for row in diff.findings) for name in ("new", "resolved"))
+    if not changed:
+        return f"Nothing: all {len(diff.tables)} tables have the rows of release {diff.before.number}."
     return (
-        f"{changed} of {len(diff.tables)} tables; {diff.new_rooms:,} new rooms, {diff.new_users:,} new users, "
+        f"{changed} of {len(diff.tables)} tables, with {diff.new_rooms:,} new rooms and {diff.new_users:,} new users; "
         f"{new:,} new and {resolved:,} resolved findings since release {diff.before.number}."
     )
 
@@ -140,7 +142,10 @@ def _name_server(panels: Panels) -> str:
         return delays.reason
     worst = max(delays.rows, key=lambda row: row["p95_ms"])
     delay = format_value(worst["p95_ms"], Format.MILLISECONDS)
-    text = f"{_short(worst['server'])} is the slowest: {delay} at {format_time(worst['hour'])}, 95th percentile."
+    text = (
+        f"{_short(worst['server'])} is the latest: in the hour from {format_time(worst['hour'])}, 95% of its events "
+        f"arrived within {delay}."
+    )
     if silent.rows:
         first = silent.rows[0]
         text += f" {describe_silence(first)}"

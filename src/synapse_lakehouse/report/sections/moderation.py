@@ -45,10 +45,10 @@ SECTION: Final = Section(
             (
                 Column("received_at", "Received", Format.TIME),
                 Column("kind", "Kind"),
+                Column("reporter_id", "Reported by"),
                 Column("reported_user_id", "Reported user"),
                 Column("room_id", "Room"),
                 Column("event_id", "Event"),
-                Column("reporter_id", "Reported by"),
             ),
             "Nothing is reported.",
             draw_no_chart,

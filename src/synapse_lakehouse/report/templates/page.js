@@ -18,17 +18,17 @@
     const width = figure.clientWidth;
     spec.config.legend.columns = Math.max(1, Math.floor(width / 270));
     spec.config.legend.labelLimit = Math.min(320, width - 40);
-    spec.config.axisY = { labelLimit: 320 };
+    spec.config.axisY = { labelLimit: 400 };
     const bars = spec.encoding.y;
     if (bars.type === "nominal" && width < 560) {
       // The labels are above the bars, because beside them they would be cut.
       const count = new Set(spec.datasets[spec.data.name].map((row) => row[bars.field])).size;
       const bar = (spec.height - 20) / count;
-      spec.height = count * (bar + 20);
+      spec.height = count * (bar + 20) - 20;
       bars.scale = { paddingInner: 20 / (bar + 20), paddingOuter: 0 };
       bars.axis = {
         ...bars.axis, domain: false, ticks: false, zindex: 1, labelAlign: "left", labelBaseline: "bottom",
-        labelPadding: 0, labelOffset: -bar / 2 - 3, labelLimit: width - 20,
+        labelPadding: 0, labelOffset: -bar / 2 - 3, labelLimit: width, labelFontSize: 11,
       };
       spec.padding = { top: 20, left: 5, right: 14, bottom: 5 };
     }
