@@ -156,3 +156,12 @@ def test_a_server_is_silent_by_its_own_rhythm(lake: duckdb.DuckDBPyConnection) -
 
 def test_no_events_make_no_rows(lake: duckdb.DuckDBPyConnection) -> None:
     assert read(lake, "federation_delay", []) == read(lake, "silent_servers", []) == []
+
+
+@pytest.mark.parametrize("view", ["federation_delay", "silent_servers"])
+def test_a_server_without_events_is_named_nowhere(lake: duckdb.DuckDBPyConnection, view: str) -> None:
+    events = [Event(server, MONDAY + n * HOUR, MONDAY) for server in ("far", "gone") for n in range(9)]
+    newest = Event("here", MONDAY + 99 * HOUR, None)
+    assert {row["server"] for row in read(lake, view, [*events, newest])} == {"far", "gone"}
+    lake.execute("delete from gold.events where sender = '@u:gone'")
+    assert lake.execute(f"select distinct server from gold.{view}").fetchall() == [("far",)]

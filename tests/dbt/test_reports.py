@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from tests.support.duckdb_models import open_lake
 
 TABLES = (
@@ -25,3 +27,24 @@ def test_reports_of_each_kind_have_their_time_and_server() -> None:
             ("room", 1, moment, "!r", None, None, None, "@me:here"),
             ("user", 1, moment, None, None, "@bad:far:8448", "far:8448", "@me:here"),
         ]
+
+
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        ("event_reports", ("!e", "$e", "@by-event:here", "@bad:elsewhere")),
+        ("room_reports", ("!r", "@by-room:here")),
+        ("user_reports", ("@bad:far", "@by-user:here")),
+    ],
+)
+def test_a_deleted_report_is_named_nowhere(table: str, names: tuple[str, ...]) -> None:
+    with open_lake(TABLES, ["gold/reports.sql"]) as lake:
+        lake.execute("insert into bronze.event_reports values (1, 1700000000000, '!e', '$e', '@by-event:here')")
+        lake.execute("insert into bronze.room_reports values (1, 1700000000000, '!r', '@by-room:here')")
+        lake.execute("insert into bronze.user_reports values (1, 1700000000000, '@bad:far', '@by-user:here')")
+        lake.execute("insert into gold.events values ('$e', '@bad:elsewhere')")
+        before = lake.execute("from gold.reports").fetchall()
+        lake.execute(f"delete from bronze.{table}")
+        after = lake.execute("from gold.reports").fetchall()
+    assert all(name in str(before) and name not in str(after) for name in names)
+    assert len(after) == 2

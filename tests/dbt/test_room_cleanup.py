@@ -97,3 +97,15 @@ def test_media_are_listed_before_their_room_is_deleted() -> None:
     assert not any(
         line.startswith("GET") for line in describe_calls([CleanupRoom("!a", False, 0, 0, 0, None, 1, 1, 0)])
     )
+
+
+@pytest.mark.parametrize("room", ["!old", "!new", "!bare"])
+def test_a_deleted_room_is_named_nowhere(room: str) -> None:
+    with open_lake(TABLES, ["gold/room_cleanup.sql"]) as connection:
+        connection.execute(ROWS)
+        before = [row[0] for row in connection.execute("from gold.room_cleanup").fetchall()]
+        for table in TABLES:
+            if "room_id" in table:
+                connection.execute(f"delete from {table.partition(' ')[0]} where room_id = ?", [room])
+        after = [row[0] for row in connection.execute("from gold.room_cleanup").fetchall()]
+    assert sorted(before) == sorted([*after, room])
