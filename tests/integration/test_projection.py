@@ -12,7 +12,7 @@ from psycopg import sql
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.postgres.rows.json_check import OLDEST_SERVER_VERSION, build_is_json_sql
+from synapse_lakehouse.postgres.rows.is_json_sql import OLDEST_SERVER_VERSION, build_is_json_sql
 from synapse_lakehouse.postgres.rows.select_sql import NON_OBJECT_JSON, UNREADABLE_JSON, build_column_sql
 
 COLUMN = catalogue.load_catalogue().table("receipts_linearized").column("data")

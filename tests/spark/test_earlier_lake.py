@@ -16,7 +16,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.errors import EarlierFormatError
-from synapse_lakehouse.iceberg.write import earlier_format
+from synapse_lakehouse.iceberg.write import discard_earlier_format
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.orchestration.run_lifecycle import replace_earlier_lake
@@ -66,16 +66,18 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
     )
     leases = app.catalog.load_table("audit.leases").scan().to_arrow()
     assert former_files
-    assert earlier_format.is_earlier(app.catalog)
+    assert discard_earlier_format.is_earlier(app.catalog)
 
     with duckdb_reader.open_duckdb(lake.settings) as connection, pytest.raises(EarlierFormatError):
         duckdb_reader.require_current_format(connection, lake.settings)
 
     replace_earlier_lake(app.catalog)
     assert store.read_releases(app.catalog) == []
-    assert not earlier_format.is_earlier(app.catalog)
+    assert not discard_earlier_format.is_earlier(app.catalog)
     assert app.catalog.load_table("audit.leases").scan().to_arrow() == leases
-    retained = {name: app.catalog.load_table(name) for name in earlier_format.RETAINED & store.AUDIT_SCHEMAS.keys()}
+    retained = {
+        name: app.catalog.load_table(name) for name in discard_earlier_format.RETAINED & store.AUDIT_SCHEMAS.keys()
+    }
     for name, table in retained.items():
         assert set(table.schema().as_arrow().names) == set(store.AUDIT_SCHEMAS[name].names)
     (run,) = retained[COMPRESSION_RUNS_TABLE].scan().to_arrow().to_pylist()
@@ -91,7 +93,7 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
     assert read_by_commands(lake.settings) > 0
     remaining = former_files & set((PLACE / "warehouse").rglob("*.parquet"))
     assert {file.relative_to(PLACE / "warehouse").parts[:2] for file in remaining} <= {
-        tuple(name.split(".")) for name in earlier_format.RETAINED | {"audit.stream_gaps"}
+        tuple(name.split(".")) for name in discard_earlier_format.RETAINED | {"audit.stream_gaps"}
     }
 
 

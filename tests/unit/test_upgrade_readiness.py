@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from synapse_lakehouse.catalogue.support_dates import find_end_of_support
+from synapse_lakehouse.catalogue.postgres_end_of_support import find_end_of_support
 from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.cli.doctor.upgrade import describe_updates
 from synapse_lakehouse.report.update_history import PendingUpdate, Sighting

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
 
+from synapse_lakehouse.config.check_paths import resolve_path
 from synapse_lakehouse.config.limits import is_heap_size
-from synapse_lakehouse.config.paths import resolve_path
 from synapse_lakehouse.config.schedule import check_expression
 
 _TEXT: Final = re.compile(r"[^\0\ud800-\udfff]*")

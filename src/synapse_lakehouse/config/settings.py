@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, AwareDatetime, ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from synapse_lakehouse.config import env_file, libpq_variables, paths
+from synapse_lakehouse.config import check_paths, env_file, libpq_variables
 from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS
 from synapse_lakehouse.config.schedule import Schedule
 from synapse_lakehouse.config.setting_types import (
@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     lakehouse_catalog_properties: JsonObject = Field(
         {}, repr=False, description="further Iceberg catalog properties as JSON, such as S3 endpoint and region"
     )
-    lakehouse_warehouse: Annotated[str, AfterValidator(paths.check_warehouse)] | None = Field(
+    lakehouse_warehouse: Annotated[str, AfterValidator(check_paths.check_warehouse)] | None = Field(
         None, description="location of table files: a folder or s3://bucket/prefix; unset: a folder of LAKEHOUSE_HOME"
     )
     lakehouse_stream_writers: str = Field(
@@ -279,7 +279,7 @@ class Settings(BaseSettings):
     def warehouse(self) -> str:
         """URI of the warehouse, without a trailing slash."""
         location = (self.lakehouse_warehouse or str(self.lakehouse_home / "warehouse")).rstrip("/")
-        return location if "://" in location else paths.resolve_path(Path(location)).as_uri()
+        return location if "://" in location else check_paths.resolve_path(Path(location)).as_uri()
 
     @property
     def lake_folder(self) -> Path:

@@ -164,10 +164,10 @@ def report_reconciliation() -> None:
 
 def replace_earlier_lake(catalog: Catalog) -> None:
     """Discard a lake of an earlier format and create empty tables, into which the run copies the whole source."""
-    from synapse_lakehouse.iceberg.write import earlier_format, tables
+    from synapse_lakehouse.iceberg.write import discard_earlier_format, tables
     from synapse_lakehouse.streams.checks.operator_acknowledgements import ACKNOWLEDGED_FLAG
 
-    retained = earlier_format.discard(catalog, ACKNOWLEDGED_FLAG)
+    retained = discard_earlier_format.discard(catalog, ACKNOWLEDGED_FLAG)
     tables.ensure_tables(catalog, catalogue.load_catalogue())
     log.warning(
         "An earlier version of synapse-lakehouse wrote this lake, with other names of tables and columns. This run "
@@ -193,18 +193,18 @@ def create_lease(run: Run, catalog: Catalog, settings: Settings) -> Lease:
 def _open(run: Run, settings: Settings) -> None:
     from synapse_lakehouse.audit import releases, store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-    from synapse_lakehouse.iceberg.write import branches, earlier_format, tables
+    from synapse_lakehouse.iceberg.write import branches, discard_earlier_format, tables
 
     with closing(open_catalog(settings)) as catalog:
         latest = store.read_latest_release(catalog) if catalog.table_exists(releases.RELEASES_TABLE) else None
         if refusal := releases.describe_server_mismatch(latest, str(settings.synapse_server_name)):
             raise AirflowFailException(refusal)
-        if not earlier_format.is_earlier(catalog):
+        if not discard_earlier_format.is_earlier(catalog):
             tables.ensure_tables(catalog, catalogue.load_catalogue())
         lease = create_lease(run, catalog, settings)
         crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
         # Checked again, because another run may have rebuilt the lake while this one waited for the lease.
-        if earlier_format.is_earlier(catalog):
+        if discard_earlier_format.is_earlier(catalog):
             replace_earlier_lake(catalog)
             lease.settle()
             crashed = ()

@@ -22,7 +22,7 @@ from synapse_lakehouse.streams.checks.position_regression import find_unacknowle
 from synapse_lakehouse.streams.count_stream_ids import StreamFactCounter
 from synapse_lakehouse.streams.gaps.detect import GapDetector
 from synapse_lakehouse.streams.gaps.record_gaps import add_recorded_ids, record_gaps
-from synapse_lakehouse.streams.gaps.responsible_writers import find_responsible_writers
+from synapse_lakehouse.streams.gaps.writers_of_gap import find_responsible_writers
 from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 from synapse_lakehouse.streams.positions.measure_positions import PositionMeasurer
 from synapse_lakehouse.streams.primary_key_counts import measure_table_facts

@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.catalogue.support_dates import find_end_of_support
+from synapse_lakehouse.catalogue.postgres_end_of_support import find_end_of_support
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.collation import find_collation_faults

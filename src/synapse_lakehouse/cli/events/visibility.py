@@ -8,7 +8,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.cli.events import current_membership
+from synapse_lakehouse.cli.events import member_rooms_sql
 from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -94,9 +94,7 @@ def visible(
     with lake_session.open_lake() as (settings, connection):
         selected = duckdb_reader.get_release(connection, settings, release)
         _bind_view(connection, settings, selected, user, as_of)
-        duckdb_reader.create_views(
-            connection, settings, selected, ["gold.events", *current_membership.MEMBERSHIP_TABLES]
-        )
+        duckdb_reader.create_views(connection, settings, selected, ["gold.events", *member_rooms_sql.MEMBERSHIP_TABLES])
         if room:
             _require_room(connection, selected, room)
         columns, query = _visible_events_query(user, room, peeking=peeking)
@@ -112,7 +110,7 @@ def _require_room(connection: DuckDBPyConnection, release: Release, room: str) -
 def _visible_events_query(user: str, room: str | None, *, peeking: bool | None) -> tuple[list[str], str]:
     as_peeking = "coalesce(not as_member, true)" if peeking is None else peeking
     events = f"""
-        with {current_membership.membership_ctes(user)},
+        with {member_rooms_sql.membership_ctes(user)},
         seen as (
             select view.room_id, view.event_id, outcome, rule, view.membership
             from {_VIEW} as view

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import releases, store
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, SCHEMAS
-from synapse_lakehouse.iceberg.write import earlier_format
+from synapse_lakehouse.iceberg.write import discard_earlier_format
 
 ARROW_TYPES: Final = {
     "string": pa.string(),
@@ -146,7 +146,7 @@ def _ensure_table(catalog: Catalog, name: str, columns: pa.Schema, properties: d
             catalog.create_table(name, schema=columns, properties=properties)
         return
     table = catalog.load_table(name)
-    earlier_format.rename_columns(name, table)
+    discard_earlier_format.rename_columns(name, table)
     if not set(columns.names) <= set(table.schema().column_names):
         with table.update_schema() as update:
             update.union_by_name(columns)

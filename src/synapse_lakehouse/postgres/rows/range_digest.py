@@ -13,7 +13,7 @@ from typing import Final
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Column, Table
-from synapse_lakehouse.postgres.rows.json_check import OLDEST_SERVER_VERSION
+from synapse_lakehouse.postgres.rows.is_json_sql import OLDEST_SERVER_VERSION
 from synapse_lakehouse.postgres.rows.key_ranges import RANGE_DIGITS, key_range_postgres_sql
 from synapse_lakehouse.postgres.rows.select_sql import build_column_sql, build_select
 

@@ -15,7 +15,7 @@ from synapse_lakehouse.catalogue import (
     ListForTypeProjection,
     Table,
 )
-from synapse_lakehouse.postgres.rows.json_check import JSON_STRING_PATTERN, OLDEST_SERVER_VERSION, build_is_json_sql
+from synapse_lakehouse.postgres.rows.is_json_sql import JSON_STRING_PATTERN, OLDEST_SERVER_VERSION, build_is_json_sql
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
 
 UNREADABLE_JSON: Final = '"unreadable"'

@@ -7,7 +7,7 @@ from typing import Final
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.catalogue import load_catalogue
-from synapse_lakehouse.catalogue.support_dates import find_end_of_support
+from synapse_lakehouse.catalogue.postgres_end_of_support import find_end_of_support
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section, draw_no_chart
