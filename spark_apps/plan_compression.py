@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import ReleaseError
+from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.compressor.plan import CompressionPlanner, find_rooms_without_savings
 from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
 from synapse_lakehouse.compressor.settings import load_compressor_settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE
 from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.postgres.connection import get_dsn
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 
 
@@ -24,7 +26,8 @@ def plan_compression(app: SparkApp) -> None:
     settings = load_compressor_settings(app.settings)
     planner = CompressionPlanner(app.spark, latest, settings)
     without_savings = find_rooms_without_savings(app.catalog, settings)
-    with connect_readers(str(app.settings.synapse_dsn), app.settings, "SYNAPSE_DSN") as open_reader:
+    setting, dsn = get_dsn(app.settings, Database.STATE)
+    with connect_readers(dsn, app.settings, setting) as open_reader:
         # The PostgreSQL snapshot ends before the Spark jobs start.
         with open_reader() as reader:
             compressed = reader.read_last_compressed(settings.strategy)

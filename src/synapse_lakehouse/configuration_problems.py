@@ -26,7 +26,8 @@ class ConfigurationProblem:
 
 
 def _databases(_: Catalogue, settings: Settings) -> None:
-    homeserver_yaml.require_one_database(settings.synapse_config, LakehouseError)
+    if not settings.synapse_state_dsn:
+        homeserver_yaml.require_one_database(settings.synapse_config, LakehouseError)
 
 
 def _writers(declared: Catalogue, settings: Settings) -> None:

@@ -60,7 +60,7 @@ def run(
     tables.ensure_tables(app.catalog, lake.declared)
     with snapshot_session(app, lake.declared) as session:
         copy_tables(session)
-        check_indexes(app, session.catalogue, session.connection)
+        check_indexes(session)
     faults = [row.asDict() for row in app.spark.table(FAULTS_TABLE).collect()]
     if publish:
         lake.publish(app)

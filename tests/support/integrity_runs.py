@@ -29,7 +29,7 @@ class IntegrityRuns(AdvancingLake):
         tables.ensure_tables(app.catalog, catalogue.load_catalogue())
         with snapshot_session(app) as session:
             copy_tables(session)
-            check_indexes(app, session.catalogue, session.connection)
+            check_indexes(session)
 
     def publish(self, app: SparkApp) -> None:
         """Resolve the state, build the models, and publish."""

@@ -23,7 +23,7 @@ from synapse_lakehouse.catalogue.load_catalogue import (
 from synapse_lakehouse.catalogue.references import LegalCase, Reference
 from synapse_lakehouse.catalogue.stream_declaration import Contiguity, StartupSequence, Stream
 from synapse_lakehouse.catalogue.synapse_schema_change import Evolving, SchemaChange
-from synapse_lakehouse.catalogue.table_declaration import LoadMode, Table
+from synapse_lakehouse.catalogue.table_declaration import Database, LoadMode, Table
 
 __all__ = [
     "POSTGRES_TYPES",
@@ -31,6 +31,7 @@ __all__ = [
     "Catalogue",
     "Column",
     "Contiguity",
+    "Database",
     "DayProjection",
     "Evolving",
     "JsonKeysForTypeProjection",

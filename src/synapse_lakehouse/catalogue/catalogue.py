@@ -8,7 +8,7 @@ from pydantic import field_validator, model_validator
 from synapse_lakehouse.catalogue.base_declaration import Declaration
 from synapse_lakehouse.catalogue.stream_declaration import Contiguity, StartupSequence, Stream
 from synapse_lakehouse.catalogue.synapse_schema_change import Evolving
-from synapse_lakehouse.catalogue.table_declaration import LoadMode, Table
+from synapse_lakehouse.catalogue.table_declaration import Database, LoadMode, Table
 
 
 def effective_contiguity(stream: Stream, table: Table) -> Contiguity:
@@ -20,6 +20,7 @@ class Catalogue(Declaration):
     """All streams and tables, and the range of Synapse's schema versions that support them.
 
     * ``oldest_release``: the first release of Synapse that is supported.
+    * ``databases``: the stores of Synapse in the database with these tables.
     """
 
     oldest_release: str
@@ -28,6 +29,7 @@ class Catalogue(Declaration):
     streams: tuple[Stream, ...]
     checked_at_start: tuple[StartupSequence, ...] = ()
     tables: tuple[Table, ...]
+    databases: tuple[Database, ...] = tuple(Database)
 
     @field_validator("streams", "checked_at_start", "tables")
     @classmethod
@@ -121,6 +123,19 @@ class Catalogue(Declaration):
                 ),
             }
         )
+
+    def of_database(self, database: Database) -> "Catalogue":
+        """Return the part of this catalogue that is in ``database`` if state has a database of its own."""
+        tables = tuple(table for table in self.tables if table.database is database)
+        of_state = {table.name for table in self.tables if table.database is Database.STATE}
+        sequences = tuple(
+            sequence
+            for sequence in self.checked_at_start
+            if sequence.ids.keys().isdisjoint(of_state) is (database is Database.MAIN)
+        )
+        streams = _backed_streams(self.streams, tables)
+        changes = {"tables": tables, "checked_at_start": sequences, "streams": streams, "databases": (database,)}
+        return self.model_copy(update=changes)
 
     def is_evolving(self, stream: Stream) -> bool:
         """Return whether some supported releases of Synapse lack the stream, because they lack all of its tables."""

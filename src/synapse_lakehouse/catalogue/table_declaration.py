@@ -25,6 +25,13 @@ class LoadMode(StrEnum):
     """Rows are counted in the PostgreSQL snapshot and never copied."""
 
 
+class Database(StrEnum):
+    """A database of Synapse, by the store in its ``data_stores``. One database can have both stores."""
+
+    MAIN = "main"
+    STATE = "state"
+
+
 class Table(Evolving):
     """A table of Synapse's database as bronze contains it: ``bronze.<name>`` with ``columns`` in this order.
 
@@ -36,10 +43,12 @@ class Table(Evolving):
     * ``contiguity``: the contiguity of this table if it differs from the stream's; ``contiguity_why``: the reason.
     * ``rises_per``: columns of an ``upsert`` table. IDs only increase among rows with equal values (default: the key).
     * ``references``: references of the table's columns to other tables.
+    * ``database``: the database that has the table if state has a database of its own.
     """
 
     name: Identifier
     description: str
+    database: Database = Database.MAIN
     primary_key: tuple[Identifier, ...]
     key_enforced: bool
     nullable_key: tuple[Identifier, ...] = ()

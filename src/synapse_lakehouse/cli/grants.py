@@ -32,6 +32,9 @@ def grants(
             help="Also grant the right to read cache keys, for `replicate serve`. Some keys contain access tokens.",
         ),
     ] = False,
+    is_state: Annotated[
+        bool, typer.Option("--state", help="Print the SQL for the database of SYNAPSE_STATE_DSN instead.")
+    ] = False,
     is_hardened: Annotated[
         bool,
         typer.Option(
@@ -42,10 +45,12 @@ def grants(
 ) -> None:
     """Print SQL that creates a role with exactly the privileges of the lakehouse. Pipe it into psql."""
     from synapse_lakehouse import catalogue
+    from synapse_lakehouse.catalogue import Database
     from synapse_lakehouse.compressor.postgres import grants as compressor_grants
     from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES
     from synapse_lakehouse.postgres.access import grants as reader_grants
     from synapse_lakehouse.postgres.access import public_rights
+    from synapse_lakehouse.postgres.connection import split_by_database
 
     role = role or ("lakehouse_compressor" if compress else "lakehouse")
     if is_hardened:
@@ -53,9 +58,7 @@ def grants(
     elif compress:
         output.echo(compressor_grants.create_role_sql(role), end="")
     else:
-        output.echo(
-            reader_grants.build_grants_sql(
-                catalogue.load_catalogue(), Settings(), role, PROGRESS_TABLES, has_secrets=cache_keys
-            ),
-            end="",
-        )
+        settings, declared = Settings(), catalogue.load_catalogue()
+        part = declared.of_database(Database.STATE) if is_state else split_by_database(settings, declared)[0]
+        sql = reader_grants.build_grants_sql(part, settings, role, PROGRESS_TABLES, has_secrets=cache_keys)
+        output.echo(sql, end="")

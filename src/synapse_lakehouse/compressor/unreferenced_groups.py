@@ -1,6 +1,7 @@
 """Unreferenced state groups: find them, and mark them as pending deletion, so that Synapse deletes them."""
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ _BATCH_SIZE: Final = 100
 _MARK_PENDING: Final = """
 INSERT INTO state_groups_pending_deletion (state_group, insertion_ts)
 SELECT id, (extract(epoch FROM statement_timestamp()) * 1000)::bigint FROM state_groups WHERE id = ANY(%(ids)s)
-AND NOT EXISTS (SELECT FROM event_to_state_groups WHERE state_group = id)
+{}
 AND NOT EXISTS (SELECT FROM state_group_edges WHERE prev_state_group = id
                 AND NOT state_group = ANY(%(ids)s)
                 AND NOT state_group IN (SELECT state_group FROM state_groups_pending_deletion))
@@ -23,6 +24,9 @@ AND NOT EXISTS (SELECT FROM state_groups_persisting WHERE state_group = id)
 ON CONFLICT (state_group) DO NOTHING
 """
 """Marks the groups among ``ids`` that no event, no process and no remaining group references."""
+
+_NOT_OF_EVENT: Final = "AND NOT EXISTS (SELECT FROM event_to_state_groups WHERE state_group = id)"
+"""The condition if events are in the same database. Otherwise, they are read before. Synapse repeats the check."""
 
 
 def find_unreferenced(group_ids: Int64Array, in_use: Int64Array, edges: pa.Table) -> Int64Array:
@@ -51,15 +55,21 @@ def require_pending_deletion(connection: Connection) -> None:
         )
 
 
-def mark_pending_deletion(connection: Connection, groups: Int64Array) -> int:
+def mark_pending_deletion(
+    connection: Connection, groups: Int64Array, find_groups_of_events: Callable[[Sequence[int]], Sequence[int]]
+) -> int:
     """Mark ``groups`` as pending deletion, as Synapse does; return how many were marked.
 
     The newest come first, so that no group is deleted before its deltas.
+
+    :param find_groups_of_events: returns the groups that an event references.
     """
     marked = 0
+    statement = _MARK_PENDING.format(_NOT_OF_EVENT if has_table(connection, "event_to_state_groups") else "")
     for end in range(len(groups), 0, -_BATCH_SIZE):
-        ids = groups[max(end - _BATCH_SIZE, 0) : end].tolist()
-        marked += connection.execute(_MARK_PENDING.encode(), {"ids": ids}).rowcount
+        batch = groups[max(end - _BATCH_SIZE, 0) : end].tolist()
+        ids = sorted(set(batch) - set(find_groups_of_events(batch)))
+        marked += connection.execute(statement.encode(), {"ids": ids}).rowcount
         # Synapse deletes all groups that were marked in the same millisecond in one transaction.
         time.sleep(0.002)
     return marked

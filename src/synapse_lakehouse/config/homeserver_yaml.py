@@ -64,7 +64,7 @@ def _read_file(file: Path, error: type[LakehouseError]) -> Any:
 
 
 def require_one_database(config: Path | None, error: type[LakehouseError]) -> None:
-    """Raise ``error`` for a homeserver with state and events in different databases (``synapse.config.database``).
+    """Raise ``error`` if state and events are in different databases (``synapse.config.database``).
 
     :param error: class of the error, as in :func:`read_section`.
     """
@@ -73,9 +73,8 @@ def require_one_database(config: Path | None, error: type[LakehouseError]) -> No
         stores = database.get("data_stores") if isinstance(database, Mapping) else None
         if isinstance(stores, list) and len({"main", "state"} & set(map(str, stores))) == 1:
             raise error(
-                f"databases.{name} in SYNAPSE_CONFIG has the data_stores {', '.join(map(str, stores))}. A homeserver "
-                "with state and events in different databases is not supported yet, because visibility needs both in "
-                "one PostgreSQL snapshot."
+                f"databases.{name} in SYNAPSE_CONFIG has the data_stores {', '.join(map(str, stores))} only: set "
+                "SYNAPSE_STATE_DSN to the database with the data_stores state, and SYNAPSE_DSN to the other one."
             )
 
 

@@ -20,6 +20,7 @@ PLACES: Final = ("lakehouse_catalog_uri", "lakehouse_warehouse", "lakehouse_metr
 
 OWN_SETTINGS: Final = (
     "synapse_dsn",
+    "synapse_state_dsn",
     "synapse_server_name",
     "synapse_write_dsn",
     "synapse_config",

@@ -27,6 +27,7 @@ PROJECT_FOLDER = Path(__file__).parents[3]
 
 _URI_SETTINGS: Final = {
     "synapse_dsn": None,
+    "synapse_state_dsn": None,
     "synapse_write_dsn": None,
     "lakehouse_catalog_uri": libpq_variables.CATALOG_PARAMETERS,
 }
@@ -59,6 +60,9 @@ class Settings(BaseSettings):
 
     synapse_dsn: str | None = Field(
         None, repr=False, description="libpq URI of Synapse's database, for a read-only role; unset: the shipped sample"
+    )
+    synapse_state_dsn: str | None = Field(
+        None, repr=False, description="libpq URI of Synapse's state database, if state has a database of its own"
     )
     synapse_server_name: str | None = Field(None, description="server_name of the homeserver; needed with SYNAPSE_DSN")
     synapse_write_dsn: str | None = Field(
@@ -102,12 +106,10 @@ class Settings(BaseSettings):
         3600, description="statement timeout on Synapse's database, in seconds"
     )
     lakehouse_source_disk_bytes: ByteSize | None = Field(
-        None,
-        description="disk space for Synapse's database and its WAL, such as 500GiB, for the forecast of its growth",
+        None, description="disk space for Synapse's database and its WAL, such as 500GiB, to forecast its growth"
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
-        "fail",
-        description="if a table differs from the catalogue: fail the run (fail), or leave out the table (partial)",
+        "fail", description="if a table differs from the catalogue: fail the run, or leave out the table (partial)"
     )
     lakehouse_lease_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         300, description="seconds after which a lake lease that is not renewed expires"
@@ -116,8 +118,7 @@ class Settings(BaseSettings):
         900, description="seconds that a run waits for another run to release the lake lease"
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
-        30,
-        description="days for which earlier releases stay readable; afterwards, content that only they have is deleted",
+        30, description="days for which earlier releases stay readable; then content that only they have is deleted"
     )
     lakehouse_retention_enabled: bool | None = Field(
         None, description="whether Synapse hides expired messages; unset: retention in SYNAPSE_CONFIG, or false"
@@ -184,8 +185,7 @@ class Settings(BaseSettings):
     )
     # If one of these is unset, the section state_compressor of SYNAPSE_CONFIG applies, or else the default.
     lakehouse_compressor_enabled: str | None = Field(
-        None,
-        description="true: the state compressor runs on its schedule; unset: the value of enabled in SYNAPSE_CONFIG",
+        None, description="true: the state compressor runs on its schedule; unset: enabled in SYNAPSE_CONFIG"
     )
     lakehouse_compressor_chunk_size: str | None = Field(
         None, description="approximate number of state groups per chunk of the compressor; 500 by default"

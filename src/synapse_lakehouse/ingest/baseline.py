@@ -35,7 +35,7 @@ _SNAPSHOT_ID_COLUMNS: Final = (
 )
 """Columns of ``audit.snapshots`` and ``audit.ledger`` that identify a PostgreSQL snapshot."""
 
-_COLUMNS: Final = ("run_id", "taken_at", *_SNAPSHOT_ID_COLUMNS)
+_COLUMNS: Final = ("run_id", "taken_at", *_SNAPSHOT_ID_COLUMNS, "state_snapshot")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def add_older_releases(lake: Lake, tables: Mapping[str, PublishedTable]) -> dict
 
 def _add_ledger_rows(lake: Lake, release: Release, tables: Mapping[str, PublishedTable]) -> dict[str, PublishedTable]:
     snapshots = read_rows_since_run(lake.load_table(_SNAPSHOTS), release.run_id, "taken_at", _COLUMNS)
-    undone = _find_undone_snapshots(snapshots.to_pylist())
+    undone = _find_undone_snapshots(_list_snapshots(snapshots.to_pylist()))
     rows = {row["table_name"]: row for row in store.read_release_ledger(lake, release) if row["table_name"] in tables}
     return {
         name: replace(tables[name], published=row, source_was_restored=_snapshot_key(row) in undone)
@@ -151,7 +151,7 @@ def find_interrupted_baseline(
 def read_valid_wal_positions(lake: Lake) -> set[WalPosition]:
     """Return the WAL positions at which runs saw the source, without those undone by a later restore of the source."""
     rows = lake.load_table(_SNAPSHOTS).scan(selected_fields=_COLUMNS).to_arrow().to_pylist()
-    snapshots = [row for row in rows if row["wal_lsn"] is not None]
+    snapshots = [row for row in _list_snapshots(rows) if row["wal_lsn"] is not None]
     undone = _find_undone_snapshots(snapshots)
     valid = {_wal_position(row) for row in snapshots}
     return valid - {_wal_position(row) for row in snapshots if _snapshot_key(row) in undone}
@@ -184,6 +184,12 @@ def _continues(recorded: Mapping[str, Any], table: Table, snapshot: PostgresSnap
         snapshot.wal_position.continues(_wal_position(recorded))
         and snapshot.xmax - recorded["snapshot_xmin"] < MAX_XID_AGE
     )
+
+
+def _list_snapshots(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the PostgreSQL snapshots of rows of ``audit.snapshots``: that of main and, if there is one, of state."""
+    of_state = [{**row, **row["state_snapshot"]} for row in rows if row.get("state_snapshot")]
+    return [*rows, *of_state]
 
 
 def _find_undone_snapshots(snapshots: Iterable[Mapping[str, Any]]) -> set[tuple[Any, ...]]:

@@ -19,11 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.ingest.index_progress import IndexProgress, list_indexes_by_age
-from synapse_lakehouse.ingest.snapshot_session import wait_with_keepalive
-from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.ingest.snapshot_session import SnapshotSession, wait_with_keepalive
 from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, Row, find_index_faults
 from synapse_lakehouse.postgres.indexes.key_range import KeyRange, build_spark_condition, to_spark_predicate
@@ -44,15 +42,16 @@ _Digests = dict[tuple[int, int], EntryDigest]
 """The lake's digests by number of the index and of the range."""
 
 
-def check_indexes(app: SparkApp, catalogue: Catalogue, connection: Connection) -> None:
+def check_indexes(session: SnapshotSession) -> None:
     """Compare as many index entries as the budget allows.
 
     Appends to ``audit.index_checks``, and replaces ``silver.index_faults`` on the run's branch.
     """
+    app, connection = session.app, session.connection
     seconds = app.settings.lakehouse_index_check_seconds
-    indexes, uncovered = list_indexes_by_age(app.catalog, catalogue, connection) if seconds else ([], [])
+    indexes, uncovered = list_indexes_by_age(session) if seconds else ([], [])
     started = time.monotonic()
-    scanned = scan_source(connection, indexes, seconds * _SCAN_SHARE)
+    scanned = scan_source(indexes, seconds * _SCAN_SHARE)
     remaining = seconds - (time.monotonic() - started)
     with ThreadPoolExecutor(1) as pool:
         with_spark_session = inheritable_thread_target(app.spark)
@@ -76,7 +75,7 @@ def check_indexes(app: SparkApp, catalogue: Catalogue, connection: Connection) -
     app.report_progress(_describe(indexes, seconds))
 
 
-def scan_source(connection: Connection, indexes: Sequence[IndexProgress], seconds: float) -> list[IndexProgress]:
+def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexProgress]:
     """Read ranges of the ``indexes`` for at most ``seconds``, and return the indexes of which ranges were read."""
     scanned = []
     for unit in indexes:
@@ -84,7 +83,7 @@ def scan_source(connection: Connection, indexes: Sequence[IndexProgress], second
             break
         started = time.monotonic()
         try:
-            unit.scan = IndexScan(connection, unit.index, unit.columns)
+            unit.scan = IndexScan(unit.connection, unit.index, unit.columns)
             for part in unit.scan.iterate_ranges(unit.first, seconds, unit.count):
                 unit.ranges.append(part)
         except OtherPlanError as error:

@@ -10,12 +10,13 @@ from time import monotonic
 from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.audit import store
+from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.ingest import deleted_keys
 from synapse_lakehouse.ingest.absent_tables import empty_table
 from synapse_lakehouse.ingest.baseline import add_older_releases, read_valid_wal_positions
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.count_tables import count_tables
-from synapse_lakehouse.ingest.ledger import record_snapshot, snapshot_columns
+from synapse_lakehouse.ingest.ledger import record_snapshots, snapshot_columns
 from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, SnapshotSession, wait_with_keepalive
 from synapse_lakehouse.ingest.table_copy import FinishedCopy, StartedCopy, TableCopy, copy_in_worker, start_copy
@@ -33,23 +34,23 @@ Work = list[tuple[TableCopy, ReadPart]]
 
 
 def copy_tables(session: SnapshotSession) -> None:
-    """Bring all tables up to the snapshot on the run's branch.
+    """Bring all tables up to the snapshots on the run's branch.
 
-    Writes ``audit.snapshots``, ``ledger`` and ``deletions``. The driver's connection counts the tables of which all
-    rows are read, while workers read them. Together they stay within LAKEHOUSE_SOURCE_CONNECTIONS.
+    Writes ``audit.snapshots``, ``ledger`` and ``deletions``. The driver's connections count the tables of which all
+    rows are read, while workers read them. Together they stay within LAKEHOUSE_SOURCE_CONNECTIONS in each database.
     """
-    app, connection, snapshot = session.app, session.connection, session.snapshot
+    app, connection = session.app, session.connection
     started = _start_copies(session)
-    with ThreadPoolExecutor(app.settings.lakehouse_source_connections - 1) as readers:
+    with ThreadPoolExecutor(max(app.settings.lakehouse_source_connections - len(session.exported), 1)) as readers:
         counts = _count_changes(session, started, readers)
         copies = [TableCopy(copy.plan(counts.get(copy.target.name))) for copy in started]
         finished = _read_parts(session, copies, readers)
         record = inheritable_thread_target(app.spark)(deleted_keys.record_deleted_keys)
         deleted = {copy.target.table.name: keys for copy, result in finished if (keys := result.deleted.missing_keys)}
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
-    rows = [result.ledger_row(copy.rows_source) for copy, result in finished]
-    rows += [empty_table(session, table) for table in session.absent_tables]
-    ledger = [row | snapshot_columns(snapshot) for row in rows]
+    rows = [(copy.target.table, result.ledger_row(copy.rows_source)) for copy, result in finished]
+    rows += [(table, empty_table(session, table)) for table in session.absent_tables]
+    ledger = [row | snapshot_columns(session.get_exported(table.database).snapshot) for table, row in rows]
     store.append_audit_rows(app.catalog, "audit.ledger", ledger, app.run)
     unchanged = sum(row["extent"] == "none" for row in ledger)
     read, written = (sum(row[name] for row in ledger) for name in ("rows_read", "rows_written"))
@@ -73,7 +74,8 @@ def _count_changes(
     """Count the changed rows of the tables with a baseline."""
     app, connection = session.app, session.connection
     # Here the write overlaps with the source's work; earlier it would delay reads of the lake.
-    recorded = readers.submit(record_snapshot, app, session.snapshot, datetime.now(UTC))
+    snapshots = [part.snapshot for part in session.exported]
+    recorded = readers.submit(record_snapshots, app, snapshots, datetime.now(UTC))
     # Spark starts while the source counts.
     readers.submit(getattr, app, "spark")
     counts: dict[str, RowCounts] = {}
@@ -81,8 +83,10 @@ def _count_changes(
     def count(copy: StartedCopy, connection: Connection) -> None:
         counts[copy.target.name] = copy.count(connection)
 
-    with_baseline = [(copy.target.heap.pages, partial(count, copy)) for copy in started if copy.base]
-    count_tables(app.settings, connection, session.snapshot, with_baseline, readers)
+    for part in session.exported:
+        with_baseline = [copy for copy in started if copy.base and copy.target.connection is part.connection]
+        counting = [(copy.target.heap.pages, partial(count, copy)) for copy in with_baseline]
+        count_tables(app.settings, part.connection, part.snapshot, counting, readers)
     # From here on a commit can be resumed, provided it records its source snapshot.
     wait_with_keepalive(recorded, connection)
     return counts
@@ -100,7 +104,7 @@ def _read_parts(
     }
     for copy in copies:
         if not copy.planned.started.base:
-            copy.rows_source = copy.planned.started.count(connection).rows
+            copy.rows_source = copy.planned.started.count(copy.target.connection).rows
     finished_tables, reported_at = sum(not copy.planned.plan.parts for copy in copies), monotonic()
     while pending:
         finished, pending = wait(pending, timeout=KEEPALIVE_SECONDS, return_when=FIRST_COMPLETED)
@@ -118,8 +122,8 @@ def _read_parts(
 
 
 def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
-    """Group parts into batches, one Spark job each: a large part alone, small parts together."""
-    for is_small, group in groupby(sorted(work, key=_is_small), _is_small):
+    """Group parts of one database into batches, one Spark job each: a large part alone, small parts together."""
+    for (is_small, _), group in groupby(sorted(work, key=_kind), _kind):
         batch: Work = []
         pages = 0
         for copy, part in group:
@@ -139,6 +143,10 @@ def _read_batch(app: SparkApp, batch: Sequence[tuple[TableCopy, ReadPart]]) -> l
     return [
         (copy.target.name, copy.accept_part(written, part)) for (copy, part), written in zip(batch, files, strict=True)
     ]
+
+
+def _kind(work: tuple[TableCopy, ReadPart]) -> tuple[bool, Database]:
+    return _is_small(work), work[0].target.snapshot.database
 
 
 def _is_small(work: tuple[TableCopy, ReadPart]) -> bool:

@@ -53,7 +53,7 @@ class CopyTarget:
         """Return the task for a worker that reads ``part``."""
         version = self.connection.info.server_version
         return ReadChunk(
-            conninfo=build_conninfo(self.app.settings),
+            conninfo=build_conninfo(self.app.settings, self.table.database),
             snapshot=self.snapshot.name,
             statement=build_select(self.table, part.pages, part.since, part.ctids, version).as_string(),
             schema=get_parquet_schema(self.lake, [column.name for column in self.table.columns]),

@@ -9,7 +9,8 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.catalogue import Catalogue, Table
+from synapse_lakehouse.catalogue import Table
+from synapse_lakehouse.ingest.snapshot_session import SnapshotSession
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex, read_indexes
 from synapse_lakehouse.postgres.indexes.index_scan_sql import Key
@@ -27,13 +28,14 @@ _State = Mapping[tuple[str, int], Mapping[str, Any]]
 
 @dataclass
 class IndexProgress:
-    """An index, and the ranges of it that this run read.
+    """An index, the connection to its database, and the ranges of it that this run read.
 
     * ``number``: the pass. ``first``: where this run continues it; None: at the begin.
     * ``count``: number of entries that the source should read in about a second.
     * ``next``: where the next run continues; ``is_finished``: this run finished the pass.
     """
 
+    connection: Connection
     index: BtreeIndex
     table: Table
     number: int = 1
@@ -76,21 +78,20 @@ class IndexProgress:
         }
 
 
-def list_indexes_by_age(
-    catalog: Catalog, catalogue: Catalogue, connection: Connection
-) -> tuple[list[IndexProgress], list[dict[str, Any]]]:
+def list_indexes_by_age(session: SnapshotSession) -> tuple[list[IndexProgress], list[dict[str, Any]]]:
     """Return the indexes in the order of comparison, and rows of ``audit.index_checks`` for those that are not covered.
 
     The index whose pass is not finished comes first, then indexes by the age of their last pass.
     """
-    state, progress, uncovered = _read_state(catalog), list[IndexProgress](), list[dict[str, Any]]()
-    for table in catalogue.copied_tables():
+    state, progress, uncovered = _read_state(session.app.catalog), list[IndexProgress](), list[dict[str, Any]]()
+    for table in session.catalogue.copied_tables():
+        connection = session.get_exported(table.database).connection
         indexes = read_indexes(connection, table)
         now = datetime.now(UTC)
         for name, reason in indexes.uncovered.items():
             uncovered.append({"table_name": table.name, "index_name": name, "not_checked": reason, "written_at": now})
         for index in indexes.checkable:
-            resumed = _resume(index, table, state.get((index.name, index.filenode)))
+            resumed = _resume(connection, index, table, state.get((index.name, index.filenode)))
             if resumed.not_checked:
                 uncovered.append(resumed.row(now))
             else:
@@ -99,8 +100,8 @@ def list_indexes_by_age(
     return ordered, uncovered
 
 
-def _resume(index: BtreeIndex, table: Table, last: Mapping[str, Any] | None) -> IndexProgress:
-    unit = IndexProgress(index, table)
+def _resume(connection: Connection, index: BtreeIndex, table: Table, last: Mapping[str, Any] | None) -> IndexProgress:
+    unit = IndexProgress(connection, index, table)
     unit.not_checked = _find_reason(unit)
     if last:
         unit.number, unit.finished_at = last["pass"] or 1, last["finished_at"]

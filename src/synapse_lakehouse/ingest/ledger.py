@@ -1,7 +1,7 @@
 """Audit rows of a copy: the PostgreSQL snapshot, and the tables that are counted and never copied."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,11 +19,13 @@ def snapshot_columns(snapshot: PostgresSnapshot) -> dict[str, Any]:
     return {"snapshot_xmin": snapshot.xmin_horizon, "snapshot_xmax": snapshot.xmax} | vars(snapshot.wal_position)
 
 
-def record_snapshot(app: SparkApp, snapshot: PostgresSnapshot, began_at: datetime) -> None:
+def record_snapshots(app: SparkApp, snapshots: Sequence[PostgresSnapshot], began_at: datetime) -> None:
     """Append the state of the source to ``audit.snapshots``.
 
+    :param snapshots: of the main database and, if state has a database of its own, of that database.
     :param began_at: start of this attempt; earlier rows of the run belong to earlier attempts.
     """
+    snapshot, state = snapshots[0], snapshots[1] if len(snapshots) > 1 else None
     row = {
         "branch": app.run.branch,
         "taken_at": snapshot.taken_at,
@@ -32,10 +34,11 @@ def record_snapshot(app: SparkApp, snapshot: PostgresSnapshot, began_at: datetim
         "schema_version": snapshot.schema_version,
         "in_recovery": snapshot.in_recovery,
         "sequences": [vars(sequence) for sequence in snapshot.sequences],
-        "drifted_tables": sorted(snapshot.drifted_tables.items()),
-        "absent_objects": list(snapshot.absent_objects),
-        "unknown_objects": list(snapshot.unknown_objects),
+        "drifted_tables": sorted(item for each in snapshots for item in each.drifted_tables.items()),
+        "absent_objects": [name for each in snapshots for name in each.absent_objects],
+        "unknown_objects": [name for each in snapshots for name in each.unknown_objects],
         "began_at": began_at,
+        "state_snapshot": state and {"taken_at": state.taken_at} | snapshot_columns(state),
     }
     store.append_audit_rows(app.catalog, "audit.snapshots", [row | snapshot_columns(snapshot)], app.run)
 

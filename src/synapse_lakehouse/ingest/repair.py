@@ -44,7 +44,7 @@ class Repair:
         app, spark = self.app, self.app.spark
         lake = app.catalog.load_table(self.name)
         chunk = ReadChunk(
-            conninfo=build_conninfo(app.settings),
+            conninfo=build_conninfo(app.settings, self.table.database),
             snapshot=self.snapshot.name,
             statement=build_rows_query(self.table, self.ranges).as_string(),
             schema=get_parquet_schema(lake, [column.name for column in self.table.columns]),

@@ -1,17 +1,21 @@
-"""A session on one exported snapshot of Synapse's database, with a retry after a standby's recovery conflict."""
+"""A session on exported snapshots of Synapse's databases, with a retry after a standby's recovery conflict."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
+from threading import Event
 from typing import Final, TypeVar
 
+import psycopg
+from psycopg.pq import TransactionStatus
+
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.catalogue import Catalogue, Table
+from synapse_lakehouse.catalogue import Catalogue, Database, Table
 from synapse_lakehouse.iceberg.write import branches
 from synapse_lakehouse.ingest.baseline import PublishedTable, read_published_tables
-from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.connection import Connection, split_by_database
 from synapse_lakehouse.postgres.errors import RecoveryConflictError
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
@@ -25,36 +29,86 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class SnapshotSession:
-    """An exported snapshot, the connection that exports it, and the tables that can be copied from it.
+class ExportedSnapshot:
+    """A snapshot of a database, the connection that exports it, and the tables that can be copied from it."""
 
+    catalogue: Catalogue
+    connection: Connection
+    snapshot: PostgresSnapshot
+
+
+@dataclass(frozen=True)
+class SnapshotSession:
+    """The exported snapshots, and the tables that can be copied from them.
+
+    * ``exported``: the snapshot of each of Synapse's databases, in the order in which they were taken: main first.
     * ``absent_tables``: tables that the source's release of Synapse lacks. They are empty in the lake.
     """
 
     app: SparkApp
     catalogue: Catalogue
     absent_tables: Sequence[Table]
-    connection: Connection
-    snapshot: PostgresSnapshot
+    exported: Sequence[ExportedSnapshot]
     await_published_tables: Callable[[], Mapping[str, PublishedTable]]
     """Waits for the published tables by name; a thread reads them while the snapshot is taken."""
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to the database with the events and streams."""
+        return self.exported[0].connection
+
+    def get_exported(self, database: Database) -> ExportedSnapshot:
+        """Return the snapshot of ``database``."""
+        return next(part for part in self.exported if database in part.catalogue.databases)
 
 
 @contextmanager
 def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterator[SnapshotSession]:
-    """Export a snapshot while the context lasts.
+    """Export a snapshot of each of Synapse's databases while the context lasts.
+
+    Synapse stores a state group before its events. So a snapshot of state that is taken after that of main has all
+    groups that main names, except groups that Synapse deleted between both.
 
     :param declared: the tables to copy; by default those of the project's catalogue.
-    :raises SourceError: when the database does not fit the catalogue.
-    :raises RecoveryConflictError: when a standby cancels the snapshot.
+    :raises SourceError: when a database does not fit the catalogue.
+    :raises RecoveryConflictError: when a standby cancels a snapshot.
     """
     declared = declared or catalogue.load_catalogue()
-    with ThreadPoolExecutor(1) as reader:
+    with ThreadPoolExecutor(1) as reader, ExitStack() as stack:
         await_published = reader.submit(read_published_tables, app.catalog, declared).result
-        with export_snapshot(app.settings, declared) as (connection, snapshot):
-            copyable = _exclude_drifted_tables(app, declared, snapshot)
-            absent = [table for table in declared.copied_tables() if table.name in snapshot.absent_objects]
-            yield SnapshotSession(app, copyable, absent, connection, snapshot, await_published)
+        exported = []
+        for part in split_by_database(app.settings, declared):
+            connection, snapshot = stack.enter_context(export_snapshot(app.settings, part))
+            exported.append(ExportedSnapshot(_exclude_drifted_tables(app, part, snapshot), connection, snapshot))
+        if len(exported) > 1:
+            stack.enter_context(_heartbeat([part.connection for part in exported]))
+        copyable = {table.name for part in exported for table in part.catalogue.tables}
+        absent_objects = {name for part in exported for name in part.snapshot.absent_objects}
+        present = declared.restrict_to_source(absent_objects)
+        present = present.without_tables({table.name for table in present.tables} - copyable)
+        absent = [table for table in declared.copied_tables() if table.name in absent_objects]
+        yield SnapshotSession(app, present, absent, exported, await_published)
+
+
+@contextmanager
+def _heartbeat(connections: Sequence[Connection]) -> Iterator[None]:
+    """Keep the snapshots of several connections alive: while a query runs on one, the others are idle."""
+    ended = Event()
+
+    def beat() -> None:
+        while not ended.wait(KEEPALIVE_SECONDS):
+            for connection in connections:
+                if connection.info.transaction_status is TransactionStatus.INTRANS:
+                    # If a connection is lost, its next query reports that.
+                    with suppress(psycopg.Error):
+                        connection.execute("select 1")
+
+    with ThreadPoolExecutor(1) as beating:
+        beating.submit(beat)
+        try:
+            yield
+        finally:
+            ended.set()
 
 
 def retry_after_conflict(work: Callable[[SparkApp], None]) -> Callable[[SparkApp], None]:

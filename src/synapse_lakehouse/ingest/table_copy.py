@@ -80,13 +80,14 @@ def start_copy(
     read_valid_positions: Callable[[], Collection[WalPosition]],
 ) -> StartedCopy:
     """Start from the content of ``table`` that an interrupted attempt left on the branch, or from published content."""
-    heap = read_heap_file(session.connection, table)
-    target = CopyTarget(session.app, session.connection, session.snapshot, table, heap, published.table)
+    source = session.get_exported(table.database)
+    heap, snapshot = read_heap_file(source.connection, table), source.snapshot
+    target = CopyTarget(session.app, source.connection, snapshot, table, heap, published.table)
     interrupted = find_interrupted_baseline(
-        target.lake, session.app.run.branch, table, heap, session.snapshot, read_valid_positions, target.count_rows
+        target.lake, session.app.run.branch, table, heap, snapshot, read_valid_positions, target.count_rows
     )
     return StartedCopy(
-        target, interrupted or published.find_baseline(table, session.snapshot), is_resumed=interrupted is not None
+        target, interrupted or published.find_baseline(table, snapshot), is_resumed=interrupted is not None
     )
 
 

@@ -124,6 +124,8 @@ def create_home(settings: Settings) -> None:
 
 
 def _refuse_name_without_dsn(settings: Settings) -> None:
+    if settings.synapse_state_dsn:
+        raise LocalServicesError("SYNAPSE_STATE_DSN is set, but SYNAPSE_DSN is not. Set both, or remove both.")
     if settings.synapse_server_name not in (None, sample.read_server_name()):
         raise LocalServicesError(
             f"SYNAPSE_SERVER_NAME is {settings.synapse_server_name}, but SYNAPSE_DSN is not set. The shipped sample "

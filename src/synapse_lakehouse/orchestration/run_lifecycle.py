@@ -85,11 +85,12 @@ def open_run() -> None:
         problems = configuration_problems.find_problems(declared, settings)
         if messages := [problem.message for problem in problems if problem.stops_runs]:
             raise LakehouseError("\n".join(messages))
-        with connection.connect(settings) as source:
-            connection.require_session_settings(source, settings)
-            preflight.check_source_database(
-                source, declared, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy
-            )
+        for part in connection.split_by_database(settings, declared):
+            with connection.connect(settings, part.databases[0]) as source:
+                connection.require_session_settings(source, settings)
+                preflight.check_source_database(
+                    source, part, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy
+                )
     _open(run, settings)
     size_tasks.record_sizes(settings, run)
     upgrade_check_tasks.record_upgrade_checks(settings, declared, run)

@@ -61,14 +61,16 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
     from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
-    from synapse_lakehouse.postgres.connection import connect
+    from synapse_lakehouse.postgres.connection import connect, split_by_database
     from synapse_lakehouse.streams.checks import synapse_startup
 
     settings = load_task_settings(ti.dag_id if ti else "")
-    with fail_without_retry(), connect(settings) as source:
-        declared = read_source_catalogue(catalogue.load_catalogue(), source)
-        declared = exclude_drifted_tables(declared, source, may_be_partial=settings.allows_partial_copy)
-        wrong = synapse_startup.check_startup(source, declared)
+    wrong = []
+    for part in split_by_database(settings, catalogue.load_catalogue()):
+        with fail_without_retry(), connect(settings, part.databases[0]) as source:
+            declared = read_source_catalogue(part, source)
+            declared = exclude_drifted_tables(declared, source, may_be_partial=settings.allows_partial_copy)
+            wrong += synapse_startup.check_startup(source, declared)
     findings = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     report_findings(settings, "preflight", findings, _log_url(ti))
     if wrong:

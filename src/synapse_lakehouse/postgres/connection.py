@@ -7,6 +7,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.connection_strings import is_misparsed
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.errors import SourceError, explain_connection_failure
@@ -48,8 +49,20 @@ def build_session_settings(settings: Settings) -> dict[str, str]:
     }
 
 
-def build_conninfo(settings: Settings) -> str:
-    """Return the libpq connection string for Synapse's database. It contains the password: never log it.
+def split_by_database(settings: Settings, declared: Catalogue) -> list[Catalogue]:
+    """Return the parts of ``declared`` in Synapse's databases, main first. Without SYNAPSE_STATE_DSN there is one."""
+    return [declared.of_database(database) for database in Database] if settings.synapse_state_dsn else [declared]
+
+
+def get_dsn(settings: Settings, database: Database) -> tuple[str, str]:
+    """Return the name of the setting with the DSN of a database, and the DSN; "" if it is not set."""
+    if database is Database.STATE and settings.synapse_state_dsn:
+        return "SYNAPSE_STATE_DSN", settings.synapse_state_dsn
+    return "SYNAPSE_DSN", settings.synapse_dsn or ""
+
+
+def build_conninfo(settings: Settings, database: Database = Database.MAIN) -> str:
+    """Return the libpq connection string for one of Synapse's databases. It contains the password: never log it.
 
     :raises SourceError: when SYNAPSE_DSN is not a connection string, or SYNAPSE_SERVER_NAME is missing.
     """
@@ -58,7 +71,8 @@ def build_conninfo(settings: Settings) -> str:
             "SYNAPSE_DSN (the database) and SYNAPSE_SERVER_NAME (its homeserver) must be set together. "
             "Set both, or set neither to use the shipped sample."
         )
-    return add_session_settings(settings.synapse_dsn, build_session_settings(settings))
+    setting, dsn = get_dsn(settings, database)
+    return add_session_settings(dsn, build_session_settings(settings), setting)
 
 
 def add_session_settings(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_DSN") -> str:
@@ -106,12 +120,12 @@ def open_connection(dsn: str, session: Mapping[str, str], setting: str) -> tuple
 
 
 @contextmanager
-def connect(settings: Settings) -> Iterator[Connection]:
-    """Yield a connection to Synapse's database in one read-only, repeatable-read transaction.
+def connect(settings: Settings, database: Database = Database.MAIN) -> Iterator[Connection]:
+    """Yield a connection to one of Synapse's databases in one read-only, repeatable-read transaction.
 
     :raises SourceError: when the connection cannot be made.
     """
-    with _connect(build_conninfo(settings), "SYNAPSE_DSN") as connection:
+    with _connect(build_conninfo(settings, database), get_dsn(settings, database)[0]) as connection:
         connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
         yield connection
 
@@ -126,7 +140,7 @@ def require_session_settings(connection: Connection, settings: Settings) -> None
         raise SourceError(
             f"The session on Synapse's database lacks the requested settings {', '.join(missing)}. A connection pooler "
             "drops startup options, as PgBouncer does with ignore_startup_parameters = options. Without these settings "
-            "a copy could overload the database. Set the address of PostgreSQL itself in SYNAPSE_DSN."
+            "a copy could overload the database. Set the address of PostgreSQL itself in the DSN."
         )
 
 

@@ -1,12 +1,14 @@
 """Measure every relation of Synapse's database, the database, and the WAL that replication slots hold."""
 
+from dataclasses import replace
 from typing import Final
 
 import psycopg
 from psycopg.rows import class_row
 
+from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.relation_size import RelationSize
 
@@ -72,22 +74,32 @@ select 'replication_slot', null, slot_name, greatest(pg_wal_lsn_diff(
     case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, restart_lsn), 0)::bigint,
   null, null, null, null, null, null, null, greatest(age(xmin), age(catalog_xmin)), null, active
 from pg_replication_slots
+order by kind
 """
 
 
 def read_relation_sizes(settings: Settings) -> list[RelationSize]:
-    """Return all relations, the database and the replication slots.
+    """Return all relations, the database and the replication slots. The sizes of several databases are added.
 
     No grant is needed. A relation that another session has locked in ACCESS EXCLUSIVE mode has no size.
 
     :raises SourceError: when no connection can be made.
     :raises ReadError: when a statement fails, or takes longer than a minute.
     """
-    with connect(settings) as connection:
-        try:
-            return [*_read_relations(connection), *_read(connection, _DATABASE_AND_SLOTS)]
-        except psycopg.Error as error:
-            raise ReadError(error) from None
+    databases, sizes = list[RelationSize](), dict[tuple[str, str | None, str], RelationSize]()
+    for part in split_by_database(settings, load_catalogue()):
+        names = {table.name for table in part.tables}
+        with connect(settings, part.databases[0]) as connection:
+            try:
+                database, *slots = _read(connection, _DATABASE_AND_SLOTS)
+                databases.append(database)
+                for size in [*_read_relations(connection), *slots]:
+                    # Each database has tables such as schema_version, and main may have former tables of state.
+                    key = (size.kind, size.schema_name, size.name)
+                    sizes[key] = size if size.name in names else sizes.get(key, size)
+            except psycopg.Error as error:
+                raise ReadError(error) from None
+    return [*sizes.values(), replace(databases[0], bytes=sum(size.bytes or 0 for size in databases))]
 
 
 def _read_relations(connection: Connection) -> list[RelationSize]:

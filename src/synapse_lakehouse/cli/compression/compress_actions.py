@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rich.progress import Progress, TaskID
 
+from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.cli import output
 from synapse_lakehouse.cli.compression import outcome_log
 from synapse_lakehouse.compressor import undo_file, unreferenced_groups
@@ -25,10 +26,9 @@ from synapse_lakehouse.compressor.record_outcome import Outcome, OutcomeRow, com
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.compressor.verify import verify_room
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.connection import Connection, get_dsn
 from synapse_lakehouse.printable_text import to_printable
 
-_DSN_SETTING: Final = "SYNAPSE_DSN"
 _PLANNED: Final = tuple(field.name for field in fields(RoomPlan))
 _APPLIED: Final = (
     "room_id", "rows_before", "rows_after", "bytes_before", "bytes_after", "groups_rewritten", "groups_skipped",
@@ -45,7 +45,8 @@ VACUUM_NOTE: Final = (
 
 def plan(settings: Settings, options: CompressorSettings, rooms: Sequence[str], format: output.OutputFormat) -> None:
     """Plan the rooms and write the plans."""
-    with connect_readers(str(settings.synapse_dsn), settings, _DSN_SETTING) as open_reader, open_reader() as reader:
+    setting, dsn = get_dsn(settings, Database.STATE)
+    with connect_readers(dsn, settings, setting) as open_reader, open_reader() as reader:
         rows = _plan_rooms(reader, rooms, options)
     _write_plans(rows, format)
 
@@ -165,10 +166,12 @@ def _mark_unreferenced(room_id: str, open_reader: ReaderFactory, connection: Con
     try:
         with open_reader() as reader:
             unreferenced = reader.read_room(room_id).unreferenced
+            # The groups of events are read anew, over a connection that stays open.
+            find_groups_of_events = reader.find_groups_of_events
     except RoomSkippedError:
         # The room was purged in the meantime, with all its groups.
         return 0
-    return unreferenced_groups.mark_pending_deletion(connection, unreferenced)
+    return unreferenced_groups.mark_pending_deletion(connection, unreferenced, find_groups_of_events)
 
 
 def verify(
@@ -179,7 +182,8 @@ def verify(
     undo = [undo_file.read(path) for path in paths]
     max_chain = options.max_chain if any_strategy or options.strategy is Strategy.BEST else None
     rows = []
-    with connect_readers(str(settings.synapse_dsn), settings, _DSN_SETTING) as open_reader, open_reader() as reader:
+    setting, dsn = get_dsn(settings, Database.STATE)
+    with connect_readers(dsn, settings, setting) as open_reader, open_reader() as reader:
         room_ids = [*rooms, *dict.fromkeys(file.room_id for file in undo if file.room_id not in rooms)]
         reader.require_rooms(room_ids)
         for room in _with_progress("Verifying", room_ids or reader.select_rooms(options, all_state=True)):

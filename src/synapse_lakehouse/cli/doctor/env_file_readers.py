@@ -12,7 +12,13 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Fi
 from synapse_lakehouse.config.env_file import ENV_FILE, read_env_file
 from synapse_lakehouse.config.settings import Settings
 
-_ADDRESSES: Final = {"synapse_dsn", "synapse_write_dsn", "lakehouse_catalog_uri", "lakehouse_redis_url"}
+_ADDRESSES: Final = {
+    "synapse_dsn",
+    "synapse_state_dsn",
+    "synapse_write_dsn",
+    "lakehouse_catalog_uri",
+    "lakehouse_redis_url",
+}
 """Settings that are secret only if they contain a password."""
 _PASSWORD: Final = re.compile(r"//[^/?]*:[^/?]*@|password", re.IGNORECASE)
 _SECRETS_OF_OTHERS: Final = ("password", "secret", "token", "access_key")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
-from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.catalogue import Catalogue, Database, load_catalogue
 from synapse_lakehouse.cli.doctor import (
     compressor_role,
     duplicates,
@@ -21,7 +21,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError
 from synapse_lakehouse.local.services import LocalServicesError, connect_services
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
-from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.connection import connect, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.streams.checks import synapse_startup
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
@@ -89,18 +89,36 @@ def _source(
 ) -> _SourceResult:
     result = _SourceResult()
     try:
-        with running as settings, connect(settings) as connection:
-            result.findings += source.examine(connection, settings, is_sample=configured.uses_sample)
-            if declared:
-                declared = read_source_catalogue(declared, connection)
-                result.progress = synapse_startup.read_progress(connection, declared)
-                result.findings += sequences.examine(declared, result.progress)
-            result.findings += upgrade.examine(connection)
-            result.bytes = source.measure_database_bytes(connection)
-            if index_tables and declared:
-                result.findings += index_entries.examine(connection, index_entries.find_tables(declared, index_tables))
-            elif deep and declared:
-                result.findings += duplicates.examine(connection, declared)
+        with running as settings:
+            for part in split_by_database(settings, declared) if declared else [None]:
+                _examine_database(result, settings, part, deep, index_tables, is_sample=configured.uses_sample)
     except (EmbeddedPostgresError, LocalServicesError, SourceError) as error:
         result.findings.append(DoctorFinding(FindingLevel.FAIL, "source", str(error)))
     return result
+
+
+def _examine_database(
+    result: _SourceResult,
+    settings: Settings,
+    declared: Catalogue | None,
+    deep: bool,
+    index_tables: Sequence[str],
+    *,
+    is_sample: bool,
+) -> None:
+    with connect(settings, declared.databases[0] if declared else Database.MAIN) as connection:
+        result.findings += source.examine(connection, settings, declared, is_sample=is_sample)
+        if declared:
+            declared = read_source_catalogue(declared, connection)
+            progress = synapse_startup.read_progress(connection, declared)
+            result.progress |= progress
+            result.findings += sequences.examine(declared, progress)
+        result.findings += upgrade.examine(connection)
+        if (size := source.measure_database_bytes(connection)) is not None:
+            result.bytes = (result.bytes or 0) + size
+        if index_tables and declared:
+            tables = index_entries.find_tables(load_catalogue(), index_tables)
+            in_database = [table for table in tables if table.database in declared.databases]
+            result.findings += index_entries.examine(connection, in_database)
+        elif deep and declared:
+            result.findings += duplicates.examine(connection, declared)

@@ -22,9 +22,13 @@ _HARMLESS_DRIFT: Final = ("missing_unique_key", "changed_type")
 _SKIPPED: Final = "LAKEHOUSE_ON_DRIFT is partial: runs skip this table and copy all other tables."
 
 
-def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> Findings:
-    """Check that all catalogued tables can be read, by a role without other privileges."""
-    database = "the shipped sample" if is_sample else f"the database of {settings.synapse_server_name}"
+def examine(
+    connection: Connection, settings: Settings, declared: catalogue.Catalogue | None, *, is_sample: bool
+) -> Findings:
+    """Check that all tables of ``declared`` can be read, by a role without other privileges."""
+    is_state = declared is not None and catalogue.Database.MAIN not in declared.databases
+    database = f"the {'state ' * is_state}database of {settings.synapse_server_name}"
+    database = "the shipped sample" if is_sample else database
     version, is_standby = _fetch_row(connection, "select current_setting('server_version'), pg_is_in_recovery()")
     message = f"connected to {database}, PostgreSQL {version}{', a standby' if is_standby else ''}"
     yield DoctorFinding(FindingLevel.OK, "source", message)
@@ -37,11 +41,11 @@ def examine(connection: Connection, settings: Settings, *, is_sample: bool) -> F
     try:
         if is_sample:
             yield DoctorFinding(FindingLevel.OK, "role", "the role of the embedded server; all sessions are read-only")
-        elif declared := load_catalogue_or_none():
-            yield from excess_privileges.examine(
-                connection, excess_privileges.reader_privileges(declared), "lakehouse grants"
-            )
-        yield from _schema(connection, settings)
+        elif declared:
+            script = f"lakehouse grants{' --state' * is_state}"
+            yield from excess_privileges.examine(connection, excess_privileges.reader_privileges(declared), script)
+        if declared:
+            yield from _schema(connection, settings, declared)
     except SourceError as error:
         yield DoctorFinding(FindingLevel.FAIL, "schema", str(error))
     except psycopg.Error as error:
@@ -78,11 +82,8 @@ def _clock(connection: Connection) -> DoctorFinding:
     return DoctorFinding(FindingLevel.WARN, "clock", message, advice)
 
 
-def _schema(connection: Connection, settings: Settings) -> Findings:
-    declared = load_catalogue_or_none()
-    if declared is None:
-        return
-    version = preflight.read_schema_version(connection)
+def _schema(connection: Connection, settings: Settings, declared: catalogue.Catalogue) -> Findings:
+    version = preflight.read_schema_version(connection, declared.databases)
     if problem := preflight.explain_unsupported_version(connection, declared, version):
         yield DoctorFinding(FindingLevel.FAIL, "schema", problem)
         return

@@ -50,13 +50,16 @@ _PROGRESS_TABLES: Final = {
 
 _LAST_COMPRESSED: Final = "select room_id, last_compressed from {} as p where last_compressed is not null {}"
 
-_IN_USE: Final = """
-select id from unnest(%(ids)s::bigint[]) as id where exists (select from event_to_state_groups where state_group = id)
-union
-select prev_state_group from state_group_edges
+_OF_EVENTS: Final = """
+select id from unnest(%s::bigint[]) as id where exists (select from event_to_state_groups where state_group = id)
+"""
+"""Groups that an event references."""
+
+_OF_OTHER_ROOMS: Final = """
+select distinct prev_state_group from state_group_edges
 where prev_state_group = any(%(ids)s) and not state_group = any(%(ids)s)
 """
-"""Groups that an event or a group of another room references."""
+"""Groups that a group of another room references."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,15 @@ class StoredRoom:
 
 
 class RoomReader:
-    """Reads rooms over two connections that share a PostgreSQL snapshot."""
+    """Reads rooms over two connections that share a PostgreSQL snapshot.
 
-    def __init__(self, connection: psycopg.Connection[Any], arrow: postgresql.Connection) -> None:
-        self._connection, self._arrow = connection, arrow
+    :param events: connection to the database with the events, which may be another one.
+    """
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], arrow: postgresql.Connection, events: psycopg.Connection[Any]
+    ) -> None:
+        self._connection, self._arrow, self._events = connection, arrow, events
 
     def select_rooms(self, settings: CompressorSettings, *, all_state: bool = False, every: bool = False) -> list[str]:
         """Return the ``number_of_rooms`` rooms with the most uncompressed state, largest first.
@@ -177,10 +185,16 @@ class RoomReader:
         """Return the bytes of the state of all rooms on disk."""
         return measure_disk_bytes(self._connection)
 
+    def find_groups_of_events(self, groups: Sequence[int]) -> list[int]:
+        """Return those of ``groups`` that an event references."""
+        return [group for (group,) in self._events.execute(_OF_EVENTS, [list(groups)])]
+
     def _find_unreferenced(self, group_ids: Int64Array, contents: StateTables) -> Int64Array:
-        if not has_table(self._connection, "event_to_state_groups"):
+        if not has_table(self._events, "event_to_state_groups"):
             return np.empty(0, np.int64)
-        return find_unreferenced(group_ids, self._ids(_IN_USE, {"ids": group_ids.tolist()}), contents.edges)
+        of_events = self.find_groups_of_events(group_ids.tolist())
+        of_other_rooms = self._ids(_OF_OTHER_ROOMS, {"ids": group_ids.tolist()})
+        return find_unreferenced(group_ids, np.union1d(of_other_rooms, np.array(of_events, np.int64)), contents.edges)
 
     def _ids(self, query: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Int64Array:
         rows = self._connection.execute(query.encode(), parameters).fetchall()

@@ -1,7 +1,7 @@
 """Connections that read Synapse's database, one PostgreSQL snapshot after the other."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import adbc_driver_postgresql.dbapi as postgresql
@@ -30,8 +30,12 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
     :raises CompressorError: when it is not Synapse's database, or the role lacks a privilege.
     :raises ReadError: when another statement fails, or a connection is lost.
     """
-    info, connection = open_connection(dsn, build_session_settings(settings), setting)
-    with connection, _convert_errors():
+    session = build_session_settings(settings)
+    info, connection = open_connection(dsn, session, setting)
+    with ExitStack() as stack, _convert_errors():
+        events = stack.enter_context(connection)
+        if settings.synapse_state_dsn:
+            events = stack.enter_context(open_connection(str(settings.synapse_dsn), session, "SYNAPSE_DSN")[1])
         _require_synapse(connection, setting)
         with postgresql.connect(info) as arrow:
 
@@ -44,7 +48,7 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
                         cursor.execute(f"set transaction snapshot '{row[0]}'")
                         cursor.execute(DISABLE_TRANSACTION_TIMEOUT)
                     try:
-                        yield RoomReader(connection, arrow)
+                        yield RoomReader(connection, arrow, events)
                     finally:
                         arrow.rollback()
 

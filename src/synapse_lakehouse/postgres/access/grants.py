@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from synapse_lakehouse.catalogue import Catalogue, Column, LoadMode
+from synapse_lakehouse.catalogue import Catalogue, Column, Database, LoadMode
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import build_session_settings
 
@@ -50,8 +50,17 @@ def only_if(condition: str, statement: str) -> str:
     return f"DO $$ BEGIN IF {condition} THEN {statement} END IF; END $$;"
 
 
+SCHEMA_TABLES: Final = (
+    Grant("table", "schema_version", ("version",)),
+    Grant("table", "applied_schema_deltas", ("file",)),
+)
+"""Tables that Synapse creates in each of its databases, and the columns that show the release."""
+
 COMPAT_VERSION: Final = Grant("table", "schema_compat_version", ("compat_version",))
 """Read only in a database of a later Synapse than the catalogue knows."""
+
+BACKGROUND_UPDATES: Final = Grant("table", "background_updates", ("depends_on", "ordering", "update_name"))
+"""Read by ``lakehouse doctor``."""
 
 
 def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
@@ -66,6 +75,8 @@ def list_replication_server_grants(catalogue: Catalogue, *, has_secrets: bool) -
     :param has_secrets: whether to include columns with secrets. The lakehouse does not read the rows with the secrets.
     """
     yield from _list_grants(catalogue, lambda column: has_secrets or not column.has_secrets)
+    if Database.MAIN not in catalogue.databases:
+        yield from (*SCHEMA_TABLES, BACKGROUND_UPDATES)
     yield COMPAT_VERSION
 
 

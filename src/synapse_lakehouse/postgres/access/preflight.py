@@ -4,23 +4,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
-from synapse_lakehouse.postgres.access.grants import COMPAT_VERSION, Grant, list_required_grants
+from synapse_lakehouse.postgres.access.grants import COMPAT_VERSION, SCHEMA_TABLES, Grant, list_required_grants
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables, find_drift
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
 
-_SCHEMA_TABLES: Final = (
-    Grant("table", "schema_version", ("version",)),
-    Grant("table", "applied_schema_deltas", ("file",)),
-)
-_STATE_TABLES: Final = ("state_groups", "state_group_edges", "state_groups_state")
-_SPLIT_DATABASES: Final = (
-    "A homeserver with several databases (`databases` in homeserver.yaml, with data_stores: [state] in one of them) "
-    "is not supported yet, because visibility needs events and their state in one PostgreSQL snapshot."
-)
+_TABLES: Final = {
+    Database.MAIN: ("events",),
+    Database.STATE: ("state_groups", "state_group_edges", "state_groups_state"),
+}
+"""Tables by which a database of Synapse is recognized."""
 _FOREIGN_USER_SQL: Final = {
     "users": (
         "select name from users"
@@ -50,7 +46,7 @@ def check_source_database(
     :param may_be_partial: whether to ignore tables that differ from the catalogue, so that the others can be copied.
     :raises SourceError: with all problems, one per line.
     """
-    version = read_schema_version(connection)
+    version = read_schema_version(connection, catalogue.databases)
     if problem := explain_unsupported_version(connection, catalogue, version):
         raise SourceError(problem)
     absent = find_absent_objects(catalogue, connection)
@@ -96,19 +92,20 @@ def explain_unsupported_version(connection: Connection, catalogue: Catalogue, ve
     )
 
 
-def read_schema_version(connection: Connection) -> int:
+def read_schema_version(connection: Connection, databases: Sequence[Database]) -> int:
     """Return the SCHEMA_VERSION that Synapse stored in the database.
 
-    :raises SourceError: when the database is not the only database of a homeserver, or has no readable version.
+    :param databases: the stores that the database must have.
+    :raises SourceError: when the database lacks one of them, or has no readable version.
     """
     rows = connection.execute(
         "select name, to_regclass(name) is not null, current_database() from unnest(%s::text[]) as name",
-        [[*(grant.name for grant in _SCHEMA_TABLES), "events", *_STATE_TABLES]],
+        [[*(grant.name for grant in SCHEMA_TABLES), *(name for names in _TABLES.values() for name in names)]],
     ).fetchall()
-    if problem := _explain_wrong_database({name: exists for name, exists, _ in rows}, rows[0][2]):
+    if problem := _explain_wrong_database({name: exists for name, exists, _ in rows}, rows[0][2], databases):
         raise SourceError(problem)
-    if problems := _explain_missing_grants(connection, _SCHEMA_TABLES) or find_hidden_rows(
-        connection, [grant.name for grant in _SCHEMA_TABLES]
+    if problems := _explain_missing_grants(connection, SCHEMA_TABLES) or find_hidden_rows(
+        connection, [grant.name for grant in SCHEMA_TABLES]
     ):
         raise SourceError("\n".join(problems))
     row = connection.execute("select version from schema_version").fetchone()
@@ -148,29 +145,29 @@ def check_server_name(connection: Connection, catalogue: Catalogue, server_name:
     return []
 
 
-def _explain_wrong_database(exists: Mapping[str, bool], name: str) -> str | None:
-    """Return a message if the database ``name`` is not the only database of a Synapse homeserver, else None.
+def _explain_wrong_database(exists: Mapping[str, bool], name: str, databases: Sequence[Database]) -> str | None:
+    """Return a message if the database ``name`` lacks tables of ``databases``, else None.
 
     Synapse creates ``schema_version`` in each of its databases (``synapse.storage.prepare_database``).
     """
-    without_state = [table for table in _STATE_TABLES if not exists[table]]
-    has_schema = all(exists[grant.name] for grant in _SCHEMA_TABLES)
-    if not has_schema or (not exists["events"] and without_state):
+    without = {database: [table for table in _TABLES[database] if not exists[table]] for database in Database}
+    setting = "SYNAPSE_DSN" if Database.MAIN in databases else "SYNAPSE_STATE_DSN"
+    has_schema = all(exists[grant.name] for grant in SCHEMA_TABLES)
+    if not has_schema or all(without.values()):
         return (
             f"The database {name} is not the database of a Synapse homeserver, because this role sees no tables "
-            "schema_version, events and state_groups_state in it. Correct the database name in SYNAPSE_DSN, or the "
+            f"schema_version, events and state_groups_state in it. Correct the database name in {setting}, or the "
             "role's rights and search_path. `lakehouse grants` prints the SQL for the rights."
         )
-    if not exists["events"]:
+    if without[Database.MAIN] and Database.MAIN in databases:
         return (
-            f"The database {name} contains only the state of a Synapse homeserver, no events. {_SPLIT_DATABASES} Only "
-            "`lakehouse compress` works on such a database: set SYNAPSE_WRITE_DSN to its address."
+            f"The database {name} contains only the state of a Synapse homeserver, no events: set SYNAPSE_STATE_DSN to "
+            "this database, and SYNAPSE_DSN to the database with the events."
         )
-    if without_state:
+    if (missing := without[Database.STATE]) and Database.STATE in databases:
         return (
-            f"The database {name} has no {', '.join(without_state)}, because the homeserver's state is in another "
-            f"database. {_SPLIT_DATABASES} If the homeserver has one database, these tables were dropped or not "
-            "restored."
+            f"The database {name} has no {', '.join(missing)}: set SYNAPSE_STATE_DSN to the database with the state, "
+            "which `databases` in homeserver.yaml names, or restore these tables if there is none."
         )
     return None
 

@@ -7,10 +7,10 @@ from typing import Final
 # The tables of state compressors are left out, because their owner may be the role that loses the right.
 _TEMPORARY: Final = r"""
 DO $$ DECLARE synapse name; BEGIN
-  IF to_regclass('events') IS NULL THEN RAISE EXCEPTION 'There is no Synapse in this search_path'; END IF;
+  IF to_regclass('schema_version') IS NULL THEN RAISE EXCEPTION 'There is no Synapse in this search_path'; END IF;
   FOR synapse IN SELECT DISTINCT rolname FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
       WHERE relkind = 'r' AND relname NOT LIKE 'state\_compressor\_%'
-        AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('events')) LOOP
+        AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_version')) LOOP
     EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %I', current_database(), synapse);
   END LOOP;
   EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC, {role}', current_database());

@@ -13,7 +13,14 @@ from typing import Any, Final, Literal
 
 import psycopg
 
-from synapse_lakehouse.catalogue import Catalogue, JsonKeysForTypeProjection, ListForTypeProjection, Table
+from synapse_lakehouse.catalogue import (
+    Catalogue,
+    Database,
+    JsonKeysForTypeProjection,
+    ListForTypeProjection,
+    Table,
+    load_catalogue,
+)
 
 DriftKind = Literal[
     "missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence", "not_a_plain_table"
@@ -161,7 +168,9 @@ def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tupl
 def find_unknown_objects(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
     """Return tables (``threads``) and columns (``events.depth``) that are new to this version of the lakehouse."""
     listed = read_excluded_columns()
-    for table in catalogue.tables:
+    # Each of several databases has further tables of Synapse, or former ones.
+    has_all = len(catalogue.databases) == len(Database)
+    for table in (catalogue if has_all else load_catalogue()).tables:
         listed.setdefault(table.name, set()).update(name for column in table.columns for name in column.source_columns)
     unknown = []
     for name, columns in connection.execute(ALL_COLUMNS_SQL):

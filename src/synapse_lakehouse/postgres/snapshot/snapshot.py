@@ -9,7 +9,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import check_source_database
 from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
@@ -38,8 +38,9 @@ class SequenceValue:
 
 @dataclass(frozen=True)
 class PostgresSnapshot:
-    """The state of Synapse's database that a run copies.
+    """The state of one of Synapse's databases that a run copies.
 
+    * ``database``: the database; main if it has all tables.
     * ``name``: name by which other transactions import the snapshot.
     * ``fingerprints``: by table, the result of :func:`hash_select`.
     * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
@@ -48,6 +49,7 @@ class PostgresSnapshot:
     * ``is_durable``: whether the WAL of everything that the snapshot saw is flushed, so that a crash cannot undo it.
     """
 
+    database: Database
     name: str
     taken_at: datetime
     server_version: str
@@ -73,11 +75,12 @@ class PostgresSnapshot:
 def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, PostgresSnapshot]]:
     """Check the source, export a snapshot, and lock the tables against rewrites until the context ends.
 
+    :param catalogue: the part of the catalogue that is in the database.
     :raises SourceError: when the database does not fit the catalogue, or its tables are rewritten repeatedly.
     :raises ReadError: when a statement fails, or the connection is lost.
     :raises RecoveryConflictError: when a standby cancels the snapshot; a new snapshot may live longer.
     """
-    with connect(settings) as connection:
+    with connect(settings, catalogue.databases[0]) as connection:
         on_standby = False
         try:
             require_session_settings(connection, settings)
@@ -99,7 +102,7 @@ def import_snapshot(settings: Settings, snapshot: PostgresSnapshot) -> Iterator[
     :raises SourceError: when the connection cannot be made.
     :raises psycopg.Error: when the snapshot no longer exists.
     """
-    with connect(settings) as connection:
+    with connect(settings, snapshot.database) as connection:
         connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot.name)))
         yield connection
 
@@ -113,7 +116,8 @@ def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settin
         tables -= snapshot.drifted_tables.keys()
         lock_tables(connection, tables)
         if not (rewritten := find_rewritten_tables(connection, tables)):
-            if not snapshot.in_recovery and not wait_for_flush(connection, snapshot.wal_position, settings):
+            position = snapshot.wal_position
+            if not snapshot.in_recovery and not wait_for_flush(connection, position, settings, snapshot.database):
                 _log.warning(
                     "PostgreSQL did not flush its WAL in time. A crash of the server could undo rows that are copied "
                     "now, so the next run does a full copy. Check the disk load of Synapse's database server."
@@ -143,6 +147,7 @@ def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Setti
     assert row is not None
     name, taken_at, server_version, xmin, xmax, in_recovery = row
     return PostgresSnapshot(
+        database=catalogue.databases[0],
         name=name,
         taken_at=taken_at,
         server_version=server_version,

@@ -3,6 +3,7 @@
 import time
 from typing import Final
 
+from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
@@ -14,7 +15,7 @@ _SECONDS_BEFORE_OWN_TRANSACTION: Final = 0.1
 _MAX_SECONDS: Final = 30.0
 
 
-def wait_for_flush(connection: Connection, position: WalPosition, settings: Settings) -> bool:
+def wait_for_flush(connection: Connection, position: WalPosition, settings: Settings, database: Database) -> bool:
     """Wait until the primary has flushed its WAL up to the snapshot's position. Usually this is already done.
 
     If Synapse's database setting ``synchronous_commit`` is off, a snapshot sees commits and rollbacks before their WAL
@@ -33,7 +34,7 @@ def wait_for_flush(connection: Connection, position: WalPosition, settings: Sett
         if waited > _MAX_SECONDS:
             return False
         if waited > _SECONDS_BEFORE_OWN_TRANSACTION and not ran_own_transaction:
-            _run_own_transaction(settings)
+            _run_own_transaction(settings, database)
             ran_own_transaction = True
         time.sleep(_POLL_SECONDS)
     return True
@@ -45,7 +46,7 @@ def _is_flushed(connection: Connection, lsn: str) -> bool:
     return bool(row[0])
 
 
-def _run_own_transaction(settings: Settings) -> None:
+def _run_own_transaction(settings: Settings, database: Database) -> None:
     # A transaction without an XID writes no WAL, so this one requests an XID.
-    with connect(settings) as connection:
+    with connect(settings, database) as connection:
         connection.execute("select pg_current_xact_id()")

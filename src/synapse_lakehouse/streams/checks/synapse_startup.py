@@ -57,9 +57,10 @@ def _checked(declared: Catalogue) -> dict[str, Stream | StartupSequence]:
 
 
 def _progress(connection: Connection, declared: Catalogue, checked: Stream | StartupSequence) -> StreamProgress:
-    stored = connection.execute(
-        "select instance_name, stream_id from stream_positions where stream_name = %s", [checked.stream_positions]
-    ).fetchall()
+    positions_sql = "select instance_name, stream_id from stream_positions where stream_name = %s"
+    # A state database has no such table, and no sequence with positions.
+    name = checked.stream_positions
+    stored = connection.execute(positions_sql, [name]).fetchall() if name else []
     furthest = _furthest_ids(connection, _id_columns(declared, checked), checked.direction)
     row = connection.execute("select pg_is_in_recovery()").fetchone()
     return StreamProgress(

@@ -1,0 +1,58 @@
+"""Copy main and state from a pair of snapshots, and again from another pair if they do not fit together."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import functions as f
+
+from synapse_lakehouse.catalogue import Database
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.snapshot_session import SnapshotSession, snapshot_session
+from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.spark_app import SparkApp
+
+_MAX_PAIRS: Final = 3
+"""Maximum number of pairs of snapshots for one copy."""
+_MAX_GROUPS: Final = 10_000
+"""Maximum number of missing groups that are examined. Deletions between two snapshots are fewer."""
+
+
+@contextmanager
+def copy_session(app: SparkApp) -> Iterator[SnapshotSession]:
+    """Copy all tables to the run's branch, and yield the session with the snapshots of the copy.
+
+    Raises the errors of :func:`snapshot_session`.
+    """
+    for pair in range(1, _MAX_PAIRS + 1):
+        with snapshot_session(app) as session:
+            copy_tables(session)
+            if pair == _MAX_PAIRS or not has_deleted_groups(session):
+                yield session
+                return
+        app.report_progress("Synapse deleted state groups between the two snapshots: reading again from a fresh pair")
+
+
+def has_deleted_groups(session: SnapshotSession) -> bool:
+    """Return whether main names a state group that Synapse deleted between the snapshots of main and of state.
+
+    A group counts as lost, and not as deleted, if a fresh pair of snapshots misses it, too.
+    """
+    copied = {table.name for table in session.catalogue.tables}
+    if len(session.exported) == 1 or not {"event_to_state_groups", "state_groups"} <= copied:
+        return False
+    spark = session.app.spark
+    named = spark.table("bronze.event_to_state_groups").select("state_group").distinct()
+    present = spark.table("bronze.state_groups").select(f.col("id").alias("state_group"))
+    missing = [row.state_group for row in named.join(present, "state_group", "left_anti").limit(_MAX_GROUPS).collect()]
+    return bool(missing) and find_lost_groups(session.app.settings, missing) != set(missing)
+
+
+def find_lost_groups(settings: Settings, groups: Sequence[int]) -> set[int]:
+    """Return those of ``groups`` that main names and state lacks, in a pair of snapshots of this moment."""
+    named_sql = "select distinct state_group from event_to_state_groups where state_group = any(%s)"
+    present_sql = "select id from state_groups where id = any(%s)"
+    with connect(settings) as main, connect(settings, Database.STATE) as state:
+        named = {group for (group,) in main.execute(named_sql, [groups])}
+        return named - {group for (group,) in state.execute(present_sql, [groups])}

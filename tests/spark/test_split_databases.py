@@ -1,0 +1,158 @@
+"""State in a database of its own: two snapshots, and a fresh pair of them if Synapse deletes groups in between."""
+
+import runpy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.catalogue import Catalogue, Database
+from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.connection import get_dsn, split_by_database
+from synapse_lakehouse.spark_app import SparkApp
+from tests.conftest import lake_maker
+from tests.support.dataframe_compare import differences
+from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.split_source import split_source
+
+DECLARED = catalogue.load_catalogue()
+GROUP = 9_000_001
+NEW_EVENT = "insert into event_to_state_groups (event_id, state_group) values (%s, %s)"
+NEW_GROUP = (
+    "insert into state_groups (id, room_id, event_id) select %s, room_id, event_id from state_groups limit 1",
+    "insert into state_groups_state select %s, room_id, type, state_key, event_id from state_groups_state limit 1",
+)
+
+
+class SplitLake(AdvancingLake):
+    """Copies with the app of a daily run, or of the maintenance run, which also reconciles and compares indexes."""
+
+    job = "snapshot_tables"
+    last = ""
+
+    def copy(self, app: SparkApp) -> None:
+        tables.ensure_tables(app.catalog, DECLARED)
+        runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / f"{self.job}.py"))[self.job](app)
+        self.last = app.run.run_id
+
+    def departures(self) -> dict[str, tuple[int, int]]:
+        with duckdb_reader.open_duckdb(self.settings) as lake:
+            release = duckdb_reader.get_release(lake, self.settings)
+            duckdb_reader.create_views(lake, self.settings, release, release.tables)
+            actual = {}
+            for database in Database:
+                with psycopg.connect(get_dsn(self.settings, database)[1]) as source:
+                    for table in DECLARED.of_database(database).copied_tables():
+                        actual[table.name] = differences(table, lake, source)
+        return {name: rows for name, rows in actual.items() if rows != (0, 0)}
+
+    def audit(self, name: str) -> list[dict[str, Any]]:
+        """Rows of an audit table that the last run wrote."""
+        return store.read_run_rows(self.app().catalog, name, self.last)
+
+
+@pytest.fixture(scope="module")
+def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SplitLake]:
+    folder = tmp_path_factory.mktemp("split")
+    with (
+        split_source(server) as (main, state),
+        lake_maker(server, settings, folder) as make,
+        advancing(make(synapse_dsn=main, synapse_state_dsn=state)) as started,
+    ):
+        yield SplitLake(started.settings)
+
+
+def add_group(lake: AdvancingLake, group: int) -> None:
+    """Store a state group, then an event with it, as Synapse does."""
+    with psycopg.connect(str(lake.settings.synapse_state_dsn)) as state:
+        for statement in NEW_GROUP:
+            state.execute(statement, [group])
+    with psycopg.connect(str(lake.settings.synapse_dsn)) as main:
+        main.execute(NEW_EVENT, [f"$of_{group}", group])
+
+
+def delete_group(lake: AdvancingLake, group: int) -> None:
+    """Delete an event, then its state group, as a purge does."""
+    with psycopg.connect(str(lake.settings.synapse_dsn)) as main:
+        main.execute("delete from event_to_state_groups where state_group = %s", [group])
+    lose_group(lake, group)
+
+
+def lose_group(lake: AdvancingLake, group: int) -> None:
+    """Delete a state group that an event needs."""
+    with psycopg.connect(str(lake.settings.synapse_state_dsn)) as state:
+        state.execute("delete from state_groups_state where state_group = %s", [group])
+        state.execute("delete from state_groups where id = %s", [group])
+
+
+def test_a_copy_and_increments(lake: SplitLake) -> None:
+    lake.job = "reconcile_bronze"
+    ledger = lake.advance()
+    lake.job = "snapshot_tables"
+    assert lake.departures() == {}
+    of_state = {table.name for table in DECLARED.of_database(Database.STATE).tables}
+    oids = {name: row["database_oid"] for name, row in ledger.items()}
+    ((state_oid),) = {oids[name] for name in of_state}
+    ((main_oid),) = {oid for name, oid in oids.items() if name not in of_state}
+    assert main_oid != state_oid
+    (snapshot,) = lake.audit("audit.snapshots")
+    assert (snapshot["database_oid"], snapshot["state_snapshot"]["database_oid"]) == (main_oid, state_oid)
+    assert snapshot["taken_at"] < snapshot["state_snapshot"]["taken_at"]
+    assert (snapshot["absent_objects"], snapshot["unknown_objects"], snapshot["drifted_tables"]) == ([], [], [])
+    compared = {row["table_name"]: row["differing"] for row in lake.audit("audit.reconciliation")}
+    assert compared == dict.fromkeys((table.name for table in DECLARED.copied_tables()), 0)
+    assert {"state_groups", "events"} <= {row["table_name"] for row in lake.audit("audit.index_checks") if row["pass"]}
+
+    add_group(lake, GROUP)
+    ledger = lake.advance()
+    changed = {name for name, row in ledger.items() if row["extent"] == "changed"}
+    assert changed == {"event_to_state_groups", "state_groups", "state_groups_state"}
+    assert {row["extent"] for name, row in ledger.items() if name not in changed} == {"none"}
+    assert lake.departures() == {}
+
+
+@dataclass
+class Snapshots:
+    """Counts the snapshots that are taken, and calls ``before_state`` once before the next one of state."""
+
+    count: int = 0
+    before_state: Callable[[], None] | None = None
+
+    def take(self, settings: Settings, declared: Catalogue) -> Iterator[Catalogue]:
+        for part in split_by_database(settings, declared):
+            self.count += 1
+            if Database.STATE in part.databases and self.before_state:
+                self.before_state()
+                self.before_state = None
+            yield part
+
+
+@pytest.fixture
+def snapshots(monkeypatch: pytest.MonkeyPatch) -> Snapshots:
+    taken = Snapshots()
+    monkeypatch.setattr("synapse_lakehouse.ingest.snapshot_session.split_by_database", taken.take)
+    return taken
+
+
+def test_a_fresh_pair_after_a_deletion(lake: SplitLake, snapshots: Snapshots) -> None:
+    add_group(lake, GROUP + 1)
+    add_group(lake, GROUP + 2)
+    lake.advance()
+    assert snapshots.count == 2
+    snapshots.before_state = partial(delete_group, lake, GROUP + 2)
+    lake.advance()
+    assert snapshots.count == 6
+    assert lake.departures() == {}
+
+    lose_group(lake, GROUP + 1)
+    lake.advance()
+    assert snapshots.count == 8, "a lost group is no reason for another pair"
+    assert lake.departures() == {}

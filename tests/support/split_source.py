@@ -1,0 +1,50 @@
+"""A copy of a database of Synapse, split in two as `databases` in homeserver.yaml does: main, and state."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.conftest import copied_source
+
+STATE_TABLES: Final = (
+    "state_groups", "state_group_edges", "state_groups_state", "state_groups_pending_deletion",
+    "state_groups_persisting",
+)  # fmt: skip
+"""Tables that Synapse creates for the store ``state`` (``synapse/storage/schema/state``)."""
+COMMON_TABLES: Final = (
+    "schema_version", "schema_compat_version", "applied_schema_deltas", "applied_module_schemas", "background_updates",
+)  # fmt: skip
+"""Tables that Synapse creates in each database (``synapse/storage/schema/common``)."""
+
+
+@contextmanager
+def split_source(server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE) -> Iterator[tuple[str, str]]:
+    """libpq URIs of the main and the state database of a homeserver, with the content of ``database``."""
+    with copied_source(server, database) as main, copied_source(server, database) as state:
+        drop_tables(main, list(STATE_TABLES))
+        drop_tables(state, _tables_except(state, (*STATE_TABLES, *COMMON_TABLES)))
+        with psycopg.connect(main) as connection:
+            connection.execute("drop sequence state_group_id_seq")
+        yield main, state
+
+
+def drop_tables(dsn: str, names: list[str]) -> None:
+    """Drop the tables, and sequences that only they use."""
+    with psycopg.connect(dsn) as connection:
+        for name in names:
+            connection.execute(sql.SQL("drop table if exists {} cascade").format(sql.Identifier(name)))
+
+
+def _tables_except(dsn: str, names: tuple[str, ...]) -> list[str]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "select relname::text from pg_class where relkind in ('r', 'p') and not relispartition"
+            " and relnamespace = current_schema()::regnamespace and not relname = any(%s)",
+            [list(names)],
+        ).fetchall()
+    return [name for (name,) in rows]
