@@ -104,14 +104,14 @@ def test_homeserver_with_several_databases(
     settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     spoiled.execute("alter table events rename to whole")
-    with pytest.raises(SourceError, match="SYNAPSE_WRITE_DSN"):
+    with pytest.raises(SourceError, match="SYNAPSE_STATE_DSN"):
         check(settings, synapse_dsn=source_copy)
     spoiled.execute("drop table state_groups, state_group_edges, state_groups_state cascade")
     with pytest.raises(SourceError, match="schema_version"):
         check(settings, synapse_dsn=source_copy)
     spoiled.execute("alter table whole rename to events")
     missing = "state_groups, state_group_edges, state_groups_state"
-    with pytest.raises(SourceError, match=missing):
+    with pytest.raises(SourceError, match=f"{missing}.*SYNAPSE_STATE_DSN"):
         check(settings, synapse_dsn=source_copy)
 
 

@@ -1,0 +1,70 @@
+"""``lakehouse compress`` on a state database: the same result as in one database, unreferenced groups included."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from synapse_lakehouse.cli import app
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.compression.conftest import BEST, undo_files
+from tests.support.split_source import split_source
+from tests.support.state_database import all_states, read_state
+
+TIMES = (
+    "seconds",
+    "read_ms_before",
+    "read_ms_after",
+    "longest_lock_ms",
+    "disk_bytes_before",
+    "disk_bytes_after",
+    "undo",
+)
+
+
+@pytest.fixture
+def split(server: EmbeddedServer) -> Iterator[tuple[str, str]]:
+    with split_source(server) as databases:
+        yield databases
+
+
+def pending(dsn: str) -> set[int]:
+    with psycopg.connect(dsn) as connection:
+        return {group for (group,) in connection.execute("select state_group from state_groups_pending_deletion")}
+
+
+def test_a_state_database_is_compressed_as_a_whole_one(
+    split: tuple[str, str], source_copy: str, tmp_path: Path
+) -> None:
+    main, state = split
+    whole: dict[str, Any] = {
+        "synapse_dsn": source_copy,
+        "synapse_write_dsn": source_copy,
+        "lakehouse_home": tmp_path / "whole",
+    }
+    parts: dict[str, Any] = {"synapse_dsn": main, "synapse_state_dsn": state, "synapse_write_dsn": state}
+    parts["lakehouse_home"] = tmp_path / "parts"
+
+    def compress(changes: dict[str, Any], *arguments: str) -> list[dict[str, object]]:
+        environment = Settings(_env_file=None, synapse_server_name="synapse.example", **changes).to_environment()
+        result = CliRunner().invoke(app, ["compress", *arguments, "--format", "json"], env=environment)
+        assert result.exit_code == 0, result.output
+        rows: list[dict[str, object]] = json.loads(result.stdout)
+        return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+
+    states, before = all_states(state), pending(state)
+    assert compress(parts, "plan", *BEST) == compress(whole, "plan", *BEST)
+    apply = ("apply", *BEST, "--hand-over-unreferenced", "--yes")
+    applied = compress(parts, *apply)
+    assert applied == compress(whole, *apply)
+    assert sum(int(str(row["handed_over"])) for row in applied) > 0
+    assert read_state(state) == read_state(source_copy)
+    assert all_states(state) == states
+    assert pending(state) == pending(source_copy) > before
+    files = [argument for file in undo_files(tmp_path / "parts") for argument in ("--undo", str(file))]
+    assert {row["faults"] for row in compress(parts, "verify", *BEST, *files)} == {""}

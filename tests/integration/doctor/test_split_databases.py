@@ -1,0 +1,82 @@
+"""A homeserver with state in a database of its own: the role of ``lakehouse grants`` in both, as doctor sees it."""
+
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.relation_size import RelationSize
+from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
+from tests.support.doctor import Examine
+from tests.support.reader_role import run_script
+from tests.support.split_source import STATE_TABLES, split_source
+
+
+@pytest.fixture
+def owned(server: EmbeddedServer) -> Iterator[tuple[str, str]]:
+    with split_source(server) as databases:
+        yield databases
+
+
+@pytest.fixture
+def readable(settings: Settings, owned: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    """URIs of both databases for a role that the documented commands create."""
+    name, (main, state) = f"reader_{uuid.uuid4().hex[:8]}", owned
+    own = settings.model_copy(update={"synapse_dsn": main, "synapse_state_dsn": state})
+    run_script(own, main, "grants", "--role", name)
+    run_script(own, state, "grants", "--state", "--role", name)
+    for database, option in ((main, ()), (state, ("--state",))):
+        run_script(own, database, "grants", "--harden", *option, "--role", name)
+    with psycopg.connect(main, autocommit=True) as owner:
+        owner.execute(f"alter role {name} password 'p'".encode())
+    yield make_conninfo(main, user=name, password="p"), make_conninfo(state, user=name, password="p")
+    for database in (state, main):
+        with psycopg.connect(database, autocommit=True) as owner:
+            owner.execute(f"drop owned by {name}".encode())
+    with psycopg.connect(main, autocommit=True) as owner:
+        owner.execute(f"drop role {name}".encode())
+
+
+def test_doctor_examines_both(examine: Examine, readable: tuple[str, str]) -> None:
+    main, state = readable
+    _, findings = examine(synapse_dsn=main, synapse_state_dsn=state)
+    subjects = ("source", "role", "schema", "drift", "rights", "sequences", "background updates")
+    levels = {subject: [finding["level"] for finding in findings[subject]] for subject in subjects}
+    # The sample has a pending update, and the state database is a copy.
+    assert levels.pop("background updates") == ["WARN", "WARN"]
+    assert {subject: set(found) for subject, found in levels.items()} == {subject: {"OK"} for subject in levels}
+    assert all(len(found) % 2 == 0 for found in levels.values())
+
+    _, findings = examine(synapse_dsn=main)
+    assert "SYNAPSE_STATE_DSN" in findings["schema"][0]["message"]
+    _, findings = examine(synapse_dsn=main, synapse_state_dsn=main)
+    assert "FAIL" in {finding["level"] for finding in findings["schema"]}
+
+
+def test_each_sequence_is_checked_in_its_database(examine: Examine, owned: tuple[str, str]) -> None:
+    main, state = owned
+    with psycopg.connect(state) as connection:
+        connection.execute("select setval('state_group_id_seq', 1)")
+    _, findings = examine(synapse_dsn=main, synapse_state_dsn=state)
+    (fault,) = (finding for finding in findings["sequences"] if finding["level"] == "FAIL")
+    assert "state_group_id_seq" in fault["message"]
+
+
+def test_sizes_of_both_databases(settings: Settings, owned: tuple[str, str], sample_dsn: str) -> None:
+    main, state = owned
+    both = read_relation_sizes(settings.model_copy(update={"synapse_dsn": main, "synapse_state_dsn": state}))
+    (only_main,) = (size for size in _sizes(settings, main) if size.kind == "database")
+    (only_state,) = (size for size in _sizes(settings, state) if size.kind == "database")
+    (total,) = (size for size in both if size.kind == "database")
+    assert total.bytes == (only_main.bytes or 0) + (only_state.bytes or 0)
+    names = sorted(size.name for size in both if size.kind == "table")
+    assert names == sorted(size.name for size in _sizes(settings, sample_dsn) if size.kind == "table")
+    assert set(STATE_TABLES) <= set(names)
+
+
+def _sizes(settings: Settings, dsn: str) -> list[RelationSize]:
+    return read_relation_sizes(settings.model_copy(update={"synapse_dsn": dsn}))
