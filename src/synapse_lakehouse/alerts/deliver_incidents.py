@@ -38,12 +38,12 @@ def update_incidents(
 
     A problem that several scopes report is one incident. The first report sends its begin, and the last report sends
     its end. If a sink does not accept a message, the next report of the same scope sends it again. After some minutes,
-    any report does. Only one process of a LAKEHOUSE_HOME at a time sends messages again.
+    any report does. Only one process of a homeserver at a time sends messages again.
 
     :param findings: all present problems of the scope.
     :param page: URL with details.
     """
-    with file_lock.try_lock(settings.lakehouse_home / "alerts.lock") as is_first:
+    with file_lock.try_lock(settings.lake_folder / "alerts.lock") as is_first:
         if not catalog.table_exists(incident_log.INCIDENTS_TABLE):
             # The table is missing if the first run of the lake failed before it created tables.
             tables.ensure_audit_tables(catalog)
