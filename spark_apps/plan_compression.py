@@ -9,7 +9,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import ReleaseError
 from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.compressor.plan import CompressionPlanner, find_rooms_without_savings
-from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
+from synapse_lakehouse.compressor.postgres.snapshot_connections import connect_readers
 from synapse_lakehouse.compressor.settings import load_compressor_settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE
 from synapse_lakehouse.iceberg.write import tables

@@ -15,7 +15,7 @@ from synapse_lakehouse.compressor.algorithm.plan_room import PlannedGroups, Room
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
 from synapse_lakehouse.compressor.compress_room import plan_room
-from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
+from synapse_lakehouse.compressor.postgres.snapshot_connections import connect_readers
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.config.settings import Settings
 

@@ -21,7 +21,7 @@ from synapse_lakehouse.compressor.compress_room import plan_room
 from synapse_lakehouse.compressor.errors import NotApprovedError, VerificationError
 from synapse_lakehouse.compressor.plan import find_rooms_without_savings
 from synapse_lakehouse.compressor.postgres.session_settings import WRITE_DSN_SETTING
-from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
+from synapse_lakehouse.compressor.postgres.snapshot_connections import connect_readers
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings

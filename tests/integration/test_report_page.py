@@ -21,10 +21,10 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.report import page
 from synapse_lakehouse.report.load_template import break_names
+from synapse_lakehouse.report.overall_status import INCIDENTS, Level, describe_status
 from synapse_lakehouse.report.panel import draw_no_chart
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows
 from synapse_lakehouse.report.sections import SECTIONS
-from synapse_lakehouse.report.status import INCIDENTS, Level, describe_status
 from tests.conftest import lake_maker
 from tests.support import hostile_text
 from tests.support.report_lake import RUNS, TABLES, TEXTS, append_rows, open_report_lake, publish

@@ -9,11 +9,11 @@ import pytest
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.report.answers import build_answers
 from synapse_lakehouse.report.compare_releases import Comparison, name_period
+from synapse_lakehouse.report.overall_status import Level, Problem, Status
 from synapse_lakehouse.report.panel import Row
 from synapse_lakehouse.report.read_panels import PanelRows
 from synapse_lakehouse.report.review_items import list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
-from synapse_lakehouse.report.status import Level, Problem, Status
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PANELS = {panel.id: panel for section in SECTIONS for panel in section.panels}

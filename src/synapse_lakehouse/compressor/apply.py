@@ -17,7 +17,7 @@ from synapse_lakehouse.compressor.backpressure import Backpressure
 from synapse_lakehouse.compressor.errors import NotApprovedError, VerificationError
 from synapse_lakehouse.compressor.postgres.connection import open_write_connection, require_write_dsn
 from synapse_lakehouse.compressor.postgres.session_settings import WRITE_DSN_SETTING
-from synapse_lakehouse.compressor.postgres.snapshot_reader import connect_readers
+from synapse_lakehouse.compressor.postgres.snapshot_connections import connect_readers
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.record_outcome import WRITTEN_OUTCOMES, Outcome, OutcomeRow, compress_and_record
 from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings

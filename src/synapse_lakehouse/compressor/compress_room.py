@@ -20,7 +20,7 @@ from synapse_lakehouse.compressor.algorithm.plan_room import (
 from synapse_lakehouse.compressor.algorithm.row_changes import compute_changes
 from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError
 from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
-from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
+from synapse_lakehouse.compressor.postgres.snapshot_connections import ReaderFactory
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.progress_tracker import ProgressTracker
 from synapse_lakehouse.compressor.read_cost import ReadCost, cost_columns, sample_groups

@@ -14,7 +14,7 @@ from synapse_lakehouse.compressor.algorithm.errors import CompressorError, Inval
 from synapse_lakehouse.compressor.compress_room import CompressionResult, compress_room
 from synapse_lakehouse.compressor.disk_check import require_free_space
 from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError, convert_database_error
-from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
+from synapse_lakehouse.compressor.postgres.snapshot_connections import ReaderFactory
 from synapse_lakehouse.compressor.postgres.writer import LOCKED_MESSAGE, GroupWriter
 from synapse_lakehouse.compressor.restore import restore_room
 from synapse_lakehouse.compressor.settings import CompressorSettings

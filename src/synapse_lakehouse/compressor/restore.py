@@ -13,7 +13,7 @@ from synapse_lakehouse.compressor.algorithm.plan_room import RoomPlan, summarize
 from synapse_lakehouse.compressor.algorithm.row_changes import compute_restoring_changes
 from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
-from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory
+from synapse_lakehouse.compressor.postgres.snapshot_connections import ReaderFactory
 from synapse_lakehouse.compressor.postgres.transaction import GroupRooms
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.read_cost import cost_columns, sample_groups

@@ -10,10 +10,10 @@ from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.printable_text import format_bytes
 from synapse_lakehouse.report.compare_releases import Comparison
 from synapse_lakehouse.report.format_values import format_time, format_value, shorten
+from synapse_lakehouse.report.overall_status import Status
 from synapse_lakehouse.report.panel import Format, Row
 from synapse_lakehouse.report.read_panels import PanelRows
 from synapse_lakehouse.report.release_diff import ReleaseDiff
-from synapse_lakehouse.report.status import Status
 
 Panels = Mapping[str, PanelRows]
 

@@ -10,8 +10,8 @@ from synapse_lakehouse.config.homeservers import HomeserverError, load_homeserve
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.report.load_template import load_template
+from synapse_lakehouse.report.overall_status import INCIDENTS, Level, Status, describe_status
 from synapse_lakehouse.report.read_panels import PanelReader
-from synapse_lakehouse.report.status import INCIDENTS, Level, Status, describe_status
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from synapse_lakehouse.report.answers import build_answers
 from synapse_lakehouse.report.compare_releases import compare_releases
 from synapse_lakehouse.report.declared_tables import load_declared_tables
 from synapse_lakehouse.report.load_template import load_template, read_asset
+from synapse_lakehouse.report.overall_status import INCIDENTS, Status, describe_status
 from synapse_lakehouse.report.page_location import get_page_path
 from synapse_lakehouse.report.panel import Column, Panel
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows, find_tables
 from synapse_lakehouse.report.review_items import list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
-from synapse_lakehouse.report.status import INCIDENTS, Status, describe_status
 
 MAX_TABLE_ROWS: Final = 100
 """Rows of a panel's table; the query of the panel returns all rows."""

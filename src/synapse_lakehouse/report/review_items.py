@@ -70,7 +70,7 @@ def _list_updates(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
 def _list_servers(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
     rows = panels["silent-servers"].rows
     if rows:
-        more = f" So {_count(len(rows) - 1, 'other server')} fell silent." if len(rows) > 1 else ""
+        more = f" {_count(len(rows) - 1, 'other server')} fell silent too." if len(rows) > 1 else ""
         yield ReviewItem(f"{describe_silence(rows[0])}{more}", "silent-servers")
 
 

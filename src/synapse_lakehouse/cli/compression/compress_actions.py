@@ -20,7 +20,7 @@ from synapse_lakehouse.compressor.errors import RoomSkippedError
 from synapse_lakehouse.compressor.postgres.connection import open_write_connection, require_write_dsn
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.session_settings import WRITE_DSN_SETTING
-from synapse_lakehouse.compressor.postgres.snapshot_reader import ReaderFactory, connect_readers
+from synapse_lakehouse.compressor.postgres.snapshot_connections import ReaderFactory, connect_readers
 from synapse_lakehouse.compressor.postgres.writer import GroupWriter
 from synapse_lakehouse.compressor.record_outcome import Outcome, OutcomeRow, compress_and_record, restore_and_record
 from synapse_lakehouse.compressor.settings import CompressorSettings
