@@ -35,6 +35,14 @@ def test_a_whole_session_is_stopped_the_deaf_by_force() -> None:
     leader.stdout.close()
 
 
+def test_an_interrupted_poll_does_not_prevent_the_stop() -> None:
+    """KeyboardInterrupt can end Popen.poll after it took its lock, as happened in one of thirty stops of ``make ui``."""
+    leader = child_processes.start_process(["sleep", "600"], os.environ, subprocess.DEVNULL)
+    with leader._waitpid_lock:  # type: ignore[attr-defined]
+        child_processes.stop_sessions([leader])
+    assert leader.returncode == -signal.SIGTERM
+
+
 def test_a_termination_signal_is_an_interrupt() -> None:
     def work() -> None:
         os.kill(os.getpid(), signal.SIGTERM)

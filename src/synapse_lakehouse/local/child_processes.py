@@ -49,7 +49,7 @@ def stop_sessions(*groups: Sequence[subprocess.Popen[bytes]], grace_seconds: flo
                     _send_signal(sessions, signal.SIGKILL)
                 time.sleep(0.1)
             for leader in leaders:
-                leader.wait()
+                _reap(leader)
 
 
 def list_session_members(sessions: set[int]) -> list[int]:
@@ -90,6 +90,12 @@ def _read_session(process: Path) -> int | None:
     except OSError:
         return None
     return None if state == b"Z" else int(session)
+
+
+def _reap(ended: subprocess.Popen[bytes]) -> None:
+    """Set the return code. Popen.wait never returns if KeyboardInterrupt ended Popen.poll while it held its lock."""
+    with suppress(ChildProcessError):
+        ended.returncode = os.waitstatus_to_exitcode(os.waitpid(ended.pid, 0)[1])
 
 
 def _send_signal(sessions: set[int], number: signal.Signals) -> None:

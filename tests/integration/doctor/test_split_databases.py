@@ -46,8 +46,8 @@ def test_doctor_examines_both(examine: Examine, readable: tuple[str, str]) -> No
     _, findings = examine(synapse_dsn=main, synapse_state_dsn=state)
     subjects = ("source", "role", "schema", "drift", "rights", "sequences", "background updates")
     levels = {subject: [finding["level"] for finding in findings[subject]] for subject in subjects}
-    # The sample has a pending update, and the state database is a copy.
-    assert levels.pop("background updates") == ["WARN", "WARN"]
+    # The sample has a pending update, and the state database is a copy. The lake may have its history.
+    assert levels.pop("background updates")[:2] == ["WARN", "WARN"]
     assert {subject: set(found) for subject, found in levels.items()} == {subject: {"OK"} for subject in levels}
     assert all(len(found) % 2 == 0 for found in levels.values())
 
