@@ -36,7 +36,7 @@ def test_a_whole_session_is_stopped_the_deaf_by_force() -> None:
 
 
 def test_an_interrupted_poll_does_not_prevent_the_stop() -> None:
-    """KeyboardInterrupt can end Popen.poll after it took its lock, as happened in one of thirty stops of ``make ui``."""
+    """KeyboardInterrupt can end Popen.poll after it took its lock: one of thirty stops of ``make ui`` never ended."""
     leader = child_processes.start_process(["sleep", "600"], os.environ, subprocess.DEVNULL)
     with leader._waitpid_lock:  # type: ignore[attr-defined]
         child_processes.stop_sessions([leader])
