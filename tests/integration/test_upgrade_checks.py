@@ -11,8 +11,10 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.orchestration.upgrade_check_tasks import record_upgrade_checks
 from tests.support.reader_role import reader_role
+from tests.support.split_source import split_source
 
 RUN = Run("run", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
 
@@ -24,6 +26,15 @@ def record(settings: Settings, source: str) -> dict[str, tuple[int | None, bool]
         record_upgrade_checks(settings.model_copy(update={"synapse_dsn": role.dsn}), load_catalogue(), RUN)
         rows = catalog.load_table("audit.upgrade_checks").scan().to_arrow().to_pylist()
     return {row["subject"]: (row["checked"], row["fault"] is not None) for row in rows}
+
+
+def read_checks(settings: Settings) -> list[tuple[str, str | None]]:
+    """Subject and fault of each recorded row."""
+    with closing(open_catalog(settings)) as catalog:
+        tables.ensure_audit_tables(catalog)
+        record_upgrade_checks(settings, load_catalogue(), RUN)
+        rows = catalog.load_table("audit.upgrade_checks").scan().to_arrow().to_pylist()
+    return [(row["subject"], row["fault"]) for row in rows]
 
 
 def test_a_sound_database_has_no_fault(new_lake: Callable[..., Settings], source_copy: str) -> None:
@@ -39,6 +50,16 @@ def test_faults_are_recorded(new_lake: Callable[..., Settings], source_copy: str
         owner.execute("set allow_system_table_mods = on")
         owner.execute("update pg_database set datctype = 'C.UTF-8' where datname = current_database()")
     assert record(new_lake(), source_copy) == {"collation": (None, True), "sequences": (None, True)}
+
+
+def test_both_databases_are_checked(new_lake: Callable[..., Settings], server: EmbeddedServer) -> None:
+    with split_source(server) as (main, state), psycopg.connect(state, autocommit=True) as owner:
+        split = {"synapse_dsn": main, "synapse_state_dsn": state}
+        sequences = [fault for subject, fault in read_checks(new_lake(**split)) if subject == "sequences"]
+        assert sequences == [None]
+        owner.execute("select setval('state_group_id_seq', 1)")
+        (fault,) = (fault for subject, fault in read_checks(new_lake(**split)) if subject == "sequences")
+        assert "state_group_id_seq" in str(fault)
 
 
 def test_a_source_out_of_reach_fails_no_run(new_lake: Callable[..., Settings]) -> None:

@@ -1,6 +1,6 @@
-"""Check whether Synapse can start on its database, as it must after an upgrade, and record the result."""
+"""Check whether Synapse can start on its databases, as it must after an upgrade, and record the result."""
 
-from collections.abc import Iterator
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.collation import find_collation_faults
-from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.live_stream_positions import set_short_timeout
 from synapse_lakehouse.streams.checks.synapse_startup import find_startup_faults, read_progress
@@ -21,35 +21,42 @@ from synapse_lakehouse.streams.checks.synapse_startup import find_startup_faults
 CHECKS_TABLE: Final = "audit.upgrade_checks"
 
 
+_Check = tuple[int, list[tuple[str, str]]]
+"""Number of examined objects, and their faults, each with its advice."""
+
+
 def record_upgrade_checks(settings: Settings, declared: Catalogue, catalog: IcebergCatalog, run: Run) -> None:
-    """Append the faults of sequences and of the collation, or one row without a fault for each.
+    """Append the faults of sequences and of the collation in all databases, or one row without a fault for each.
 
     :raises SourceError: when no connection to the source can be made.
     :raises ReadError: when the source is too busy.
     """
     checked_at = datetime.now(UTC)
-    with connect(settings) as connection:
-        try:
-            set_short_timeout(connection)
-            rows = [*_check_sequences(connection, declared), *_check_collation(connection)]
-        except psycopg.Error as error:
-            raise ReadError(error) from None
+    checked, faults = Counter[str](), dict[tuple[str, str], str]()
+    for part in split_by_database(settings, declared):
+        with connect(settings, part.databases[0]) as connection:
+            try:
+                set_short_timeout(connection)
+                checks = {"sequences": _check_sequences(connection, part), "collation": _check_collation(connection)}
+            except psycopg.Error as error:
+                raise ReadError(error) from None
+        for subject, (count, found) in checks.items():
+            checked[subject] += count
+            faults |= {(subject, fault): advice for fault, advice in found}
+    faulty = {subject for subject, _ in faults}
+    rows: list[dict[str, Any]] = [
+        {"subject": subject, "fault": fault, "advice": advice} for (subject, fault), advice in faults.items()
+    ]
+    rows += [{"subject": subject, "checked": count} for subject, count in checked.items() if subject not in faulty]
     store.append_audit_rows(catalog, CHECKS_TABLE, [row | {"checked_at": checked_at} for row in rows], run)
 
 
-def _check_sequences(connection: Connection, declared: Catalogue) -> Iterator[dict[str, Any]]:
+def _check_sequences(connection: Connection, declared: Catalogue) -> _Check:
     present = read_source_catalogue(declared, connection)
     progress = read_progress(connection, present)
-    faults = [fault for _, fault in find_startup_faults(present, progress)]
-    for fault in faults:
-        yield {"subject": "sequences", "fault": fault.message, "advice": f"Stop Synapse and run: {fault.repair}"}
-    if not faults:
-        yield {"subject": "sequences", "checked": len(progress)}
+    faults = find_startup_faults(present, progress)
+    return len(progress), [(fault.message, f"Stop Synapse and run: {fault.repair}") for _, fault in faults]
 
 
-def _check_collation(connection: Connection) -> Iterator[dict[str, Any]]:
-    faults = find_collation_faults(connection)
-    for fault in faults:
-        yield {"subject": "collation", "fault": fault.message, "advice": fault.advice}
-    if not faults:
-        yield {"subject": "collation", "checked": 1}
+def _check_collation(connection: Connection) -> _Check:
+    return 1, [(fault.message, fault.advice) for fault in find_collation_faults(connection)]
