@@ -147,9 +147,7 @@ def _name_server(panels: Panels) -> str:
         f"arrived within {delay}."
     )
     if silent.rows:
-        first = silent.rows[0]
-        text += f" {describe_silence(first)}"
-        text += f" {len(silent.rows) - 1:,} more servers are silent." if len(silent.rows) > 1 else ""
+        text += f" {describe_silence(silent.rows)}"
     return text
 
 
@@ -204,13 +202,15 @@ def _describe_report(rows: Sequence[Row]) -> str:
     )
 
 
-def describe_silence(row: Row) -> str:
-    """Return when a silent server last sent an event, relative to the newest event of all servers."""
+def describe_silence(rows: Sequence[Row]) -> str:
+    """Return when the first silent server last sent an event, and how many others fell silent."""
+    row, others = rows[0], len(rows) - 1
     last, pause = format_time(row["last_hour"]), format_value(row["silent_hours"], Format.HOURS)
-    return (
+    text = (
         f"{_short(row['server'])} last sent an event in the hour from {last}, {pause} before the newest event that "
         "this homeserver received."
     )
+    return text + (f" {others:,} other server{'s' * (others > 1)} fell silent too." if others else "")
 
 
 def _share(part: int, whole: int) -> str:

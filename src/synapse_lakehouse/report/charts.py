@@ -149,6 +149,11 @@ def to_spec(chart: alt.Chart, description: str) -> dict[str, Any]:
     return spec | {"config": dict(CONFIG)}
 
 
+def draw_hourly_delays(rows: Sequence[Row], series: str) -> alt.Chart:
+    """Return a line for each series of the 95th percentiles (``p95_ms``) by ``hour``."""
+    return draw_lines(rows, "hour", series, "p95_ms", "delay", timedelta(hours=1), is_duration=True)
+
+
 def rank_series(rows: Iterable[Row], series: str, value: str) -> list[str]:
     """Return the series by their totals, the greatest first; names that begin with "other" are last."""
     totals: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What an operator should look at although it is no incident, the most harmful first. Pure."""
+"""List facts that are no incident but need a look of the operator, the most harmful first. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -70,8 +70,7 @@ def _list_updates(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
 def _list_servers(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
     rows = panels["silent-servers"].rows
     if rows:
-        more = f" {_count(len(rows) - 1, 'other server')} fell silent too." if len(rows) > 1 else ""
-        yield ReviewItem(f"{describe_silence(rows[0])}{more}", "silent-servers")
+        yield ReviewItem(describe_silence(rows), "silent-servers")
 
 
 def _list_reports(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:

@@ -166,7 +166,7 @@ def _mark_unreferenced(room_id: str, open_reader: ReaderFactory, connection: Con
     try:
         with open_reader() as reader:
             unreferenced = reader.read_room(room_id).unreferenced
-            # The groups of events are read anew, over a connection that stays open.
+            # This connection stays open after the snapshot of the reader.
             find_groups_of_events = reader.find_groups_of_events
     except RoomSkippedError:
         # The room was purged in the meantime, with all its groups.

@@ -1,6 +1,5 @@
 """Federation: the delay of events from other servers, and servers that fell silent."""
 
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -41,15 +40,7 @@ SECTION: Final = Section(
                 Column("clock_skew_ms", "Clock skew", Format.MILLISECONDS),
             ),
             "No event from another server was measured yet.",
-            partial(
-                charts.draw_lines,
-                at="hour",
-                series="server",
-                value="p95_ms",
-                title="delay",
-                step=timedelta(hours=1),
-                is_duration=True,
-            ),
+            partial(charts.draw_hourly_delays, series="server"),
         ),
         Panel(
             "silent-servers",

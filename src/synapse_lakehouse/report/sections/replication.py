@@ -1,6 +1,5 @@
 """Replication: the delay until the tap received rows, by stream writer."""
 
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -36,15 +35,7 @@ SECTION: Final = Section(
                 Column("p95_ms", "95th percentile", Format.MILLISECONDS),
             ),
             "No replication tap has listened yet. `uv run lakehouse replicate tap` starts one.",
-            partial(
-                charts.draw_lines,
-                at="hour",
-                series="writer",
-                value="p95_ms",
-                title="delay",
-                step=timedelta(hours=1),
-                is_duration=True,
-            ),
+            partial(charts.draw_hourly_delays, series="writer"),
         ),
     ),
 )
