@@ -82,6 +82,7 @@ def test_a_table_is_rebuilt_on_a_branch(session: DbtSession, project: OneModelPr
     assert session.sql("select count(*) as snapshots from silver.thing.snapshots") == [{"snapshots": 2}]
     described = {row["col_name"]: row["comment"] for row in session.sql("describe silver.thing")}
     assert described == {"a": "It's a", "b": "It's b", "c": "It's c"}
+    assert "CatalogNotFoundException" not in session.log.read_text()
 
     # A second build with unchanged inputs writes nothing.
     assert build(session, project, SECOND)[0] == "success"

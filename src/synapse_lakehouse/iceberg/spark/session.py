@@ -75,6 +75,9 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
     builder = SparkSession.builder.config(map={**options})
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(settings.lakehouse_log_level)
+    # For each table, Iceberg first looks for a catalog with the name of the schema, and logs a stack trace.
+    log4j = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    log4j.core.config.Configurator.setLevel("org.apache.iceberg.spark.Spark3Util", log4j.Level.ERROR)
     # The JVM has inherited the keys. This process and DuckDB need them under the names of the AWS tools.
     aws_keys.restore_aws_keys()
     for key, value in aws_keys.get_java_properties().items():
