@@ -20,8 +20,8 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.local.postgres import embedded_postgres
 
-INCREMENT: Final = 0.001
-"""New events of the incremental build, as a share of those before."""
+INCREMENTS: Final = (0.001, 0.01, 0.1)
+"""New events of the incremental builds, as shares of the events of the full build."""
 SMALLER_SIZES: Final = (0.03, 0.1, 0.3)
 """Smaller servers, as shares of the scale; they give the slope."""
 COMMAND_SIZE: Final = 0.1
@@ -79,7 +79,7 @@ class Lake:
     settings: Settings
     server: SyntheticServer
     events: int
-    """Events before the increment."""
+    """Events of the full build."""
     databases: embedded_postgres.EmbeddedServer
     worker: WorkerProcess
 
@@ -87,12 +87,18 @@ class Lake:
         """Build everything for the first time."""
         return self._build("all events", self.events)
 
-    def build_increment(self) -> Build:
-        """Add the last events to bronze in a new run, and build incrementally."""
-        total = len(self.server.events["room"])
-        _fill_bronze(self.settings, self.server, range(self.events, total))
-        self.worker.call("new_run")
-        return self._build("0.1% new events", total - self.events)
+    def build_increments(self) -> list[Build]:
+        """Publish the full build. For each increment, add events to bronze, build in a new run, and publish."""
+        builds, start = [], self.events
+        self.worker.call("publish")
+        for share in INCREMENTS:
+            stop = start + int(share * self.events)
+            _fill_bronze(self.settings, self.server, range(start, stop))
+            self.worker.call("new_run")
+            builds.append(self._build(f"{share:.1%} new events", stop - start))
+            self.worker.call("publish")
+            start = stop
+        return builds
 
     def _build(self, name: str, events: int) -> Build:
         server = server_pid(self.settings.lakehouse_home / "postgres")
@@ -130,16 +136,14 @@ def main(
     scale: Annotated[float, typer.Option(help="1: 10M events in 2,000 rooms, the largest with 100,000 members")] = 1.0,
     folder: Folder = DOCS,
 ) -> None:
-    """Build state and visibility, in full and after 0.1% new events; count the answers; compare with Synapse."""
+    """Build state and visibility, in full and after new events; count the answers; compare with Synapse."""
     home = Settings().lakehouse_home / "bench" / "visibility"
     machine = describe_machine(Scale=f"{scale:g}")
-    builds: list[tuple[Build, Build]] = []
+    builds: list[list[Build]] = []
     commands: list[list[Cell]] = []
     for size in SMALLER_SIZES:
         with _create_lake(home, scale * size) as lake:
-            full = lake.build_all()
-            lake.worker.call("publish")
-            builds.append((full, lake.build_increment()))
+            builds.append([lake.build_all(), *lake.build_increments()])
             if size == COMMAND_SIZE:
                 seconds = command_times.time_commands(lake.settings, lake.worker.call("release"))
                 commands = [[f"`lakehouse {name}`", spread(times)] for name, times in seconds.items()]
@@ -149,7 +153,7 @@ def main(
         intervals = lake.count("select count(user_id) from gold.visibility_intervals")
         per_change = intervals / lake.count(_VISIBILITY_CHANGES)
         answers = _measure_answers(lake, home)
-        builds.append((full, lake.build_increment()))
+        builds.append([full, *lake.build_increments()])
     costs = [cost for build in builds[-1] for cost in (build.state, build.models)]
     metrics: list[list[Cell]] = [
         ["minutes for state and visibility", full.wall / 60],
@@ -192,16 +196,22 @@ def _measure_answers(lake: Lake, home: Path) -> list[list[Cell]]:
     ]
 
 
-def _growth(builds: list[tuple[Build, Build]]) -> Table:
+def _growth(builds: list[list[Build]]) -> Table:
     rows: list[list[Cell]] = [
-        [full.events, full.wall, increment.wall, f"{increment.wall / full.wall:.1%}"] for full, increment in builds
+        [
+            full.events,
+            full.wall,
+            *(cell for build in increments for cell in (build.wall, f"{build.wall / full.wall:.1%}")),
+        ]
+        for full, *increments in builds
     ]
-    slopes = (slope([(pair[0].events, pair[number].wall) for pair in builds]) for number in (0, 1))
-    rows.append(["slope (1 is linear)", *slopes, None])
-    return Table("Growth with the number of events", ("events", "all events, s", "0.1% new events, s", "share"), rows)
+    slopes = [slope([(sizes[0].events, sizes[number].wall) for sizes in builds]) for number in range(len(builds[0]))]
+    rows.append(["slope (1 is linear)", slopes[0], *(cell for value in slopes[1:] for cell in (value, None))])
+    columns = (cell for build in builds[0][1:] for cell in (f"{build.name}, s", "share"))
+    return Table("Growth with the number of events", ("events", "all events, s", *columns), rows)
 
 
-def _model_times(builds: tuple[Build, Build]) -> Table:
+def _model_times(builds: list[Build]) -> Table:
     names = list(builds[0].model_seconds)
     rows: list[list[Cell]] = [
         [
@@ -214,15 +224,15 @@ def _model_times(builds: tuple[Build, Build]) -> Table:
     return Table("Seconds of each step", columns, rows)
 
 
-def _check_shares(builds: list[tuple[Build, Build]]) -> Table:
+def _check_shares(builds: list[list[Build]]) -> Table:
     names = list(builds[0][0].check_seconds)
     rows: list[list[Cell]] = [
         [
-            build.name, full.events, *(build.check_seconds.get(name, 0.0) for name in names), build.checks_wall,
+            build.name, sizes[0].events, *(build.check_seconds.get(name, 0.0) for name in names), build.checks_wall,
             build.checks_share, build.checks.memory / 1e9, max(build.state.memory, build.models.memory) / 1e9,
             build.findings,
         ]
-        for full, increment in builds for build in (full, increment)
+        for sizes in builds for build in sizes
     ]  # fmt: skip
     columns = (
         "build", "events", *(f"`{name}`" for name in names), "integrity models, s", "share", "memory, GB",
@@ -233,8 +243,8 @@ def _check_shares(builds: list[tuple[Build, Build]]) -> Table:
 
 @contextmanager
 def _create_lake(home: Path, scale: float) -> Iterator[Lake]:
-    server = synthetic_rooms.generate_server(scale, INCREMENT)
-    events = round(len(server.events["room"]) / (1 + INCREMENT))
+    server = synthetic_rooms.generate_server(scale, sum(INCREMENTS))
+    events = int(len(server.events["room"]) / (1 + sum(INCREMENTS)))
     # Large joins need a larger heap than the other benchmarks.
     own = {"lakehouse_home": home, "synapse_server_name": synthetic_bronze.SERVER_NAME, "lakehouse_driver_memory": "4g"}
     with spark_runs.new_lake(home) as (lake, databases):
