@@ -20,6 +20,7 @@ PANELS = {panel.id: panel for section in SECTIONS for panel in section.panels}
 TABLE: Row = {"name": "events", "bytes": 2048, "per_day": None}
 DISK: Row = {"name": "lake warehouse", "full_in_days": 12.3}
 STREAM: Row = {"stream": "presence", "safe_bound": 5, "open_ids": 3, "missing_writers": ""}
+WRITER: Row = {"writer": "presence: a", "watched_at": NOON}
 DELAY: Row = {"server": "far.example", "hour": NOON, "p95_ms": 7_200_000}
 SERVER: Row = {"server_version": "16.14", "supported_until": date(2099, 1, 1)}
 UPDATE: Row = {"update_name": "sort_rooms", "first_seen": "release 7 (2026-11-20 12:00 UTC)"}
@@ -59,36 +60,47 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("relation-sizes", {"relation-sizes": [TABLE, {**TABLE, "name": "fast", "per_day": 1024.0}]},
          ["events", "fast", "1.0 KiB"]),
         ("relation-sizes", {"relation-sizes": [TABLE], "disks": [DISK]}, ["lake warehouse", "12 days"]),
-        ("stream-positions", {"stream-positions": [STREAM]}, ["3 in presence"]),
-        ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b"}]},
-         ["3", "presence (until b writes)"]),
+        ("stream-positions", {"stream-positions": [STREAM]}, ["Not known", "3 in presence"]),
+        ("stream-positions", {"stream-positions": [STREAM], "idle-writers": [WRITER]},
+         ["No: ", "2026-11-20 12:00 UTC", "3 in presence"]),
+        ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b", "safe_bound": None},
+                                                   {**STREAM, "stream": "caches", "safe_bound": None}]},
+         ["presence (until b writes)", "caches."]),
         ("background-updates", {"background-updates": [UPDATE], "postgresql": [SERVER]},
-         ["Not yet", "sort_rooms", "release 7 (2026-11-20 12:00 UTC)", "16.14", "2099-01-01"]),
+         ["not yet", "sort_rooms", "release 7 (2026-11-20 12:00 UTC)", "16.14", "2099-01-01"]),
         ("background-updates", {"postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}]},
-         ["Yes", "no run has checked", "no support since 2020-01-01"]),
-        ("background-updates", {"upgrade-checks": [CHECK]}, ["Yes", "in order"]),
+         ["yes", "no run has checked", "no support since 2020-01-01"]),
+        ("background-updates", {"upgrade-checks": [CHECK]}, ["yes", "ready"]),
         ("background-updates", {"upgrade-checks": [CHECK, {**CHECK, "fault": "a sequence is behind"}]},
-         ["No: a sequence is behind"]),
+         ["no. a sequence is behind"]),
         ("events-by-room", {"events-by-room": [{"room": room, "events": events, "day": date(2026, 11, day)}
-                                               for room, events, day in (("other rooms", 90, 1), ("a", 4, 2),
-                                                                         ("b", 3, 1), ("b", 3, 9))]},
-         ["b grows", "6 of 100", "3 days", "2026-11-01 to 2026-11-09"]),
+                                               for room, events, day in (("other rooms", 90, 8), ("a", 9, 2),
+                                                                         ("b", 3, 3), ("b", 3, 9), ("a", 2, 9))]},
+         ["b grows", "6 of 98", "7 days", "2026-11-09"]),
         ("federation-delay", {"federation-delay": [DELAY, {**DELAY, "server": "near", "p95_ms": 5}],
                               "silent-servers": [SILENT]},
          ["far.example", "2.0 h", "mute", "2026-11-20 12:00 UTC", "3.3 days"]),
-        ("runs", {"runs": [{**RUN, "release": 3}, RUN]}, ["Release 4", "80.0 s", "41.5 s", "5 rows"]),
-        ("findings", {"findings": [{**FINDING, "severity": "info"}]}, ["No: ", "7"]),
+        ("runs", {"runs": [{**RUN, "release": 3}, RUN]}, ["release 4", "80.0 s", "41.5 s", "5 rows"]),
+        ("findings", {"findings": [{**FINDING, "severity": "info"}]}, ["No: ", "7", "compared no index"]),
+        ("findings", {"index-checks": [{"indexes": 4, "compared": 3}, {"indexes": 1, "compared": 1}]}, ["4 of 5"]),
         ("findings", {"findings": [FINDING]}, ["Perhaps", "7", "event lost"]),
         ("findings", {"findings": [{**FINDING, "severity": "fail"}]}, ["Yes", "7"]),
         ("state-rooms", {"state-rooms": [ROOMS]}, ["3 of 9", "33%"]),
         ("compression", {"state-rooms": [ROOMS], "compression": [SAVED]},
          ["5 of 20", "25%", "1.0 KiB"]),
-        ("reports", {"reports": [REPORT]}, ["1 report", "@me:x", "user @bad:x"]),
+        ("reports", {"reports": [REPORT]}, ["1 open report", "@me:x", "user @bad:x"]),
     ],
 )  # fmt: skip
 def test_an_answer_has_the_values_of_its_rows(anchor: str, rows: dict[str, Any], parts: list[str]) -> None:
     text = answer(rows, anchor)
     assert [part for part in parts if part not in text] == []
+
+
+@pytest.mark.parametrize("anchor", ["findings", "background-updates"])
+def test_a_missing_table_is_no_good_news(anchor: str) -> None:
+    read = {id: PanelRows(panel, [], "The lake has no such table yet.") for id, panel in PANELS.items()}
+    answers = build_answers(read, Status(Level.GOOD, None, "", "", ()), NO_DIFF)
+    assert [item.text for item in answers if item.anchor == anchor] == ["The lake has no such table yet."]
 
 
 def test_an_incident_decides_whether_a_stream_is_stuck() -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import Final
 
 from synapse_lakehouse.alerts.incidents import IncidentKind
@@ -37,11 +37,11 @@ def build_answers(panels: Panels, status: Status, comparison: Comparison) -> lis
         Answer("Which table fills the disk first?", _name_table(panels), "relation-sizes"),
         Answer("Is a stream stuck?", _find_stuck_stream(panels, status), "stream-positions"),
         Answer(f"What changed {comparison.period}?", changed, "changes"),
-        Answer("May I upgrade Synapse?", _check_upgrade(panels), "background-updates"),
+        Answer("May I upgrade Synapse or PostgreSQL?", _check_upgrade(panels), "background-updates"),
         Answer("Which room grows?", _describe(panels["events-by-room"], _name_room), "events-by-room"),
         Answer("Which server is late, or silent?", _name_server(panels), "federation-delay"),
         Answer("What did the last run cost?", _describe(panels["runs"], _state_cost), "runs"),
-        Answer("Is anything damaged?", _count_findings(panels["findings"]), "findings"),
+        Answer("Is anything damaged?", _count_findings(panels), "findings"),
         Answer("What does compression give back?", _state_savings(panels), saving_panel),
         Answer("Who reported what?", _describe(panels["reports"], _describe_report), "reports"),
     ]
@@ -73,19 +73,21 @@ def _find_stuck_stream(panels: Panels, status: Status) -> str:
     stuck = [problem for problem in status.problems if problem.kind in _STUCK]
     if stuck:
         return f"Yes: {stuck[0].subject}: {stuck[0].description}"
-    positions = panels["stream-positions"]
+    positions, writers = panels["stream-positions"], panels["idle-writers"]
     if not positions.rows:
         return positions.reason
+    if writers.rows:
+        text = f"No: the DAG stream_watch saw none until {format_time(max(row['watched_at'] for row in writers.rows))}."
+    else:
+        text = "Not known: the DAG stream_watch, which `make ui` starts, has not observed Synapse yet."
     pending = [f"{row['open_ids']:,} in {_short(row['stream'])}" for row in positions.rows if row["open_ids"]]
-    text = "No: no incident reports a stuck stream, and no stream had an open ID at the release."
-    if pending:
-        text = f"No: no incident reports a stuck stream. Open IDs at the release: {_list(pending)}."
+    text += f" Open IDs at the release: {_list(pending) or 'none'}."
     waiting = [
-        f"{_short(row['stream'])} (until {_short(row['missing_writers'])} writes)"
+        _short(row["stream"]) + (f" (until {_short(row['missing_writers'])} writes)" if row["missing_writers"] else "")
         for row in positions.rows
-        if row["missing_writers"]
+        if row["safe_bound"] is None
     ]
-    return text + (f" Not known yet, because a configured writer never wrote: {_list(waiting)}." if waiting else "")
+    return text + (f" Streams without a safe bound: {_list(waiting)}." if waiting else "")
 
 
 def _describe_changes(diff: ReleaseDiff) -> str:
@@ -100,40 +102,47 @@ def _describe_changes(diff: ReleaseDiff) -> str:
 
 
 def _check_upgrade(panels: Panels) -> str:
-    updates, server = panels["background-updates"], panels["postgresql"]
-    version = server.rows[0]["server_version"] if server.rows else ""
-    end = server.rows[0]["supported_until"] if server.rows else None
-    if end is None:
-        support = ""
-    elif end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
-        support = f" PostgreSQL {_short(version)} has had no support since {end}."
-    else:
-        support = f" PostgreSQL {_short(version)} is supported until {end}."
-    faults = [row["fault"] for row in panels["upgrade-checks"].rows if row["fault"]]
+    server = panels["postgresql"]
+    return _check_synapse(panels) + (_check_postgresql(server.rows[0]) if server.rows else "")
+
+
+def _check_synapse(panels: Panels) -> str:
+    updates, checks = panels["background-updates"], panels["upgrade-checks"]
+    faults = [row["fault"] for row in checks.rows if row["fault"]]
     if faults:
-        return f"No: {shorten(faults[0], 200)}{support}"
-    if updates.is_unread:
-        return f"{updates.reason}{support}"
+        return f"Synapse: no. {shorten(faults[0], 200)}"
+    if not updates.is_known:
+        return updates.reason
     if not updates.rows:
-        is_checked = bool(panels["upgrade-checks"].rows)
-        checks = "sequences and collation are in order" if is_checked else "no run has checked sequences and collation"
-        return f"Yes: no background update is pending, and {checks}.{support}"
+        are_checked = (
+            "sequences and collation are ready" if checks.rows else "no run has checked sequences and collation"
+        )
+        return f"Synapse: yes, no background update is pending, and {are_checked}."
     first, others = updates.rows[0], len(updates.rows) - 1
     seen = f", first seen at {first['first_seen']}" if first["first_seen"] else ""
     more = f"; {others} more wait" if others else ""
-    return f"Not yet: background update {_short(first['update_name'])} is pending{seen}{more}.{support}"
+    return f"Synapse: not yet, background update {_short(first['update_name'])} is pending{seen}{more}."
+
+
+def _check_postgresql(server: Row) -> str:
+    version, end = _short(server["server_version"]), server["supported_until"]
+    if end is None:
+        return ""
+    if end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
+        return f" PostgreSQL {version}: upgrade it, it has had no support since {end}."
+    return f" PostgreSQL {version}: you need not, it is supported until {end}."
 
 
 def _name_room(rows: Sequence[Row]) -> str:
+    last_day = max(row["day"] for row in rows)
     counts = Counter[str]()
     for row in rows:
-        counts[row["room"]] += row["events"]
+        if row["day"] > last_day - timedelta(days=7):
+            counts[row["room"]] += row["events"]
     total = counts.total()
     counts.pop("other rooms", None)
     room, events = counts.most_common(1)[0]
-    days = sorted({row["day"] for row in rows})
-    period = f"{len(days)} days with events, {days[0]} to {days[-1]}" if len(days) > 1 else f"day {days[0]}"
-    return f"{_short(room)} grows most: {events:,} of {total:,} events on the {period}."
+    return f"{_short(room)} grows most: {events:,} of {total:,} events of the 7 days until {last_day}."
 
 
 def _name_server(panels: Panels) -> str:
@@ -143,12 +152,9 @@ def _name_server(panels: Panels) -> str:
     worst = max(delays.rows, key=lambda row: row["p95_ms"])
     delay = format_value(worst["p95_ms"], Format.MILLISECONDS)
     text = (
-        f"{_short(worst['server'])} is the latest: in the hour from {format_time(worst['hour'])}, 95% of its events "
-        f"arrived within {delay}."
+        f"Late: {_short(worst['server'])} by {delay} (95th percentile of the hour from {format_time(worst['hour'])})."
     )
-    if silent.rows:
-        text += f" {describe_silence(silent.rows)}"
-    return text
+    return text + (f" Silent: {describe_silence(silent.rows)}" if silent.rows else "")
 
 
 def _state_cost(rows: Sequence[Row]) -> str:
@@ -156,22 +162,26 @@ def _state_cost(rows: Sequence[Row]) -> str:
     seconds, cpu = (format_value(run[name], Format.SECONDS) for name in ("seconds", "cpu_seconds"))
     read, written = (format_value(run[name], Format.NUMBER) for name in ("rows_read", "rows_written"))
     return (
-        f"Release {run['release']} took {seconds} and {cpu} of CPU time. Its run read {read} rows from Synapse's "
-        f"database and wrote {written} rows."
+        f"The run of release {run['release']} took {seconds}, with {cpu} of CPU time. It read {read} rows from "
+        f"Synapse's database and copied {written}."
     )
 
 
-def _count_findings(findings: PanelRows) -> str:
+def _count_findings(panels: Panels) -> str:
+    findings, indexes = panels["findings"], panels["index-checks"]
     counts = Counter[str]()
     for row in findings.rows:
         counts[row["severity"]] += row["findings"]
-    if not findings.rows:
+    if not findings.is_known:
         return findings.reason
-    if not counts["fail"] and not counts["warn"]:
-        return f"No: no check found damage. The {counts['info']:,} findings of severity info are normal."
-    first = findings.rows[0]
-    text = f"{counts['fail']:,} findings of severity fail and {counts['warn']:,} of severity warn."
-    return f"{'Yes' if counts['fail'] else 'Perhaps'}: {text} Begin with the check “{_short(first['finding'])}”."
+    if counts["fail"] or counts["warn"]:
+        text = f"{counts['fail']:,} findings of severity fail and {counts['warn']:,} of severity warn."
+        first = _short(findings.rows[0]["finding"])
+        return f"{'Yes' if counts['fail'] else 'Perhaps'}: {text} Begin with the check “{first}”."
+    normal = f" The {counts['info']:,} findings of severity info are normal." if counts["info"] else ""
+    compared, known = (sum(row[name] for row in indexes.rows) for name in ("compared", "indexes"))
+    coverage = f"{compared:,} of {known:,} indexes were compared with the copy." if known else indexes.reason
+    return f"No: no check found damage.{normal} {coverage}"
 
 
 def _state_savings(panels: Panels) -> str:
@@ -185,8 +195,8 @@ def _state_savings(panels: Panels) -> str:
         return plan.reason
     first = rooms.rows[0]
     return (
-        f"About {_share(first['all_copied_rows'], first['all_rows'])} of the table state_groups_state, which repeat "
-        "whole states. `uv run lakehouse compress plan` computes the exact number."
+        f"Most of {_share(first['all_copied_rows'], first['all_rows'])} of the table state_groups_state, which repeat "
+        "whole states, and some of the others. `uv run lakehouse compress plan --number-of-rooms 1000` counts them."
     )
 
 
@@ -194,22 +204,18 @@ def _describe_report(rows: Sequence[Row]) -> str:
     newest = rows[0]
     reporter, kind = _short(newest["reporter_id"] or "a user"), _short(newest["kind"])
     reported = next(filter(None, (newest["event_id"], newest["reported_user_id"], newest["room_id"])), "")
-    count = "100 or more reports are" if len(rows) >= 100 else f"{len(rows)} reports are"
-    present = "1 report is" if len(rows) == 1 else count
+    count = "100 or more open reports" if len(rows) >= 100 else f"{len(rows)} open reports"
     return (
-        f"{present} present. In the newest, of {format_time(newest['received_at'])}, {reporter} reported the {kind} "
-        f"{_short(reported)}."
+        f"{'1 open report' if len(rows) == 1 else count}. In the newest, of {format_time(newest['received_at'])}, "
+        f"{reporter} reported the {kind} {_short(reported)}."
     )
 
 
 def describe_silence(rows: Sequence[Row]) -> str:
-    """Return when the first silent server last sent an event, and how many others fell silent."""
+    """Return since when the first silent server has been silent, and how many others have."""
     row, others = rows[0], len(rows) - 1
     last, pause = format_time(row["last_hour"]), format_value(row["silent_hours"], Format.HOURS)
-    text = (
-        f"{_short(row['server'])} last sent an event in the hour from {last}, {pause} before the newest event that "
-        "this homeserver received."
-    )
+    text = f"{_short(row['server'])} sent nothing after the hour from {last}, {pause} before the newest event."
     return text + (f" {others:,} other server{'s' * (others > 1)} fell silent too." if others else "")
 
 

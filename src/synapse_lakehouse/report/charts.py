@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import altair as alt
 
-from synapse_lakehouse.report.format_values import to_chart_value
-from synapse_lakehouse.report.panel import Row
+from synapse_lakehouse.report.format_values import format_value, to_chart_value
+from synapse_lakehouse.report.panel import Format, Row
 
 SERIES: Final = tuple(f"var(--series-{number})" for number in range(1, 9))
 MAX_SERIES: Final = len(SERIES)
@@ -65,7 +65,7 @@ def draw_stacked_days(rows: Sequence[Row], day: str, series: str, value: str, ti
     days = [min(first, last - _SHORTEST_SPAN), last + timedelta(days=1)]
     scale = alt.Scale(type="utc", domain=[moment.isoformat() for moment in days])
     chart: alt.Chart = (
-        _chart(rows)
+        _chart(rows, {day: (day, Format.DAY), series: (series, Format.TEXT), value: (title, Format.NUMBER)})
         .mark_bar()
         .encode(
             x=alt.X(
@@ -77,7 +77,6 @@ def draw_stacked_days(rows: Sequence[Row], day: str, series: str, value: str, ti
             ),
             y=alt.Y(f"{value}:Q", title=title, stack="zero", axis=_count_axis(6)),
             color=_color(series, order),
-            tooltip=_tooltip({day: "T", series: "N", value: "Q"}),
         )
         .properties(width="container", height=260)
     )
@@ -93,26 +92,27 @@ def draw_lines(
     :param is_duration: the values are milliseconds.
     """
     axis, scale = _duration_axis(rows, value) if is_duration else (_count_axis(6), alt.Scale())
+    unit = Format.MILLISECONDS if is_duration else Format.NUMBER
+    shown = {at: ("time", Format.TIME), series: (series, Format.TEXT), value: (title, unit)}
     order = rank_series(rows, series, value)
     moments = [row[at] for row in rows]
     gaps = _find_gaps(rows, at, series, step)
     form = "%b %d %H:%M" if max(moments) - min(moments) <= timedelta(days=2) else "%b %d"
     dash = alt.StrokeDash(f"{series}:N", sort=order, scale=alt.Scale(domain=order, range=list(_DASHES[: len(order)])))
     chart: alt.Chart = (
-        _chart([*rows, *({**gap, value: None} for gap in gaps)])
+        _chart([*rows, *({**gap, value: None} for gap in gaps)], shown)
         # A line of one value is only visible as a point.
         .mark_line(point={"size": 25} if gaps or len(set(moments)) < 40 else False, invalid="break-paths-show-domains")
         .encode(
             x=alt.X(
                 f"{at}:T",
                 title=None,
-                scale=alt.Scale(type="utc"),
-                axis=alt.Axis(format=form, tickCount=8, labelBound=True),
+                scale=alt.Scale(type="utc", nice=True),
+                axis=alt.Axis(format=form, tickCount=8, labelFlush=True),
             ),
             y=alt.Y(f"{value}:Q", title=title, axis=axis, scale=scale),
             color=_color(series, order),
             strokeDash=dash,
-            tooltip=_tooltip({at: "T", series: "N", value: "Q"}),
         )
         .properties(width="container", height=240)
     )
@@ -120,25 +120,29 @@ def draw_lines(
 
 
 def draw_bars(
-    rows: Sequence[Row], label: str, value: str, title: str, series: str | None = None, *, is_bytes: bool = False
+    rows: Sequence[Row],
+    label: str,
+    value: str,
+    title: str,
+    series: str | None = None,
+    unit: Format = Format.NUMBER,
+    *,
+    is_stacked: bool = False,
 ) -> alt.Chart:
-    """Return horizontal bars in the order of the rows; several series of a label are beside each other.
-
-    :param is_bytes: the values are sizes in bytes, and several series of a label are stacked.
-    """
+    """Return horizontal bars in the order of the rows; several series of a label are beside each other, or stacked."""
     labels = list(dict.fromkeys(to_chart_value(row[label]) for row in rows))
     order = rank_series(rows, series, value) if series else []
-    axis = _byte_axis(rows, label, value) if is_bytes else _count_axis(5)
-    chart = _chart(rows).mark_bar()
-    encoded = chart.encode(
+    axis = _byte_axis(rows, label, value) if unit is Format.BYTES else _count_axis(5)
+    names = dict.fromkeys(filter(None, (label, series)))
+    chart = _chart(rows, {**{name: (name, Format.TEXT) for name in names}, value: (title, unit)})
+    encoded = chart.mark_bar().encode(
         y=alt.Y(f"{label}:N", sort=labels, title=None, axis=alt.Axis(labelOverlap=False)),
         x=alt.X(f"{value}:Q", title=title, axis=axis),
         color=_color(series, order) if series else alt.value(SERIES[0]),
-        tooltip=_tooltip({label: "N", **({series: "N"} if series else {}), value: "Q"}),
     )
-    if series and not is_bytes:
+    if series and not is_stacked:
         encoded = encoded.encode(yOffset=alt.YOffset(f"{series}:N", sort=order))
-    height = _BAR_HEIGHT * len(labels) * (1.6 if len(order) > 1 and not is_bytes else 1) + 20
+    height = _BAR_HEIGHT * len(labels) * (1.6 if len(order) > 1 and not is_stacked else 1) + 20
     sized: alt.Chart = encoded.properties(width="container", height=height)
     return sized
 
@@ -207,9 +211,20 @@ def _count_axis(ticks: int) -> alt.Axis:
     return alt.Axis(labelExpr="format(datum.value, datum.value < 10000 ? ',' : '~s')", tickCount=ticks, tickMinStep=1)
 
 
-def _chart(rows: Sequence[Row]) -> alt.Chart:
-    values = [{name: to_chart_value(value) for name, value in row.items()} for row in rows]
-    return alt.Chart(alt.InlineData(values=values))
+def _chart(rows: Sequence[Row], shown: Mapping[str, tuple[str, Format]]) -> alt.Chart:
+    """A chart whose tooltips have these columns, with a title and a format, as the tables have."""
+    formats = {f"shown_{name}": (name, unit) for name, (_, unit) in shown.items() if unit is not Format.TEXT}
+    values = [
+        {name: to_chart_value(value) for name, value in row.items()}
+        | {field: format_value(row[name], unit) for field, (name, unit) in formats.items()}
+        for row in rows
+    ]
+    tooltips = [
+        alt.Tooltip(f"{name if unit is Format.TEXT else f'shown_{name}'}:N", title=title.replace("_", " "))
+        for name, (title, unit) in shown.items()
+    ]
+    chart: alt.Chart = alt.Chart(alt.InlineData(values=values)).encode(tooltip=tooltips)
+    return chart
 
 
 def _color(series: str, order: Sequence[str]) -> alt.Color:
@@ -218,11 +233,3 @@ def _color(series: str, order: Sequence[str]) -> alt.Color:
         for name, color in zip(order, SERIES, strict=False)
     ]
     return alt.Color(f"{series}:N", sort=list(order), scale=alt.Scale(domain=list(order), range=colors))
-
-
-def _tooltip(fields: Mapping[str, str]) -> list[alt.Tooltip]:
-    formats = {"Q": ",", "T": "%Y-%m-%d %H:%M", "N": ""}
-    return [
-        alt.Tooltip(f"{name}:{kind}", title=name.replace("_", " "), format=formats[kind] or alt.Undefined)
-        for name, kind in fields.items()
-    ]

@@ -27,6 +27,16 @@ INCIDENTS: Final = Panel(
     draw_no_chart,
 )
 
+NEWEST_EVENT: Final = Panel(
+    "newest-event",
+    "Newest event",
+    "",
+    "select max(received_at) as received_at from gold.events",
+    (),
+    "No event has been received yet.",
+    draw_no_chart,
+)
+
 
 class Level(StrEnum):
     """How urgent the state is."""

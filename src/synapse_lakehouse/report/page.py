@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import vl_convert
 from duckdb import DuckDBPyConnection
@@ -19,7 +20,7 @@ from synapse_lakehouse.report.answers import build_answers
 from synapse_lakehouse.report.compare_releases import compare_releases
 from synapse_lakehouse.report.declared_tables import load_declared_tables
 from synapse_lakehouse.report.load_template import load_template, read_asset
-from synapse_lakehouse.report.overall_status import INCIDENTS, Status, describe_status
+from synapse_lakehouse.report.overall_status import INCIDENTS, NEWEST_EVENT, Status, describe_status
 from synapse_lakehouse.report.page_location import get_page_path
 from synapse_lakehouse.report.panel import Column, Panel
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows, find_tables
@@ -28,6 +29,8 @@ from synapse_lakehouse.report.sections import SECTIONS
 
 MAX_TABLE_ROWS: Final = 100
 """Rows of a panel's table; the query of the panel returns all rows."""
+
+_LOOPBACK: Final = {"127.0.0.1", "localhost", "::1"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     releases = duckdb_reader.list_releases(connection, settings)
     latest = releases[0] if releases else None
     reader, now = PanelReader(connection, settings, latest), datetime.now(UTC)
+    newest = reader.read(NEWEST_EVENT).rows
     status = describe_status(latest, reader.read(INCIDENTS))
     read = {panel.id: reader.read(panel) for section in SECTIONS for panel in section.panels}
     sections = [(section, [_render(read[panel.id]) for panel in section.panels]) for section in SECTIONS]
@@ -92,6 +96,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     return load_template("page.html.j2").render(
         server=format_values.shorten(latest.server_name if latest else settings.synapse_server_name or ""),
         status=status,
+        newest_event=newest[0]["received_at"] if newest else None,
         sections=sections,
         comparison=comparison,
         answers=build_answers(read, status, comparison),
@@ -100,6 +105,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
         runbooks=_link_runbooks(settings, status),
         data_docs=_link_data_docs(settings, path),
         airflow=airflow.rstrip("/"),
+        needs_ui=urlsplit(airflow).hostname in _LOOPBACK,
         overdue_hours=round(settings.overdue_after(now) / timedelta(hours=1)),
         written_at=now,
         style=style,

@@ -29,6 +29,11 @@ class PanelRows:
     reason: str = ""
     is_unread: bool = False
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether the query was answered, if only by no row."""
+        return bool(self.rows) or self.reason == self.panel.empty
+
 
 @dataclass(frozen=True)
 class PanelReader:
@@ -42,7 +47,7 @@ class PanelReader:
         """Return the rows of ``panel``. A part of the lake that cannot be read costs its panel only."""
         names = find_tables(panel)
         if missing := [name for name in names if not self.has_table(name)]:
-            return PanelRows(panel, [], f"The lake has no {' and no '.join(missing)} yet. {panel.empty}")
+            return PanelRows(panel, [], f"The lake has no {' and no '.join(missing)} yet.")
         try:
             duckdb_reader.create_views(self.connection, self.settings, self.release, names)
             result = self.connection.execute(panel.sql)

@@ -47,20 +47,20 @@ from audit.task_costs join latest using (run_id) group by task order by ended_at
 
 
 def _draw_runs(rows: Sequence[Row]) -> alt.Chart:
-    return _draw_seconds([{**row, "name": f"release {row['release']}"} for row in rows])
+    return _draw_seconds([{**row, "run": f"release {row['release']}"} for row in rows], "run")
 
 
 def _draw_tasks(rows: Sequence[Row]) -> alt.Chart:
-    return _draw_seconds([{**row, "name": row["task"]} for row in rows])
+    return _draw_seconds(rows, "task")
 
 
-def _draw_seconds(rows: Sequence[Row]) -> alt.Chart:
+def _draw_seconds(rows: Sequence[Row], label: str) -> alt.Chart:
     bars = [
-        {"name": row["name"], "seconds": row[column] or 0, "kind": kind}
+        {label: row[label], "seconds": row[column] or 0, "measure": measure}
         for row in rows
-        for column, kind in (("seconds", "duration"), ("cpu_seconds", "CPU"))
+        for column, measure in (("seconds", "duration"), ("cpu_seconds", "CPU"))
     ]
-    return charts.draw_bars(bars, "name", "seconds", "seconds", "kind")
+    return charts.draw_bars(bars, label, "seconds", "seconds", "measure", Format.SECONDS)
 
 
 SECTION: Final = Section(
@@ -71,15 +71,14 @@ SECTION: Final = Section(
         Panel(
             "runs",
             "The last ten runs",
-            "Duration from the PostgreSQL snapshot until publication; rows that the runs read from Synapse's database "
-            "and wrote to the lake; CPU seconds of the tasks. The copy of tables runs in parallel, so its seconds may "
-            "exceed the duration.",
+            "Duration from the PostgreSQL snapshot until publication, CPU time of the tasks, and rows that the run "
+            "read from Synapse's database and copied. Tables are copied in parallel; their times are added.",
             _RUNS,
             (
                 Column("release", "Release", Format.NUMBER),
                 Column("published_at", "Published", Format.TIME),
                 Column("rows_read", "Rows read", Format.NUMBER),
-                Column("rows_written", "Rows written", Format.NUMBER),
+                Column("rows_written", "Rows copied", Format.NUMBER),
                 Column("seconds", "Duration", Format.SECONDS),
                 Column("cpu_seconds", "CPU", Format.SECONDS),
                 Column("copy_seconds", "Copy, all tables", Format.SECONDS),

@@ -28,8 +28,8 @@ SECTION: Final = Section(
         Panel(
             "federation-delay",
             "Delay of events from other servers",
-            "95th percentile of the time from sending to receipt, without the clock skew, by hour of a week; hours "
-            "without events have no value. The eight slowest servers are shown.",
+            "95th percentile of the time from sending to receipt, without the clock skew, for each hour with events of "
+            "the last 7 days. The eight slowest servers are shown.",
             _DELAY,
             (
                 Column("hour", "Hour", Format.TIME),

@@ -27,7 +27,10 @@ with daily as (
   where received_at >= (select max(received_at) from gold.events) - interval 60 days
   group by 1, 2
 ),
-largest as (select room_id from daily group by room_id order by sum(events) desc, room_id limit 7),
+largest as (
+  select room_id from daily where day > (select max(day) from daily) - 7
+  group by room_id order by sum(events) desc, room_id limit 7
+),
 named as (
   select room_id, coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room
   from silver.rooms where room_id in (from largest)
@@ -83,7 +86,7 @@ def _draw_sizes(rows: Sequence[Row]) -> alt.Chart:
         for row in rows
         for name, part in (("table_bytes", "table"), ("index_bytes", "indexes"))
     ]
-    return charts.draw_bars(parts, "relation", "bytes", "size", "part", is_bytes=True)
+    return charts.draw_bars(parts, "relation", "bytes", "size", "part", Format.BYTES, is_stacked=True)
 
 
 def _describe_growth(rows: Sequence[Row]) -> str:
@@ -110,9 +113,9 @@ SECTION: Final = Section(
     (
         Panel(
             "disks",
-            "Disks of Synapse's database and of the lake",
-            "Size of Synapse's database, of the WAL that replication slots retain, and of the lake. The free bytes of "
-            "Synapse's database are known if LAKEHOUSE_SOURCE_DISK_BYTES is set.",
+            "Size of Synapse's database and of the lake",
+            "Measured when the run began, with the WAL that replication slots retain. The free bytes of Synapse's disk "
+            "are known if LAKEHOUSE_SOURCE_DISK_BYTES is set.",
             _RECENT_SIZES.format(which="schema_name is null"),
             (
                 Column("name", "Disk"),
@@ -123,7 +126,7 @@ SECTION: Final = Section(
                 Column("full_earliest", "at the earliest", Format.NUMBER),
             ),
             _NO_SIZES,
-            partial(charts.draw_bars, label="name", value="bytes", title="size", is_bytes=True),
+            partial(charts.draw_bars, label="name", value="bytes", title="size", unit=Format.BYTES),
             _summarize,
             _describe_disks,
         ),
@@ -157,7 +160,8 @@ SECTION: Final = Section(
         Panel(
             "events-by-room",
             "Events per day by room",
-            "Events that this server received in the 60 days until its newest event: the seven busiest rooms.",
+            "Events that this server received in the 60 days until its newest event. Shown are the seven rooms with "
+            "the most events of the last 7 days.",
             _BY_ROOM,
             (Column("day", "Day", Format.DAY), Column("room", "Room"), Column("events", "Events", Format.NUMBER)),
             _EVENTS,

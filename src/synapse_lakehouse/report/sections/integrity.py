@@ -7,12 +7,20 @@ from typing import Final
 import altair as alt
 
 from synapse_lakehouse.report import charts
-from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
+from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section, draw_no_chart
 
 _FINDINGS: Final = """
 select replace(check_name, '_', ' ') as finding, severity, count(*) as findings, count(distinct room_id) as rooms
 from gold.state_integrity group by check_name, severity
 order by list_position(['fail', 'warn', 'info'], severity), findings desc, check_name limit 40
+"""
+_INDEXES: Final = """
+with latest as (
+  from audit.index_checks qualify row_number() over (partition by index_name order by written_at desc) = 1
+)
+select table_name, count(*) as indexes, count(finished_at) as compared, min(finished_at) as oldest_pass,
+  sum(faults)::bigint as faults, any_value(not_checked) as reason
+from latest group by table_name order by indexes - compared desc, oldest_pass, table_name limit 100
 """
 _PER_DAY: Final = """
 with counted as (
@@ -83,6 +91,23 @@ SECTION: Final = Section(
             ),
             "No run has counted findings yet.",
             _draw_days,
+        ),
+        Panel(
+            "index-checks",
+            "Comparison of index entries with the copy",
+            "The DAG lake_maintenance compares the entries of each index with the copied rows, over several nights if "
+            "necessary.",
+            _INDEXES,
+            (
+                Column("table_name", "Table"),
+                Column("indexes", "Indexes", Format.NUMBER),
+                Column("compared", "Compared completely", Format.NUMBER),
+                Column("oldest_pass", "Oldest comparison", Format.TIME),
+                Column("faults", "Faults of the last run", Format.NUMBER),
+                Column("reason", "Why not"),
+            ),
+            "The DAG lake_maintenance has compared no index yet. `make ui` starts it every night.",
+            draw_no_chart,
         ),
     ),
 )

@@ -11,9 +11,9 @@ select received_at, kind, reported_user_id, reported_server, room_id, event_id, 
 order by received_at desc, kind, report_id desc limit 100
 """
 _BY_SERVER: Final = """
-select coalesce(reported_server, 'rooms') as reported, kind, count(*) as reports, max(received_at) as newest
-from gold.reports where reported_server is not null or kind = 'room'
-group by 1, 2 order by reports desc, reported, kind limit 30
+select coalesce(reported_server, nullif(substring(room_id, strpos(room_id, ':') + 1), room_id), 'unknown') as server,
+  kind, count(*) as reports, min(received_at) as oldest, max(received_at) as newest
+from gold.reports group by 1, 2 order by reports desc, server, kind limit 30
 """
 
 
@@ -24,18 +24,18 @@ SECTION: Final = Section(
     (
         Panel(
             "reports-by-server",
-            "Present reports by the server of the reported user",
-            "An administrator deletes reports that are done. Reports of events without a stored sender are only in the "
-            "list below.",
+            "Open reports by the server of the reported user or room",
+            "An administrator deletes reports that are done.",
             _BY_SERVER,
             (
-                Column("reported", "Server"),
+                Column("server", "Server"),
                 Column("kind", "Kind"),
                 Column("reports", "Reports", Format.NUMBER),
+                Column("oldest", "Oldest", Format.TIME),
                 Column("newest", "Newest", Format.TIME),
             ),
             "Nothing is reported.",
-            partial(charts.draw_bars, label="reported", value="reports", title="reports", series="kind"),
+            partial(charts.draw_bars, label="server", value="reports", title="reports", series="kind"),
         ),
         Panel(
             "reports",

@@ -1,7 +1,6 @@
 """Room state: rows by room, and the rows that compression gives back."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 import altair as alt
@@ -47,6 +46,15 @@ from largest order by rows_saved desc, room_id
 """
 
 
+def _draw_rooms(rows: Sequence[Row]) -> alt.Chart:
+    parts = [
+        {"room": row["room"], "part": name, "rows": count}
+        for row in rows
+        for name, count in (("copied rows", row["copied_rows"]), ("other rows", row["state_rows"] - row["copied_rows"]))
+    ]
+    return charts.draw_bars(parts, "room", "rows", "rows of state_groups_state", "part", is_stacked=True)
+
+
 def _draw_compression(rows: Sequence[Row]) -> alt.Chart:
     pairs = [
         {"room": row["room"], "plan": name, "rows": row[column]}
@@ -64,8 +72,8 @@ SECTION: Final = Section(
         Panel(
             "state-rooms",
             "Rooms with the most state rows",
-            "Rows of state_groups_state by room. Copied rows repeat a whole state of the room, so compression can "
-            "replace most of them. No event refers to an unreferenced group.",
+            "Rows of state_groups_state by room. Copied rows repeat a whole state of the room: compression replaces "
+            "most of them, and some of the other rows. No event refers to an unreferenced group.",
             _ROWS,
             (
                 Column("room", "Room"),
@@ -76,7 +84,7 @@ SECTION: Final = Section(
                 Column("longest_chain", "Longest chain", Format.NUMBER),
             ),
             "Synapse's database has no state groups.",
-            partial(charts.draw_bars, label="room", value="state_rows", title="rows of state_groups_state"),
+            _draw_rooms,
         ),
         Panel(
             "compression",
@@ -91,7 +99,7 @@ SECTION: Final = Section(
                 Column("rows_saved", "Saved rows", Format.NUMBER),
                 Column("bytes_saved", "Saved bytes", Format.BYTES),
             ),
-            "No plan of the compressor exists yet, or it saves nothing. `uv run lakehouse compress plan` makes one.",
+            "The DAG state_compression has made no plan yet, or its last plan saves nothing.",
             _draw_compression,
         ),
     ),

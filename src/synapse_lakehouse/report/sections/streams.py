@@ -10,10 +10,7 @@ import altair as alt
 from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
 
-_NOT_WATCHED: Final = (
-    "The DAG stream_watch observed no open ID in this time, or it did not run: `make ui` starts it. The first chart "
-    "counts the open IDs at another time, that of the release."
-)
+_NO_OPEN_IDS: Final = "The DAG stream_watch observed no open ID in this time. `make ui` starts the DAG."
 _OPEN_IDS: Final = """
 with watched as (
   select stream, watched_at, greatest(last_allocated_id - abs(safe_bound), 0) as open_ids
@@ -39,9 +36,9 @@ allocated as (select *, sequence_last_value - if(sequence_is_called, 0, 1) as al
 select
   stream, safe_bound, allocated_id,
   case when safe_bound is not null then greatest(allocated_id - abs(safe_bound), 0) end as open_ids,
-  coalesce(closed_ids, 0) as closed_ids, replace(rule, '_', ' ') as rule,
+  closed_ids, replace(rule, '_', ' ') as rule,
   array_to_string(coalesce(missing_writers, []), ', ') as missing_writers
-from allocated order by open_ids desc nulls first, closed_ids desc, stream
+from allocated order by open_ids desc nulls first, closed_ids desc nulls last, stream
 """
 _IDLE: Final = """
 with latest as (
@@ -50,7 +47,7 @@ with latest as (
 writers as (select stream, watched_at, unnest(map_entries(unchanged_since)) as entry from latest)
 select
   stream || ': ' || entry.key as writer, entry.value as unchanged_since,
-  date_diff('second', entry.value, watched_at) / 3600.0 as hours
+  date_diff('second', entry.value, watched_at) / 3600.0 as hours, watched_at
 from writers order by hours desc, writer limit 15
 """
 
@@ -83,7 +80,7 @@ SECTION: Final = Section(
     (
         Panel(
             "stream-positions",
-            "Safe bound and sequence at the release",
+            "Open IDs by stream at the release",
             "An ID is open if the stream's sequence has allocated it and it is above the safe bound. Open IDs are "
             "normal for seconds; a number that stays means that a writer is stuck.",
             _POSITIONS,
@@ -103,14 +100,14 @@ SECTION: Final = Section(
             "streams-day",
             "Open IDs over the last day",
             "The most open IDs in 15 minutes, for the eight busiest streams.",
-            _OPEN_IDS.format(span="1 day", step="15 minutes"), _COLUMNS, _NOT_WATCHED,
+            _OPEN_IDS.format(span="1 day", step="15 minutes"), _COLUMNS, _NO_OPEN_IDS,
             _draw_open_ids(timedelta(minutes=15)),
         ),
         Panel(
             "streams-month",
             "Open IDs over the last 30 days",
             "The most open IDs in 6 hours, for the eight busiest streams.",
-            _OPEN_IDS.format(span="30 days", step="6 hours"), _COLUMNS, _NOT_WATCHED,
+            _OPEN_IDS.format(span="30 days", step="6 hours"), _COLUMNS, _NO_OPEN_IDS,
             _draw_open_ids(timedelta(hours=6)),
         ),
         Panel(

@@ -125,7 +125,7 @@ SECTION: Final = Section(
                 Column("media_events", "Events with media", Format.NUMBER),
             ),
             "Every room has a local member, or an invitation for one.",
-            partial(charts.draw_bars, label="room_id", value="estimated_bytes", title="size", is_bytes=True),
+            partial(charts.draw_bars, label="room_id", value="estimated_bytes", title="size", unit=Format.BYTES),
         ),
     ),
 )

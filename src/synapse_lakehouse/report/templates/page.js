@@ -19,6 +19,10 @@
     spec.config.legend.columns = Math.max(1, Math.floor(width / 270));
     spec.config.legend.labelLimit = Math.min(320, width - 40);
     spec.config.axisY = { labelLimit: 400 };
+    const time = spec.encoding.x;
+    if (time.type === "temporal") {
+      time.axis.tickCount = Math.max(2, Math.min(8, Math.floor(width / 130)));
+    }
     const bars = spec.encoding.y;
     if (bars.type === "nominal" && width < 560) {
       // The labels are above the bars, because beside them they would be cut.
