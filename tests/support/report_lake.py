@@ -118,6 +118,10 @@ def _append_audit_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> N
         "audit.upgrade_checks": [
             times | {"subject": "sequences", "fault": text, "advice": text, "checked": 1} for text in texts
         ],
+        "audit.index_checks": [
+            times | {"table_name": t, "index_name": t, "pass": 2, "entries_checked": 5, "faults": 1, "finished_at": at}
+            for t in texts
+        ],
         "audit.task_costs": [times | {"task": t, "seconds": 2.0, "cpu_seconds": 3.0} for t in texts],
         "audit.integrity": [times | {"check_name": "event_lost", "serious": 4, "new_findings": 1}],
         "audit.relation_sizes": [

@@ -93,7 +93,8 @@ def draw_lines(
     """
     axis, scale = _duration_axis(rows, value) if is_duration else (_count_axis(6), alt.Scale())
     unit = Format.MILLISECONDS if is_duration else Format.NUMBER
-    shown = {at: ("time", Format.TIME), series: (series, Format.TEXT), value: (title, unit)}
+    moment = ("day", Format.DAY) if step >= timedelta(days=1) else ("time", Format.TIME)
+    shown = {at: moment, series: (series, Format.TEXT), value: (title, unit)}
     order = rank_series(rows, series, value)
     moments = [row[at] for row in rows]
     gaps = _find_gaps(rows, at, series, step)
