@@ -9,14 +9,14 @@ import pytest
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.report.answers import build_answers
 from synapse_lakehouse.report.compare_releases import Comparison, name_period
-from synapse_lakehouse.report.overall_status import Level, Problem, Status
+from synapse_lakehouse.report.overall_status import NEWEST_EVENT, Level, Problem, Status
 from synapse_lakehouse.report.panel import Row
 from synapse_lakehouse.report.read_panels import PanelRows
 from synapse_lakehouse.report.review_items import list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-PANELS = {panel.id: panel for section in SECTIONS for panel in section.panels}
+PANELS = {NEWEST_EVENT.id: NEWEST_EVENT} | {panel.id: panel for section in SECTIONS for panel in section.panels}
 TABLE: Row = {"name": "events", "bytes": 2048, "per_day": None}
 DISK: Row = {"name": "lake warehouse", "full_in_days": 12.3}
 STREAM: Row = {"stream": "presence", "safe_bound": 5, "open_ids": 3, "missing_writers": ""}
@@ -24,7 +24,7 @@ WRITER: Row = {"writer": "presence: a", "watched_at": NOON}
 DELAY: Row = {"server": "far.example", "hour": NOON, "p95_ms": 7_200_000}
 SERVER: Row = {"server_version": "16.14", "supported_until": date(2099, 1, 1)}
 UPDATE: Row = {"update_name": "sort_rooms", "first_seen": "release 7 (2026-11-20 12:00 UTC)"}
-SILENT: Row = {"server": "mute", "silent_hours": 80, "last_hour": NOON}
+SILENT: Row = {"server": "mute", "longest_pause_hours": 80, "last_hour": NOON}
 CHECK: Row = {"subject": "sequences", "fault": None}
 FINDING: Row = {"finding": "event lost", "severity": "warn", "findings": 7}
 REPORT: Row = {
@@ -69,7 +69,7 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("background-updates", {"background-updates": [UPDATE], "postgresql": [SERVER]},
          ["not yet", "sort_rooms", "release 7 (2026-11-20 12:00 UTC)", "16.14", "2099-01-01"]),
         ("background-updates", {"postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}]},
-         ["yes", "no run has checked", "no support since 2020-01-01"]),
+         ["yes", "No run has checked", "no support since 2020-01-01"]),
         ("background-updates", {"upgrade-checks": [CHECK]}, ["yes", "ready"]),
         ("background-updates", {"upgrade-checks": [CHECK, {**CHECK, "fault": "a sequence is behind"}]},
          ["no. a sequence is behind"]),
@@ -122,6 +122,7 @@ def items(rows: Mapping[str, Sequence[Row]]) -> list[str]:
 def test_the_most_harmful_items_are_first() -> None:
     rows: dict[str, Sequence[Row]] = {
         "reports": [REPORT],
+        NEWEST_EVENT.id: [{"received_at": NOON, "days": 4.0}],
         "silent-servers": [SILENT],
         "background-updates": [UPDATE],
         "postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}],
@@ -129,12 +130,13 @@ def test_the_most_harmful_items_are_first() -> None:
         "disks": [DISK, {**DISK, "full_in_days": 500}],
         "findings": [FINDING, {**FINDING, "severity": "info"}],
     }
-    expected = ["disks", "upgrade-checks", "findings", "postgresql", "background-updates", "silent-servers", "reports"]
+    expected = ["disks", "upgrade-checks", "findings", "postgresql", "background-updates", "events-by-room",
+                "silent-servers", "reports"]  # fmt: skip
     assert items(rows) == expected
     assert items(rows | {"findings": [{**FINDING, "severity": "fail"}]}) == [
         "findings", "disks", "upgrade-checks", *expected[3:]
     ]  # fmt: skip
-    assert items({}) == []
+    assert items({NEWEST_EVENT.id: [{"received_at": NOON, "days": 1.0}]}) == []
 
 
 def test_a_part_that_cannot_be_read_waits() -> None:

@@ -113,15 +113,13 @@ def _check_synapse(panels: Panels) -> str:
         return f"Synapse: no. {shorten(faults[0], 200)}"
     if not updates.is_known:
         return updates.reason
+    state = " Sequences and collation are ready." if checks.rows else " No run has checked sequences and collation."
     if not updates.rows:
-        are_checked = (
-            "sequences and collation are ready" if checks.rows else "no run has checked sequences and collation"
-        )
-        return f"Synapse: yes, no background update is pending, and {are_checked}."
+        return f"Synapse: yes, no background update is pending.{state}"
     first, others = updates.rows[0], len(updates.rows) - 1
     seen = f", first seen at {first['first_seen']}" if first["first_seen"] else ""
     more = f"; {others} more wait" if others else ""
-    return f"Synapse: not yet, background update {_short(first['update_name'])} is pending{seen}{more}."
+    return f"Synapse: not yet, background update {_short(first['update_name'])} is pending{seen}{more}.{state}"
 
 
 def _check_postgresql(server: Row) -> str:
@@ -130,7 +128,7 @@ def _check_postgresql(server: Row) -> str:
         return ""
     if end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
         return f" PostgreSQL {version}: upgrade it, it has had no support since {end}."
-    return f" PostgreSQL {version}: you need not, it is supported until {end}."
+    return f" PostgreSQL {version}: no upgrade is due before {end}."
 
 
 def _name_room(rows: Sequence[Row]) -> str:
@@ -152,7 +150,8 @@ def _name_server(panels: Panels) -> str:
     worst = max(delays.rows, key=lambda row: row["p95_ms"])
     delay = format_value(worst["p95_ms"], Format.MILLISECONDS)
     text = (
-        f"Late: {_short(worst['server'])} by {delay} (95th percentile of the hour from {format_time(worst['hour'])})."
+        f"Late: {_short(worst['server'])}. In the hour from {format_time(worst['hour'])}, 95% of its events arrived "
+        f"within {delay} of sending."
     )
     return text + (f" Silent: {describe_silence(silent.rows)}" if silent.rows else "")
 
@@ -195,8 +194,8 @@ def _state_savings(panels: Panels) -> str:
         return plan.reason
     first = rooms.rows[0]
     return (
-        f"Most of {_share(first['all_copied_rows'], first['all_rows'])} of the table state_groups_state, which repeat "
-        "whole states, and some of the others. `uv run lakehouse compress plan --number-of-rooms 1000` counts them."
+        "Not planned yet: `uv run lakehouse compress plan --number-of-rooms 1000` counts the rows. The total may "
+        f"exceed the rows that repeat whole states, {_share(first['all_copied_rows'], first['all_rows'])}."
     )
 
 
@@ -205,17 +204,18 @@ def _describe_report(rows: Sequence[Row]) -> str:
     reporter, kind = _short(newest["reporter_id"] or "a user"), _short(newest["kind"])
     reported = next(filter(None, (newest["event_id"], newest["reported_user_id"], newest["room_id"])), "")
     count = "100 or more open reports" if len(rows) >= 100 else f"{len(rows)} open reports"
+    kinds = ", ".join(f"{number} of kind {_short(name)}" for name, number in Counter(r["kind"] for r in rows).items())
     return (
-        f"{'1 open report' if len(rows) == 1 else count}. In the newest, of {format_time(newest['received_at'])}, "
-        f"{reporter} reported the {kind} {_short(reported)}."
+        f"{'1 open report' if len(rows) == 1 else count}: {kinds}. The newest is of "
+        f"{format_time(newest['received_at'])}: {reporter} reported the {kind} {_short(reported)}."
     )
 
 
 def describe_silence(rows: Sequence[Row]) -> str:
     """Return since when the first silent server has been silent, and how many others have."""
     row, others = rows[0], len(rows) - 1
-    last, pause = format_time(row["last_hour"]), format_value(row["silent_hours"], Format.HOURS)
-    text = f"{_short(row['server'])} sent nothing after the hour from {last}, {pause} before the newest event."
+    last, pause = format_time(row["last_hour"]), format_value(row["longest_pause_hours"], Format.HOURS)
+    text = f"{_short(row['server'])} has sent nothing since the hour from {last}; its longest pause before was {pause}."
     return text + (f" {others:,} other server{'s' * (others > 1)} fell silent too." if others else "")
 
 

@@ -38,7 +38,10 @@ def compare_releases(connection: DuckDBPyConnection, settings: Settings, release
     """
     earlier = [release for _, release in exclude_compactions(list(reversed(releases)))][:-1]
     if not earlier:
-        return Comparison(None, "There is no earlier release to compare with yet.")
+        return Comparison(
+            None,
+            "Not known: this is the first release. The next run shows the changes; `make ui` starts one every night.",
+        )
     latest, failure = releases[0], ""
     day_old = [release for release in earlier if latest.published_at - release.published_at >= _DAY[0]]
     for before in earlier[max(0, len(day_old) - 1) :]:

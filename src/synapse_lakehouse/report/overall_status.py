@@ -31,7 +31,8 @@ NEWEST_EVENT: Final = Panel(
     "newest-event",
     "Newest event",
     "",
-    "select max(received_at) as received_at from gold.events",
+    "select max(received_at) as received_at, date_diff('hour', max(received_at), now()) / 24.0 as days"
+    " from gold.events having count(received_at) > 0",
     (),
     "No event has been received yet.",
     draw_no_chart,

@@ -85,9 +85,9 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     releases = duckdb_reader.list_releases(connection, settings)
     latest = releases[0] if releases else None
     reader, now = PanelReader(connection, settings, latest), datetime.now(UTC)
-    newest = reader.read(NEWEST_EVENT).rows
     status = describe_status(latest, reader.read(INCIDENTS))
-    read = {panel.id: reader.read(panel) for section in SECTIONS for panel in section.panels}
+    panels = [NEWEST_EVENT, *(panel for section in SECTIONS for panel in section.panels)]
+    read = {panel.id: reader.read(panel) for panel in panels}
     sections = [(section, [_render(read[panel.id]) for panel in section.panels]) for section in SECTIONS]
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
     declared = load_declared_tables()
@@ -96,7 +96,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     return load_template("page.html.j2").render(
         server=format_values.shorten(latest.server_name if latest else settings.synapse_server_name or ""),
         status=status,
-        newest_event=newest[0]["received_at"] if newest else None,
+        newest_event=next((row["received_at"] for row in read[NEWEST_EVENT.id].rows), None),
         sections=sections,
         comparison=comparison,
         answers=build_answers(read, status, comparison),

@@ -7,10 +7,12 @@ from typing import Final
 
 from synapse_lakehouse.report.answers import describe_silence
 from synapse_lakehouse.report.format_values import shorten
+from synapse_lakehouse.report.overall_status import NEWEST_EVENT
 from synapse_lakehouse.report.read_panels import PanelRows
 
 _NOTICE_DAYS: Final = 90
 """A disk that is full within this time is listed."""
+_OLD_DAYS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ def list_review_items(panels: Mapping[str, PanelRows]) -> list[ReviewItem]:
         *_list_findings(panels, "warn"),
         *_list_unsupported_versions(panels),
         *_list_updates(panels),
+        *_list_old_events(panels),
         *_list_servers(panels),
     ]
     return [*items, *_list_reports(panels), *_list_unread(panels)]
@@ -65,6 +68,13 @@ def _list_updates(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
     if names:
         pending = f"Background update {names[0]} is" if len(names) == 1 else f"{len(names)} background updates are"
         yield ReviewItem(f"{pending} pending: do not upgrade Synapse yet.", "background-updates")
+
+
+def _list_old_events(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
+    for row in panels[NEWEST_EVENT.id].rows:
+        if row["days"] > _OLD_DAYS:
+            text = f"The newest event is {row['days']:.1f} days old: is Synapse running, and is this its database?"
+            yield ReviewItem(text, "events-by-room")
 
 
 def _list_servers(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:

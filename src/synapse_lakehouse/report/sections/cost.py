@@ -72,7 +72,8 @@ SECTION: Final = Section(
             "runs",
             "The last ten runs",
             "Duration from the PostgreSQL snapshot until publication, CPU time of the tasks, and rows that the run "
-            "read from Synapse's database and copied. Tables are copied in parallel; their times are added.",
+            "read from Synapse's database and copied. “Copy, all tables” adds the times of tables that are copied in "
+            "parallel.",
             _RUNS,
             (
                 Column("release", "Release", Format.NUMBER),

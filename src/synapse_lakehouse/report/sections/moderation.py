@@ -11,7 +11,9 @@ select received_at, kind, reported_user_id, reported_server, room_id, event_id, 
 order by received_at desc, kind, report_id desc limit 100
 """
 _BY_SERVER: Final = """
-select coalesce(reported_server, nullif(substring(room_id, strpos(room_id, ':') + 1), room_id), 'unknown') as server,
+select
+  coalesce(reported_server, nullif(substring(room_id, strpos(room_id, ':') + 1), room_id), 'no server in the ID')
+    as server,
   kind, count(*) as reports, min(received_at) as oldest, max(received_at) as newest
 from gold.reports group by 1, 2 order by reports desc, server, kind limit 30
 """
@@ -25,7 +27,7 @@ SECTION: Final = Section(
         Panel(
             "reports-by-server",
             "Open reports by the server of the reported user or room",
-            "An administrator deletes reports that are done.",
+            "A report stays open until an administrator deletes it.",
             _BY_SERVER,
             (
                 Column("server", "Server"),

@@ -10,7 +10,9 @@ import altair as alt
 from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
 
-_NO_OPEN_IDS: Final = "The DAG stream_watch observed no open ID in this time. `make ui` starts the DAG."
+_NOT_WATCHED: Final = (
+    "The DAG stream_watch has not observed Synapse yet. `make ui` starts Airflow, which runs it every five minutes."
+)
 _OPEN_IDS: Final = """
 with watched as (
   select stream, watched_at, greatest(last_allocated_id - abs(safe_bound), 0) as open_ids
@@ -18,7 +20,7 @@ with watched as (
   where watched_at >= (select max(watched_at) from audit.stream_watch) - interval {span}
 ),
 busiest as (
-  select stream from watched group by stream having max(open_ids) > 0 order by max(open_ids) desc, stream limit 8
+  select stream from watched group by stream order by max(open_ids) desc nulls last, stream limit 8
 )
 select time_bucket(interval {step}, watched_at) as at, stream, max(open_ids) as open_ids
 from watched where stream in (from busiest) group by 1, 2 order by 1, 2
@@ -81,16 +83,16 @@ SECTION: Final = Section(
         Panel(
             "stream-positions",
             "Open IDs by stream at the release",
-            "An ID is open if the stream's sequence has allocated it and it is above the safe bound. Open IDs are "
-            "normal for seconds; a number that stays means that a writer is stuck.",
+            "Every transaction with an ID up to the safe bound has ended. IDs above it that the sequence has allocated "
+            "are open. Open IDs are normal for seconds; if they stay open, a writer is stuck.",
             _POSITIONS,
             (
                 Column("stream", "Stream"),
                 Column("safe_bound", "Safe bound", Format.NUMBER),
-                Column("allocated_id", "Sequence", Format.NUMBER),
+                Column("allocated_id", "Last allocated ID", Format.NUMBER),
                 Column("open_ids", "Open IDs", Format.NUMBER),
                 Column("closed_ids", "Closed since the previous release", Format.NUMBER),
-                Column("rule", "Rule of the bound"),
+                Column("rule", "Writers of the bound"),
                 Column("missing_writers", "Writers without a position"),
             ),
             "No run has measured streams yet.",
@@ -100,14 +102,14 @@ SECTION: Final = Section(
             "streams-day",
             "Open IDs over the last day",
             "The most open IDs in 15 minutes, for the eight busiest streams.",
-            _OPEN_IDS.format(span="1 day", step="15 minutes"), _COLUMNS, _NO_OPEN_IDS,
+            _OPEN_IDS.format(span="1 day", step="15 minutes"), _COLUMNS, _NOT_WATCHED,
             _draw_open_ids(timedelta(minutes=15)),
         ),
         Panel(
             "streams-month",
             "Open IDs over the last 30 days",
             "The most open IDs in 6 hours, for the eight busiest streams.",
-            _OPEN_IDS.format(span="30 days", step="6 hours"), _COLUMNS, _NO_OPEN_IDS,
+            _OPEN_IDS.format(span="30 days", step="6 hours"), _COLUMNS, _NOT_WATCHED,
             _draw_open_ids(timedelta(hours=6)),
         ),
         Panel(
@@ -120,7 +122,7 @@ SECTION: Final = Section(
                 Column("unchanged_since", "Unchanged since", Format.TIME),
                 Column("hours", "Duration", Format.HOURS),
             ),
-            "The DAG stream_watch has not observed Synapse yet. `make ui` starts it.",
+            _NOT_WATCHED,
             partial(charts.draw_bars, label="writer", value="hours", title="hours without change"),
         ),
     ),

@@ -57,7 +57,7 @@ def _describe_versions(rows: Sequence[Row], *_: object) -> list[Row]:
 
 SECTION: Final = Section(
     "upkeep",
-    "Upkeep",
+    "Upgrade and cleanup",
     "May I upgrade, and which rooms can go?",
     (
         Panel(
@@ -72,7 +72,7 @@ SECTION: Final = Section(
                 Column("unchanged_since", "Same progress since"),
                 Column("progress_json", "Progress"),
             ),
-            "No background update is pending, so Synapse may be upgraded.",
+            "No background update is pending.",
             draw_no_chart,
             _add_history,
         ),
@@ -96,7 +96,7 @@ SECTION: Final = Section(
             "upgrade-checks",
             "Sequences and collation",
             "Synapse checks its sequences and the collation of its database when it starts, such as after an upgrade. "
-            "The last run checked them in the same way; `lakehouse doctor` checks them now.",
+            "The last run checked them in the same way; `uv run lakehouse doctor` checks them now.",
             _CHECKS,
             (
                 Column("subject", "Subject"),
@@ -106,14 +106,14 @@ SECTION: Final = Section(
                 Column("advice", "Advice"),
                 Column("checked_at", "Time", Format.TIME),
             ),
-            "No run has checked the sequences and the collation yet. `lakehouse doctor` checks them.",
+            "No run has checked the sequences and the collation yet. `uv run lakehouse doctor` checks them.",
             draw_no_chart,
         ),
         Panel(
             "room-cleanup",
             "Rooms without local members, by the size that their deletion frees inside the tables",
-            "The sizes are estimates. `lakehouse rooms cleanup` prints the calls of Synapse's admin API that delete "
-            "rooms and media.",
+            "The sizes are estimates. `uv run lakehouse rooms cleanup` prints the calls of Synapse's admin API that "
+            "delete rooms and media.",
             _ROOMS,
             (
                 Column("room_id", "Room"),
