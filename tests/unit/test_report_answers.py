@@ -21,10 +21,10 @@ TABLE: Row = {"name": "events", "bytes": 2048, "per_day": None}
 DISK: Row = {"name": "lake warehouse", "full_in_days": 12.3}
 STREAM: Row = {"stream": "presence", "safe_bound": 5, "open_ids": 3, "missing_writers": ""}
 WRITER: Row = {"writer": "presence: a", "watched_at": NOON}
-DELAY: Row = {"server": "far.example", "hour": NOON, "p95_ms": 7_200_000}
+DELAY: Row = {"server": "far.example", "hour": NOON, "events": 3, "p95_ms": 7_200_000}
 SERVER: Row = {"server_version": "16.14", "supported_until": date(2099, 1, 1)}
 UPDATE: Row = {"update_name": "sort_rooms", "first_seen": "release 7 (2026-11-20 12:00 UTC)"}
-SILENT: Row = {"server": "mute", "longest_pause_hours": 80, "last_hour": NOON}
+SILENT: Row = {"server": "mute", "silent_hours": 80, "longest_pause_hours": 8}
 CHECK: Row = {"subject": "sequences", "fault": None}
 FINDING: Row = {"finding": "event lost", "severity": "warn", "findings": 7}
 REPORT: Row = {
@@ -64,8 +64,9 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("stream-positions", {"stream-positions": [STREAM], "idle-writers": [WRITER]},
          ["No: ", "2026-11-20 12:00 UTC", "3 in presence"]),
         ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b", "safe_bound": None},
-                                                   {**STREAM, "stream": "caches", "safe_bound": None}]},
-         ["presence (until b writes)", "caches."]),
+                                                   {**STREAM, "stream": "caches", "safe_bound": None,
+                                                    "rule": "no positions"}]},
+         ["presence (b has never written)", "caches (no positions)."]),
         ("background-updates", {"background-updates": [UPDATE], "postgresql": [SERVER]},
          ["not yet", "sort_rooms", "release 7 (2026-11-20 12:00 UTC)", "16.14", "2099-01-01"]),
         ("background-updates", {"postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}]},

@@ -60,7 +60,8 @@ def _name_table(panels: Panels) -> str:
         text = f"{_short(fastest['name'])} grows fastest, by {format_bytes(fastest['per_day'])} a day."
     else:
         is_unknown = all(row["per_day"] is None for row in tables.rows)
-        text = "Its growth is known when two runs are more than six hours apart." if is_unknown else "No table grows."
+        later = "Which one grows fastest is known after another run, at least six hours later."
+        text = later if is_unknown else "No table grows."
     text = f"{_short(largest['name'])} is the largest table, with {format_bytes(largest['bytes'])}. {text}"
     filling = [row for row in disks.rows if row["full_in_days"] is not None]
     if filling:
@@ -79,15 +80,16 @@ def _find_stuck_stream(panels: Panels, status: Status) -> str:
     if writers.rows:
         text = f"No: the DAG stream_watch saw none until {format_time(max(row['watched_at'] for row in writers.rows))}."
     else:
-        text = "Not known: the DAG stream_watch, which `make ui` starts, has not observed Synapse yet."
+        text = "Not known: the DAG stream_watch has not observed Synapse. Start `make ui`, and look after ten minutes."
     pending = [f"{row['open_ids']:,} in {_short(row['stream'])}" for row in positions.rows if row["open_ids"]]
     text += f" Open IDs at the release: {_list(pending) or 'none'}."
-    waiting = [
-        _short(row["stream"]) + (f" (until {_short(row['missing_writers'])} writes)" if row["missing_writers"] else "")
-        for row in positions.rows
-        if row["safe_bound"] is None
-    ]
-    return text + (f" Streams without a safe bound: {_list(waiting)}." if waiting else "")
+    waiting = [f"{_short(row['stream'])} ({_name_reason(row)})" for row in positions.rows if row["safe_bound"] is None]
+    return text + (f" Not measurable: {_list(waiting)}." if waiting else "")
+
+
+def _name_reason(position: Row) -> str:
+    writers = position["missing_writers"]
+    return f"{_short(writers)} has never written" if writers else _short(position["rule"])
 
 
 def _describe_changes(diff: ReleaseDiff) -> str:
@@ -119,7 +121,10 @@ def _check_synapse(panels: Panels) -> str:
     first, others = updates.rows[0], len(updates.rows) - 1
     seen = f", first seen at {first['first_seen']}" if first["first_seen"] else ""
     more = f"; {others} more wait" if others else ""
-    return f"Synapse: not yet, background update {_short(first['update_name'])} is pending{seen}{more}.{state}"
+    return (
+        f"Synapse: not yet, background update {_short(first['update_name'])} is pending{seen}{more}. Keep Synapse "
+        f"running until it is complete.{state}"
+    )
 
 
 def _check_postgresql(server: Row) -> str:
@@ -128,7 +133,7 @@ def _check_postgresql(server: Row) -> str:
         return ""
     if end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
         return f" PostgreSQL {version}: upgrade it, it has had no support since {end}."
-    return f" PostgreSQL {version}: no upgrade is due before {end}."
+    return f" PostgreSQL {version} is supported until {end}: no upgrade is due."
 
 
 def _name_room(rows: Sequence[Row]) -> str:
@@ -150,8 +155,8 @@ def _name_server(panels: Panels) -> str:
     worst = max(delays.rows, key=lambda row: row["p95_ms"])
     delay = format_value(worst["p95_ms"], Format.MILLISECONDS)
     text = (
-        f"Late: {_short(worst['server'])}. In the hour from {format_time(worst['hour'])}, 95% of its events arrived "
-        f"within {delay} of sending."
+        f"Late: {_short(worst['server'])}. In the hour from {format_time(worst['hour'])}, 95% of its "
+        f"{worst['events']:,} events arrived within {delay} of sending."
     )
     return text + (f" Silent: {describe_silence(silent.rows)}" if silent.rows else "")
 
@@ -194,8 +199,9 @@ def _state_savings(panels: Panels) -> str:
         return plan.reason
     first = rooms.rows[0]
     return (
-        "Not planned yet: `uv run lakehouse compress plan --number-of-rooms 1000` counts the rows. The total may "
-        f"exceed the rows that repeat whole states, {_share(first['all_copied_rows'], first['all_rows'])}."
+        "Not planned yet: `uv run lakehouse compress plan --number-of-rooms 1000` counts the rows. "
+        f"{_share(first['all_copied_rows'], first['all_rows'])} repeat whole states; compression saves most of these "
+        "and some others."
     )
 
 
@@ -214,8 +220,11 @@ def _describe_report(rows: Sequence[Row]) -> str:
 def describe_silence(rows: Sequence[Row]) -> str:
     """Return since when the first silent server has been silent, and how many others have."""
     row, others = rows[0], len(rows) - 1
-    last, pause = format_time(row["last_hour"]), format_value(row["longest_pause_hours"], Format.HOURS)
-    text = f"{_short(row['server'])} has sent nothing since the hour from {last}; its longest pause before was {pause}."
+    silence, pause = (format_value(row[name], Format.HOURS) for name in ("silent_hours", "longest_pause_hours"))
+    text = (
+        f"{_short(row['server'])} sent nothing in the {silence} before the newest event; its longest pause until then "
+        f"was {pause}."
+    )
     return text + (f" {others:,} other server{'s' * (others > 1)} fell silent too." if others else "")
 
 

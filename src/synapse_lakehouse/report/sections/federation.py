@@ -45,8 +45,8 @@ SECTION: Final = Section(
         Panel(
             "silent-servers",
             "Servers that fell silent",
-            "Servers whose last event is older than the newest event that this homeserver received, by more than "
-            "twice their longest pause of the four weeks before.",
+            "Servers that sent nothing before the newest event of this homeserver, for more than twice their longest "
+            "pause of the four weeks before.",
             _SILENT,
             (
                 Column("server", "Server"),

@@ -91,7 +91,7 @@ def _draw_sizes(rows: Sequence[Row]) -> alt.Chart:
 
 def _describe_growth(rows: Sequence[Row]) -> str:
     if all(row["per_day"] is None for row in rows):
-        return "The growth is known when two runs are more than six hours apart."
+        return "The growth is known after another run, at least six hours later."
     return "Growth is the median of the last five weeks, or of the last week if it became faster, with a 95% interval."
 
 
@@ -114,8 +114,8 @@ SECTION: Final = Section(
         Panel(
             "disks",
             "Size of Synapse's database and of the lake",
-            "Measured when the run began, with the WAL that replication slots retain. The free bytes of Synapse's disk "
-            "are known if LAKEHOUSE_SOURCE_DISK_BYTES is set.",
+            "Measured before the run copied tables, with the WAL that replication slots retain. The free bytes of "
+            "Synapse's disk are known if LAKEHOUSE_SOURCE_DISK_BYTES is set.",
             _RECENT_SIZES.format(which="schema_name is null"),
             (
                 Column("name", "Disk"),

@@ -99,7 +99,8 @@ SECTION: Final = Section(
                 Column("rows_saved", "Saved rows", Format.NUMBER),
                 Column("bytes_saved", "Saved bytes", Format.BYTES),
             ),
-            "The DAG state_compression has no plan that saves rows.",
+            "No plan that saves rows exists. The DAG state_compression makes plans: docs/how-to/compress-room-state.md "
+            "describes how to enable it.",
             _draw_compression,
         ),
     ),

@@ -83,8 +83,8 @@ SECTION: Final = Section(
         Panel(
             "stream-positions",
             "Open IDs by stream at the release",
-            "Every transaction with an ID up to the safe bound has ended. IDs above it that the sequence has allocated "
-            "are open. Open IDs are normal for seconds; if they stay open, a writer is stuck.",
+            "Every transaction with an ID up to the safe bound has ended. Allocated IDs above it are open. This is "
+            "normal for seconds; if they stay open, a writer is stuck.",
             _POSITIONS,
             (
                 Column("stream", "Stream"),
