@@ -2,7 +2,8 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,20 +13,45 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.write import tables
 from tests.conftest import HarshLake, Published, lakehouse, run_app
+from tests.integration.test_maintenance_run import ERIN, PURGE
 from tests.support.branch_views import create_branch_views
-from tests.support.cluster import WorkerMachine, cluster
-from tests.support.dataframe_compare import contents, differences, release_of
+from tests.support.cluster import Cluster, WorkerMachine, cluster
+from tests.support.dataframe_compare import audit_rows, contents, differences, release_of
 from tests.support.object_server import object_server
 from tests.support.remote_workers import PYTHON, remote_machines
 
+AS_OF = datetime(2026, 11, 22, tzinfo=UTC)
+PLAN = Run("plan", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
+EVENT = "select min(event_id) as id from gold.events"
+CHANGE = (
+    PURGE
+    + """
+insert into receipts_linearized
+    (stream_id, instance_name, room_id, receipt_type, user_id, event_id, event_stream_ordering, data)
+  select nextval('receipts_sequence'), instance_name, room_id, 'm.read', format('@new%s:synapse.example', stream_id),
+    event_id, event_stream_ordering, data
+  from receipts_linearized order by stream_id limit 5;
+"""
+)
 UNREADABLE = """
 import os, sys
 print(os.geteuid() != 0, [path for path in sys.argv[1:] if os.access(path, os.R_OK)])
 """
+
+
+@dataclass(frozen=True)
+class RemoteLake:
+    """A lake, and the cluster that runs its Spark apps."""
+
+    settings: Settings
+    spark: Cluster
+
+    def spark_connection(self) -> dict[str, str]:
+        """The environment variable with Airflow's connection to the cluster."""
+        connection = {"conn_type": "spark", "host": self.spark.master, "extra": {"deploy-mode": "client"}}
+        return {"AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection)}
 
 
 def test_workers_copied_every_row(harsh: HarshLake) -> None:
@@ -38,35 +64,55 @@ def test_workers_copied_every_row(harsh: HarshLake) -> None:
         }
 
 
-@pytest.mark.heavy
-def test_workers_without_a_shared_folder_copy_every_row(
-    new_lake: Callable[..., Settings], source_copy: str, tmp_path: Path
-) -> None:
-    run = Run("manual", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
-    declared = catalogue.load_catalogue()
+@pytest.fixture
+def remote(new_lake: Callable[..., Settings], source_copy: str, tmp_path: Path) -> Iterator[RemoteLake]:
+    """An empty lake on three workers that share no folder with the driver, an S3 server and a REST catalog."""
     with object_server(tmp_path) as server:
         machines = remote_machines(tmp_path, ("one", "two", "three"), server.keys())
         with cluster(tmp_path, machines) as spark:
             settings = new_lake(
                 **server.settings(),
                 synapse_dsn=source_copy,
+                lakehouse_as_of=AS_OF,
+                lakehouse_erasure_days=0,
                 lakehouse_spark_secret_file=spark.secret_file,
-                lakehouse_spark_properties={"spark.pyspark.python": PYTHON, "spark.executor.memory": "1g"},
+                lakehouse_spark_properties={
+                    "spark.pyspark.python": PYTHON,
+                    "spark.executor.memory": "1g",
+                    "spark.executor.extraJavaOptions": Settings(_env_file=None).lakehouse_driver_java_options,
+                    "spark.sql.shuffle.partitions": "6",
+                },
             )
             _require_no_access(machines, PROJECT_FOLDER / "pyproject.toml", settings.lakehouse_home, spark.secret_file)
-            tables.ensure_tables(open_catalog(settings), declared)
-            for app in ("snapshot_tables", "resolve_state"):
-                result = run_app(app, settings, run, SPARK_MASTER=spark.master, SPARK_LOCAL_IP="127.0.0.1")
-                assert result.returncode == 0, result.stdout + result.stderr
-            assert spark.applications() == 2, "both apps had executors on all workers"
-        with duckdb_reader.open_duckdb(settings) as lake, psycopg.connect(source_copy) as source:
-            names = [f"bronze.{table.name}" for table in declared.copied_tables()]
-            create_branch_views(lake, settings, run.branch, [*names, "silver.state_positions"])
-            assert {table.name: differences(table, lake, source) for table in declared.copied_tables()} == {
-                table.name: (0, 0) for table in declared.copied_tables()
-            }
-            groups = lake.execute("select count(*) from silver.state_positions").fetchone()
-            assert groups == source.execute("select count(*) from state_groups").fetchone()
+            yield RemoteLake(settings, spark)
+
+
+@pytest.mark.heavy
+def test_workers_without_a_shared_folder_do_everything(remote: RemoteLake, new_lake: Callable[..., Settings]) -> None:
+    common = {"synapse_dsn", "lakehouse_as_of", "lakehouse_erasure_days"}
+    local = new_lake(**{name: getattr(remote.settings, name) for name in common})
+    maintenance = ("airflow", "dags", "test", "lake_maintenance")
+    for command, change in ((("run", "--date", "2026-11-20"), CHANGE), (maintenance, "select")):
+        for settings, variables in ((local, {}), (remote.settings, remote.spark_connection())):
+            result = lakehouse(settings, *command, **variables)
+            assert result.returncode == 0, result.stdout[-9000:] + result.stderr[-9000:]
+        assert _latest_contents(remote.settings) == _latest_contents(local)
+        with psycopg.connect(str(local.synapse_dsn)) as source:
+            source.execute(change.encode())
+    assert remote.spark.applications() == 11, "the apps of both DAGs had executors on all workers"
+
+    for settings, master in ((local, "local[*]"), (remote.settings, remote.spark.master)):
+        result = run_app("plan_compression", settings, PLAN, SPARK_MASTER=master, SPARK_LOCAL_IP="127.0.0.1")
+        assert result.returncode == 0, result.stdout + result.stderr
+    audit = audit_rows(local)
+    assert audit["gold.compression_plan"]
+    assert audit_rows(remote.settings) == audit
+
+    event = json.loads(lakehouse(local, "query", EVENT, "--format", "json").stdout)[0]["id"]
+    for question in (["query", EVENT], ["who-can-see", event], ["state-at", event], ["visible", ERIN]):
+        answers = [lakehouse(settings, *question, "--format", "json").stdout for settings in (local, remote.settings)]
+        assert answers[0]
+        assert answers[1] == answers[0], question
 
 
 def _require_no_access(machines: Iterable[WorkerMachine], *paths: Path) -> None:
@@ -104,3 +150,10 @@ def test_a_cluster_publishes_the_same_content(
     cluster_release = release_of(elsewhere)
     assert cluster_release.interval_start == release.interval_start
     assert contents(elsewhere, cluster_release.tables) == local_contents
+
+
+def _latest_contents(settings: Settings) -> dict[str, tuple[int, int]]:
+    """Rows and hashes of the tables of the latest release."""
+    with duckdb_reader.open_duckdb(settings) as connection:
+        release = duckdb_reader.get_release(connection, settings)
+    return contents(settings, release.tables)
