@@ -18,13 +18,14 @@ from tests.conftest import HarshLake, Published, lakehouse, run_app
 from tests.integration.test_maintenance_run import ERIN, PURGE
 from tests.support.branch_views import create_branch_views
 from tests.support.cluster import Cluster, WorkerMachine, cluster
-from tests.support.dataframe_compare import audit_rows, contents, differences, release_of
+from tests.support.dataframe_compare import contents, differences, release_of
 from tests.support.object_server import object_server
 from tests.support.remote_workers import PYTHON, remote_machines
 
 AS_OF = datetime(2026, 11, 22, tzinfo=UTC)
 PLAN = Run("plan", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
 EVENT = "select min(event_id) as id from gold.events"
+PLANNED = "select * exclude (run_id, planned_at) from gold.compression_plan order by all"
 CHANGE = (
     PURGE
     + """
@@ -56,11 +57,6 @@ class RemoteLake:
 
     settings: Settings
     spark: Cluster
-
-    def spark_connection(self) -> dict[str, str]:
-        """The environment variable with Airflow's connection to the cluster."""
-        connection = {"conn_type": "spark", "host": self.spark.master, "extra": {"deploy-mode": "client"}}
-        return {"AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection)}
 
 
 def test_workers_copied_every_row(harsh: HarshLake) -> None:
@@ -102,7 +98,7 @@ def test_workers_without_a_shared_folder_do_everything(remote: RemoteLake, new_l
     local = new_lake(**{name: getattr(remote.settings, name) for name in common})
     maintenance = ("airflow", "dags", "test", "lake_maintenance")
     for command, change in ((("run", "--date", "2026-11-20"), CHANGE), (maintenance, "select")):
-        for settings, variables in ((local, {}), (remote.settings, remote.spark_connection())):
+        for settings, variables in ((local, {}), (remote.settings, remote.spark.airflow_connection())):
             result = lakehouse(settings, *command, **variables)
             assert result.returncode == 0, result.stdout[-9000:] + result.stderr[-9000:]
         assert _latest_contents(remote.settings) == _latest_contents(local)
@@ -113,7 +109,10 @@ def test_workers_without_a_shared_folder_do_everything(remote: RemoteLake, new_l
     for settings, master in ((local, "local[*]"), (remote.settings, remote.spark.master)):
         result = run_app("plan_compression", settings, PLAN, SPARK_MASTER=master, SPARK_LOCAL_IP="127.0.0.1")
         assert result.returncode == 0, result.stdout + result.stderr
-    plans = [audit_rows(settings)["gold.compression_plan"] for settings in (local, remote.settings)]
+    plans = [
+        json.loads(lakehouse(settings, "query", PLANNED, "--format", "json").stdout)
+        for settings in (local, remote.settings)
+    ]
     assert plans[0]
     assert plans[1] == plans[0]
 
@@ -148,9 +147,8 @@ def test_a_cluster_publishes_the_same_content(
     )
 
     with cluster(tmp_path) as spark:
-        connection = json.dumps({"conn_type": "spark", "host": spark.master, "extra": {"deploy-mode": "client"}})
         result = lakehouse(
-            elsewhere, "run", "--date", f"{release.interval_start:%Y-%m-%d}", AIRFLOW_CONN_SPARK_DEFAULT=connection,
+            elsewhere, "run", "--date", f"{release.interval_start:%Y-%m-%d}", **spark.airflow_connection(),
             **spark.variables(),
         )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """A Spark standalone cluster on loopback, from pyspark's own jars."""
 
+import json
 import os
 import re
 import subprocess
@@ -46,6 +47,11 @@ class Cluster:
         options = Settings(_env_file=None).lakehouse_driver_java_options
         (self.folder / "spark-defaults.conf").write_text(f"spark.executor.extraJavaOptions {options}\n")
         return {"SPARK_CONF_DIR": str(self.folder), "LAKEHOUSE_SPARK_SECRET_FILE": str(self.secret_file)}
+
+    def airflow_connection(self) -> dict[str, str]:
+        """Environment variable with Airflow's connection to the cluster."""
+        connection = {"conn_type": "spark", "host": self.master, "extra": {"deploy-mode": "client"}}
+        return {"AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection)}
 
     def applications(self) -> int:
         """Number of Spark apps that had executors on each worker."""

@@ -2,27 +2,17 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
 
 import psycopg
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit.releases import Release
-from synapse_lakehouse.audit.schemas import load_audit_tables
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.iceberg.read.sql_text import iceberg_scan_sql
 from synapse_lakehouse.postgres.rows.select_sql import build_select
-
-_RUN_SPECIFIC: Final = frozenset({
-    "run_id", "branch", "tag", "tables", "snapshot_id", "page", "id", "holder", "seconds", "files", "bytes",
-    "taken_at", "snapshot_xmin", "snapshot_xmax", "wal_lsn", "began_at", "published_at",
-})  # fmt: skip
-"""Columns of audit tables that differ between two lakes with the same content."""
-_MOMENTARY: Final = frozenset({"audit.leases", "audit.relation_sizes"})
-"""Audit tables about the time of a run and not about its content."""
 
 
 def differences(
@@ -50,23 +40,4 @@ def contents(settings: Settings, snapshots: Mapping[str, int]) -> dict[str, tupl
             for row in connection.execute(
                 f"select count(*), sum(hash(t)::hugeint) from {iceberg_scan_sql(entries[name].location, snapshot)} t"
             ).fetchall()
-        }
-
-
-def audit_rows(settings: Settings) -> dict[str, Counter[str]]:
-    """Counted rows of each audit table of a lake, without IDs, times and file sizes of its runs."""
-    entries = list_catalog_entries(settings)
-    with duckdb_reader.open_duckdb(settings) as connection:
-        return {
-            name: Counter(
-                str(row)
-                for row in connection.execute(
-                    f"select {', '.join(columns)} from {iceberg_scan_sql(entries[name].location)}"
-                ).fetchall()
-            )
-            for name, table in load_audit_tables().items()
-            if name not in _MOMENTARY
-            for columns in [
-                [column for column in table.schema.names if column not in {*_RUN_SPECIFIC, table.written_at}]
-            ]
         }

@@ -21,6 +21,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.dbt_build.change_views import register_changes
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.events import event_udfs
+from synapse_lakehouse.iceberg.spark.session import log_errors_only
 from synapse_lakehouse.iceberg.write import branches, input_fingerprint
 from synapse_lakehouse.room_state import integrity_checks, retention
 from synapse_lakehouse.spark_app import SparkApp
@@ -201,6 +202,5 @@ def prepare_session(spark: SparkSession) -> None:
     # Otherwise Spark derives constraints for all aliases of a column, which exhausts time and memory.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
     # These lines are noise: dbt requests the session for every statement, and reports errors itself.
-    log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    log4j.core.config.Configurator.setLevel("org.apache.spark.sql.classic.SparkSession", log4j.Level.ERROR)
+    log_errors_only(spark, "org.apache.spark.sql.classic.SparkSession")
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")

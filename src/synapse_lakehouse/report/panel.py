@@ -37,6 +37,11 @@ class Column:
     heading: str
     format: Format = Format.TEXT
 
+    @property
+    def is_left_aligned(self) -> bool:
+        """Return whether the values are texts, times or days, and not numbers."""
+        return self.format in (Format.TEXT, Format.TIME, Format.DAY)
+
 
 @dataclass(frozen=True)
 class Panel:

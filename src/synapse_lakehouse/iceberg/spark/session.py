@@ -76,8 +76,7 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(settings.lakehouse_log_level)
     # For each table, Iceberg first looks for a catalog with the name of the schema, and logs a stack trace.
-    log4j = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    log4j.core.config.Configurator.setLevel("org.apache.iceberg.spark.Spark3Util", log4j.Level.ERROR)
+    log_errors_only(session, "org.apache.iceberg.spark.Spark3Util")
     # The JVM has inherited the keys. This process and DuckDB need them under the names of the AWS tools.
     aws_keys.restore_aws_keys()
     for key, value in aws_keys.get_java_properties().items():
@@ -87,6 +86,12 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
     ):
         session._jvm.java.lang.System.setProperty(pgpass.PGPASS_PROPERTY, file)  # type: ignore[union-attr]
     return session
+
+
+def log_errors_only(session: SparkSession, logger: str) -> None:
+    """Discard the warnings of a Java logger."""
+    log4j = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    log4j.core.config.Configurator.setLevel(logger, log4j.Level.ERROR)
 
 
 def get_session_properties(master: str, settings: Settings) -> dict[str, str]:
