@@ -88,13 +88,13 @@ class Lake:
         return self._build("all events", self.events)
 
     def build_increments(self) -> list[Build]:
-        """Publish the full build. For each increment, add events to bronze, build in a new run, and publish."""
+        """Publish the full build. For each increment, begin a run, add events to its branch, build, and publish."""
         builds, start = [], self.events
         self.worker.call("publish")
         for share in INCREMENTS:
             stop = start + int(share * self.events)
-            _fill_bronze(self.settings, self.server, range(start, stop))
-            self.worker.call("new_run")
+            _fill_bronze(self.settings, self.server, range(start, stop), self.worker.call("new_run"))
+            self.worker.call("refresh_tables")
             builds.append(self._build(f"{share:.1%} new events", stop - start))
             self.worker.call("publish")
             start = stop
@@ -254,8 +254,8 @@ def _create_lake(home: Path, scale: float) -> Iterator[Lake]:
             yield Lake(settings, server, events, databases, worker)
 
 
-def _fill_bronze(settings: Settings, server: SyntheticServer, events: range) -> None:
-    rows = synthetic_bronze.fill(open_catalog(settings), server, events)
+def _fill_bronze(settings: Settings, server: SyntheticServer, events: range, branch: str = "main") -> None:
+    rows = synthetic_bronze.fill(open_catalog(settings), server, events, branch)
     typer.echo(f"{len(events):,} events, {rows:,} rows of bronze")
 
 

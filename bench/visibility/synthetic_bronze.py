@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from bench.visibility.synthetic_rooms import Numbers, SyntheticServer
 from synapse_lakehouse import catalogue
@@ -32,8 +33,8 @@ TABLES: Final = (*_EVENT_TABLES, *_GROUP_TABLES, "state_groups_state", *_USER_TA
 _BATCH_ROWS: Final = 500_000
 
 
-def fill(lake: Catalog, server: SyntheticServer, events: range) -> int:
-    """Append the rows of the events with these numbers to bronze's main branch, and return the number of rows.
+def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str = "main") -> int:
+    """Append the rows of the events with these numbers to ``branch`` of bronze, and return the number of rows.
 
     Users and ignored users are written with the first event. Tables of the current state are replaced.
     """
@@ -52,11 +53,20 @@ def fill(lake: Catalog, server: SyntheticServer, events: range) -> int:
             for name in table_names:
                 rows, schema = connection.table(name).to_arrow_table(), tables.get_arrow_schema(declared.table(name))
                 written += rows.num_rows
+                table = _load_table(lake, f"bronze.{name}", branch)
                 if name in _CURRENT_TABLES:
-                    lake.load_table(f"bronze.{name}").overwrite(_add_missing_columns(rows, schema))
+                    table.overwrite(_add_missing_columns(rows, schema), branch=branch)
                 elif rows.num_rows:
-                    lake.load_table(f"bronze.{name}").append(_add_missing_columns(rows, schema))
+                    table.append(_add_missing_columns(rows, schema), branch=branch)
     return written
+
+
+def _load_table(lake: Catalog, name: str, branch: str) -> Table:
+    table = lake.load_table(name)
+    main = table.current_snapshot()
+    if main and branch not in table.refs():
+        table.manage_snapshots().create_branch(main.snapshot_id, branch).commit()
+    return table
 
 
 def _add_missing_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -48,11 +48,15 @@ class VisibilityBuild:
         self._app = self._new_app()
         self._app.spark.sql("select 1").collect()
 
-    def new_run(self) -> None:
-        """Begin a new run."""
+    def new_run(self) -> str:
+        """Begin a new run and return its branch."""
         self._app = self._new_app()
+        return self._app.run.branch
+
+    def refresh_tables(self) -> None:
+        """Read the files that another process wrote."""
         for table in load_run_tables(self._app.catalog):
-            # Spark caches a table for half a minute, and another process wrote to it.
+            # Spark caches a table for half a minute.
             self._app.spark.sql(f"refresh table {'.'.join(table.name())}")
 
     def resolve(self) -> None:
