@@ -27,12 +27,30 @@
 {%- endmacro %}
 
 
-{# The rows of a relation whose key is in the relation `keys`; all rows if `keys` is none. #}
-{% macro rows_with(relation, keys, key='event_id') -%}
+{# The rows of a relation whose column `key` is in the column `of` of the relation `keys`; all rows if `keys` is none. `hint`: that of broadcast_if_few. #}
+{% macro rows_with(relation, keys, key='event_id', of=none, hint='') -%}
     {%- if keys is none -%}
         {{ relation }}
     {%- else -%}
-        (select * from {{ relation }} where {{ key }} in (select {{ key }} from {{ keys }}))
+        (select * from {{ relation }} where {{ key }} in (select {{ hint }} {{ of or key }} from {{ keys }}))
+    {%- endif -%}
+{%- endmacro %}
+
+
+{#
+    A hint to broadcast `name`, a query of keys that follow from the table `keys`. Spark does not know that such a query
+    returns few rows, and would sort the large table in which they are searched. No hint if there are so many keys that they
+    may not fit the driver's memory.
+#}
+{% macro broadcast_if_few(name, keys) -%}
+    {%- if execute and var('changes_are_known') and not keys.is_cte -%}
+        {%- set counts = graph.setdefault('keys ' ~ invocation_id, {}) -%}
+        {%- if keys | string not in counts -%}
+            {%- do counts.update({keys | string: count_rows(keys)}) -%}
+        {%- endif -%}
+        {%- if counts[keys | string] <= 500000 -%}
+            /*+ broadcast({{ name }}) */
+        {%- endif -%}
     {%- endif -%}
 {%- endmacro %}
 
@@ -109,7 +127,7 @@
 
 
 {#
-    A table of the keys of affected rows. Each run replaces it in one commit on the run's branch. If the variable
+    A table of the keys of affected rows, or of the rows with these keys that other models read. Each run replaces it in one commit on the run's branch. If the variable
     `changes_are_known` is false, all models are built in full, and the table is not changed.
 #}
 {% materialization affected_keys, adapter='spark', supported_languages=['sql'] %}
@@ -118,10 +136,11 @@
     {%- if not var('changes_are_known') -%}
         {% call statement('main') %}select 'all rows are affected'{% endcall %}
     {%- else -%}
+        {%- set table_columns = evolved_columns(target_relation) -%}
         {% call statement('main') %}
             {{- get_assert_columns_equivalent(compiled_code) -}}
             insert into {{ target_relation }} replace where true
-            select {{ model.columns.keys() | map('lower') | join(', ') }} from ({{ compiled_code }})
+            select {{ table_columns | join(', ') }} from ({{ compiled_code }})
         {% endcall %}
     {%- endif -%}
     {{ return({'relations': [target_relation]}) }}

@@ -12,7 +12,8 @@ FULL = 1_000_000_000
 """A minimum number of rows for reuse that no test reaches."""
 MODELS = {
     "silver.event_fields": "event_id",
-    "silver.redactions": "event_id, redacts",
+    "silver.redactions": "redacts, event_id",
+    "gold.event_hashes": "event_id",
     "silver.event_visibility_inputs": "event_id",
     "gold.visibility_intervals": "room_id, user_id, first_position",
     "gold.events": "event_id",
@@ -22,8 +23,8 @@ MODELS = {
 }
 """Incremental tables, with columns that order their rows."""
 AFFECTED_KEYS = (
-    "affected_event_fields", "affected_events", "affected_visibility_inputs", "visibility_lookup_events",
-    "affected_event_states", "changed_references",
+    "affected_event_fields", "changed_events", "affected_redactions", "affected_events", "affected_visibility_inputs",
+    "visibility_lookup_events", "changed_event_states", "affected_event_states", "changed_references",
 )  # fmt: skip
 MODEL_NAMES = (*AFFECTED_KEYS, *(table.partition(".")[2] for table in MODELS))
 BRONZE_TABLES = (

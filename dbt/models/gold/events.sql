@@ -1,3 +1,6 @@
+{{ config(affected_by='affected_events') }}
+{%- set affected = ref('affected_events') -%}
+{%- set built = affected if is_partial_build(affected) else none %}
 select
     events.event_id,
     events.room_id,
@@ -31,12 +34,12 @@ select
     state_groups.state_group,
     events.contains_url,
     fields.json_bytes
-from {{ source('synapse', 'events') }} as events
-left join {{ ref('event_fields') }} as fields on events.event_id = fields.event_id
-left join {{ source('synapse', 'rejections') }} as rejections on events.event_id = rejections.event_id
-left join {{ source('synapse', 'event_relations') }} as relations on events.event_id = relations.event_id
-left join {{ source('synapse', 'event_to_state_groups') }} as state_groups on events.event_id = state_groups.event_id
-left join {{ source('synapse', 'current_state_events') }} as current_state on events.event_id = current_state.event_id
-left join {{ ref('redactions') }} as own_redaction
+from {{ rows_with(source('synapse', 'events'), built) }} as events
+left join {{ rows_with(ref('event_fields'), built) }} as fields on events.event_id = fields.event_id
+left join {{ rows_with(source('synapse', 'rejections'), built) }} as rejections on events.event_id = rejections.event_id
+left join {{ rows_with(source('synapse', 'event_relations'), built) }} as relations on events.event_id = relations.event_id
+left join {{ rows_with(source('synapse', 'event_to_state_groups'), built) }} as state_groups on events.event_id = state_groups.event_id
+left join {{ rows_with(source('synapse', 'current_state_events'), built) }} as current_state on events.event_id = current_state.event_id
+left join {{ rows_with(ref('redactions'), built) }} as own_redaction
     on events.event_id = own_redaction.event_id and not own_redaction.by_ban
-left join {{ ref('redactions') }} as redacting on events.event_id = redacting.redacts and redacting.is_first
+left join {{ rows_with(ref('redactions'), built, 'redacts', 'event_id') }} as redacting on events.event_id = redacting.redacts and redacting.is_first

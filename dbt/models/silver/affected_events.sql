@@ -1,10 +1,13 @@
 {{ config(materialized='affected_keys') }}
--- Events of which a row changed: their own, their JSON, their rejection, or their place in the room.
-select event_id from {{ ref('affected_event_fields') }}
-{%- for table in [
-    'events', 'rejections', 'event_to_state_groups', 'ex_outlier_stream', 'partial_state_events',
-    'un_partial_stated_event_stream',
-] %}
+-- Beside the rows of an event, gold.events shows its relation, its redactions, and whether it is current state.
+select event_id from {{ ref('changed_events') }}
 union
-select event_id from {{ source('changes', table ~ '_changes') }}
-{%- endfor %}
+select event_id from {{ source('changes', 'event_relations_changes') }}
+union
+select event_id from {{ source('changes', 'redactions_changes') }}
+union
+select redacts from {{ ref('affected_redactions') }}
+union
+select event_id from {{ source('changes', 'current_state_events_changes') }}
+group by event_id
+having count(distinct _change_type) < 2

@@ -1,4 +1,5 @@
 {{ config(materialized='affected_keys') }}
+{%- set changed, moved_positions = ref('changed_events'), source('changes', 'state_positions_changes') -%}
 {%- set is_setting = "type in ('m.room.history_visibility', 'm.room.join_rules') and state_key = ''" -%}
 -- The inputs of an event follow from its own rows, from events that it names or that name it, from its position among the
 -- state groups, and from the settings that are valid there. More events than necessary do no harm.
@@ -14,53 +15,33 @@ previous_state_events as (
 
 -- The target of a redaction decides whether the redaction is withheld.
 loaded as (
-    select event_id from {{ ref('affected_events') }}
+    select event_id from {{ changed }}
     union
-    select event_id from event_references where redacts in (select event_id from {{ ref('affected_events') }})
-),
-
--- Bans whose redactions changed.
-bans as (
-    select room_id, user_id from {{ source('changes', 'room_ban_redactions_changes') }}
-    union
-    select room_id, user_id from {{ source('synapse', 'room_ban_redactions') }}
-    where redacting_event_id in (select event_id from {{ ref('affected_events') }})
+    select event_id from event_references where redacts in (select event_id from {{ changed }})
 ),
 
 -- State events that replace a loaded event, and events whose redactions changed.
 related as (
     select event_id from loaded
     union
-    select event_id from event_references where replaces_state in (select event_id from loaded)
+    select event_id from event_references where replaces_state in (select {{ broadcast_if_few('loaded', changed) }} event_id from loaded)
     union
-    select redacts from {{ source('synapse', 'redactions') }}
-    where event_id in (select event_id from {{ ref('affected_events') }})
-    union
-    select redacts from {{ source('changes', 'redactions_changes') }}
-    union
-    select events.event_id from {{ source('synapse', 'events') }} as events
-    left semi join bans on events.room_id = bans.room_id and events.sender = bans.user_id
-),
-
-related_events as (
-    select event_id, room_id, type from {{ source('synapse', 'events') }} where event_id in (select event_id from related)
+    select redacts from {{ ref('affected_redactions') }}
 ),
 
 -- Pieces of state with an affected event: the first event of a piece replaces nothing.
 pieces as (
     select room_id, type, state_key from previous_state_events
-    where event_id in (select event_id from {{ ref('affected_events') }})
+    where event_id in (select event_id from {{ changed }})
     union
     select events.room_id, events.type, event_references.state_key
-    from related_events as events
-    inner join event_references on events.event_id = event_references.event_id
-    where
-        event_references.state_key is not null
-        and events.event_id in (select event_id from {{ ref('affected_events') }})
+    from {{ rows_with(source('synapse', 'events'), changed) }} as events
+    inner join {{ rows_with('event_references', changed) }} as event_references on events.event_id = event_references.event_id
+    where event_references.state_key is not null
 ),
 
 moved_groups as (
-    select state_group from {{ source('changes', 'state_positions_changes') }}
+    select state_group from {{ moved_positions }}
     group by state_group, position, room_id
     having count(distinct _change_type) < 2
     union
@@ -114,16 +95,9 @@ changed_rooms as (
     where event_id in (select event_id from {{ source('changes', 'current_state_events_changes') }})
 ),
 
-affected_groups as (
-    select state_group from moved_groups
-    union
-    select positions.state_group
-    from {{ source('state', 'state_positions') }} as positions
-    inner join settings
-        on
-            positions.room_id = settings.room_id
-            and positions.position between settings.first_position and settings.last_position
-    where settings.event_id in (select event_id from loaded)
+changed_settings as (
+    select room_id, first_position, last_position from settings
+    where event_id in (select {{ broadcast_if_few('loaded', changed) }} event_id from loaded)
 ),
 
 erased as (
@@ -132,7 +106,7 @@ erased as (
 
 select event_id from related where event_id is not null
 union
-select state_events.event_id
+select {{ broadcast_if_few('pieces', changed) }} state_events.event_id
 from previous_state_events as state_events
 left semi join pieces
     on
@@ -141,7 +115,15 @@ left semi join pieces
         and state_events.state_key = pieces.state_key
 union
 select event_id from {{ source('synapse', 'event_to_state_groups') }}
-where state_group in (select state_group from affected_groups)
+where state_group in (select {{ broadcast_if_few('moved_groups', moved_positions) }} state_group from moved_groups)
+union
+-- An outlier has no position, but may have a state group.
+select {{ broadcast_if_few('changed_settings', changed) }} events.event_id
+from {{ source('changes', 'previous_event_visibility_inputs') }} as events
+left semi join changed_settings
+    on
+        events.room_id = changed_settings.room_id
+        and (events.outlier or events.position between changed_settings.first_position and changed_settings.last_position)
 union
 select event_id from {{ source('changes', 'previous_event_visibility_inputs') }}
 where room_id in (select room_id from changed_rooms) or sender in (select user_id from erased)

@@ -1,41 +1,13 @@
 {{ config(affected_by='affected_visibility_inputs', clustered_by='room_id') }}
 {%- set affected, lookups = ref('affected_visibility_inputs'), ref('visibility_lookup_events') -%}
 {%- set is_partial = is_partial_build(affected) -%}
-{%- set built, read = (affected, lookups) if is_partial else (none, none) -%}
+{%- set built = affected if is_partial else none -%}
 {%- set groups = rows_with(source('synapse', 'event_to_state_groups'), affected) if is_partial else none -%}
 {%- set default = 'null' if var('retention_max_lifetime') is none else var('retention_max_lifetime') -%}
 {%- set lifetime = 'coalesce(lifetimes.max_lifetime, cast(' ~ default ~ ' as bigint))' -%}
 {%- set most = 9223372036854775807 -%}
--- Results of Synapse's event loader (synapse.storage.databases.main.events_worker).
 with loaded as (
-    select
-        events.event_id,
-        events.room_id,
-        events.type,
-        events.sender,
-        events.origin_server_ts,
-        events.topological_ordering,
-        coalesce(events.outlier, false) as outlier,
-        fields.state_key,
-        fields.state_key is not null as is_state,
-        coalesce(fields.soft_failed, false) as soft_failed,
-        coalesce(fields.policy_server_spammy, false) as policy_server_spammy,
-        fields.recheck_redaction,
-        fields.replaces_state,
-        fields.redacts,
-        fields.membership,
-        fields.history_visibility,
-        fields.join_rule,
-        fields.prev_content_membership,
-        fields.prev_content_history_visibility,
-        fields.has_prev_content_and_sender,
-        case
-            when coalesce(rejections.reason, '') <> '' then 'rejected'
-            when fields.event_id is null or fields.unloadable is not null then 'unreadable'
-        end as load_failure
-    from {{ rows_with(source('synapse', 'events'), read) }} as events
-    left join {{ rows_with(ref('event_fields'), read) }} as fields on events.event_id = fields.event_id
-    left join {{ rows_with(source('synapse', 'rejections'), read) }} as rejections on events.event_id = rejections.event_id
+    {{ 'select * from ' ~ lookups if is_partial else loaded_events() }}
 ),
 
 -- Synapse checks a redaction again whenever it loads it.

@@ -1,7 +1,10 @@
+{{ config(affected_by='affected_redactions') }}
+{%- set affected = ref('affected_redactions') -%}
+{%- set is_partial = is_partial_build(affected) %}
 -- Synapse stores every redaction and decides on reading whether it applies; so does this model.
 with stored_redactions as (
     select event_id, redacts, recheck, have_censored, false as by_ban
-    from {{ source('synapse', 'redactions') }}
+    from {{ rows_with(source('synapse', 'redactions'), affected if is_partial else none, 'redacts') }}
     union all
     -- A ban may redact all events of the user in the room, until a later membership ends that (MSC4293). Synapse applies
     -- such redactions even if its experimental feature is disabled.
@@ -9,7 +12,11 @@ with stored_redactions as (
     from {{ source('synapse', 'room_ban_redactions') }} as bans
     inner join {{ source('synapse', 'events') }} as events
         on bans.room_id = events.room_id and bans.user_id = events.sender
-    where coalesce(bans.redact_end_ordering, 0) = 0 or events.stream_ordering < bans.redact_end_ordering
+    where
+        (coalesce(bans.redact_end_ordering, 0) = 0 or events.stream_ordering < bans.redact_end_ordering)
+        {%- if is_partial %}
+        and events.event_id in (select redacts from {{ affected }})
+        {%- endif %}
 ),
 
 event_roles as (
@@ -20,7 +27,7 @@ event_roles as (
 
 -- These events are few and are searched once, with one row each.
 events as (
-    select
+    select {{ broadcast_if_few('event_roles', affected) if is_partial }}
         event_roles.redaction,
         event_roles.redacts,
         max(events.event_id) filter (where event_roles.role = 'redacting') as event_id,
@@ -57,7 +64,7 @@ redactions as (
     left join events on stored_redactions.event_id = events.redaction and stored_redactions.redacts = events.redacts
     left join (
         select event_id, unloadable, recheck_redaction from {{ ref('event_fields') }}
-        where event_id in (select event_id from stored_redactions)
+        where event_id in (select {{ broadcast_if_few('stored_redactions', affected) if is_partial }} event_id from stored_redactions)
     ) as fields on stored_redactions.event_id = fields.event_id
     left join {{ source('synapse', 'rejections') }} as rejections on stored_redactions.event_id = rejections.event_id
 ),
