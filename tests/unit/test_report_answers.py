@@ -1,6 +1,7 @@
 """The answers on the page, from planted rows of its panels."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -12,13 +13,15 @@ from synapse_lakehouse.report.compare_releases import Comparison, name_period
 from synapse_lakehouse.report.overall_status import NEWEST_EVENT, Level, Problem, Status
 from synapse_lakehouse.report.panel import Row
 from synapse_lakehouse.report.read_panels import PanelRows
-from synapse_lakehouse.report.review_items import list_review_items
-from synapse_lakehouse.report.sections import SECTIONS
+from synapse_lakehouse.report.review_items import ReviewItem, grade_status, list_review_items
+from synapse_lakehouse.report.sections import SECTIONS, growth, state
+from synapse_lakehouse.sizes.summary import SizeRow
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PANELS = {NEWEST_EVENT.id: NEWEST_EVENT} | {panel.id: panel for section in SECTIONS for panel in section.panels}
 TABLE: Row = {"name": "events", "bytes": 2048, "per_day": None}
-DISK: Row = {"name": "lake warehouse", "full_in_days": 12.3}
+DISK: Row = {"name": "lake warehouse", "full_in_days": 12.3, "kind": "lake", "free_bytes": 5}
+DATABASE: Row = {**DISK, "full_in_days": None, "kind": "database", "free_bytes": None}
 STREAM: Row = {"stream": "presence", "safe_bound": 5, "open_ids": 3, "missing_writers": ""}
 WRITER: Row = {"writer": "presence: a", "watched_at": NOON}
 DELAY: Row = {"server": "far.example", "hour": NOON, "events": 3, "p95_ms": 7_200_000}
@@ -31,6 +34,8 @@ REPORT: Row = {
     "kind": "user", "event_id": None, "reported_user_id": "@bad:x", "room_id": None, "reporter_id": "@me:x",
     "received_at": NOON,
 }  # fmt: skip
+ROOM: Row = {"room": "b (!b:x…)", "room_id": "!b:x", "day": date(2026, 11, 9)}
+EVENTS: Row = {"room": "other rooms", "room_id": None}
 STUCK = Problem(Level.SERIOUS, "standing-still", "stream events", "writer b does not move", "", NOON)
 ROOMS: Row = {"all_copied_rows": 3, "all_rows": 9}
 SAVED: Row = {"all_saved": 5, "all_before": 20, "all_saved_bytes": 1024}
@@ -60,6 +65,7 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("relation-sizes", {"relation-sizes": [TABLE, {**TABLE, "name": "fast", "per_day": 1024.0}]},
          ["events", "fast", "1.0 KiB"]),
         ("relation-sizes", {"relation-sizes": [TABLE], "disks": [DISK]}, ["lake warehouse", "12 days"]),
+        ("relation-sizes", {"relation-sizes": [TABLE], "disks": [DATABASE]}, ["LAKEHOUSE_SOURCE_DISK_BYTES", ".env"]),
         ("stream-positions", {"stream-positions": [STREAM]}, ["Not known", "3 in presence"]),
         ("stream-positions", {"stream-positions": [STREAM], "idle-writers": [WRITER]},
          ["No: ", "2026-11-20 12:00 UTC", "3 in presence"]),
@@ -74,22 +80,27 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("background-updates", {"upgrade-checks": [CHECK]}, ["yes", "ready"]),
         ("background-updates", {"upgrade-checks": [CHECK, {**CHECK, "fault": "a sequence is behind"}]},
          ["no. a sequence is behind"]),
-        ("events-by-room", {"events-by-room": [{"room": room, "events": events, "day": date(2026, 11, day)}
-                                               for room, events, day in (("other rooms", 90, 8), ("a", 9, 2),
-                                                                         ("b", 3, 3), ("b", 3, 9), ("a", 2, 9))]},
-         ["b grows", "6 of 98", "7 days", "2026-11-09"]),
+        ("events-by-room", {"events-by-room": [{**EVENTS, "events": 90, "day": date(2026, 11, 8)},
+                                               {**ROOM, "room_id": "!a", "events": 9, "day": date(2026, 11, 2)},
+                                               {**ROOM, "events": 3, "day": date(2026, 11, 3)}, {**ROOM, "events": 3},
+                                               {**ROOM, "room_id": "!a", "events": 2}]},
+         ["!b:x, b,", "6 of 98", "7 days", "2026-11-09"]),
         ("federation-delay", {"federation-delay": [DELAY, {**DELAY, "server": "near", "p95_ms": 5}],
                               "silent-servers": [SILENT]},
-         ["far.example", "2.0 h", "mute", "2026-11-20 12:00 UTC", "3.3 days"]),
+         ["far.example", "the slowest of its 3", "2.0 h", "mute", "2026-11-20 12:00 UTC", "3.3 days"]),
+        ("federation-delay", {"federation-delay": [{**DELAY, "events": 20}]}, ["5% of its 20", "2.0 h or more"]),
         ("runs", {"runs": [{**RUN, "release": 3}, RUN]}, ["release 4", "80.0 s", "41.5 s", "5 rows"]),
-        ("findings", {"findings": [{**FINDING, "severity": "info"}]}, ["No: ", "7", "compared no index"]),
+        ("findings", {"findings": [{**FINDING, "severity": "info"}]}, ["No finding. ", "7", "make ui"]),
+        ("findings", {"index-checks": [{"indexes": 4, "compared": 0}]}, ["No finding. ", "None of 4"]),
         ("findings", {"index-checks": [{"indexes": 4, "compared": 3}, {"indexes": 1, "compared": 1}]}, ["4 of 5"]),
         ("findings", {"findings": [FINDING]}, ["Perhaps", "7", "event lost"]),
         ("findings", {"findings": [{**FINDING, "severity": "fail"}]}, ["Yes", "7"]),
-        ("state-rooms", {"state-rooms": [ROOMS]}, ["3 of 9", "33%"]),
+        ("state-rooms", {"state-rooms": [ROOMS]}, [PANELS["compression"].empty, "3 of 9", "33%"]),
+        ("state-rooms", {"state-rooms": [ROOMS], "relation-sizes": [{**TABLE, "name": "state_groups_state"}]},
+         ["3 of 9", "2.0 KiB"]),
         ("compression", {"state-rooms": [ROOMS], "compression": [SAVED]},
          ["5 of 20", "25%", "1.0 KiB"]),
-        ("reports", {"reports": [REPORT]}, ["1 open report", "@me:x", "user @bad:x"]),
+        ("reports", {"reports": [REPORT]}, ["1 open report", "by @me:x", "user @bad:x"]),
     ],
 )  # fmt: skip
 def test_an_answer_has_the_values_of_its_rows(anchor: str, rows: dict[str, Any], parts: list[str]) -> None:
@@ -138,6 +149,38 @@ def test_the_most_harmful_items_are_first() -> None:
         "findings", "disks", "upgrade-checks", *expected[3:]
     ]  # fmt: skip
     assert items({NEWEST_EVENT.id: [{"received_at": NOON, "days": 1.0}]}) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "has_items", "level", "count"),
+    [
+        ({}, False, Level.GOOD, "2 things are not known"),
+        ({"idle-writers": [WRITER], "index-checks": [{"compared": 0}]}, True, Level.WARNING, "1 thing is not known"),
+        ({"idle-writers": [WRITER], "index-checks": [{"compared": 1}]}, False, Level.GOOD, ""),
+    ],
+)
+def test_a_good_state_counts_what_is_not_known(
+    rows: dict[str, Sequence[Row]], has_items: bool, level: Level, count: str
+) -> None:
+    read = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
+    release = Release(3, "", NOON, NOON, "", "", "", {}, {}, {}, 0, 0, NOON)
+    graded = grade_status(Status(Level.GOOD, release, "", "", ()), read, [ReviewItem("", "")] * has_items)
+    assert (graded.level, count in graded.headline, bool(graded.headline)) == (level, True, bool(count))
+
+
+def test_rest_rows_complete_the_totals() -> None:
+    measured: list[Row] = [
+        {**dict.fromkeys(field.name for field in fields(SizeRow)), "kind": kind, "schema_name": schema, "name": "x",
+         "bytes": bytes, "measured_at": NOON}
+        for kind, schema, bytes in (("database", None, 90), ("table", "public", 40), ("index", "public", 20))
+    ]  # fmt: skip
+    rows = growth._add_others(measured)
+    assert [(row["kind"], row["bytes"]) for row in rows] == [("table", 40), ("index", 20), ("others", 30)]
+    assert [row["kind"] for row in growth._add_others(measured[1:])] == ["table", "index"]
+    room = {"room": "a", "room_id": "!a", "state_rows": 5, "copied_rows": 2, "all_rows": 9, "all_copied_rows": 3}
+    rest = state._add_others([room])[1]
+    assert (rest["room_id"], rest["state_rows"], rest["copied_rows"]) == (None, 4, 1)
+    assert len(state._add_others([{**room, "all_rows": 5, "all_copied_rows": 2}])) == 1
 
 
 def test_a_part_that_cannot_be_read_waits() -> None:

@@ -17,6 +17,8 @@ from synapse_lakehouse.report.release_diff import ReleaseDiff
 
 Panels = Mapping[str, PanelRows]
 
+_MIN_EVENTS: Final = 20
+"""A percentile of fewer events is that of one event."""
 _STUCK: Final = {IncidentKind.STANDING_STILL, IncidentKind.GAP_BUDGET, IncidentKind.WRITER_VANISHED}
 
 
@@ -67,6 +69,8 @@ def _name_table(panels: Panels) -> str:
     if filling:
         first = min(filling, key=lambda row: row["full_in_days"])
         text += f" The disk of the {_short(first['name'])} is full in {first['full_in_days']:,.0f} days."
+    if any(row["kind"] == "database" and row["free_bytes"] is None for row in disks.rows):
+        text += " To know when Synapse's disk is full, set `LAKEHOUSE_SOURCE_DISK_BYTES` in `.env`."
     return text
 
 
@@ -80,7 +84,7 @@ def _find_stuck_stream(panels: Panels, status: Status) -> str:
     if writers.rows:
         text = f"No: the DAG stream_watch saw none until {format_time(max(row['watched_at'] for row in writers.rows))}."
     else:
-        text = "Not known: the DAG stream_watch has not observed Synapse. Start `make ui`, and look after ten minutes."
+        text = f"Not known: {writers.reason}"
     pending = [f"{row['open_ids']:,} in {_short(row['stream'])}" for row in positions.rows if row["open_ids"]]
     text += f" Open IDs at the release: {_list(pending) or 'none'}."
     waiting = [f"{_short(row['stream'])} ({_name_reason(row)})" for row in positions.rows if row["safe_bound"] is None]
@@ -138,14 +142,17 @@ def _check_postgresql(server: Row) -> str:
 
 def _name_room(rows: Sequence[Row]) -> str:
     last_day = max(row["day"] for row in rows)
+    names = {row["room_id"]: row["room"] for row in rows}
     counts = Counter[str]()
     for row in rows:
         if row["day"] > last_day - timedelta(days=7):
-            counts[row["room"]] += row["events"]
+            counts[row["room_id"] or ""] += row["events"]
     total = counts.total()
-    counts.pop("other rooms", None)
-    room, events = counts.most_common(1)[0]
-    return f"{_short(room)} grows most: {events:,} of {total:,} events of the 7 days until {last_day}."
+    counts.pop("", None)  # other rooms
+    room_id, events = counts.most_common(1)[0]
+    name = f", {_short(names[room_id].removesuffix(f' ({room_id[:8]}…)'))}," if names[room_id] != room_id else ""
+    share = f"{events:,} of {total:,} events of the 7 days until {last_day}"
+    return f"{shorten(room_id, 255)}{name} grows most: {share}."
 
 
 def _name_server(panels: Panels) -> str:
@@ -154,9 +161,11 @@ def _name_server(panels: Panels) -> str:
         return delays.reason
     worst = max(delays.rows, key=lambda row: row["p95_ms"])
     delay = format_value(worst["p95_ms"], Format.MILLISECONDS)
+    count = worst["events"]
+    share, more = ("the slowest", "") if count < _MIN_EVENTS else ("5%", " or more")
     text = (
-        f"Late: {_short(worst['server'])}. In the hour from {format_time(worst['hour'])}, 95% of its "
-        f"{worst['events']:,} events arrived within {delay} of sending."
+        f"Late: {_short(worst['server'])}. In the hour from {format_time(worst['hour'])}, {share} of its {count:,} "
+        f"events arrived {delay}{more} after sending. Check that the two servers reach each other."
     )
     return text + (f" Silent: {describe_silence(silent.rows)}" if silent.rows else "")
 
@@ -184,36 +193,39 @@ def _count_findings(panels: Panels) -> str:
         return f"{'Yes' if counts['fail'] else 'Perhaps'}: {text} Begin with the check “{first}”."
     normal = f" The {counts['info']:,} findings of severity info are normal." if counts["info"] else ""
     compared, known = (sum(row[name] for row in indexes.rows) for name in ("compared", "indexes"))
-    coverage = f"{compared:,} of {known:,} indexes were compared with the copy." if known else indexes.reason
-    return f"No: no check found damage.{normal} {coverage}"
+    if not compared:
+        reason = f"None of {known:,} indexes was compared completely yet." if known else indexes.reason
+        return f"No finding. {reason}{normal}"
+    return f"No: no check found damage.{normal} {compared:,} of {known:,} indexes were compared with the copy."
 
 
 def _state_savings(panels: Panels) -> str:
     plan, rooms = panels["compression"], panels["state-rooms"]
+    table = [row["bytes"] for row in panels["relation-sizes"].rows if row["name"] == "state_groups_state"]
+    size = f" of the {format_bytes(table[0])} of state_groups_state" if table else ""
     if plan.rows:
         first = plan.rows[0]
+        saved = "" if first["all_saved_bytes"] is None else f", {format_bytes(first['all_saved_bytes'])}{size}"
         share = _share(first["all_saved"], first["all_before"])
-        size = f", {format_bytes(first['all_saved_bytes'])}" if first["all_saved_bytes"] is not None else ""
-        return f"{share} of the table state_groups_state by the latest plan{size}."
+        return f"The latest plan saves {share} of the rooms that it contains{saved}."
     if plan.is_unread or not rooms.rows:
         return plan.reason
     first = rooms.rows[0]
     return (
-        "Not planned yet: `uv run lakehouse compress plan --number-of-rooms 1000` counts the rows. "
-        f"{_share(first['all_copied_rows'], first['all_rows'])} repeat whole states; compression saves most of these "
-        "and some others."
+        f"{plan.panel.empty} {_share(first['all_copied_rows'], first['all_rows'])}{size} repeat whole states; "
+        "compression saves most of these and some others."
     )
 
 
 def _describe_report(rows: Sequence[Row]) -> str:
     newest = rows[0]
-    reporter, kind = _short(newest["reporter_id"] or "a user"), _short(newest["kind"])
+    reporters = [_short(name or "a user") for name in dict.fromkeys(row["reporter_id"] for row in rows)]
     reported = next(filter(None, (newest["event_id"], newest["reported_user_id"], newest["room_id"])), "")
     count = "100 or more open reports" if len(rows) >= 100 else f"{len(rows)} open reports"
     kinds = ", ".join(f"{number} of kind {_short(name)}" for name, number in Counter(r["kind"] for r in rows).items())
     return (
-        f"{'1 open report' if len(rows) == 1 else count}: {kinds}. The newest is of "
-        f"{format_time(newest['received_at'])}: {reporter} reported the {kind} {_short(reported)}."
+        f"{'1 open report' if len(rows) == 1 else count}: {kinds}. Reported by {_list(reporters)}. "
+        f"The newest is of {format_time(newest['received_at'])}: {_short(newest['kind'])} {_short(reported)}."
     )
 
 

@@ -135,7 +135,9 @@ def draw_bars(
     order = rank_series(rows, series, value) if series else []
     axis = _byte_axis(rows, label, value) if unit is Format.BYTES else _count_axis(5)
     names = dict.fromkeys(filter(None, (label, series)))
-    chart = _chart(rows, {**{name: (name, Format.TEXT) for name in names}, value: (title, unit)})
+    # The values of a tooltip have their own unit.
+    tooltip = "time" if unit is Format.SECONDS else title
+    chart = _chart(rows, {**{name: (name, Format.TEXT) for name in names}, value: (tooltip, unit)})
     encoded = chart.mark_bar().encode(
         y=alt.Y(f"{label}:N", sort=labels, title=None, axis=alt.Axis(labelOverlap=False)),
         x=alt.X(f"{value}:Q", title=title, axis=axis),
@@ -221,7 +223,10 @@ def _chart(rows: Sequence[Row], shown: Mapping[str, tuple[str, Format]]) -> alt.
         for row in rows
     ]
     tooltips = [
-        alt.Tooltip(f"{name if unit is Format.TEXT else f'shown_{name}'}:N", title=title.replace("_", " "))
+        alt.Tooltip(
+            f"{name if unit is Format.TEXT else f'shown_{name}'}:N",
+            title=title.replace("_", " ") if title == name else title,
+        )
         for name, (title, unit) in shown.items()
     ]
     chart: alt.Chart = alt.Chart(alt.InlineData(values=values)).encode(tooltip=tooltips)

@@ -40,7 +40,8 @@ def compare_releases(connection: DuckDBPyConnection, settings: Settings, release
     if not earlier:
         return Comparison(
             None,
-            "Not known: this is the first release. The next run shows the changes; `make ui` starts one every night.",
+            "Not known: this is the first release. The next run shows the changes. "
+            "Airflow (`make ui`) starts one every night.",
         )
     latest, failure = releases[0], ""
     day_old = [release for release in earlier if latest.published_at - release.published_at >= _DAY[0]]

@@ -52,6 +52,4 @@ def _mark_code(text: str) -> Markup:
     """``text`` as HTML, with commands between backticks as code."""
     plain, *marked = re.split(r"`([^`]+)`", text)
     pairs = zip(marked[::2], marked[1::2], strict=True)
-    return Markup("").join(
-        [break_names(plain), *(Markup("<code>{}</code>{}").format(code, break_names(rest)) for code, rest in pairs)]
-    )
+    return Markup("").join([escape(plain), *(Markup("<code>{}</code>{}").format(code, rest) for code, rest in pairs)])

@@ -24,7 +24,7 @@ from synapse_lakehouse.report.overall_status import INCIDENTS, NEWEST_EVENT, Sta
 from synapse_lakehouse.report.page_location import get_page_path
 from synapse_lakehouse.report.panel import Column, Panel
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows, find_tables
-from synapse_lakehouse.report.review_items import list_review_items
+from synapse_lakehouse.report.review_items import grade_status, list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
 
 MAX_TABLE_ROWS: Final = 100
@@ -45,6 +45,11 @@ class RenderedPanel:
     cells: Sequence[Sequence[str]]
     omitted: int
     tables: Sequence[str]
+
+    @property
+    def is_derived(self) -> bool:
+        """Return whether the table differs from the rows of the query."""
+        return self.panel.derive is not Panel.derive
 
     @property
     def summary(self) -> str:
@@ -85,9 +90,10 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     releases = duckdb_reader.list_releases(connection, settings)
     latest = releases[0] if releases else None
     reader, now = PanelReader(connection, settings, latest), datetime.now(UTC)
-    status = describe_status(latest, reader.read(INCIDENTS))
     panels = [NEWEST_EVENT, *(panel for section in SECTIONS for panel in section.panels)]
     read = {panel.id: reader.read(panel) for panel in panels}
+    review_items = list_review_items(read)
+    status = grade_status(describe_status(latest, reader.read(INCIDENTS)), read, review_items)
     sections = [(section, [_render(read[panel.id]) for panel in section.panels]) for section in SECTIONS]
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
     declared = load_declared_tables()
@@ -100,7 +106,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
         sections=sections,
         comparison=comparison,
         answers=build_answers(read, status, comparison),
-        review_items=list_review_items(read),
+        review_items=review_items,
         tables={name: declared[name].description for name in named if name in declared},
         runbooks=_link_runbooks(settings, status),
         data_docs=_link_data_docs(settings, path),

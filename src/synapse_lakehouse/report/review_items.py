@@ -1,13 +1,13 @@
 """List facts that are no incident but need a look of the operator, the most harmful first. Pure."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
 
 from synapse_lakehouse.report.answers import describe_silence
 from synapse_lakehouse.report.format_values import shorten
-from synapse_lakehouse.report.overall_status import NEWEST_EVENT
+from synapse_lakehouse.report.overall_status import NEWEST_EVENT, Level, Status
 from synapse_lakehouse.report.read_panels import PanelRows
 
 _NOTICE_DAYS: Final = 90
@@ -34,6 +34,18 @@ def list_review_items(panels: Mapping[str, PanelRows]) -> list[ReviewItem]:
         *_list_servers(panels),
     ]
     return [*items, *_list_reports(panels), *_list_unread(panels)]
+
+
+def grade_status(status: Status, panels: Mapping[str, PanelRows], items: Sequence[ReviewItem]) -> Status:
+    """Return ``status``, with the number of answers that are unknown; a good state with ``items`` needs attention."""
+    if status.release is None:
+        return status
+    unknown = [] if panels["idle-writers"].rows else ["whether a stream is stuck"]
+    if not any(row["compared"] for row in panels["index-checks"].rows):
+        unknown.append("whether an index is damaged")
+    things = f" {len(unknown)} thing{'s are' if len(unknown) > 1 else ' is'} not known: {' and '.join(unknown)}."
+    level = Level.WARNING if items and status.level is Level.GOOD else status.level
+    return replace(status, level=level, headline=status.headline + (things if unknown else ""))
 
 
 def _list_findings(panels: Mapping[str, PanelRows], severity: str) -> Iterator[ReviewItem]:

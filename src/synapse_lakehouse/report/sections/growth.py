@@ -34,11 +34,12 @@ largest as (
 named as (
   select room_id, coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room
   from silver.rooms where room_id in (from largest)
+),
+labelled as (
+  select day, events, case when room_id in (from largest) then room_id end as room_id from daily
 )
-select
-  day, case when room_id in (from largest) then coalesce(room, room_id) else 'other rooms' end as room,
-  sum(events)::bigint as events
-from daily left join named using (room_id) group by 1, 2 order by 1, 2
+select day, coalesce(room, room_id, 'other rooms') as room, room_id, sum(events)::bigint as events
+from labelled left join named using (room_id) group by 1, 2, 3 order by 1, 2, 3
 """
 _RECENT_SIZES: Final = """
 with recent as (
@@ -46,7 +47,7 @@ with recent as (
 ),
 chosen as (
   select kind, coalesce(schema_name, '') as schema_name, name from recent
-  where measured_at = (select max(measured_at) from recent) and {which} order by bytes desc nulls last, name limit 15
+  where measured_at = (select max(measured_at) from recent) and {which} order by bytes desc nulls last, name limit 16
 )
 select recent.* from recent join chosen
   on recent.kind = chosen.kind and coalesce(recent.schema_name, '') = chosen.schema_name and recent.name = chosen.name
@@ -58,6 +59,16 @@ _EVENTS: Final = "No event has been received yet."
 def _summarize(rows: Sequence[Row], *_: object) -> list[Row]:
     """The newest row of each size, the largest first, with its growth and forecast."""
     return [_describe(summary) for summary in summarize(map(SizeRow.of, rows))]
+
+
+def _add_others(rows: Sequence[Row], *_: object) -> list[Row]:
+    """The relations of :func:`_summarize`, and a row for the rest of the database."""
+    summaries = _summarize(rows)
+    relations = [row for row in summaries if row["kind"] != "database"]
+    rest = sum((row["bytes"] or 0) * (1 if row["kind"] == "database" else -1) for row in summaries)
+    if rest <= 0 or not relations:
+        return relations
+    return [*relations, dict.fromkeys(relations[0]) | {"kind": "others", "name": "others, and catalogs", "bytes": rest}]
 
 
 def _describe(summary: SizeSummary) -> Row:
@@ -84,6 +95,7 @@ def _draw_sizes(rows: Sequence[Row]) -> alt.Chart:
     parts = [
         {"relation": row["name"], "part": part, "bytes": row[name] or 0}
         for row in rows
+        if row["kind"] != "others"
         for name, part in (("table_bytes", "table"), ("index_bytes", "indexes"))
     ]
     return charts.draw_bars(parts, "relation", "bytes", "size", "part", Format.BYTES, is_stacked=True)
@@ -115,7 +127,7 @@ SECTION: Final = Section(
             "disks",
             "Size of Synapse's database and of the lake",
             "Measured before the run copied tables, with the WAL that replication slots retain. The free bytes of "
-            "Synapse's disk are known if LAKEHOUSE_SOURCE_DISK_BYTES is set.",
+            "Synapse's disk are known if `LAKEHOUSE_SOURCE_DISK_BYTES` is set in `.env`.",
             _RECENT_SIZES.format(which="schema_name is null"),
             (
                 Column("name", "Disk"),
@@ -133,8 +145,8 @@ SECTION: Final = Section(
         Panel(
             "relation-sizes",
             "Largest relations of Synapse's database",
-            "A table with its TOAST, and its indexes.",
-            _RECENT_SIZES.format(which="schema_name is not null"),
+            "A table with its TOAST, and its indexes. The last row completes the size of the database.",
+            _RECENT_SIZES.format(which="(schema_name is not null or kind = 'database')"),
             (
                 Column("name", "Relation"),
                 Column("bytes", "Size", Format.BYTES),
@@ -145,7 +157,7 @@ SECTION: Final = Section(
             ),
             _NO_SIZES,
             _draw_sizes,
-            _summarize,
+            _add_others,
             _describe_growth,
         ),
         Panel(
@@ -163,7 +175,12 @@ SECTION: Final = Section(
             "Events that this server received in the 60 days until its newest event. Shown are the seven rooms with "
             "the most events of the last 7 days.",
             _BY_ROOM,
-            (Column("day", "Day", Format.DAY), Column("room", "Room"), Column("events", "Events", Format.NUMBER)),
+            (
+                Column("day", "Day", Format.DAY),
+                Column("room", "Room"),
+                Column("events", "Events", Format.NUMBER),
+                Column("room_id", "Room ID"),
+            ),
             _EVENTS,
             partial(charts.draw_stacked_days, day="day", series="room", value="events", title="events per day"),
         ),

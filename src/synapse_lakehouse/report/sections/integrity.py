@@ -106,7 +106,7 @@ SECTION: Final = Section(
                 Column("faults", "Faults of the last run", Format.NUMBER),
                 Column("reason", "Why not"),
             ),
-            "The DAG lake_maintenance has compared no index yet. `make ui` starts Airflow, which runs it every night.",
+            "No index was compared yet. The DAG lake_maintenance does so every night while Airflow (`make ui`) runs.",
             draw_no_chart,
         ),
     ),

@@ -39,11 +39,20 @@ largest as (
   from planned join silver.rooms using (room_id)
   where skipped is null order by rows_before - rows_after desc, room_id limit 15
 )
-select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, strategy, rows_before, rows_after,
+select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, strategy, rows_before, rows_after,
   rows_before - rows_after as rows_saved, bytes_before - bytes_after as bytes_saved, all_saved, all_before,
   all_saved_bytes
 from largest order by rows_saved desc, room_id
 """
+
+
+def _add_others(rows: Sequence[Row], *_: object) -> Sequence[Row]:
+    """The rows, and a row for the other rooms."""
+    state, copied = (sum(row[name] for row in rows) for name in ("state_rows", "copied_rows"))
+    if not rows or state == rows[0]["all_rows"]:
+        return rows
+    rest = {"state_rows": rows[0]["all_rows"] - state, "copied_rows": rows[0]["all_copied_rows"] - copied}
+    return [*rows, dict.fromkeys(rows[0]) | rest | {"room": "other rooms"}]
 
 
 def _draw_rooms(rows: Sequence[Row]) -> alt.Chart:
@@ -82,9 +91,11 @@ SECTION: Final = Section(
                 Column("groups", "State groups", Format.NUMBER),
                 Column("unreferenced_groups", "Groups without events", Format.NUMBER),
                 Column("longest_chain", "Longest chain", Format.NUMBER),
+                Column("room_id", "Room ID"),
             ),
             "Synapse's database has no state groups.",
             _draw_rooms,
+            _add_others,
         ),
         Panel(
             "compression",
@@ -98,9 +109,9 @@ SECTION: Final = Section(
                 Column("rows_after", "Compressed", Format.NUMBER),
                 Column("rows_saved", "Saved rows", Format.NUMBER),
                 Column("bytes_saved", "Saved bytes", Format.BYTES),
+                Column("room_id", "Room ID"),
             ),
-            "No plan that saves rows exists. The DAG state_compression makes plans: docs/how-to/compress-room-state.md "
-            "describes how to enable it.",
+            "No plan that saves rows exists. `uv run lakehouse compress plan --number-of-rooms 1000` counts the rows.",
             _draw_compression,
         ),
     ),

@@ -11,7 +11,7 @@ from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
 
 _NOT_WATCHED: Final = (
-    "The DAG stream_watch has not observed Synapse yet. `make ui` starts Airflow, which runs it every five minutes."
+    "The DAG stream_watch has not observed Synapse yet. It does so every five minutes while Airflow (`make ui`) runs."
 )
 _OPEN_IDS: Final = """
 with watched as (
