@@ -181,6 +181,7 @@ def test_open_incidents_lead_to_their_runbook(html: str) -> None:
     assert "Act now" in parsed.text
     assert "#findings" in parsed.attributes("href"), "so does what waits"
     assert parsed.attributes("href").count("#runbook-lost-ids") == 3
+    assert {"#runbook-integrity", "#runbook-release-overdue"} <= set(parsed.attributes("href"))
     assert "page-missing" not in parsed.text, "this page is not missing"
     assert "ended" not in [line.strip() for line in parsed.text.split("\n")]
 

@@ -30,6 +30,8 @@ from synapse_lakehouse.report.sections import SECTIONS
 MAX_TABLE_ROWS: Final = 100
 """Rows of a panel's table; the query of the panel returns all rows."""
 
+_NAMED_RUNBOOKS: Final = {"integrity", "release-overdue"}
+"""Runbooks that the page names without an open problem."""
 _LOOPBACK: Final = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -146,8 +148,8 @@ def _cell(value: Any, column: Column) -> str:
 
 
 def _link_runbooks(settings: Settings, status: Status) -> dict[str, str]:
-    """The runbook of each open problem: a URL, or the text, which the page then contains."""
-    kinds = sorted({problem.kind for problem in status.problems})
+    """The runbooks that the page names: a URL, or the text, which the page then contains."""
+    kinds = sorted({problem.kind for problem in status.problems} | _NAMED_RUNBOOKS)
     if "://" in settings.lakehouse_runbooks:
         return {kind: f"{settings.lakehouse_runbooks.rstrip('/')}/{kind}.md" for kind in kinds}
     folder = PROJECT_FOLDER / settings.lakehouse_runbooks

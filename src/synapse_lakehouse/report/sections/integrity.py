@@ -68,7 +68,7 @@ SECTION: Final = Section(
             "findings",
             "Findings in Synapse's database by check",
             "fail: Synapse cannot answer, or answers wrongly. warn: an operator should examine the finding. info: "
-            "healthy databases have such findings too. The runbook “integrity” describes each check.",
+            "healthy databases have such findings too.",
             _FINDINGS,
             (
                 Column("finding", "Check"),
