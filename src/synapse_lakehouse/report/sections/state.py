@@ -59,6 +59,7 @@ def _draw_rooms(rows: Sequence[Row]) -> alt.Chart:
     parts = [
         {"room": row["room"], "part": name, "rows": count}
         for row in rows
+        if row["room_id"] is not None  # all other rooms together would make each bar short
         for name, count in (("copied rows", row["copied_rows"]), ("other rows", row["state_rows"] - row["copied_rows"]))
     ]
     return charts.draw_bars(parts, "room", "rows", "rows of state_groups_state", "part", is_stacked=True)
