@@ -88,13 +88,12 @@ class Lake:
         return self._build("all events", self.events)
 
     def build_increments(self) -> list[Build]:
-        """Publish the full build. For each increment, begin a run, add events to its branch, build, and publish."""
+        """Publish the full build. For each increment, add events to a new run's branch, build, and publish."""
         builds, start = [], self.events
         self.worker.call("publish")
         for share in INCREMENTS:
             stop = start + int(share * self.events)
-            _fill_bronze(self.settings, self.server, range(start, stop), self.worker.call("new_run"))
-            self.worker.call("refresh_tables")
+            _fill_bronze(self.settings, self.server, range(start, stop), self.worker)
             builds.append(self._build(f"{share:.1%} new events", stop - start))
             self.worker.call("publish")
             start = stop
@@ -249,13 +248,15 @@ def _create_lake(home: Path, scale: float) -> Iterator[Lake]:
     own = {"lakehouse_home": home, "synapse_server_name": synthetic_bronze.SERVER_NAME, "lakehouse_driver_memory": "4g"}
     with spark_runs.new_lake(home) as (lake, databases):
         settings = lake.model_copy(update=own)
-        _fill_bronze(settings, server, range(events))
         with WorkerProcess("bench.visibility.visibility_build:VisibilityBuild", settings) as worker:
+            _fill_bronze(settings, server, range(events), worker)
             yield Lake(settings, server, events, databases, worker)
 
 
-def _fill_bronze(settings: Settings, server: SyntheticServer, events: range, branch: str = "main") -> None:
-    rows = synthetic_bronze.fill(open_catalog(settings), server, events, branch)
+def _fill_bronze(settings: Settings, server: SyntheticServer, events: range, worker: WorkerProcess) -> None:
+    """Begin a run, and add ``events`` to its branch."""
+    rows = synthetic_bronze.fill(open_catalog(settings), server, events, worker.call("new_run"))
+    worker.call("refresh_tables")
     typer.echo(f"{len(events):,} events, {rows:,} rows of bronze")
 
 

@@ -33,7 +33,7 @@ TABLES: Final = (*_EVENT_TABLES, *_GROUP_TABLES, "state_groups_state", *_USER_TA
 _BATCH_ROWS: Final = 500_000
 
 
-def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str = "main") -> int:
+def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str) -> int:
     """Append the rows of the events with these numbers to ``branch`` of bronze, and return the number of rows.
 
     Users and ignored users are written with the first event. Tables of the current state are replaced.
@@ -62,10 +62,14 @@ def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str = "m
 
 
 def _load_table(lake: Catalog, name: str, branch: str) -> Table:
+    """Return a table with ``branch``."""
     table = lake.load_table(name)
-    main = table.current_snapshot()
-    if main and branch not in table.refs():
-        table.manage_snapshots().create_branch(main.snapshot_id, branch).commit()
+    if branch not in table.refs():
+        if table.current_snapshot() is None:
+            table.append(table.schema().as_arrow().empty_table())
+        head = table.current_snapshot()
+        assert head
+        table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
     return table
 
 

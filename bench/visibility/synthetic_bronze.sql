@@ -3,7 +3,7 @@
 -- `current_events` marks the events that belong to the present of their rooms. The room
 -- version is 2, whose events contain their IDs; the IDs of later versions are hashes.
 create or replace macro event_id(n) as '$' || md5('e' || n) || substr(md5('f' || n), 1, 11);
-create or replace macro reference(n) as '["' || event_id(n) || '",{"sha256":"' || substr(md5('h' || n) || md5('i' || n), 1, 43) || '"}]';
+create or replace macro reference(id) as '["' || id || '",{"sha256":"' || substr(md5('h' || id) || md5('i' || id), 1, 43) || '"}]';
 create or replace macro room_name(r) as '!' || substr(md5('r' || r), 1, 18) || ':bench.example';
 create or replace macro sent_at(n) as 1700000000000 + n * 1000;
 create or replace macro user_name(room, member, local_count) as
@@ -57,8 +57,11 @@ from generated_events;
 -- In canonical form, without `}`; hashes, signatures and unsigned are not hashed.
 create or replace temp view hashed_json as
 select *,
-    '{"auth_events":[' || reference(n - 1) || ',' || reference(n - 2) || '],"content":{' || content || '},"depth":' || n
-    || ',"event_id":"' || event_id || '","origin_server_ts":' || sent_at(n) || ',"prev_events":[' || reference(n - 1) || ']'
+    '{"auth_events":[' || case
+        when key is null then concat_ws(',', reference(event_id(n - 1)), reference(event_id(n - 2)))
+        else concat_ws(',', case when key > 0 then reference(event_id(creation)) end, reference(replaces))
+    end || '],"content":{' || content || '},"depth":' || n
+    || ',"event_id":"' || event_id || '","origin_server_ts":' || sent_at(n) || ',"prev_events":[' || reference(event_id(n - 1)) || ']'
     || coalesce(',"redacts":"' || redacts || '"', '') || ',"room_id":"' || room_id || '","sender":"' || sender || '"'
     || coalesce(',"state_key":"' || state_key || '"', '') || ',"type":"' || type || '"' as hashed
 from generated_events;
