@@ -39,16 +39,16 @@
 
 {#
     A hint to broadcast `name`, a query of keys that follow from the table `keys`. Spark does not know that such a query
-    returns few rows, and would sort the large table in which they are searched. No hint if there are so many keys that they
-    may not fit the driver's memory.
+    returns few rows, and would sort the large table in which they are searched. No hint if there are more than `most`
+    keys: 500,000 IDs, or 4 million numbers, need about 100 MB of the driver's memory.
 #}
-{% macro broadcast_if_few(name, keys) -%}
+{% macro broadcast_if_few(name, keys, most=500000) -%}
     {%- if execute and var('changes_are_known') and not keys.is_cte -%}
         {%- set counts = graph.setdefault('keys ' ~ invocation_id, {}) -%}
         {%- if keys | string not in counts -%}
             {%- do counts.update({keys | string: count_rows(keys)}) -%}
         {%- endif -%}
-        {%- if counts[keys | string] <= 500000 -%}
+        {%- if counts[keys | string] <= most -%}
             /*+ broadcast({{ name }}) */
         {%- endif -%}
     {%- endif -%}

@@ -115,7 +115,7 @@ left semi join pieces
         and state_events.state_key = pieces.state_key
 union
 select event_id from {{ source('synapse', 'event_to_state_groups') }}
-where state_group in (select {{ broadcast_if_few('moved_groups', moved_positions) }} state_group from moved_groups)
+where state_group in (select {{ broadcast_if_few('moved_groups', moved_positions, 4000000) }} state_group from moved_groups)
 union
 -- An outlier has no position, but may have a state group.
 select {{ broadcast_if_few('changed_settings', changed) }} events.event_id
@@ -126,4 +126,6 @@ left semi join changed_settings
         and (events.outlier or events.position between changed_settings.first_position and changed_settings.last_position)
 union
 select event_id from {{ source('changes', 'previous_event_visibility_inputs') }}
-where room_id in (select room_id from changed_rooms) or sender in (select user_id from erased)
+where
+    room_id in (select {{ broadcast_if_few('changed_rooms', source('synapse', 'rooms')) }} room_id from changed_rooms)
+    or sender in (select user_id from erased)
