@@ -1,4 +1,7 @@
-{# Events as Synapse's event loader reads them (synapse.storage.databases.main.events_worker); only those in the relation `keys` if there is one. #}
+{#
+    Events as Synapse's event loader reads them (synapse.storage.databases.main.events_worker); only those in the relation
+    `keys` if there is one. `hint`: that of broadcast_if_few.
+#}
 {% macro loaded_events(keys=none, hint='') -%}
     select
         events.event_id,

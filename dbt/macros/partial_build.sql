@@ -27,7 +27,10 @@
 {%- endmacro %}
 
 
-{# The rows of a relation whose column `key` is in the column `of` of the relation `keys`; all rows if `keys` is none. `hint`: that of broadcast_if_few. #}
+{#
+    The rows of a relation whose column `key` is in the column `of` of the relation `keys`; all rows if `keys` is none.
+    `hint`: that of broadcast_if_few.
+#}
 {% macro rows_with(relation, keys, key='event_id', of=none, hint='') -%}
     {%- if keys is none -%}
         {{ relation }}
@@ -38,17 +41,20 @@
 
 
 {#
-    A hint to broadcast `name`, a query of keys that follow from the table `keys`. Spark does not know that such a query
+    A hint to broadcast `name`, a query of keys that follow from the rows of `tables`. Spark does not know that such a query
     returns few rows, and would sort the large table in which they are searched. No hint if there are more than `most`
-    keys: 500,000 IDs, or 4 million numbers, need about 100 MB of the driver's memory.
+    rows: 500,000 IDs, or 4 million numbers, need about 100 MB of the driver's memory.
 #}
-{% macro broadcast_if_few(name, keys, most=500000) -%}
-    {%- if execute and var('changes_are_known') and not keys.is_cte -%}
+{% macro broadcast_if_few(name, tables, most=500000) -%}
+    {#- A unit test has no tables. -#}
+    {%- if execute and var('changes_are_known') and not tables[0].is_cte -%}
         {%- set counts = graph.setdefault('keys ' ~ invocation_id, {}) -%}
-        {%- if keys | string not in counts -%}
-            {%- do counts.update({keys | string: count_rows(keys)}) -%}
-        {%- endif -%}
-        {%- if counts[keys | string] <= most -%}
+        {%- set rows = [] -%}
+        {%- for table in tables | map('string') -%}
+            {%- do rows.append(counts[table] if table in counts else count_rows(table)) -%}
+            {%- do counts.update({table: rows[-1]}) -%}
+        {%- endfor -%}
+        {%- if rows | sum <= most -%}
             /*+ broadcast({{ name }}) */
         {%- endif -%}
     {%- endif -%}
@@ -127,8 +133,9 @@
 
 
 {#
-    A table of the keys of affected rows, or of the rows with these keys that other models read. Each run replaces it in one commit on the run's branch. If the variable
-    `changes_are_known` is false, all models are built in full, and the table is not changed.
+    A table of the keys of affected rows, or of the rows with these keys that other models read. Each run replaces it in one
+    commit on the run's branch. If the variable `changes_are_known` is false, all models are built in full, and the table is
+    not changed.
 #}
 {% materialization affected_keys, adapter='spark', supported_languages=['sql'] %}
     {%- set target_relation = this.incorporate(type='table') -%}

@@ -11,3 +11,16 @@ def test_the_unit_tests_of_the_models_pass(harsh: HarshLake) -> None:
     failed = {name: outcome for name, outcome in result["results"].items() if outcome[0] != "pass"}
     assert (result["success"], failed) == (True, {}), result["exception"]
     assert len(result["results"]) >= 15
+
+
+def test_rows_of_all_tables_bound_a_broadcast(harsh: HarshLake) -> None:
+    """The driver must hold keys that follow from several tables, each of which may be large."""
+    ((rows,),) = (row.values() for row in harsh.session.sql("select count(*) from bronze.events", harsh.run.branch))
+    events, rooms = "source('synapse', 'events')", "source('synapse', 'rooms')"
+    for tables, hint in ((events, "/*+ broadcast(x) */"), (f"{events}, {rooms}", "")):
+        macro = "{{ broadcast_if_few('x', [" + tables + f"], {rows})" + " | trim }}"
+        result = harsh.session.dbt(
+            "show", "--inline", f"select assert_true('{macro}' = '{hint}') as is_right",
+            "--vars", "{changes_are_known: true}", branch=harsh.run.branch,
+        )  # fmt: skip
+        assert result["success"], (tables, result)

@@ -10,4 +10,4 @@ with changed_groups as (
 select event_id from {{ ref('changed_events') }}
 union
 select event_id from {{ source('synapse', 'event_to_state_groups') }}
-where state_group in (select {{ broadcast_if_few('changed_groups', moved_positions, 4000000) }} state_group from changed_groups)
+where state_group in (select {{ broadcast_if_few('changed_groups', [moved_positions], 4000000) }} state_group from changed_groups)

@@ -24,7 +24,7 @@ loaded as (
 related as (
     select event_id from loaded
     union
-    select event_id from event_references where replaces_state in (select {{ broadcast_if_few('loaded', changed) }} event_id from loaded)
+    select event_id from {{ rows_with('event_references', 'loaded', 'replaces_state', 'event_id', broadcast_if_few('loaded', [changed])) }}
     union
     select redacts from {{ ref('affected_redactions') }}
 ),
@@ -96,8 +96,8 @@ changed_rooms as (
 ),
 
 changed_settings as (
-    select room_id, first_position, last_position from settings
-    where event_id in (select {{ broadcast_if_few('loaded', changed) }} event_id from loaded)
+    select room_id, first_position, last_position
+    from {{ rows_with('settings', 'loaded', hint=broadcast_if_few('loaded', [changed])) }}
 ),
 
 erased as (
@@ -106,7 +106,7 @@ erased as (
 
 select event_id from related where event_id is not null
 union
-select {{ broadcast_if_few('pieces', changed) }} state_events.event_id
+select {{ broadcast_if_few('pieces', [changed]) }} state_events.event_id
 from previous_state_events as state_events
 left semi join pieces
     on
@@ -115,10 +115,10 @@ left semi join pieces
         and state_events.state_key = pieces.state_key
 union
 select event_id from {{ source('synapse', 'event_to_state_groups') }}
-where state_group in (select {{ broadcast_if_few('moved_groups', moved_positions, 4000000) }} state_group from moved_groups)
+where state_group in (select {{ broadcast_if_few('moved_groups', [moved_positions], 4000000) }} state_group from moved_groups)
 union
 -- An outlier has no position, but may have a state group.
-select {{ broadcast_if_few('changed_settings', changed) }} events.event_id
+select {{ broadcast_if_few('changed_settings', [changed]) }} events.event_id
 from {{ source('changes', 'previous_event_visibility_inputs') }} as events
 left semi join changed_settings
     on
@@ -127,5 +127,5 @@ left semi join changed_settings
 union
 select event_id from {{ source('changes', 'previous_event_visibility_inputs') }}
 where
-    room_id in (select {{ broadcast_if_few('changed_rooms', source('synapse', 'rooms')) }} room_id from changed_rooms)
+    room_id in (select {{ broadcast_if_few('changed_rooms', [source('synapse', 'rooms')]) }} room_id from changed_rooms)
     or sender in (select user_id from erased)

@@ -27,7 +27,7 @@ event_roles as (
 
 -- These events are few and are searched once, with one row each.
 events as (
-    select {{ broadcast_if_few('event_roles', affected) if is_partial }}
+    select {{ broadcast_if_few('event_roles', [affected]) if is_partial }}
         event_roles.redaction,
         event_roles.redacts,
         max(events.event_id) filter (where event_roles.role = 'redacting') as event_id,
@@ -64,7 +64,7 @@ redactions as (
     left join events on stored_redactions.event_id = events.redaction and stored_redactions.redacts = events.redacts
     left join (
         select event_id, unloadable, recheck_redaction from {{ ref('event_fields') }}
-        where event_id in (select {{ broadcast_if_few('stored_redactions', affected) if is_partial }} event_id from stored_redactions)
+        where event_id in (select {{ broadcast_if_few('stored_redactions', [affected]) if is_partial }} event_id from stored_redactions)
     ) as fields on stored_redactions.event_id = fields.event_id
     left join {{ source('synapse', 'rejections') }} as rejections on stored_redactions.event_id = rejections.event_id
 ),

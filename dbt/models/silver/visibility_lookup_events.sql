@@ -31,7 +31,7 @@ looked_up as (
     where
         type in ('m.room.history_visibility', 'm.room.join_rules')
         and state_key = ''
-        and room_id in (select {{ broadcast_if_few('affected_events', affected) }} room_id from affected_events)
+        and room_id in (select {{ broadcast_if_few('affected_events', [affected]) }} room_id from affected_events)
 ),
 
 lookups as (
@@ -40,9 +40,9 @@ lookups as (
     select redacts from event_references
     where
         redacts is not null
-        and event_id in (select {{ broadcast_if_few('looked_up', affected) }} event_id from looked_up)
+        and event_id in (select {{ broadcast_if_few('looked_up', [affected]) }} event_id from looked_up)
     union
-    select {{ broadcast_if_few('pieces', affected) }} state_events.event_id
+    select {{ broadcast_if_few('pieces', [affected]) }} state_events.event_id
     from {{ source('changes', 'previous_event_visibility_inputs') }} as state_events
     left semi join pieces
         on
@@ -52,4 +52,4 @@ lookups as (
     where state_events.is_state
 )
 
-{{ loaded_events('lookups', broadcast_if_few('lookups', affected)) }}
+{{ loaded_events('lookups', broadcast_if_few('lookups', [affected])) }}
