@@ -34,8 +34,8 @@ REPORT: Row = {
     "kind": "user", "event_id": None, "reported_user_id": "@bad:x", "room_id": None, "reporter_id": "@me:x",
     "received_at": NOON,
 }  # fmt: skip
-ROOM: Row = {"room": "b (!b:x…)", "room_id": "!b:x", "day": date(2026, 11, 9)}
-EVENTS: Row = {"room": "other rooms", "room_id": None}
+ROOM: Row = {"room": "b (!b:x…)", "room_id": "!b:x", "name": "b", "day": date(2026, 11, 9)}
+EVENTS: Row = {"room": "other rooms", "room_id": None, "name": None}
 STUCK = Problem(Level.SERIOUS, "standing-still", "stream events", "writer b does not move", "", NOON)
 ROOMS: Row = {"all_copied_rows": 3, "all_rows": 9}
 SAVED: Row = {"all_saved": 5, "all_before": 20, "all_saved_bytes": 1024}

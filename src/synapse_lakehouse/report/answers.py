@@ -142,7 +142,7 @@ def _check_postgresql(server: Row) -> str:
 
 def _name_room(rows: Sequence[Row]) -> str:
     last_day = max(row["day"] for row in rows)
-    names = {row["room_id"]: row["room"] for row in rows}
+    names = {row["room_id"]: row["name"] for row in rows}
     counts = Counter[str]()
     for row in rows:
         if row["day"] > last_day - timedelta(days=7):
@@ -150,7 +150,7 @@ def _name_room(rows: Sequence[Row]) -> str:
     total = counts.total()
     counts.pop("", None)  # other rooms
     room_id, events = counts.most_common(1)[0]
-    name = f", {_short(names[room_id].removesuffix(f' ({room_id[:8]}…)'))}," if names[room_id] != room_id else ""
+    name = f", {_short(names[room_id])}," if names[room_id] else ""
     share = f"{events:,} of {total:,} events of the 7 days until {last_day}"
     return f"{shorten(room_id, 255)}{name} grows most: {share}."
 

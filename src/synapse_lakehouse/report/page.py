@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import vl_convert
 from duckdb import DuckDBPyConnection
 
+from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.report import charts, format_values
@@ -30,7 +31,9 @@ from synapse_lakehouse.report.sections import SECTIONS
 MAX_TABLE_ROWS: Final = 100
 """Rows of a panel's table; the query of the panel returns all rows."""
 
-_NAMED_RUNBOOKS: Final = {"integrity", "release-overdue"}
+_NAMED_RUNBOOKS: Final = {
+    IncidentKind.RELEASE_OVERDUE, *(panel.runbook for section in SECTIONS for panel in section.panels if panel.runbook)
+}  # fmt: skip
 """Runbooks that the page names without an open problem."""
 _LOOPBACK: Final = {"127.0.0.1", "localhost", "::1"}
 

@@ -54,6 +54,7 @@ class Panel:
       may read further rows from the lake.
     * ``chart``: the chart of the rows; None if a chart would show nothing, such as zeros only.
     * ``note``: a further sentence of the caption, which depends on the rows.
+    * ``runbook``: the name of the runbook that says more, if there is one.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Panel:
     chart: Callable[[Sequence[Row]], alt.Chart | None]
     derive: Callable[[Sequence[Row], DuckDBPyConnection, Settings], Sequence[Row]] = lambda rows, *_: rows
     note: Callable[[Sequence[Row]], str] = lambda _: ""
+    runbook: str = ""
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,14 @@ largest as (
   group by room_id order by sum(events) desc, room_id limit 7
 ),
 named as (
-  select room_id, coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room
+  select room_id, name, coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room
   from silver.rooms where room_id in (from largest)
 ),
 labelled as (
   select day, events, case when room_id in (from largest) then room_id end as room_id from daily
 )
-select day, coalesce(room, room_id, 'other rooms') as room, room_id, sum(events)::bigint as events
-from labelled left join named using (room_id) group by 1, 2, 3 order by 1, 2, 3
+select day, coalesce(room, room_id, 'other rooms') as room, room_id, name, sum(events)::bigint as events
+from labelled left join named using (room_id) group by 1, 2, 3, 4 order by 1, 2, 3
 """
 _RECENT_SIZES: Final = """
 with recent as (
@@ -65,7 +65,8 @@ def _add_others(rows: Sequence[Row], *_: object) -> list[Row]:
     """The relations of :func:`_summarize`, and a row for the rest of the database."""
     summaries = _summarize(rows)
     relations = [row for row in summaries if row["kind"] != "database"]
-    rest = sum((row["bytes"] or 0) * (1 if row["kind"] == "database" else -1) for row in summaries)
+    database = sum(row["bytes"] or 0 for row in summaries if row["kind"] == "database")
+    rest = database - sum(row["bytes"] or 0 for row in relations)
     if rest <= 0 or not relations:
         return relations
     return [*relations, dict.fromkeys(relations[0]) | {"kind": "others", "name": "others, and catalogs", "bytes": rest}]

@@ -6,6 +6,7 @@ from typing import Final
 
 import altair as alt
 
+from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section, draw_no_chart
 
@@ -78,6 +79,7 @@ SECTION: Final = Section(
             ),
             "Nothing is damaged: no check has a finding.",
             _draw_findings,
+            runbook=IncidentKind.INTEGRITY,
         ),
         Panel(
             "findings-by-day",
