@@ -53,11 +53,10 @@ def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str) -> 
             for name in table_names:
                 rows, schema = connection.table(name).to_arrow_table(), tables.get_arrow_schema(declared.table(name))
                 written += rows.num_rows
-                table = _load_table(lake, f"bronze.{name}", branch)
-                if name in _CURRENT_TABLES:
-                    table.overwrite(_add_missing_columns(rows, schema), branch=branch)
-                elif rows.num_rows:
-                    table.append(_add_missing_columns(rows, schema), branch=branch)
+                if name in _CURRENT_TABLES or rows.num_rows:
+                    table = _load_table(lake, f"bronze.{name}", branch)
+                    write = table.overwrite if name in _CURRENT_TABLES else table.append
+                    write(_add_missing_columns(rows, schema), branch=branch)
     return written
 
 
