@@ -26,6 +26,7 @@ from tests.support.alert_receivers import mail_handler
 
 SECRET = "sesame-open"
 LATE = AlertFinding(IncidentKind.LATE_IDS, "stream events", "2 ids came late")
+REPORT = AlertFinding(IncidentKind.NEW_REPORT, "event report 7", "a report", details="@a:b reported the event $e")
 OVERDUE = AlertFinding(IncidentKind.RELEASE_OVERDUE, "the lake", "30 hours old")
 
 
@@ -101,13 +102,23 @@ def test_each_incident_sends_one_alert_and_one_resolve(hook: Webhook, tell: Call
 
 
 def test_the_end_of_a_report_sends_nothing(hook: Webhook, tell: Callable[..., None]) -> None:
-    report = AlertFinding(IncidentKind.NEW_REPORT, "event report 7", "@a:b reported the event $e")
     server = hook.open()
-    for actual in ([report], [report], [], []):
+    for actual in ([REPORT], [REPORT], [], []):
         tell("reports", *actual)
     server.shutdown()
     assert hook.titles == ["example.org: new report: event report 7"]
-    assert "a:b reported the event $e" in hook.bodies[0]
+
+
+def test_the_message_alone_has_the_ids_of_a_report(hook: Webhook, tell: Callable[..., None], book: Catalog) -> None:
+    tell("reports", REPORT)
+    server = hook.open()
+    tell("reports", REPORT)
+    server.shutdown()
+    (body,) = hook.bodies
+    assert "a:b reported the event $e" in body
+    rows = book.load_table("audit.incidents").scan().to_arrow().to_pylist()
+    assert {row["description"] for row in rows if row["kind"]} == {"a report"}
+    assert "$e" not in str(rows)
 
 
 def test_a_shared_incident_lasts_until_its_last_reporter(hook: Webhook, tell: Callable[..., None]) -> None:

@@ -22,14 +22,15 @@ PLANTED = f"""
 insert into rooms (room_id, is_public, creator, room_version, has_auth_chain_index)
   values ('{ABANDONED}', false, '{TARGET}', '10', true);
 insert into event_reports (id, received_ts, room_id, event_id, user_id)
-  values (901, 1795228284436, '{ROOM}', '{EVENT}', '{REPORTER}');
+  values (901, (extract(epoch from now()) * 1000)::bigint, '{ROOM}', '{EVENT}', '{REPORTER}');
 insert into room_reports (id, received_ts, room_id, user_id, reason)
-  values (901, 1795228284436, '{ROOM}', '{REPORTER}', '');
+  values (901, (extract(epoch from now()) * 1000)::bigint, '{ROOM}', '{REPORTER}', '');
 insert into user_reports (id, received_ts, target_user_id, user_id, reason)
-  values (901, 1795228284436, '{TARGET}', '{REPORTER}', '');
+  values (901, (extract(epoch from now()) * 1000)::bigint, '{TARGET}', '{REPORTER}', '');
 """
 QUERIES = {
     "reports": "select count(*) as n from gold.reports where reporter_id = '@zzby:gone.example'",
+    "incidents": "select count(*) as n from audit.incidents where kind = 'new-report' and begins and sink is null",
     "cleanup": "select count(*) as n from gold.room_cleanup where room_id = '!zzempty:gone.example'",
     "delay": "select coalesce(sum(events), 0)::int as n from gold.federation_delay",
     "federated": f"""
@@ -92,8 +93,10 @@ def test_deleted_reports_and_rooms_are_named_nowhere(new_lake: Callable[..., Set
         owner.execute(PLANTED.encode())
     result = lakehouse(settings, "run")
     assert result.returncode == 0, result.stdout + result.stderr
+    watched = lakehouse(settings, "airflow", "dags", "test", "stream_watch")
+    assert watched.returncode == 0, watched.stdout[-5000:] + watched.stderr[-5000:]
     before = query(settings)
-    assert (before["reports"], before["cleanup"]) == (3, 1)
+    assert (before["reports"], before["incidents"], before["cleanup"]) == (3, 3, 1)
     assert find_names(settings, names) == set(names)
     assert before["federated"] > 10
     erase(source_copy)
@@ -103,6 +106,7 @@ def test_deleted_reports_and_rooms_are_named_nowhere(new_lake: Callable[..., Set
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
     assert query(settings) == {
         "reports": 0,
+        "incidents": 3,
         "cleanup": 0,
         "delay": before["delay"] - before["federated"],
         "federated": 0,

@@ -2,32 +2,35 @@
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import psycopg
+import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse.alerts import incident_log
 from synapse_lakehouse.alerts.incidents import IncidentKind
-from synapse_lakehouse.alerts.live_check import check_lake
+from synapse_lakehouse.alerts.live_check import check_lake, check_reports
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
-from synapse_lakehouse.postgres import live_stream_positions
+from synapse_lakehouse.postgres import live_stream_positions, recent_reports
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import lakehouse
 
 WRITERS = "events:persister1,persister2 receipts:worker1"
+NOW = "(extract(epoch from now()) * 1000)::bigint"
 Looks = dict[str, dict[str, object]]
+Source = psycopg.Connection[Any]
 
 IN_FLIGHT = "select nextval('events_stream_seq')"
 NEXT_COMMITS = """
@@ -94,38 +97,67 @@ def test_a_regressed_database_is_one_incident(source_copy: str, looked: Callable
     assert list_incident_events()[1:] == [("position-went-back", "stream events", False)]
 
 
-def test_each_new_report_is_one_incident(source_copy: str, looked: Callable[[], Looks]) -> None:
-    def list_incident_events() -> list[tuple[str, bool, str]]:
-        with closing(open_catalog(Settings())) as catalog:
-            rows = catalog.load_table("audit.incidents").scan().to_arrow().sort_by("at").to_pylist()
-        return [
-            (row["subject"], row["begins"], row["description"])
-            for row in rows
-            if row["kind"] == "new-report" and not row["sink"]
-        ]
-
-    with psycopg.connect(source_copy, autocommit=True) as synapse:
-        now = "(extract(epoch from now()) * 1000)::bigint"
-        synapse.execute("update event_reports set received_ts = 0")
-        synapse.execute("update room_reports set received_ts = 0")
-        synapse.execute("update user_reports set received_ts = 0")
-        looked()
-        assert list_incident_events() == []
-        synapse.execute(f"insert into event_reports values (901, {now}, '!r', '$e', '@a:b', 'SECRET', '{{}}')")
-        synapse.execute(f"insert into user_reports values (902, {now}, '@bad:c', '@a:b', 'SECRET')")
-        looked(), looked()
-        begun = [
-            ("event report 901", True, "@a:b reported the event $e"),
-            ("user report 902", True, "@a:b reported the user @bad:c"),
-        ]
-        assert sorted(list_incident_events()) == begun
-        synapse.execute("delete from user_reports where id = 902")
-        synapse.execute(f"insert into room_reports values (903, {now}, '!r', '@a:b', 'SECRET')")
-        looked()
-    assert sorted(list_incident_events()[2:]) == [
-        ("room report 903", True, "@a:b reported the room !r"),
-        ("user report 902", False, "@a:b reported the user @bad:c"),
+def list_reports() -> list[tuple[str, bool, str]]:
+    """Subject, begin and description of each incident event of a report."""
+    with closing(open_catalog(Settings())) as catalog:
+        events = incident_log.read_incident_log(catalog).events
+    return [
+        (event.subject, event.begins, event.description) for event in events if event.kind is IncidentKind.NEW_REPORT
     ]
+
+
+@pytest.fixture
+def synapse(source_copy: str) -> Iterator[Source]:
+    """The source, with old reports only."""
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        for table in ("event_reports", "room_reports", "user_reports"):
+            synapse.execute(f"update {table} set received_ts = 0".encode())
+        yield synapse
+
+
+def test_each_new_report_is_one_incident_without_ids(synapse: Source, looked: Callable[[], Looks]) -> None:
+    looked()
+    assert list_reports() == []
+    synapse.execute(f"insert into event_reports values (901, {NOW}, '!r', '$e', '@a:b', 'SECRET', '{{}}')")
+    synapse.execute(f"insert into user_reports values (902, {NOW}, '@bad:c', '@a:b', 'SECRET')")
+    looked(), looked()
+    sent = "a user sent a report"
+    assert sorted(list_reports()) == [("event report 901", True, sent), ("user report 902", True, sent)]
+    synapse.execute("delete from user_reports where id = 902")
+    synapse.execute(f"insert into room_reports values (903, {NOW}, '!r', '@a:b', 'SECRET')")
+    looked()
+    assert sorted(list_reports()[2:]) == [("room report 903", True, sent), ("user report 902", False, sent)]
+    assert [finding.details for finding in check_reports(Settings(), None)] == [
+        "@a:b reported the event $e", "@a:b reported the room !r",
+    ]  # fmt: skip
+
+
+def test_reports_during_a_stop_of_the_watch_are_new(synapse: Source, looked: Callable[[], Looks]) -> None:
+    looked()
+    with closing(open_catalog(Settings())) as catalog:
+        samples = catalog.load_table("audit.stream_watch")
+        rows = samples.scan().to_arrow()
+        past = pa.array([datetime.now(UTC) - timedelta(days=9)] * rows.num_rows, rows["watched_at"].type)
+        samples.overwrite(rows.set_column(rows.schema.get_field_index("watched_at"), "watched_at", past))
+    reported = f"{NOW} - 86400000 * "
+    for id, days in ((901, 20), (902, 8), (903, 1)):
+        synapse.execute(f"insert into user_reports values ({id}, {reported} {days}, '@bad:c', '@a:b', '')".encode())
+    looked(), looked()
+    assert [(subject, begins) for subject, begins, _ in list_reports()] == [
+        ("user report 902", True), ("user report 903", True), ("user report 902", False),
+    ]  # fmt: skip
+
+
+def test_more_reports_than_are_read_are_counted(
+    synapse: Source, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_reports, "MAX_REPORTS", 3)
+    many = f"select id, {NOW}, '@bad:c', '@a:b', '' from generate_series(901, 2134) id"
+    synapse.execute(f"insert into user_reports {many}".encode())
+    looked(), looked()
+    reports = {subject: description for subject, begins, description in list_reports() if begins}
+    assert set(reports) == {"user reports", *(f"user report {id}" for id in (2132, 2133, 2134))}
+    assert "1,234" in reports["user reports"]
 
 
 def test_idle_and_removed_writers_do_not_stop_the_bound(

@@ -1,6 +1,7 @@
 """Turn findings into incidents and deliver messages about them."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Final
@@ -13,6 +14,7 @@ from synapse_lakehouse.alerts.incident_log import IncidentLog
 from synapse_lakehouse.alerts.incidents import (
     NOTICE_KINDS,
     AlertFinding,
+    IncidentEvent,
     compute_incident_events,
     is_open_in_another_scope,
     list_open_incidents,
@@ -38,7 +40,7 @@ def update_incidents(
 
     A problem that several scopes report is one incident. The first report sends its begin, and the last report sends
     its end. If a sink does not accept a message, the next report of the same scope sends it again. After some minutes,
-    any report does. Only one process of a homeserver at a time sends messages again.
+    any report does, except for a notice. Only one process of a homeserver at a time sends messages again.
 
     :param findings: all present problems of the scope.
     :param page: URL with details.
@@ -51,14 +53,22 @@ def update_incidents(
         now = datetime.now(UTC)
         new = compute_incident_events(list_open_incidents(log.events, scope), findings, scope, page, now)
         incident_log.append_events(catalog, new)
-        events = (*log.events, *new)
-        due = {event.id for event in events if (is_first if now - event.at > _OWN_SCOPE_TIME else event.scope == scope)}
+        details = {(finding.kind, finding.subject): finding.details for finding in findings}
+        events = tuple(
+            replace(event, details=details.get((event.kind, event.subject), "")) for event in (*log.events, *new)
+        )
+        due = {event.id for event in events if (is_first if _is_due_for_all(event, now) else event.scope == scope)}
         silent = {
             event.id
             for event in new
             if (event.kind in NOTICE_KINDS and not event.begins) or is_open_in_another_scope(log.events, event)
         }
         _deliver(settings, catalog, IncidentLog(events, log.deliveries), due, silent)
+
+
+def _is_due_for_all(event: IncidentEvent, now: datetime) -> bool:
+    # Only the report of its own scope knows the details of a notice.
+    return now - event.at > _OWN_SCOPE_TIME and event.kind not in NOTICE_KINDS
 
 
 def _deliver(

@@ -61,5 +61,5 @@ def _to_row(event: IncidentEvent) -> dict[str, Any]:
 
 def _to_event(row: dict[str, Any]) -> IncidentEvent:
     # Rows of earlier versions lack the column consequence.
-    converted = {"kind": IncidentKind(row["kind"]), "consequence": row.get("consequence") or ""}
+    converted = {"kind": IncidentKind(row["kind"]), "consequence": row.get("consequence") or "", "details": ""}
     return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | converted)

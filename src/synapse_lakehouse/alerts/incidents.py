@@ -61,13 +61,15 @@ class AlertFinding:
     """A problem that exists at present.
 
     ``subject``: the object concerned, such as ``stream events``. ``description``: the problem, with numbers but without
-    message content. ``consequence``: the effect of the problem, or "".
+    message content. ``consequence``: the effect of the problem, or "". ``details``: IDs that replace the description in
+    messages, or "". The lake does not store them, because their rows may be erased.
     """
 
     kind: IncidentKind
     subject: str
     description: str
     consequence: str = ""
+    details: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class IncidentEvent:
     """The beginning or the end of an incident: a row of ``audit.incidents``.
 
     ``scope``: the DAG or task whose reports begin and end the incident. ``page``: URL with details, or "".
+    ``details``: those of the present finding, for messages; no column of the table.
     """
 
     id: str
@@ -86,6 +89,12 @@ class IncidentEvent:
     begins: bool
     page: str
     consequence: str = ""
+    details: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the text of a message: the details, or else the description."""
+        return self.details or self.description
 
 
 def list_open_incidents(events: Iterable[IncidentEvent], scope: str) -> list[IncidentEvent]:

@@ -23,7 +23,7 @@ from synapse_lakehouse.streams.watch import observation_log
 from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, find_bound_and_closed_end, observe_stream
 
 _REPORT_AGE: Final = timedelta(days=2)
-"""A report begins an incident if it is not older, so that a stop of the watch over night loses none."""
+"""Age of a report, at the look before, at which its incident ends. The first look examines reports up to this age."""
 
 
 def check_lake(
@@ -45,17 +45,17 @@ def check_lake(
 
 
 def observe_streams(
-    settings: Settings, catalog: Catalog, releases: Sequence[Release]
+    settings: Settings, catalog: Catalog, releases: Sequence[Release], before: Mapping[str, StreamObservation]
 ) -> tuple[list[StreamObservation], list[AlertFinding]]:
     """Observe the source's streams, append to ``audit.stream_watch``, and return observations and findings.
 
+    :param before: the latest observation of each stream.
     :raises SourceError: when no connection to the source can be made.
     :raises ReadError: when the source is too busy to be observed.
     :raises StreamWritersError: when the configured writers are invalid.
     """
     declared = catalogue.load_catalogue()
     writers = read_configured_writers(declared, settings.lakehouse_stream_writers, settings.synapse_config)
-    before = observation_log.read_latest(catalog)
     since = {name: observation.watched_at for name, observation in before.items()}
     released = _read_released_progress(catalog, releases[-1], since) if releases else {}
 
@@ -78,20 +78,31 @@ def observe_streams(
     return observations, live_findings.check_streams(list(zip(streams, observations, strict=True)), writers)
 
 
-def check_reports(settings: Settings) -> list[AlertFinding]:
-    """Return a finding with IDs for each report of the last two days. The incident log recognizes earlier ones.
+def check_reports(settings: Settings, last_look: datetime | None) -> list[AlertFinding]:
+    """Return a finding for each report since two days before ``last_look``. The incident log recognizes earlier ones.
 
+    If there are more reports of a kind than are read, one more finding has their number.
+
+    :param last_look: time of the previous look, from which each later report is new; None at the first look.
     :raises SourceError: when no connection to the source can be made.
     :raises ReadError: when the source is too busy.
     """
-    return [
-        AlertFinding(
-            IncidentKind.NEW_REPORT,
-            f"{report.kind} report {report.id}",
-            f"{report.reporter_id} reported the {report.kind} {report.reported_id}",
-        )
-        for report in read_recent_reports(settings, catalogue.load_catalogue(), datetime.now(UTC) - _REPORT_AGE)
-    ]
+    findings = []
+    since = (last_look or datetime.now(UTC)) - _REPORT_AGE
+    for recent in read_recent_reports(settings, catalogue.load_catalogue(), since):
+        findings += [
+            AlertFinding(
+                IncidentKind.NEW_REPORT,
+                f"{recent.kind} report {report.id}",
+                "a user sent a report",
+                details=f"{report.reporter_id} reported the {recent.kind} {report.reported_id}",
+            )
+            for report in recent.reports
+        ]
+        if recent.count > len(recent.reports):
+            description = f"{recent.count:,} reports are new; only the newest {len(recent.reports)} have alerts"
+            findings.append(AlertFinding(IncidentKind.NEW_REPORT, f"{recent.kind} reports", description))
+    return findings
 
 
 def _read_released_progress(

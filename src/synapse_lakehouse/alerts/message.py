@@ -39,7 +39,7 @@ def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: 
 
 
 def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
-    facts = [to_chat_text(to_printable_message(fact)) for fact in (event.description, event.consequence) if fact]
+    facts = [to_chat_text(to_printable_message(fact)) for fact in (event.text, event.consequence) if fact]
     details = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"ended at {event.at:%Y-%m-%d %H:%M} UTC"]
     details += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     details += [f"More: {event.page}"] if event.page else []
@@ -59,7 +59,7 @@ def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks:
         f"{count} times {_title(kind)}{'' if begins else ', ended'} ({runbooks}/{kind}.md)"
         for (kind, begins), count in counts.most_common()
     ]
-    lines += [f"- {_headline(event)}: {to_chat_text(_first_line(event.description))}" for event in events[:_NAMED]]
+    lines += [f"- {_headline(event)}: {to_chat_text(_first_line(event.text))}" for event in events[:_NAMED]]
     lines += [f"- and {len(events) - _NAMED} more: see audit.incidents"] if len(events) > _NAMED else []
     first, last = (f"{time:%Y-%m-%d %H:%M} UTC" for time in (min(moments), max(moments)))
     lines += [f"at {first}" if first == last else f"from {first} to {last}"]

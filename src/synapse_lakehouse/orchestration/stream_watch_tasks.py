@@ -29,6 +29,7 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.write import tables
+    from synapse_lakehouse.streams.watch import observation_log
     from synapse_lakehouse.streams.watch.observe_stream import describe_observation
 
     settings = load_task_settings(ti.dag_id if ti else "")
@@ -37,10 +38,12 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
         releases = store.read_releases(catalog)
         landed, overdue = check_lake(settings, catalog, releases)
         report_findings(settings, "lake", overdue, _log_url(ti))
-        looks, wrong = observe_streams(settings, catalog, releases)
+        before = observation_log.read_latest(catalog)
+        looks, wrong = observe_streams(settings, catalog, releases, before)
     report_findings(settings, "streams", wrong, _log_url(ti))
     with fail_without_retry():
-        reports = check_reports(settings)
+        last_look = max((observation.watched_at for observation in before.values()), default=None)
+        reports = check_reports(settings, last_look)
     report_findings(settings, "reports", reports, _log_url(ti))
     for observation in looks:
         log.info("%s", describe_observation(observation))

@@ -1,5 +1,6 @@
 """Read the recent reports of events, rooms and users, without their reasons."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -11,7 +12,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
-from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.live_stream_positions import set_short_timeout
 
@@ -30,23 +31,26 @@ _SUBJECTS: Final = {
 class Report:
     """A report: user ``reporter_id`` reported the event, room or user ``reported_id``."""
 
-    kind: str
     id: int
     reported_id: str
     reporter_id: str
 
 
-def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetime) -> list[Report]:
-    """Return the reports that Synapse received after ``since``, at most :data:`MAX_REPORTS` of each kind.
+@dataclass(frozen=True)
+class RecentReports:
+    """The newest reports of a kind (event, room or user), at most :data:`MAX_REPORTS`, and the number of all."""
+
+    kind: str
+    reports: Sequence[Report]
+    count: int
+
+
+def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetime) -> list[RecentReports]:
+    """Return the reports that Synapse received after ``since``.
 
     :raises SourceError: when no connection can be made.
     :raises ReadError: when a statement fails, or takes too long.
     """
-    statement = sql.SQL(
-        "select id, {reported}, user_id from ("
-        "select id, received_ts, {reported}, user_id from {table} order by id desc limit {limit}"
-        ") as newest where received_ts > {since} order by id"
-    )
     with connect(settings) as connection:
         try:
             present = read_source_catalogue(catalogue, connection)
@@ -54,17 +58,26 @@ def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetim
             names = {table.name for table in readable.tables}
             set_short_timeout(connection)
             return [
-                Report(kind, *row)
+                _read(connection, kind, table, column, since)
                 for table, (kind, column) in _SUBJECTS.items()
                 if table in names
-                for row in connection.execute(
-                    statement.format(
-                        reported=sql.Identifier(column),
-                        table=sql.Identifier(table),
-                        limit=sql.Literal(MAX_REPORTS),
-                        since=sql.Literal(int(since.timestamp() * 1000)),
-                    )
-                ).fetchall()
             ]
         except psycopg.Error as error:
             raise ReadError(error) from None
+
+
+def _read(connection: Connection, kind: str, table: str, column: str, since: datetime) -> RecentReports:
+    names = {"reported": sql.Identifier(column), "table": sql.Identifier(table), "limit": sql.Literal(MAX_REPORTS)}
+    parameters = [int(since.timestamp() * 1000)]
+    # The times have no index, but IDs are in the order of receipt.
+    newest = sql.SQL(
+        "select id, {reported}, user_id from ("
+        "select id, received_ts, {reported}, user_id from {table} order by id desc limit {limit}"
+        ") as newest where received_ts > %s order by id"
+    ).format(**names)
+    reports = [Report(*row) for row in connection.execute(newest, parameters)]
+    if len(reports) < MAX_REPORTS:
+        return RecentReports(kind, reports, len(reports))
+    all_reports = sql.SQL("select count(*) from {table} where received_ts > %s").format(**names)
+    ((count,),) = connection.execute(all_reports, parameters)
+    return RecentReports(kind, reports, count)
