@@ -1,6 +1,7 @@
 """Compare the copy with Synapse's database, and maintain the lake's files: compaction, expiry, erasure.
 
-**What it does.** A run does everything that a run of the DAG `lakehouse` does. After the copy it also compares row
+**What it does.** A run does everything that a run of the DAG `lakehouse` does. It measures sizes only if no run did for
+20 hours. After the copy it also compares row
 counts and hashes of key ranges with the source, in the same PostgreSQL snapshot. It reads differing ranges again.
 `LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. For at most `LAKEHOUSE_INDEX_CHECK_SECONDS`, the run
 compares entries of the source's indexes with the copy. Each run begins with the slices of tables that were

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -130,3 +130,29 @@ def test_a_pooler_that_drops_the_session_settings_is_refused_at_once(
     result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
     assert result.exit_code == 1
     assert str(refused.value) in {load["message"] for load in json.loads(result.stdout) if load["level"] == "FAIL"}
+
+
+def test_maintenance_records_sizes_once_a_day(lake: Callable[..., Settings]) -> None:
+    settings = lake()
+    opened = [count_measurements(settings) for _ in range(2)]
+    with closing(open_catalog(settings)) as catalog:
+        sizes = catalog.load_table("audit.relation_sizes")
+        rows = sizes.scan().to_arrow()
+        past = pa.array([datetime.now(UTC) - timedelta(hours=21)] * rows.num_rows, rows["measured_at"].type)
+        sizes.overwrite(rows.set_column(rows.schema.get_field_index("measured_at"), "measured_at", past))
+    assert [*opened, count_measurements(settings)] == [1, 1, 2]
+
+
+def test_maintenance_opens_without_the_source(lake: Callable[..., Settings]) -> None:
+    settings = lake(synapse_dsn="postgresql://127.0.0.1:1/none")
+    assert count_measurements(settings) == 0
+    assert lease_holder(settings) is None
+
+
+def count_measurements(settings: Settings) -> int:
+    """Open and close a maintenance run; the number of measurements of sizes in the lake."""
+    run_lifecycle.open_maintenance()
+    with closing(open_catalog(settings)) as catalog:
+        assert lease_holder(settings) == "manual__1"
+        run_lifecycle.close_run()
+        return len(set(catalog.load_table("audit.relation_sizes").scan().to_arrow()["measured_at"].to_pylist()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from airflow.sdk import Context, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from synapse_lakehouse.iceberg.lease.lease import Lease
 
 log = get_printable_logger(__name__)
+
+_SIZE_INTERVAL: Final = timedelta(hours=20)
+"""Age of the newest sizes at which a maintenance run measures, so that a rare schedule has sizes of each day."""
 
 
 @contextmanager
@@ -99,6 +103,8 @@ def open_run() -> None:
 def open_maintenance() -> None:
     """Like :func:`open_run`, for a maintenance run: do not check the source, because most tasks do not need it.
 
+    Record sizes only if no run has measured them for 20 hours.
+
     :raises AirflowFailException: for a future interval, or a lake of another homeserver.
     :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
     """
@@ -106,7 +112,9 @@ def open_maintenance() -> None:
     run = get_run(context)
     with fail_without_retry():
         run.require_complete()
-    _open(run, load_task_settings(context["dag"].dag_id))
+    settings = load_task_settings(context["dag"].dag_id)
+    _open(run, settings)
+    size_tasks.record_sizes(settings, run, _SIZE_INTERVAL)
 
 
 def close_run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from synapse_lakehouse.config.run import Run
@@ -16,13 +17,18 @@ if TYPE_CHECKING:
 log = get_printable_logger(__name__)
 
 
-def record_sizes(settings: Settings, run: Run) -> None:
-    """Append the sizes to ``audit.relation_sizes``, and report findings. Never raises: the run does not need sizes."""
+def record_sizes(settings: Settings, run: Run, interval: timedelta = timedelta()) -> None:
+    """Append the sizes to ``audit.relation_sizes``, and report findings. Never raises: the run does not need sizes.
+
+    :param interval: nothing happens if the newest sizes are not older.
+    """
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-    from synapse_lakehouse.sizes import record
+    from synapse_lakehouse.sizes import history, record
 
     try:
         with closing(open_catalog(settings)) as catalog:
+            if interval and history.is_measured_since(catalog, datetime.now(UTC) - interval):
+                return
             record.record_sizes(settings, catalog, run)
             report_sizes(settings, catalog)
     except Exception:

@@ -11,6 +11,7 @@ from synapse_lakehouse.sizes.summary import SizeRow
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import DataScan
 
     from synapse_lakehouse.config.settings import Settings
 
@@ -21,11 +22,19 @@ _WINDOW: Final = RECENT + EARLIER
 
 def read_rows(catalog: Catalog) -> list[SizeRow]:
     """Return the rows of the last five weeks."""
+    return [SizeRow.of(row) for row in _scan(catalog, datetime.now(UTC) - _WINDOW).to_arrow().to_pylist()]
+
+
+def is_measured_since(catalog: Catalog, since: datetime) -> bool:
+    """Return whether there are rows since a time."""
+    return bool(_scan(catalog, since, limit=1).to_arrow().num_rows)
+
+
+def _scan(catalog: Catalog, since: datetime, limit: int | None = None) -> DataScan:
     from pyiceberg.expressions import GreaterThanOrEqual
 
-    since = (datetime.now(UTC) - _WINDOW).isoformat()
-    scan = catalog.load_table(SIZES_TABLE).scan(row_filter=GreaterThanOrEqual(term="measured_at", value=since))
-    return [SizeRow.of(row) for row in scan.to_arrow().to_pylist()]
+    row_filter = GreaterThanOrEqual(term="measured_at", value=since.isoformat())
+    return catalog.load_table(SIZES_TABLE).scan(row_filter=row_filter, limit=limit)
 
 
 def read_rows_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> list[SizeRow]:
