@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Final
 
@@ -17,6 +17,8 @@ CountRows = Callable[[Connection], None]
 
 PAGES_PER_CONNECTION: Final = 2_048
 """16 MiB of heap: a scan takes longer than opening another connection."""
+
+CANCEL_SECONDS: Final = 0.5
 
 
 def count_tables(
@@ -58,6 +60,8 @@ def count_tables(
         for future in counting:
             wait_with_keepalive(future, connection)
     finally:
-        for other in others:
-            with suppress(psycopg.Error):
-                other.cancel()
+        # A cancellation between two statements has no effect, so it is repeated.
+        while wait(counting, timeout=CANCEL_SECONDS).not_done:
+            for other in others:
+                with suppress(psycopg.Error):
+                    other.cancel()
