@@ -23,7 +23,7 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
     name: pa.schema([(column, kinds[kind]) for column, kind in columns])
     for kinds in ({"s": pa.string(), "i": pa.int64(), "t": _TIME},)
     for name, columns in {
-        "gold.events": [("event_id", "s"), ("room_id", "s"), ("type", "s"), ("received_at", "t")],
+        "gold.events": [("event_id", "s"), ("room_id", "s"), ("type", "s"), ("received_at", "t"), ("json_bytes", "i")],
         "silver.rooms": [("room_id", "s"), ("name", "s")],
         "gold.state_group_sizes": [("room_id", "s"), ("state_group", "i"), ("delta_rows", "i"), ("chain_length", "i"),
                                    ("events", "i")],

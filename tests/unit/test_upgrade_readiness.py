@@ -30,7 +30,9 @@ def test_each_version_has_its_end_of_support(version: str, end: date | None) -> 
 
 @pytest.mark.parametrize(("unchanged", "level"), [(NOW - 2 * DAY, FindingLevel.WARN), (NOW - DAY / 2, FindingLevel.OK)])
 def test_an_update_without_progress_for_a_day_warns(unchanged: datetime, level: FindingLevel) -> None:
-    update = PendingUpdate("event_search", None, '{"remaining": 7}', Sighting(3, NOW - 3 * DAY), Sighting(4, unchanged))
+    update = PendingUpdate(
+        "event_search", None, '{"remaining": 7}', Sighting(3, NOW - 3 * DAY), Sighting(4, unchanged), False
+    )
     (finding,) = describe_updates([update], NOW)
     assert finding.level is level
     assert "release 3 (2026-11-25" in finding.message
@@ -39,6 +41,6 @@ def test_an_update_without_progress_for_a_day_warns(unchanged: datetime, level: 
 
 def test_an_update_that_waits_names_the_other_one() -> None:
     seen = Sighting(3, NOW - 3 * DAY)
-    first = PendingUpdate("first", None, "{}", seen, seen)
-    second = PendingUpdate("second", "first", "{}", seen, seen)
+    first = PendingUpdate("first", None, "{}", seen, seen, False)
+    second = PendingUpdate("second", "first", "{}", seen, seen, False)
     assert [("first" in finding.advice) for finding in describe_updates([first, second], NOW)] == [False, True]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Final
 
 from synapse_lakehouse.alerts.incidents import IncidentKind
@@ -19,6 +19,8 @@ Panels = Mapping[str, PanelRows]
 
 _MIN_EVENTS: Final = 20
 """A percentile of fewer events is that of one event."""
+_LATE_MS: Final = 60_000
+"""An event that arrives within a minute is not late: Synapse tries again 10 minutes after a failure."""
 _STUCK: Final = {IncidentKind.STANDING_STILL, IncidentKind.GAP_BUDGET, IncidentKind.WRITER_VANISHED}
 
 
@@ -40,7 +42,7 @@ def build_answers(panels: Panels, status: Status, comparison: Comparison) -> lis
         Answer("Is a stream stuck?", _find_stuck_stream(panels, status), "stream-positions"),
         Answer(f"What changed {comparison.period}?", changed, "changes"),
         Answer("May I upgrade Synapse or PostgreSQL?", _check_upgrade(panels), "background-updates"),
-        Answer("Which room grows?", _describe(panels["events-by-room"], _name_room), "events-by-room"),
+        Answer("Which room grows?", _describe(panels["growing-rooms"], _name_room), "growing-rooms"),
         Answer("Which server is late, or silent?", _name_server(panels), "federation-delay"),
         Answer("What did the last run cost?", _describe(panels["runs"], _state_cost), "runs"),
         Answer("Is anything damaged?", _count_findings(panels), "findings"),
@@ -60,11 +62,11 @@ def _name_table(panels: Panels) -> str:
     largest, fastest = tables.rows[0], max(tables.rows, key=lambda row: row["per_day"] or 0)
     if fastest["per_day"]:
         text = f"{_short(fastest['name'])} grows fastest, by {format_bytes(fastest['per_day'])} a day."
+    elif all(row["per_day"] is None for row in tables.rows):
+        text = "Not known before another run, at least six hours later, which measures the growth."
     else:
-        is_unknown = all(row["per_day"] is None for row in tables.rows)
-        later = "Which one grows fastest is known after another run, at least six hours later."
-        text = later if is_unknown else "No table grows."
-    text = f"{_short(largest['name'])} is the largest table, with {format_bytes(largest['bytes'])}. {text}"
+        text = "None: no table grows."
+    text += f" The largest table is {_short(largest['name'])}, with {format_bytes(largest['bytes'])}."
     filling = [row for row in disks.rows if row["full_in_days"] is not None]
     if filling:
         first = min(filling, key=lambda row: row["full_in_days"])
@@ -119,7 +121,11 @@ def _check_synapse(panels: Panels) -> str:
         return f"Synapse: no. {shorten(faults[0], 200)}"
     if not updates.is_known:
         return updates.reason
-    state = " Sequences and collation are ready." if checks.rows else " No run has checked sequences and collation."
+    state = (
+        " Its sequences and collation are as it needs them."
+        if checks.rows
+        else " No run has checked sequences and collation."
+    )
     if not updates.rows:
         return f"Synapse: yes, no background update is pending.{state}"
     first, others = updates.rows[0], len(updates.rows) - 1
@@ -136,23 +142,19 @@ def _check_postgresql(server: Row) -> str:
     if end is None:
         return ""
     if end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
-        return f" PostgreSQL {version}: upgrade it, it has had no support since {end}."
-    return f" PostgreSQL {version} is supported until {end}: no upgrade is due."
+        return f" PostgreSQL: upgrade it, {version} has had no support since {end}."
+    return f" PostgreSQL: no need to, {version} is supported until {end}."
 
 
 def _name_room(rows: Sequence[Row]) -> str:
-    last_day = max(row["day"] for row in rows)
-    names = {row["room_id"]: row["name"] for row in rows}
-    counts = Counter[str]()
-    for row in rows:
-        if row["day"] > last_day - timedelta(days=7):
-            counts[row["room_id"] or ""] += row["events"]
-    total = counts.total()
-    counts.pop("", None)  # other rooms
-    room_id, events = counts.most_common(1)[0]
-    name = f", {_short(names[room_id])}," if names[room_id] else ""
-    share = f"{events:,} of {total:,} events of the 7 days until {last_day}"
-    return f"{shorten(room_id, 255)}{name} grows most: {share}."
+    first = rows[0]
+    name = f", {_short(first['name'])}," if first["name"] else ""
+    stopped = f" Its last event is of {first['last_day']}." if first["last_day"] < first["until"] else ""
+    return (
+        f"{shorten(first['room_id'], 255)}{name} received the most events: {first['events']:,} of "
+        f"{first['all_events']:,} in the 7 days until {first['until']}, and {first['events_before']:,} in the 7 days "
+        f"before.{stopped}"
+    )
 
 
 def _name_server(panels: Panels) -> str:
@@ -160,13 +162,14 @@ def _name_server(panels: Panels) -> str:
     if not delays.rows:
         return delays.reason
     worst = max(delays.rows, key=lambda row: row["p95_ms"])
-    delay = format_value(worst["p95_ms"], Format.MILLISECONDS)
-    count = worst["events"]
+    delay, count = format_value(worst["p95_ms"], Format.MILLISECONDS), worst["events"]
     share, more = ("the slowest", "") if count < _MIN_EVENTS else ("5%", " or more")
-    text = (
-        f"Late: {_short(worst['server'])}. In the hour from {format_time(worst['hour'])}, {share} of its {count:,} "
-        f"events arrived {delay}{more} after sending. Check that the two servers reach each other."
-    )
+    hour = format_time(worst["hour"])
+    slowest = f"in the hour from {hour}, {share} of its {count:,} events arrived {delay}{more} after sending."
+    if worst["p95_ms"] < _LATE_MS:
+        text = f"None is late. The slowest was {_short(worst['server'])}: {slowest}"
+    else:
+        text = f"Late: {_short(worst['server'])}: {slowest} Check that the two servers reach each other."
     return text + (f" Silent: {describe_silence(silent.rows)}" if silent.rows else "")
 
 
@@ -189,14 +192,15 @@ def _count_findings(panels: Panels) -> str:
         return findings.reason
     if counts["fail"] or counts["warn"]:
         text = f"{counts['fail']:,} findings of severity fail and {counts['warn']:,} of severity warn."
-        first = _short(findings.rows[0]["finding"])
+        first = _short(findings.rows[0]["check_name"])
         return f"{'Yes' if counts['fail'] else 'Perhaps'}: {text} Begin with the check “{first}”."
-    normal = f" The {counts['info']:,} findings of severity info are normal." if counts["info"] else ""
+    normal = f" ({counts['info']:,} of severity info are normal)" if counts["info"] else ""
+    text = f"No check has a finding of severity fail or warn{normal}."
     compared, known = (sum(row[name] for row in indexes.rows) for name in ("compared", "indexes"))
     if not compared:
         reason = f"None of {known:,} indexes was compared completely yet." if known else indexes.reason
-        return f"No finding. {reason}{normal}"
-    return f"No: no check found damage.{normal} {compared:,} of {known:,} indexes were compared with the copy."
+        return f"Not completely known. {text} {reason}"
+    return f"No. {text} {compared:,} of {known:,} indexes were compared with the copy."
 
 
 def _state_savings(panels: Panels) -> str:
@@ -211,9 +215,11 @@ def _state_savings(panels: Panels) -> str:
     if plan.is_unread or not rooms.rows:
         return plan.reason
     first = rooms.rows[0]
+    copied, total = first["all_copied_rows"], first["all_rows"]
+    share = f", about {format_bytes(table[0] * copied / total)}{size}," if table and total else ""
     return (
-        f"{plan.panel.empty} {_share(first['all_copied_rows'], first['all_rows'])}{size} repeat whole states; "
-        "compression saves most of these and some others."
+        f"Not known before a plan. {plan.panel.empty} {_share(copied, total)}{share} repeat whole states: compression "
+        "saves most of these and some others."
     )
 
 

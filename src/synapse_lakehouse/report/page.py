@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import vl_convert
 from duckdb import DuckDBPyConnection
+from markupsafe import Markup
 
 from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
@@ -25,6 +26,7 @@ from synapse_lakehouse.report.overall_status import INCIDENTS, NEWEST_EVENT, Sta
 from synapse_lakehouse.report.page_location import get_page_path
 from synapse_lakehouse.report.panel import Column, Panel
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows, find_tables
+from synapse_lakehouse.report.render_runbook import render_runbook
 from synapse_lakehouse.report.review_items import grade_status, list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
 
@@ -103,6 +105,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
     declared = load_declared_tables()
     comparison = compare_releases(connection, settings, releases)
+    runbooks, runbook_texts = _link_runbooks(settings, status)
     style, script, vega = read_asset("page.css"), read_asset("page.js"), _bundle_vega()
     return load_template("page.html.j2").render(
         server=format_values.shorten(latest.server_name if latest else settings.synapse_server_name or ""),
@@ -113,7 +116,8 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
         answers=build_answers(read, status, comparison),
         review_items=review_items,
         tables={name: declared[name].description for name in named if name in declared},
-        runbooks=_link_runbooks(settings, status),
+        runbooks=runbooks,
+        runbook_texts=runbook_texts,
         data_docs=_link_data_docs(settings, path),
         airflow=airflow.rstrip("/"),
         needs_ui=urlsplit(airflow).hostname in _LOOPBACK,
@@ -130,7 +134,7 @@ def _render(read: PanelRows) -> RenderedPanel:
     panel, rows = read.panel, read.rows
     chart = panel.chart(rows) if rows else None
     # Facts that this homeserver does not have, such as the growth before the second run, need no column.
-    columns = [column for column in panel.columns if any(row[column.name] is not None for row in rows)]
+    columns = [column for column in panel.columns if any(row[column.name] not in (None, "") for row in rows)]
     rendered = RenderedPanel(
         panel,
         f"{panel.caption} {panel.note(rows) if rows else ''}".strip(),
@@ -150,15 +154,17 @@ def _cell(value: Any, column: Column) -> str:
     return format_values.format_value(value, column.format)
 
 
-def _link_runbooks(settings: Settings, status: Status) -> dict[str, str]:
-    """The runbooks that the page names: a URL, or the text, which the page then contains."""
+def _link_runbooks(settings: Settings, status: Status) -> tuple[dict[str, str], dict[str, Markup]]:
+    """Addresses of the runbooks that the page names, and the runbooks that it contains, if their address is no URL."""
     kinds = sorted({problem.kind for problem in status.problems} | _NAMED_RUNBOOKS)
     if "://" in settings.lakehouse_runbooks:
-        return {kind: f"{settings.lakehouse_runbooks.rstrip('/')}/{kind}.md" for kind in kinds}
-    folder = PROJECT_FOLDER / settings.lakehouse_runbooks
-    return {
-        kind: (folder / f"{kind}.md").read_text(encoding="utf-8") for kind in kinds if (folder / f"{kind}.md").exists()
-    }
+        return {kind: f"{settings.lakehouse_runbooks.rstrip('/')}/{kind}.md" for kind in kinds}, {}
+    files = {kind: PROJECT_FOLDER / settings.lakehouse_runbooks / f"{kind}.md" for kind in kinds}
+    present = {kind: file.read_text(encoding="utf-8") for kind, file in files.items() if file.exists()}
+    return (
+        {kind: f"#runbook-{kind}" for kind in present},
+        {kind: render_runbook(text, present) for kind, text in present.items()},
+    )
 
 
 def _link_data_docs(settings: Settings, path: Path) -> str:

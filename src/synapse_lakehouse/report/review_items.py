@@ -29,23 +29,23 @@ def list_review_items(panels: Mapping[str, PanelRows]) -> list[ReviewItem]:
     items += [
         *_list_findings(panels, "warn"),
         *_list_unsupported_versions(panels),
-        *_list_updates(panels),
         *_list_old_events(panels),
+        *_list_updates(panels),
         *_list_servers(panels),
     ]
     return [*items, *_list_reports(panels), *_list_unread(panels)]
 
 
 def grade_status(status: Status, panels: Mapping[str, PanelRows], items: Sequence[ReviewItem]) -> Status:
-    """Return ``status``, with the number of answers that are unknown; a good state with ``items`` needs attention."""
+    """Return ``status``, with the checks that were not made yet; a good state with ``items`` needs attention."""
     if status.release is None:
         return status
-    unknown = [] if panels["idle-writers"].rows else ["whether a stream is stuck"]
+    missing = [] if panels["idle-writers"].rows else ["whether a stream is stuck"]
     if not any(row["compared"] for row in panels["index-checks"].rows):
-        unknown.append("whether an index is damaged")
-    things = f" {len(unknown)} thing{'s are' if len(unknown) > 1 else ' is'} not known: {' and '.join(unknown)}."
+        missing.append("whether an index is damaged")
     level = Level.WARNING if items and status.level is Level.GOOD else status.level
-    return replace(status, level=level, headline=status.headline + (things if unknown else ""))
+    unchecked = f" Not checked yet: {' and '.join(missing)}." if missing else ""
+    return replace(status, level=level, headline=status.headline + unchecked)
 
 
 def _list_findings(panels: Mapping[str, PanelRows], severity: str) -> Iterator[ReviewItem]:
@@ -85,9 +85,11 @@ def _list_updates(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
 def _list_old_events(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
     for row in panels[NEWEST_EVENT.id].rows:
         if row["days"] > _OLD_DAYS:
-            age = f"The newest event is {row['days']:.1f} days old."
-            text = f"{age} In the shipped sample it is. Otherwise: is Synapse running, and is this its database?"
-            yield ReviewItem(text, "events-by-room")
+            text = (
+                f"The newest event is {row['days']:.1f} days old, which is normal for the shipped sample only. Check "
+                "that Synapse runs, and that `SYNAPSE_DSN` is its database."
+            )
+            yield ReviewItem(text, "events-by-type")
 
 
 def _list_servers(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:

@@ -34,7 +34,7 @@ class PendingUpdate:
     """A background update that is not complete.
 
     ``first_seen``: the oldest release without an interruption in which it was pending. ``unchanged_since``: the same,
-    with the same progress.
+    with the same progress. ``is_new``: no earlier release has it.
     """
 
     name: str
@@ -42,6 +42,7 @@ class PendingUpdate:
     progress: str | None
     first_seen: Sighting
     unchanged_since: Sighting
+    is_new: bool
 
 
 def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> list[PendingUpdate]:
@@ -83,4 +84,11 @@ def _follow(name: str, history: Sequence[tuple[Sighting, dict[str, dict[str, Any
         first_seen = sighting
         is_unchanged = is_unchanged and updates[name].get("progress_json") == newest.get("progress_json")
         unchanged_since = sighting if is_unchanged else unchanged_since
-    return PendingUpdate(name, newest.get("depends_on"), newest.get("progress_json"), first_seen, unchanged_since)
+    return PendingUpdate(
+        name,
+        newest.get("depends_on"),
+        newest.get("progress_json"),
+        first_seen,
+        unchanged_since,
+        first_seen is history[0][0],
+    )

@@ -109,6 +109,6 @@ def test_updates_are_pending_since_their_first_release(released: Settings) -> No
         updates = read_pending_updates(connection, released)
     third, fourth = Sighting(3, BEGIN + 3 * DAY), Sighting(4, BEGIN + 4 * DAY)
     assert updates == [
-        PendingUpdate("first", None, '{"remaining": 5}', third, fourth),
-        PendingUpdate("second", "first", None, fourth, fourth),
+        PendingUpdate("first", None, '{"remaining": 5}', third, fourth, False),
+        PendingUpdate("second", "first", None, fourth, fourth, True),
     ]

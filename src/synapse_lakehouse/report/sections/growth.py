@@ -1,6 +1,7 @@
 """Growth: disks and relations by size, and events per day by type and by room."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -38,8 +39,27 @@ named as (
 labelled as (
   select day, events, case when room_id in (from largest) then room_id end as room_id from daily
 )
-select day, coalesce(room, room_id, 'other rooms') as room, room_id, name, sum(events)::bigint as events
-from labelled left join named using (room_id) group by 1, 2, 3, 4 order by 1, 2, 3
+select day, coalesce(room, room_id, 'other rooms') as room, room_id, sum(events)::bigint as events
+from labelled left join named using (room_id) group by 1, 2, 3 order by 1, 2, 3
+"""
+_GROWING_ROOMS: Final = """
+with daily as (
+  select cast(received_at as date) as day, room_id, count(*) as events, sum(json_bytes) as bytes from gold.events
+  where received_at >= (select max(received_at) from gold.events) - interval 15 days
+  group by 1, 2
+),
+last as (select max(day) as until from daily),
+counted as (
+  select
+    room_id, until, max(day) as last_day,
+    (sum(events) filter (day > until - 7))::bigint as events,
+    coalesce(sum(events) filter (day <= until - 7 and day > until - 14), 0)::bigint as events_before,
+    (sum(bytes) filter (day > until - 7))::bigint as json_bytes
+  from daily cross join last group by room_id, until
+)
+select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, name, events, events_before,
+  json_bytes, last_day, until, (sum(events) over ())::bigint as all_events
+from counted left join silver.rooms using (room_id) where events > 0 order by events desc, room_id limit 10
 """
 _RECENT_SIZES: Final = """
 with recent as (
@@ -102,6 +122,18 @@ def _draw_sizes(rows: Sequence[Row]) -> alt.Chart:
     return charts.draw_bars(parts, "relation", "bytes", "size", "part", Format.BYTES, is_stacked=True)
 
 
+def _draw_rooms(rows: Sequence[Row]) -> alt.Chart:
+    names = {"events": "last 7 days", "events_before": "7 days before"}
+    counts = [{"room": row["room"], "days": names[column], "events": row[column]} for row in rows for column in names]
+    return charts.draw_bars(counts, "room", "events", "events", "days")
+
+
+def _name_first_day(rows: Sequence[Row]) -> str:
+    days = [row["day"] for row in rows]
+    first, last = min(days), max(days)
+    return f"No event is older than {first}." if last - first < timedelta(days=59) else ""
+
+
 def _describe_growth(rows: Sequence[Row]) -> str:
     if all(row["per_day"] is None for row in rows):
         return "The growth is known after another run, at least six hours later."
@@ -146,7 +178,8 @@ SECTION: Final = Section(
         Panel(
             "relation-sizes",
             "Largest relations of Synapse's database",
-            "A table with its TOAST, and its indexes. The last row completes the size of the database.",
+            "A table with its TOAST, and its indexes. The last row of the table below, which the chart omits, is the "
+            "rest of the database.",
             _RECENT_SIZES.format(which="(schema_name is not null or kind = 'database')"),
             (
                 Column("name", "Relation"),
@@ -169,6 +202,24 @@ SECTION: Final = Section(
             (Column("day", "Day", Format.DAY), Column("event_type", "Type"), Column("events", "Events", Format.NUMBER)),
             _EVENTS,
             partial(charts.draw_stacked_days, day="day", series="event_type", value="events", title="events per day"),
+            note=_name_first_day,
+        ),
+        Panel(
+            "growing-rooms",
+            "Rooms with the most new events",
+            "Events that this server received in the 7 days until its newest event, and in the 7 days before. Their "
+            "size is that of their JSON.",
+            _GROWING_ROOMS,
+            (
+                Column("room", "Room"),
+                Column("events", "Events of 7 days", Format.NUMBER),
+                Column("events_before", "7 days before", Format.NUMBER),
+                Column("json_bytes", "Size", Format.BYTES),
+                Column("last_day", "Last event", Format.DAY),
+                Column("room_id", "Room ID"),
+            ),
+            _EVENTS,
+            _draw_rooms,
         ),
         Panel(
             "events-by-room",
@@ -184,6 +235,7 @@ SECTION: Final = Section(
             ),
             _EVENTS,
             partial(charts.draw_stacked_days, day="day", series="room", value="events", title="events per day"),
+            note=_name_first_day,
         ),
     ),
 )

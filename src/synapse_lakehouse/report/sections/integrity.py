@@ -11,7 +11,7 @@ from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section, draw_no_chart
 
 _FINDINGS: Final = """
-select replace(check_name, '_', ' ') as finding, severity, count(*) as findings, count(distinct room_id) as rooms
+select check_name, severity, count(*) as findings, count(distinct room_id) as rooms
 from gold.state_integrity group by check_name, severity
 order by list_position(['fail', 'warn', 'info'], severity), findings desc, check_name limit 40
 """
@@ -44,7 +44,7 @@ select day, serious, new_findings from daily order by day desc limit 60
 def _draw_findings(rows: Sequence[Row]) -> alt.Chart | None:
     names = {"fail": "fail: wrong answers", "warn": "warn: examine", "info": "info: normal"}
     named = [{**row, "severity": names[row["severity"]]} for row in rows]
-    return charts.draw_bars(named, "finding", "findings", "findings", "severity") if named else None
+    return charts.draw_bars(named, "check_name", "findings", "findings", "severity") if named else None
 
 
 def _draw_days(rows: Sequence[Row]) -> alt.Chart | None:
@@ -72,7 +72,7 @@ SECTION: Final = Section(
             "healthy databases have such findings too.",
             _FINDINGS,
             (
-                Column("finding", "Check"),
+                Column("check_name", "Check"),
                 Column("severity", "Severity"),
                 Column("findings", "Findings", Format.NUMBER),
                 Column("rooms", "Rooms", Format.NUMBER),
@@ -98,7 +98,7 @@ SECTION: Final = Section(
             "index-checks",
             "Comparison of index entries with the copy",
             "The DAG lake_maintenance compares the entries of each index with the copied rows, over several nights if "
-            "necessary.",
+            "necessary. `uv run lakehouse doctor --deep --indexes TABLE` compares those of one table now.",
             _INDEXES,
             (
                 Column("table_name", "Table"),

@@ -60,7 +60,10 @@ def _draw_rooms(rows: Sequence[Row]) -> alt.Chart:
         {"room": row["room"], "part": name, "rows": count}
         for row in rows
         if row["room_id"] is not None  # all other rooms together would make each bar short
-        for name, count in (("copied rows", row["copied_rows"]), ("other rows", row["state_rows"] - row["copied_rows"]))
+        for name, count in (
+            ("repeated rows", row["copied_rows"]),
+            ("other rows", row["state_rows"] - row["copied_rows"]),
+        )
     ]
     return charts.draw_bars(parts, "room", "rows", "rows of state_groups_state", "part", is_stacked=True)
 
@@ -82,13 +85,13 @@ SECTION: Final = Section(
         Panel(
             "state-rooms",
             "Rooms with the most state rows",
-            "Rows of state_groups_state by room. Copied rows repeat a whole state of the room: compression replaces "
+            "Rows of state_groups_state by room. Repeated rows are in a copy of a whole state: compression replaces "
             "most of them, and some of the other rows.",
             _ROWS,
             (
                 Column("room", "Room"),
                 Column("state_rows", "Rows", Format.NUMBER),
-                Column("copied_rows", "Copied rows", Format.NUMBER),
+                Column("copied_rows", "Repeated rows", Format.NUMBER),
                 Column("groups", "State groups", Format.NUMBER),
                 Column("unreferenced_groups", "Groups without events", Format.NUMBER),
                 Column("longest_chain", "Longest chain", Format.NUMBER),
@@ -112,7 +115,7 @@ SECTION: Final = Section(
                 Column("bytes_saved", "Saved bytes", Format.BYTES),
                 Column("room_id", "Room ID"),
             ),
-            "No plan that saves rows exists. `uv run lakehouse compress plan --number-of-rooms 1000` counts the rows.",
+            "No plan contains a room. `uv run lakehouse compress plan --number-of-rooms 1000` makes a plan.",
             _draw_compression,
         ),
     ),

@@ -84,7 +84,8 @@ SECTION: Final = Section(
             "stream-positions",
             "Open IDs by stream at the release",
             "Every transaction with an ID up to the safe bound has ended. Allocated IDs above it are open. This is "
-            "normal for seconds; if they stay open, a writer is stuck.",
+            "normal for seconds; if they stay open, a writer is stuck. A bound is based on writers that are configured "
+            "in homeserver.yaml, or assumed because they are in the database.",
             _POSITIONS,
             (
                 Column("stream", "Stream"),
@@ -92,7 +93,7 @@ SECTION: Final = Section(
                 Column("allocated_id", "Last allocated ID", Format.NUMBER),
                 Column("open_ids", "Open IDs", Format.NUMBER),
                 Column("closed_ids", "Closed since the previous release", Format.NUMBER),
-                Column("rule", "Writers of the bound"),
+                Column("rule", "Basis of the bound"),
                 Column("missing_writers", "Writers without a position"),
             ),
             "No run has measured streams yet.",

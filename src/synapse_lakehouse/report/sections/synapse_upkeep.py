@@ -36,11 +36,20 @@ def _add_history(rows: Sequence[Row], connection: DuckDBPyConnection, settings: 
     """The rows, with the releases since which each update is pending, and its progress unchanged."""
     history = {update.name: update for update in read_pending_updates(connection, settings)} if rows else {}
     return [
-        {**row, "first_seen": str(update.first_seen), "unchanged_since": str(update.unchanged_since)}
+        {
+            **row,
+            "first_seen": str(update.first_seen),
+            "unchanged_since": None if update.is_new else str(update.unchanged_since),
+        }
         if (update := history.get(row["update_name"]))
         else {**row, "first_seen": None, "unchanged_since": None}
         for row in rows
     ]
+
+
+def _describe_progress(rows: Sequence[Row]) -> str:
+    is_new = any(row["unchanged_since"] is None for row in rows)
+    return "Whether a new update progresses is known after another run." if is_new else ""
 
 
 def _describe_versions(rows: Sequence[Row], *_: object) -> list[Row]:
@@ -75,6 +84,7 @@ SECTION: Final = Section(
             "No background update is pending.",
             draw_no_chart,
             _add_history,
+            _describe_progress,
         ),
         Panel(
             "postgresql",
