@@ -118,7 +118,9 @@ def _append_events(catalog: Catalog, numbers: Numbers, rooms: int) -> None:
     _append(catalog, "bronze.events", {"event_id": ids, "room_id": room_ids})
     types = pa.array([f"type {number}" for number in range(50)]).take(pa.array(numbers % 50))
     received = pa.array(numbers * 500_000 + 1_790_000_000_000_000, pa.timestamp("us", tz="UTC"))
-    columns = {"event_id": ids, "room_id": room_ids, "type": types, "received_at": received}
+    columns = {
+        "event_id": ids, "room_id": room_ids, "type": types, "received_at": received, "json_bytes": numbers % 5_000
+    }  # fmt: skip
     _append(catalog, "gold.events", columns)
 
 

@@ -1,5 +1,6 @@
 """Projected columns: PostgreSQL's result for any JSON that a user or another server may send."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -170,3 +171,12 @@ def test_it_is_json_exactly_if_python_parses_it(
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
+
+
+@pytest.mark.parametrize("text", [None, "", '{"last_user_id": "@é:x"}', r"\x00 \ \u0000", "😀"])
+def test_a_digest_is_that_of_the_text(session: Session, text: str | None) -> None:
+    column = catalogue.load_catalogue().table("background_updates").column("progress_digest")
+    statement = sql.SQL("select {} from (select %s::text as progress_json) as given").format(build_column_sql(column))
+    assert session.execute(statement, [text]).fetchone() == (
+        None if text is None else hashlib.sha256(text.encode()).hexdigest(),
+    )

@@ -4,6 +4,8 @@ import json
 import stat
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.report import page
 from synapse_lakehouse.report.load_template import break_names
-from synapse_lakehouse.report.overall_status import INCIDENTS, Level, describe_status
+from synapse_lakehouse.report.overall_status import INCIDENTS, NEWEST_EVENT, Level, describe_status
 from synapse_lakehouse.report.panel import draw_no_chart
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows
 from synapse_lakehouse.report.sections import SECTIONS
@@ -135,6 +137,34 @@ def test_every_panel_reads_and_draws_its_rows(lake: Settings, panel: Any) -> Non
     assert (read.reason, bool(read.rows)) == ("", True)
     assert {column.name for column in panel.columns} <= read.rows[0].keys()
     assert (panel.chart(read.rows) is None) == (panel.chart is draw_no_chart)
+
+
+def test_a_wrong_clock_hides_no_event(make: Callable[..., Settings]) -> None:
+    settings, schema = make(), TABLES["gold.events"]
+    received = [datetime(2026, 11, day, tzinfo=UTC) for day in (3, 4)] + [datetime(2099, 1, 1, tzinfo=UTC)]
+    rows = [dict.fromkeys(schema.names, "a") | {"received_at": at, "json_bytes": 9} for at in received]
+    with open_report_lake(settings) as catalog:
+        catalog.load_table("gold.events").append(pa.Table.from_pylist(rows, schema=schema))
+        publish(catalog, 1, [])
+    with duckdb_reader.open_duckdb(settings) as connection:
+        reader = PanelReader(connection, settings, duckdb_reader.get_release(connection, settings))
+        read = {panel.id: reader.read(panel).rows for panel in (*PANELS, NEWEST_EVENT)}
+    assert [row["day"].day for row in read["events-by-type"]] == [3, 4]
+    assert [row["day"].day for row in read["events-by-room"]] == [3, 4]
+    assert [(row["events"], row["last_day"].day) for row in read["growing-rooms"]] == [(2, 4)]
+    (newest,) = read[NEWEST_EVENT.id]
+    assert (newest["received_at"], newest["future_events"]) == (received[1], 1)
+
+
+def test_a_chart_that_fails_costs_no_table(lake: Settings) -> None:
+    with duckdb_reader.open_duckdb(lake) as connection:
+        read = PanelReader(connection, lake, duckdb_reader.get_release(connection, lake)).read(PANELS[0])
+
+    def fail(_: Any) -> None:
+        raise OverflowError
+
+    rendered = page.render_panel(replace(read, panel=replace(read.panel, chart=fail)))
+    assert (rendered.spec, len(rendered.cells)) == (None, len(read.rows))
 
 
 def test_every_panel_has_a_chart_a_table_and_a_query(html: str) -> None:
@@ -258,7 +288,8 @@ def test_ten_million_events_take_twenty_seconds(make: Callable[..., Settings], t
             "event_id": pc.cast(pa.array(numbers), pa.string()),
             "room_id": pa.array([f"!{number}:example.org" for number in range(rooms)]).take(pa.array(numbers % rooms)),
             "type": pa.array([f"type {number}" for number in range(50)]).take(pa.array(numbers % 50)),
-            "received_at": pa.array(numbers * 600_000 + 1_794_000_000_000_000, pa.timestamp("us", tz="UTC")),
+            "received_at": pa.array(numbers * 600_000 + 1_788_000_000_000_000, pa.timestamp("us", tz="UTC")),
+            "json_bytes": pa.array(numbers % 5_000),
         }
         for name in ("gold.events", "bronze.events"):
             schema = TABLES[name]

@@ -18,12 +18,15 @@ from synapse_lakehouse.report.sections import SECTIONS, growth, state
 from synapse_lakehouse.sizes.summary import SizeRow
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+TODAY = datetime.now(UTC).date()
 PANELS = {NEWEST_EVENT.id: NEWEST_EVENT} | {panel.id: panel for section in SECTIONS for panel in section.panels}
 TABLE: Row = {"name": "events", "bytes": 2048, "per_day": None}
-DISK: Row = {"name": "lake warehouse", "full_in_days": 12.3, "kind": "lake", "free_bytes": 5}
+DISK: Row = {
+    "name": "lake warehouse", "full_in_days": 12.3, "full_earliest": None, "kind": "lake", "free_bytes": 5
+}  # fmt: skip
 DATABASE: Row = {**DISK, "full_in_days": None, "kind": "database", "free_bytes": None}
 STREAM: Row = {"stream": "presence", "safe_bound": 5, "open_ids": 3, "missing_writers": ""}
-WRITER: Row = {"writer": "presence: a", "watched_at": NOON}
+WRITER: Row = {"writer": "presence: a", "watched_at": NOON, "minutes_ago": 4}
 DELAY: Row = {"server": "far.example", "hour": NOON, "events": 3, "p95_ms": 7_200_000}
 SERVER: Row = {"server_version": "16.14", "supported_until": date(2099, 1, 1)}
 UPDATE: Row = {"update_name": "sort_rooms", "first_seen": "release 7 (2026-11-20 12:00 UTC)"}
@@ -66,12 +69,16 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("relation-sizes", {"relation-sizes": [TABLE]}, ["Not known", "events", "2.0 KiB"]),
         ("relation-sizes", {"relation-sizes": [TABLE, {**TABLE, "name": "fast", "per_day": 1024.0}]},
          ["events", "fast", "1.0 KiB"]),
-        ("relation-sizes", {"relation-sizes": [{**TABLE, "per_day": 0.0}]}, ["None: ", "events", "2.0 KiB"]),
-        ("relation-sizes", {"relation-sizes": [TABLE], "disks": [DISK]}, ["lake warehouse", "12 days"]),
+        ("relation-sizes", {"relation-sizes": [{**TABLE, "per_day": -5.0}]}, ["None: ", "events", "2.0 KiB"]),
+        ("relation-sizes", {"relation-sizes": [TABLE], "disks": [DISK]}, ["lake warehouse", "12 days."]),
+        ("relation-sizes", {"relation-sizes": [TABLE], "disks": [{**DISK, "full_earliest": 9.8}]},
+         ["12 days, at the earliest in 10."]),
         ("relation-sizes", {"relation-sizes": [TABLE], "disks": [DATABASE]}, ["LAKEHOUSE_SOURCE_DISK_BYTES", ".env"]),
         ("stream-positions", {"stream-positions": [STREAM]}, ["Not known", "3 in presence"]),
         ("stream-positions", {"stream-positions": [STREAM], "idle-writers": [WRITER]},
          ["No: ", "2026-11-20 12:00 UTC", "3 in presence"]),
+        ("stream-positions", {"stream-positions": [STREAM], "idle-writers": [{**WRITER, "minutes_ago": 31}]},
+         ["Not known: ", "2026-11-20 12:00 UTC", "Airflow", "3 in presence"]),
         ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b", "safe_bound": None},
                                                    {**STREAM, "stream": "caches", "safe_bound": None,
                                                     "rule": "no positions"}]},
@@ -79,7 +86,9 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("background-updates", {"background-updates": [UPDATE], "postgresql": [SERVER]},
          ["not yet", "sort_rooms", "release 7 (2026-11-20 12:00 UTC)", "16.14", "2099-01-01"]),
         ("background-updates", {"postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}]},
-         ["yes", "No run has checked", "no support since 2020-01-01"]),
+         ["yes", "No run has checked", "no support since 2020-01-01: plan"]),
+        ("background-updates", {"postgresql": [{**SERVER, "supported_until": TODAY + timedelta(days=179)}]},
+         [f"is supported until {TODAY + timedelta(days=179)}: plan"]),
         ("background-updates", {"upgrade-checks": [CHECK]}, ["yes"]),
         ("background-updates", {"upgrade-checks": [CHECK, {**CHECK, "fault": "a sequence is behind"}]},
          ["no. a sequence is behind"]),
@@ -140,7 +149,7 @@ def items(rows: Mapping[str, Sequence[Row]]) -> list[str]:
 def test_the_most_harmful_items_are_first() -> None:
     rows: dict[str, Sequence[Row]] = {
         "reports": [REPORT],
-        NEWEST_EVENT.id: [{"received_at": NOON, "days": 4.0}],
+        NEWEST_EVENT.id: [{"received_at": NOON, "days": 4.0, "future_events": 0}],
         "silent-servers": [SILENT],
         "background-updates": [UPDATE],
         "postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}],
@@ -154,7 +163,8 @@ def test_the_most_harmful_items_are_first() -> None:
     assert items(rows | {"findings": [{**FINDING, "severity": "fail"}]}) == [
         "findings", "disks", "upgrade-checks", *expected[3:]
     ]  # fmt: skip
-    assert items({NEWEST_EVENT.id: [{"received_at": NOON, "days": 1.0}]}) == []
+    assert items({NEWEST_EVENT.id: [{"received_at": NOON, "days": 1.0, "future_events": 0}]}) == []
+    assert items({NEWEST_EVENT.id: [{"received_at": None, "days": None, "future_events": 1}]}) == ["events-by-type"]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +173,12 @@ def test_the_most_harmful_items_are_first() -> None:
         ({}, False, Level.GOOD, ["stream", "index"]),
         ({"idle-writers": [WRITER], "index-checks": [{"compared": 0}]}, True, Level.WARNING, ["index"]),
         ({"idle-writers": [WRITER], "index-checks": [{"compared": 1}]}, False, Level.GOOD, []),
+        (
+            {"idle-writers": [{**WRITER, "minutes_ago": 31}], "index-checks": [{"compared": 1}]},
+            False,
+            Level.GOOD,
+            ["stream"],
+        ),
     ],
 )
 def test_a_good_state_names_what_was_not_checked(

@@ -43,4 +43,7 @@ def test_an_update_that_waits_names_the_other_one() -> None:
     seen = Sighting(3, NOW - 3 * DAY)
     first = PendingUpdate("first", None, "{}", seen, seen, False)
     second = PendingUpdate("second", "first", "{}", seen, seen, False)
-    assert [("first" in finding.advice) for finding in describe_updates([first, second], NOW)] == [False, True]
+    findings = list(describe_updates([first, second], NOW))
+    assert [(finding.level, "waits for first" in finding.message) for finding in findings] == [
+        (FindingLevel.WARN, False), (FindingLevel.OK, True)
+    ]  # fmt: skip

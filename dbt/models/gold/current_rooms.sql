@@ -49,7 +49,7 @@ select
     member_event.stream_ordering as membership_stream_ordering,
     coalesce(stays.event_id, joined.event_id) as since_event_id,
     coalesce(stays.stream_ordering, member_event.stream_ordering) as since_stream_ordering,
-    timestamp_millis(coalesce(stays.received_ts, member_event.received_ts)) as since,
+    {{ to_timestamp('coalesce(stays.received_ts, member_event.received_ts)') }} as since,
     rooms.name as room_name,
     rooms.canonical_alias,
     rooms.room_type,

@@ -12,7 +12,7 @@ select
     fields.membership,
     events.origin_server_ts,
     events.received_ts,
-    timestamp_millis(events.received_ts) as received_at,
+    {{ to_timestamp('events.received_ts') }} as received_at,
     events.stream_ordering,
     events.topological_ordering,
     events.depth,

@@ -21,7 +21,7 @@ with all_reports as (
 select
     kind,
     id as report_id,
-    timestamp_millis(received_ts) as received_at,
+    {{ to_timestamp('received_ts') }} as received_at,
     room_id,
     event_id,
     reported_user_id,

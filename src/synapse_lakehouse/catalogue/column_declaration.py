@@ -43,6 +43,13 @@ class DayProjection(Declaration):
     source: Identifier
 
 
+class DigestProjection(Declaration):
+    """The SHA-256 of a text, in hexadecimal digits: it shows that the text changed, but not the text."""
+
+    kind: Literal["digest"]
+    source: Identifier
+
+
 class ListForTypeProjection(Declaration):
     """Keep a list in rows whose ``type_column`` is in ``types``. In all other rows its elements become NULL."""
 
@@ -60,7 +67,12 @@ class AbsentProjection(Declaration):
 
 
 Projection = Annotated[
-    JsonKeysProjection | JsonKeysForTypeProjection | ListForTypeProjection | DayProjection | AbsentProjection,
+    JsonKeysProjection
+    | JsonKeysForTypeProjection
+    | ListForTypeProjection
+    | DayProjection
+    | DigestProjection
+    | AbsentProjection,
     Field(discriminator="kind"),
 ]
 

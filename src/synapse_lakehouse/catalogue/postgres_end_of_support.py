@@ -1,7 +1,7 @@
 """The end of support of each major version of PostgreSQL (https://www.postgresql.org/support/versioning/)."""
 
 import re
-from datetime import date
+from datetime import date, timedelta
 from typing import Final
 
 END_OF_SUPPORT: Final = {
@@ -13,6 +13,9 @@ END_OF_SUPPORT: Final = {
     18: date(2030, 11, 14),
 }
 
+NOTICE: Final = timedelta(days=180)
+"""Time to plan an upgrade."""
+
 
 def find_end_of_support(server_version: str) -> date | None:
     """Return the date of the last release of a server's major version; None for a version that is newer than the table.
@@ -21,3 +24,9 @@ def find_end_of_support(server_version: str) -> date | None:
     """
     major = int(re.split(r"\D", server_version)[0])
     return END_OF_SUPPORT.get(max(major, min(END_OF_SUPPORT)))
+
+
+def describe_support(server_version: str, end: date, today: date) -> tuple[str, bool]:
+    """Return until when the version is supported, and whether to plan an upgrade now."""
+    verb = "has had no support since" if today > end else "is supported until"
+    return f"PostgreSQL {server_version} {verb} {end}", today > end - NOTICE

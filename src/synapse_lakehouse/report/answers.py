@@ -7,6 +7,7 @@ from datetime import date
 from typing import Final
 
 from synapse_lakehouse.alerts.incidents import IncidentKind
+from synapse_lakehouse.catalogue.postgres_end_of_support import describe_support
 from synapse_lakehouse.printable_text import format_bytes
 from synapse_lakehouse.report.compare_releases import Comparison
 from synapse_lakehouse.report.format_values import format_time, format_value, shorten
@@ -21,6 +22,8 @@ _MIN_EVENTS: Final = 20
 """A percentile of fewer events is that of one event."""
 _LATE_MS: Final = 60_000
 """An event that arrives within a minute is not late: Synapse tries again 10 minutes after a failure."""
+_WATCHED_MINUTES: Final = 30
+"""The DAG stream_watch runs every five minutes."""
 _STUCK: Final = {IncidentKind.STANDING_STILL, IncidentKind.GAP_BUDGET, IncidentKind.WRITER_VANISHED}
 
 
@@ -60,7 +63,7 @@ def _name_table(panels: Panels) -> str:
     if not tables.rows:
         return tables.reason
     largest, fastest = tables.rows[0], max(tables.rows, key=lambda row: row["per_day"] or 0)
-    if fastest["per_day"]:
+    if (fastest["per_day"] or 0) > 0:
         text = f"{_short(fastest['name'])} grows fastest, by {format_bytes(fastest['per_day'])} a day."
     elif all(row["per_day"] is None for row in tables.rows):
         text = "Not known before another run, at least six hours later, which measures the growth."
@@ -70,7 +73,8 @@ def _name_table(panels: Panels) -> str:
     filling = [row for row in disks.rows if row["full_in_days"] is not None]
     if filling:
         first = min(filling, key=lambda row: row["full_in_days"])
-        text += f" The disk of the {_short(first['name'])} is full in {first['full_in_days']:,.0f} days."
+        soonest = "" if first["full_earliest"] is None else f", at the earliest in {first['full_earliest']:,.0f}"
+        text += f" The disk of the {_short(first['name'])} is full in {first['full_in_days']:,.0f} days{soonest}."
     if any(row["kind"] == "database" and row["free_bytes"] is None for row in disks.rows):
         text += " To know when Synapse's disk is full, set `LAKEHOUSE_SOURCE_DISK_BYTES` in `.env`."
     return text
@@ -83,14 +87,22 @@ def _find_stuck_stream(panels: Panels, status: Status) -> str:
     positions, writers = panels["stream-positions"], panels["idle-writers"]
     if not positions.rows:
         return positions.reason
-    if writers.rows:
-        text = f"No: the DAG stream_watch saw none until {format_time(max(row['watched_at'] for row in writers.rows))}."
-    else:
+    if not writers.rows:
         text = f"Not known: {writers.reason}"
+    else:
+        seen = format_time(max(row["watched_at"] for row in writers.rows))
+        text = f"No: the DAG stream_watch saw none until {seen}."
+        if not is_watched(writers):
+            text = f"Not known: the DAG stream_watch looked for the last time at {seen}. Look at its runs in Airflow."
     pending = [f"{row['open_ids']:,} in {_short(row['stream'])}" for row in positions.rows if row["open_ids"]]
     text += f" Open IDs at the release: {_list(pending) or 'none'}."
     waiting = [f"{_short(row['stream'])} ({_name_reason(row)})" for row in positions.rows if row["safe_bound"] is None]
     return text + (f" Not measurable: {_list(waiting)}." if waiting else "")
+
+
+def is_watched(writers: PanelRows) -> bool:
+    """Return whether the DAG stream_watch observed ``writers``, the panel "idle-writers", in the last half hour."""
+    return any(row["minutes_ago"] <= _WATCHED_MINUTES for row in writers.rows)
 
 
 def _name_reason(position: Row) -> str:
@@ -141,9 +153,8 @@ def _check_postgresql(server: Row) -> str:
     version, end = _short(server["server_version"]), server["supported_until"]
     if end is None:
         return ""
-    if end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
-        return f" PostgreSQL: upgrade it, {version} has had no support since {end}."
-    return f" PostgreSQL: no need to, {version} is supported until {end}."
+    support, is_due = describe_support(version, end, date.today())  # noqa: DTZ011 - support ends on a date everywhere
+    return f" {support}: {'plan an upgrade' if is_due else 'no upgrade is due'}."
 
 
 def _name_room(rows: Sequence[Row]) -> str:
@@ -162,7 +173,7 @@ def _name_server(panels: Panels) -> str:
     if not delays.rows:
         return delays.reason
     worst = max(delays.rows, key=lambda row: row["p95_ms"])
-    delay, count = format_value(worst["p95_ms"], Format.MILLISECONDS), worst["events"]
+    delay, count = format_value(max(worst["p95_ms"], 0), Format.MILLISECONDS), worst["events"]
     share, more = ("the slowest", "") if count < _MIN_EVENTS else ("5%", " or more")
     hour = format_time(worst["hour"])
     slowest = f"in the hour from {hour}, {share} of its {count:,} events arrived {delay}{more} after sending."

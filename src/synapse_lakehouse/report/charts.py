@@ -17,10 +17,14 @@ from synapse_lakehouse.report.panel import Format, Row
 
 SERIES: Final = tuple(f"var(--series-{number})" for number in range(1, 9))
 MAX_SERIES: Final = len(SERIES)
+SEVERITIES: Final = {"fail": "fail: wrong answers", "warn": "warn: examine", "info": "info: normal"}
+OTHERS: Final = ("other rooms", "other types", "other rows")
+"""Series that are a rest."""
 _OWN_COLORS: Final = {
-    "fail": "var(--serious)", "warn": "var(--warning)", "info": "var(--series-other)", "other": "var(--series-other)",
-}  # fmt: skip
-"""Colours of series whose names begin with these words."""
+    SEVERITIES["fail"]: "var(--serious)",
+    SEVERITIES["warn"]: "var(--warning)",
+    **dict.fromkeys((SEVERITIES["info"], *OTHERS), "var(--series-other)"),
+}
 _DASHES: Final = ([1, 0], [6, 2], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3], [10, 2], [6, 2, 1, 2])
 _BAR_HEIGHT: Final = 26
 _STEPS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 1_000_000)
@@ -162,12 +166,12 @@ def draw_hourly_delays(rows: Sequence[Row], series: str) -> alt.Chart:
 
 
 def rank_series(rows: Iterable[Row], series: str, value: str) -> list[str]:
-    """Return the series by their totals, the greatest first; names that begin with "other" are last."""
+    """Return the series by their totals, the greatest first; the rest is last."""
     totals: dict[str, float] = {}
     for row in rows:
         name = to_chart_value(row[series])
         totals[name] = totals.get(name, 0) + (row[value] or 0)
-    return sorted(totals, key=lambda name: (name.startswith("other"), -totals[name], name))[:MAX_SERIES]
+    return sorted(totals, key=lambda name: (name in OTHERS, -totals[name], name))[:MAX_SERIES]
 
 
 def _find_gaps(rows: Sequence[Row], at: str, series: str, step: timedelta) -> list[dict[str, Any]]:
@@ -234,8 +238,5 @@ def _chart(rows: Sequence[Row], shown: Mapping[str, tuple[str, Format]]) -> alt.
 
 
 def _color(series: str, order: Sequence[str]) -> alt.Color:
-    colors = [
-        _OWN_COLORS.get(name.partition(":")[0].partition(" ")[0], color)
-        for name, color in zip(order, SERIES, strict=False)
-    ]
+    colors = [_OWN_COLORS.get(name, color) for name, color in zip(order, SERIES, strict=False)]
     return alt.Color(f"{series}:N", sort=list(order), scale=alt.Scale(domain=list(order), range=colors))

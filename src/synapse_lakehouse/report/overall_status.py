@@ -31,7 +31,9 @@ NEWEST_EVENT: Final = Panel(
     "newest-event",
     "Newest event",
     "",
-    "select max(received_at) as received_at, date_diff('hour', max(received_at), now()) / 24.0 as days"
+    "select max(received_at) filter (received_at < now() + interval 1 day) as received_at,"
+    " date_diff('hour', max(received_at) filter (received_at < now() + interval 1 day), now()) / 24.0 as days,"
+    " count(*) filter (received_at >= now() + interval 1 day) as future_events"
     " from gold.events having count(received_at) > 0",
     (),
     "No event has been received yet.",

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import altair as alt
 import vl_convert
 from duckdb import DuckDBPyConnection
 from markupsafe import Markup
@@ -24,11 +26,13 @@ from synapse_lakehouse.report.declared_tables import load_declared_tables
 from synapse_lakehouse.report.load_template import load_template, read_asset
 from synapse_lakehouse.report.overall_status import INCIDENTS, NEWEST_EVENT, Status, describe_status
 from synapse_lakehouse.report.page_location import get_page_path
-from synapse_lakehouse.report.panel import Column, Panel
+from synapse_lakehouse.report.panel import Column, Panel, Row
 from synapse_lakehouse.report.read_panels import PanelReader, PanelRows, find_tables
 from synapse_lakehouse.report.render_runbook import render_runbook
 from synapse_lakehouse.report.review_items import grade_status, list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
+
+_LOG = logging.getLogger(__name__)
 
 MAX_TABLE_ROWS: Final = 100
 """Rows of a panel's table; the query of the panel returns all rows."""
@@ -101,7 +105,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     read = {panel.id: reader.read(panel) for panel in panels}
     review_items = list_review_items(read)
     status = grade_status(describe_status(latest, reader.read(INCIDENTS)), read, review_items)
-    sections = [(section, [_render(read[panel.id]) for panel in section.panels]) for section in SECTIONS]
+    sections = [(section, [render_panel(read[panel.id]) for panel in section.panels]) for section in SECTIONS]
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
     declared = load_declared_tables()
     comparison = compare_releases(connection, settings, releases)
@@ -130,9 +134,10 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     )
 
 
-def _render(read: PanelRows) -> RenderedPanel:
+def render_panel(read: PanelRows) -> RenderedPanel:
+    """Return the panel with its chart, if its rows have one, and its table."""
     panel, rows = read.panel, read.rows
-    chart = panel.chart(rows) if rows else None
+    chart = _draw(panel, rows) if rows else None
     # Facts that this homeserver does not have, such as the growth before the second run, need no column.
     columns = [column for column in panel.columns if any(row[column.name] not in (None, "") for row in rows)]
     rendered = RenderedPanel(
@@ -148,6 +153,14 @@ def _render(read: PanelRows) -> RenderedPanel:
     if chart is None:
         return rendered
     return RenderedPanel(**vars(rendered) | {"spec": charts.to_spec(chart, rendered.summary)})
+
+
+def _draw(panel: Panel, rows: Sequence[Row]) -> alt.Chart | None:
+    try:
+        return panel.chart(rows)
+    except Exception:  # noqa: BLE001 - an unexpected value costs one chart, and not the page
+        _LOG.exception("The chart %s could not be drawn.", panel.id)
+        return None
 
 
 def _cell(value: Any, column: Column) -> str:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
 
-from synapse_lakehouse.report.answers import describe_silence
+from synapse_lakehouse.catalogue.postgres_end_of_support import describe_support
+from synapse_lakehouse.report.answers import describe_silence, is_watched
 from synapse_lakehouse.report.format_values import shorten
 from synapse_lakehouse.report.overall_status import NEWEST_EVENT, Level, Status
 from synapse_lakehouse.report.read_panels import PanelRows
@@ -40,7 +41,7 @@ def grade_status(status: Status, panels: Mapping[str, PanelRows], items: Sequenc
     """Return ``status``, with the checks that were not made yet; a good state with ``items`` needs attention."""
     if status.release is None:
         return status
-    missing = [] if panels["idle-writers"].rows else ["whether a stream is stuck"]
+    missing = [] if is_watched(panels["idle-writers"]) else ["whether a stream is stuck"]
     if not any(row["compared"] for row in panels["index-checks"].rows):
         missing.append("whether an index is damaged")
     level = Level.WARNING if items and status.level is Level.GOOD else status.level
@@ -63,10 +64,10 @@ def _list_full_disks(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
 
 def _list_unsupported_versions(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
     for row in panels["postgresql"].rows:
-        end = row["supported_until"]
-        if end and end < date.today():  # noqa: DTZ011 - support ends on a date everywhere
-            text = f"PostgreSQL {shorten(row['server_version'], 20)} has had no support since {end}."
-            yield ReviewItem(text, "postgresql")
+        version, end, today = shorten(row["server_version"], 20), row["supported_until"], date.today()  # noqa: DTZ011
+        support, is_due = describe_support(version, end, today) if end else ("", False)
+        if is_due:
+            yield ReviewItem(f"{support}: plan an upgrade.", "postgresql")
 
 
 def _list_start_faults(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
@@ -84,7 +85,13 @@ def _list_updates(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
 
 def _list_old_events(panels: Mapping[str, PanelRows]) -> Iterator[ReviewItem]:
     for row in panels[NEWEST_EVENT.id].rows:
-        if row["days"] > _OLD_DAYS:
+        if row["future_events"]:
+            text = (
+                f"{_count(row['future_events'], 'event')} have a time of receipt after tomorrow: check the clock of "
+                "Synapse's machine. Charts omit them."
+            )
+            yield ReviewItem(text, "events-by-type")
+        if row["days"] is not None and row["days"] > _OLD_DAYS:
             text = (
                 f"The newest event is {row['days']:.1f} days old, which is normal for the shipped sample only. Check "
                 "that Synapse runs, and that `SYNAPSE_DSN` is its database."

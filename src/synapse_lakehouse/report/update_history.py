@@ -33,12 +33,13 @@ class Sighting:
 class PendingUpdate:
     """A background update that is not complete.
 
+    ``waits_for``: the update that Synapse completes before it runs this one; None if Synapse runs this one.
     ``first_seen``: the oldest release without an interruption in which it was pending. ``unchanged_since``: the same,
     with the same progress. ``is_new``: no earlier release has it.
     """
 
     name: str
-    depends_on: str | None
+    waits_for: str | None
     progress: str | None
     first_seen: Sighting
     unchanged_since: Sighting
@@ -62,7 +63,10 @@ def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> 
         if not contents[snapshot]:
             break
         history.append((Sighting(release.number, release.published_at), contents[snapshot]))
-    return [_follow(name, history) for name in (history[0][1] if history else {})]
+    pending = history[0][1] if history else {}
+    # Synapse runs one update at a time (synapse.storage.background_updates).
+    running = next((name for name, row in pending.items() if row.get("depends_on") not in pending), None)
+    return [_follow(name, None if name == running else running, history) for name in pending]
 
 
 def _read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> dict[str, dict[str, Any]]:
@@ -74,7 +78,9 @@ def _read(connection: DuckDBPyConnection, settings: Settings, release: Release) 
     return {row["update_name"]: row for row in sorted(rows, key=lambda row: row.get("ordering") or 0)}
 
 
-def _follow(name: str, history: Sequence[tuple[Sighting, dict[str, dict[str, Any]]]]) -> PendingUpdate:
+def _follow(
+    name: str, waits_for: str | None, history: Sequence[tuple[Sighting, dict[str, dict[str, Any]]]]
+) -> PendingUpdate:
     newest = history[0][1][name]
     first_seen = unchanged_since = history[0][0]
     is_unchanged = True
@@ -82,11 +88,11 @@ def _follow(name: str, history: Sequence[tuple[Sighting, dict[str, dict[str, Any
         if name not in updates:
             break
         first_seen = sighting
-        is_unchanged = is_unchanged and updates[name].get("progress_json") == newest.get("progress_json")
+        is_unchanged = is_unchanged and updates[name].get("progress_digest") == newest.get("progress_digest")
         unchanged_since = sighting if is_unchanged else unchanged_since
     return PendingUpdate(
         name,
-        newest.get("depends_on"),
+        waits_for,
         newest.get("progress_json"),
         first_seen,
         unchanged_since,

@@ -65,22 +65,23 @@ def test_another_collation_warns(examine: Examine, source_copy: str) -> None:
 
 @pytest.fixture
 def released(new_lake: Callable[..., Settings]) -> Settings:
-    """A lake of five releases: the first and the second update are pending in the last four and three of them."""
+    """A lake of five releases. Three updates are pending in the last one; only the first one progressed before."""
     settings = new_lake(synapse_server_name="example.org")
     contents: list[list[dict[str, Any]]] = [
         [{"update_name": "first", "progress_json": "{}"}],
         [],
-        [{"update_name": "first", "progress_json": "{}"}],
+        [{"update_name": "first", "progress_json": "{}", "progress_digest": "a"}],
         [
-            {"update_name": "first", "progress_json": '{"remaining": 5}'},
+            {"update_name": "first", "progress_json": "{}", "progress_digest": "b"},
             {"update_name": "second", "depends_on": "first"},
         ],
         [
-            {"update_name": "first", "progress_json": '{"remaining": 5}'},
+            {"update_name": "first", "progress_json": "{}", "progress_digest": "b"},
             {"update_name": "second", "depends_on": "first"},
+            {"update_name": "third"},
         ],
     ]
-    columns = ("update_name", "depends_on", "progress_json")
+    columns = ("update_name", "depends_on", "progress_json", "progress_digest")
     schema = pa.schema([(name, pa.string()) for name in columns] + [("ordering", pa.int32())])
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
@@ -107,8 +108,9 @@ def released(new_lake: Callable[..., Settings]) -> Settings:
 def test_updates_are_pending_since_their_first_release(released: Settings) -> None:
     with open_duckdb(released) as connection:
         updates = read_pending_updates(connection, released)
-    third, fourth = Sighting(3, BEGIN + 3 * DAY), Sighting(4, BEGIN + 4 * DAY)
+    third, fourth, fifth = (Sighting(number, BEGIN + number * DAY) for number in (3, 4, 5))
     assert updates == [
-        PendingUpdate("first", None, '{"remaining": 5}', third, fourth, False),
-        PendingUpdate("second", "first", None, fourth, fourth, True),
+        PendingUpdate("first", None, "{}", third, fourth, False),
+        PendingUpdate("second", "first", None, fourth, fourth, False),
+        PendingUpdate("third", "first", None, fifth, fifth, True),
     ]

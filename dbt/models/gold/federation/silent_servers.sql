@@ -7,6 +7,7 @@ with hours as (
         max(hour) over (partition by server) as last_hour,
         lag(hour) over (partition by server order by hour) as previous_hour
     from {{ ref('federation_delay') }}
+    where hour < current_timestamp + interval '1' day
 ),
 
 rhythms as (
@@ -29,7 +30,11 @@ silences as (
         rhythms.*,
         cast((unix_millis(newest.hour) - unix_millis(rhythms.last_hour)) / 3600000 as bigint) as silent_hours
     from rhythms
-    cross join (select date_trunc('hour', max(received_at)) as hour from {{ ref('events') }}) as newest
+    -- A wrong clock of the homeserver may have stored a time in the future.
+    cross join (
+        select date_trunc('hour', max(received_at)) as hour from {{ ref('events') }}
+        where received_at < current_timestamp + interval '1' day
+    ) as newest
 )
 
 select

@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 from duckdb import DuckDBPyConnection
 
-from synapse_lakehouse.catalogue.postgres_end_of_support import find_end_of_support
+from synapse_lakehouse.catalogue.postgres_end_of_support import describe_support, find_end_of_support
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.collation import find_collation_faults
@@ -15,8 +15,11 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.report.update_history import PendingUpdate, read_pending_updates
 
 _SUBJECT: Final = "background updates"
-_NOTICE: Final = timedelta(days=180)
 _STUCK: Final = timedelta(days=1)
+_STUCK_ADVICE: Final = (
+    "Search the log of Synapse's main process for its name. If it creates an index, it has no progress: look at "
+    "pg_stat_progress_create_index."
+)
 _PENDING: Final = "select update_name, depends_on from background_updates order by ordering, update_name"
 _READABLE: Final = "select has_column_privilege(to_regclass('background_updates'), 'depends_on', 'select')"
 
@@ -43,15 +46,13 @@ def describe_updates(updates: Sequence[PendingUpdate], now: datetime) -> Finding
     for update in updates:
         progress = f", progress {update.progress}" if update.progress else ""
         message = f"{update.name} is pending, first seen at {update.first_seen}{progress}"
-        if now - update.unchanged_since.published_at < _STUCK:
+        if update.waits_for:
+            yield DoctorFinding(FindingLevel.OK, _SUBJECT, f"{message}. It waits for {update.waits_for}")
+        elif now - update.unchanged_since.published_at < _STUCK:
             yield DoctorFinding(FindingLevel.OK, _SUBJECT, message)
-            continue
-        message += f". Its progress has been the same since {update.unchanged_since}."
-        waits = any(other.name == update.depends_on for other in updates)
-        advice = (
-            f"It waits for {update.depends_on}." if waits else "Search the log of Synapse's main process for its name."
-        )
-        yield DoctorFinding(FindingLevel.WARN, _SUBJECT, message, advice)
+        else:
+            message += f". Its progress has been the same since {update.unchanged_since}."
+            yield DoctorFinding(FindingLevel.WARN, _SUBJECT, message, _STUCK_ADVICE)
 
 
 def _check_updates(connection: Connection) -> Findings:
@@ -73,12 +74,10 @@ def _check_support(connection: Connection) -> DoctorFinding:
     end, today = find_end_of_support(version), datetime.now(UTC).date()
     if end is None:
         return DoctorFinding(FindingLevel.OK, "PostgreSQL", f"version {version}")
-    message = f"PostgreSQL {version} is supported until {end}"
-    if today <= end - _NOTICE:
-        return DoctorFinding(FindingLevel.OK, "PostgreSQL", message)
-    if today > end:
-        message = f"PostgreSQL {version} has had no support since {end}: it gets no security fixes"
-    return DoctorFinding(FindingLevel.WARN, "PostgreSQL", f"{message}.", "Plan an upgrade of PostgreSQL.")
+    support, is_due = describe_support(version, end, today)
+    if not is_due:
+        return DoctorFinding(FindingLevel.OK, "PostgreSQL", support)
+    return DoctorFinding(FindingLevel.WARN, "PostgreSQL", f"{support}.", "Plan an upgrade of PostgreSQL.")
 
 
 def _check_collation(connection: Connection) -> Findings:

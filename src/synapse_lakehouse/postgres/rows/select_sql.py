@@ -10,6 +10,7 @@ from synapse_lakehouse.catalogue import (
     AbsentProjection,
     Column,
     DayProjection,
+    DigestProjection,
     JsonKeysForTypeProjection,
     JsonKeysProjection,
     ListForTypeProjection,
@@ -118,6 +119,9 @@ def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION
             value = sql.SQL("{source} - mod({source}, {day})").format(
                 source=source, day=sql.Literal(DayProjection.MILLISECONDS)
             )
+        case DigestProjection():
+            # SQL_ASCII: the bytes of the text, whatever its encoding is.
+            value = sql.SQL("encode(sha256(convert_to({source}, 'SQL_ASCII')), 'hex')").format(source=source)
     return sql.SQL("{} as {}").format(value, name)
 
 

@@ -7,10 +7,8 @@ from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Section
 
 _DELAY: Final = """
-with recent as (
-  from gold.federation_delay
-  where hour >= (select max(hour) from gold.federation_delay) - interval 7 days and p95_ms is not null
-),
+with measured as (from gold.federation_delay where p95_ms is not null and hour < now() + interval 1 day),
+recent as (from measured where hour >= (select max(hour) from measured) - interval 7 days),
 latest as (select server, max(p95_ms) as worst from recent group by server order by worst desc, server limit 8)
 select hour, server, events, median_ms, p95_ms, clock_skew_ms from recent where server in (select server from latest)
 order by hour, server

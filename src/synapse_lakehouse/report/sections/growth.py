@@ -12,9 +12,10 @@ from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
 from synapse_lakehouse.sizes.summary import SizeRow, SizeSummary, summarize
 
 _BY_TYPE: Final = """
-with daily as (
-  select cast(received_at as date) as day, type, count(*) as events from gold.events
-  where received_at >= (select max(received_at) from gold.events) - interval 60 days
+with received as (from gold.events where received_at < now() + interval 1 day),
+daily as (
+  select cast(received_at as date) as day, type, count(*) as events from received
+  where received_at >= (select max(received_at) from received) - interval 60 days
   group by 1, 2
 ),
 largest as (select type from daily group by type order by sum(events) desc, type limit 7)
@@ -23,9 +24,10 @@ select
 from daily group by 1, 2 order by 1, 2
 """
 _BY_ROOM: Final = """
-with daily as (
-  select cast(received_at as date) as day, room_id, count(*) as events from gold.events
-  where received_at >= (select max(received_at) from gold.events) - interval 60 days
+with received as (from gold.events where received_at < now() + interval 1 day),
+daily as (
+  select cast(received_at as date) as day, room_id, count(*) as events from received
+  where received_at >= (select max(received_at) from received) - interval 60 days
   group by 1, 2
 ),
 largest as (
@@ -33,7 +35,7 @@ largest as (
   group by room_id order by sum(events) desc, room_id limit 7
 ),
 named as (
-  select room_id, name, coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room
+  select room_id, name, coalesce(left(name, 30) || ' (' || left(room_id, 8) || '…)', room_id) as room
   from silver.rooms where room_id in (from largest)
 ),
 labelled as (
@@ -43,9 +45,10 @@ select day, coalesce(room, room_id, 'other rooms') as room, room_id, sum(events)
 from labelled left join named using (room_id) group by 1, 2, 3 order by 1, 2, 3
 """
 _GROWING_ROOMS: Final = """
-with daily as (
-  select cast(received_at as date) as day, room_id, count(*) as events, sum(json_bytes) as bytes from gold.events
-  where received_at >= (select max(received_at) from gold.events) - interval 15 days
+with received as (from gold.events where received_at < now() + interval 1 day),
+daily as (
+  select cast(received_at as date) as day, room_id, count(*) as events, sum(json_bytes) as bytes from received
+  where received_at >= (select max(received_at) from received) - interval 15 days
   group by 1, 2
 ),
 last as (select max(day) as until from daily),
@@ -57,8 +60,8 @@ counted as (
     (sum(bytes) filter (day > until - 7))::bigint as json_bytes
   from daily cross join last group by room_id, until
 )
-select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, name, events, events_before,
-  json_bytes, last_day, until, (sum(events) over ())::bigint as all_events
+select coalesce(left(name, 30) || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, name, events,
+  events_before, json_bytes, last_day, until, (sum(events) over ())::bigint as all_events
 from counted left join silver.rooms using (room_id) where events > 0 order by events desc, room_id limit 10
 """
 _RECENT_SIZES: Final = """
@@ -109,6 +112,7 @@ def _describe(summary: SizeSummary) -> Row:
         "per_day_high": growth.high if growth else None,
         "full_in_days": forecast.days if forecast else None,
         "full_earliest": forecast.earliest if forecast else None,
+        "full_latest": forecast.latest if forecast else None,
     }
 
 
@@ -123,8 +127,12 @@ def _draw_sizes(rows: Sequence[Row]) -> alt.Chart:
 
 
 def _draw_rooms(rows: Sequence[Row]) -> alt.Chart:
-    names = {"events": "last 7 days", "events_before": "7 days before"}
-    counts = [{"room": row["room"], "days": names[column], "events": row[column]} for row in rows for column in names]
+    counts = [
+        {"room": row["room"], "days": days, "events": row[column]}
+        for row in rows
+        for column, days in (("events", "last 7 days"), ("events_before", "7 days before"))
+        if row[column]
+    ]
     return charts.draw_bars(counts, "room", "events", "events", "days")
 
 
@@ -169,6 +177,7 @@ SECTION: Final = Section(
                 *_GROWTH_COLUMNS,
                 Column("full_in_days", "Full in days", Format.NUMBER),
                 Column("full_earliest", "at the earliest", Format.NUMBER),
+                Column("full_latest", "at the latest", Format.NUMBER),
             ),
             _NO_SIZES,
             partial(charts.draw_bars, label="name", value="bytes", title="size", unit=Format.BYTES),

@@ -42,8 +42,7 @@ select day, serious, new_findings from daily order by day desc limit 60
 
 
 def _draw_findings(rows: Sequence[Row]) -> alt.Chart | None:
-    names = {"fail": "fail: wrong answers", "warn": "warn: examine", "info": "info: normal"}
-    named = [{**row, "severity": names[row["severity"]]} for row in rows]
+    named = [{**row, "severity": charts.SEVERITIES[row["severity"]]} for row in rows]
     return charts.draw_bars(named, "check_name", "findings", "findings", "severity") if named else None
 
 

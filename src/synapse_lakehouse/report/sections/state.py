@@ -24,8 +24,8 @@ largest as (
   select *, sum(state_rows) over ()::bigint as all_rows, sum(copied_rows) over ()::bigint as all_copied_rows
   from rooms order by state_rows desc, room_id limit 15
 )
-select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, state_rows, copied_rows, groups,
-  unreferenced_groups, longest_chain, all_rows, all_copied_rows
+select coalesce(left(name, 30) || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, state_rows, copied_rows,
+  groups, unreferenced_groups, longest_chain, all_rows, all_copied_rows
 from largest left join silver.rooms using (room_id) order by state_rows desc, room_id
 """
 _COMPRESSION: Final = """
@@ -39,8 +39,8 @@ largest as (
   from planned join silver.rooms using (room_id)
   where skipped is null order by rows_before - rows_after desc, room_id limit 15
 )
-select coalesce(name || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, strategy, rows_before, rows_after,
-  rows_before - rows_after as rows_saved, bytes_before - bytes_after as bytes_saved, all_saved, all_before,
+select coalesce(left(name, 30) || ' (' || left(room_id, 8) || '…)', room_id) as room, room_id, strategy, rows_before,
+  rows_after, rows_before - rows_after as rows_saved, bytes_before - bytes_after as bytes_saved, all_saved, all_before,
   all_saved_bytes
 from largest order by rows_saved desc, room_id
 """

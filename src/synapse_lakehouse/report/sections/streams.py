@@ -49,7 +49,8 @@ with latest as (
 writers as (select stream, watched_at, unnest(map_entries(unchanged_since)) as entry from latest)
 select
   stream || ': ' || entry.key as writer, entry.value as unchanged_since,
-  date_diff('second', entry.value, watched_at) / 3600.0 as hours, watched_at
+  date_diff('second', entry.value, watched_at) / 3600.0 as hours, watched_at,
+  date_diff('minute', watched_at, now()) as minutes_ago
 from writers order by hours desc, writer limit 15
 """
 

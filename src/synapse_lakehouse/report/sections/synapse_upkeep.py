@@ -1,9 +1,9 @@
 """Upkeep: background updates that an upgrade has to wait for, and rooms that can be deleted."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
+import altair as alt
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.catalogue import load_catalogue
@@ -14,7 +14,7 @@ from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section, 
 from synapse_lakehouse.report.update_history import read_pending_updates
 
 _UPDATES: Final = """
-select update_name, depends_on, progress_json from bronze.background_updates order by ordering, update_name limit 100
+select update_name, progress_json from bronze.background_updates order by ordering, update_name limit 100
 """
 _VERSIONS: Final = """
 select server_version, schema_version, absent_objects from audit.snapshots
@@ -38,11 +38,12 @@ def _add_history(rows: Sequence[Row], connection: DuckDBPyConnection, settings: 
     return [
         {
             **row,
+            "waits_for": update.waits_for,
             "first_seen": str(update.first_seen),
             "unchanged_since": None if update.is_new else str(update.unchanged_since),
         }
         if (update := history.get(row["update_name"]))
-        else {**row, "first_seen": None, "unchanged_since": None}
+        else {**row, "waits_for": None, "first_seen": None, "unchanged_since": None}
         for row in rows
     ]
 
@@ -64,6 +65,11 @@ def _describe_versions(rows: Sequence[Row], *_: object) -> list[Row]:
     ]
 
 
+def _draw_cleanup(rows: Sequence[Row]) -> alt.Chart | None:
+    known = [row for row in rows if row["estimated_bytes"] is not None]
+    return charts.draw_bars(known, "room_id", "estimated_bytes", "size", unit=Format.BYTES) if known else None
+
+
 SECTION: Final = Section(
     "upkeep",
     "Upgrade and cleanup",
@@ -72,11 +78,12 @@ SECTION: Final = Section(
         Panel(
             "background-updates",
             "Background updates that are not complete",
-            "Let Synapse complete them before you upgrade it. An update whose progress is the same for a day is stuck.",
+            "Let Synapse complete them before you upgrade it. It runs one at a time. If the progress of that one is "
+            "the same for a day, it is stuck, or it creates an index.",
             _UPDATES,
             (
                 Column("update_name", "Update"),
-                Column("depends_on", "Waits for"),
+                Column("waits_for", "Waits for"),
                 Column("first_seen", "First seen"),
                 Column("unchanged_since", "Same progress since"),
                 Column("progress_json", "Progress"),
@@ -135,7 +142,7 @@ SECTION: Final = Section(
                 Column("media_events", "Events with media", Format.NUMBER),
             ),
             "Every room has a local member, or an invitation for one.",
-            partial(charts.draw_bars, label="room_id", value="estimated_bytes", title="size", unit=Format.BYTES),
+            _draw_cleanup,
         ),
     ),
 )
