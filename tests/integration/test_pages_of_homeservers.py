@@ -1,14 +1,18 @@
 """The page, metrics, diff and sizes of an empty homeserver, and of one that federates under load."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from sample.homeserver import homeserver
 from sample.settle import settle
+from sample.traffic.moderation import delete_room
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.report.sections import SECTIONS
 from tests.conftest import lakehouse
@@ -36,17 +40,49 @@ def test_an_empty_homeserver_has_a_page(new_lake: Callable[..., Settings], tmp_p
 
 
 def test_a_federating_homeserver_has_a_page(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+    """Then Synapse deletes the rooms worth cleaning: it deletes as many rows of each table as the lake says."""
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         with federation(server, tmp_path) as (local, remote):
             busy = new_lake(synapse_dsn=server.dsn("here"), synapse_server_name=LOCAL, synapse_config=local.config_path)
             load = Load(local, remote, seed=1)
             with load.running():
                 time.sleep(SECONDS)
+            left = load.shared[-1]
+            for guest in load.people[:3]:
+                guest.leave(left)
             settle(server.dsn("here"))
-        _run(busy, "run")
+            _run(busy, "run")
+            rooms, expected = _read_cleanup(busy)
+            before = _count_rows(server.dsn("here"), expected)
+            for room in rooms:
+                delete_room(load.admin, room, {"purge": True, "block": False})
+            after = _count_rows(server.dsn("here"), expected)
         page = _look(busy, tmp_path)
+    assert left in rooms
+    assert {name: before[name] - after[name] for name in expected} == expected
     assert "there.example" in page["federation-delay"]
     assert 'class="chart"' in page["events-by-room"]
+
+
+def _read_cleanup(settings: Settings) -> tuple[list[str], dict[str, int]]:
+    """The rooms without a local member, and the rows that their deletion deletes from each table."""
+    with duckdb_reader.open_duckdb(settings) as connection:
+        names = ["gold.room_cleanup", "silver.room_cleanup_rows"]
+        duckdb_reader.create_views(connection, settings, duckdb_reader.get_release(connection, settings), names)
+        rooms = connection.execute("select room_id from gold.room_cleanup where stored_rows > 0").fetchall()
+        rows = connection.execute(
+            "select table_name, sum(stored_rows)::bigint from silver.room_cleanup_rows group by 1"
+        ).fetchall()
+    return [room for (room,) in rooms], dict(rows)
+
+
+def _count_rows(dsn: str, tables: Iterable[str]) -> dict[str, int]:
+    with psycopg.connect(dsn) as source:
+        counts = {
+            name: source.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(name))).fetchone()
+            for name in tables
+        }
+    return {name: count[0] for name, count in counts.items() if count}
 
 
 def _run(settings: Settings, *arguments: str) -> str:

@@ -18,7 +18,7 @@ SCHEMAS = {"synapse": "bronze", "replication": "bronze"}
 
 def render_model(path: str, **variables: str) -> str:
     """SQL of the model at ``path`` in ``dbt/models``."""
-    macro = (DBT / "macros" / "server_name.sql").read_text()
+    macros = "".join((DBT / "macros" / f"{name}.sql").read_text() for name in ("server_name", "to_timestamp"))
     models = {file.stem: file.relative_to(DBT / "models").parts[0] for file in (DBT / "models").rglob("*.sql")}
     names: dict[str, Any] = {
         "config": lambda **_: "",
@@ -26,7 +26,7 @@ def render_model(path: str, **variables: str) -> str:
         "source": lambda source, table: f"{SCHEMAS.get(source, source)}.{table}",
         "ref": lambda name: f"{models[name]}.{name}",
     }
-    return str(Template(macro + (DBT / "models" / path).read_text()).render(names))
+    return str(Template(macros + (DBT / "models" / path).read_text()).render(names))
 
 
 @contextmanager
