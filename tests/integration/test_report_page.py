@@ -2,7 +2,6 @@
 
 import json
 import stat
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,9 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
@@ -276,29 +273,3 @@ def test_a_failure_deletes_the_former_page(lake: Settings, tmp_path: Path, monke
         with pytest.raises(Exception, match=r"(?i)closed"):
             page.write_page(connection, lake, file)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.heavy
-def test_ten_million_events_take_twenty_seconds(make: Callable[..., Settings], tmp_path: Path) -> None:
-    settings, events, rooms = make(), 10_000_000, 10_000
-    with open_report_lake(settings) as catalog:
-        publish(catalog, 1, TEXTS)
-        numbers = np.arange(events)
-        columns = {
-            "event_id": pc.cast(pa.array(numbers), pa.string()),
-            "room_id": pa.array([f"!{number}:example.org" for number in range(rooms)]).take(pa.array(numbers % rooms)),
-            "type": pa.array([f"type {number}" for number in range(50)]).take(pa.array(numbers % 50)),
-            "received_at": pa.array(numbers * 600_000 + 1_788_000_000_000_000, pa.timestamp("us", tz="UTC")),
-            "json_bytes": pa.array(numbers % 5_000),
-        }
-        for name in ("gold.events", "bronze.events"):
-            schema = TABLES[name]
-            catalog.load_table(name).append(pa.table({name: columns[name] for name in schema.names}, schema=schema))
-        publish(catalog, 2, TEXTS)
-    # Other tests share the machine, so the seconds of all threads on a processor count.
-    started = time.process_time()
-    html = render(settings, tmp_path)
-    seconds = time.process_time() - started
-    print(f"{seconds:.1f} s, {len(html.encode()):,} bytes")
-    assert seconds < 20
-    assert len(html.encode()) < 5_000_000

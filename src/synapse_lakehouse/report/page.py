@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from markupsafe import Markup
 from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.report import charts, format_values
 from synapse_lakehouse.report.answers import build_answers
 from synapse_lakehouse.report.compare_releases import compare_releases
@@ -32,7 +32,7 @@ from synapse_lakehouse.report.render_runbook import render_runbook
 from synapse_lakehouse.report.review_items import grade_status, list_review_items
 from synapse_lakehouse.report.sections import SECTIONS
 
-_LOG = logging.getLogger(__name__)
+log = get_printable_logger(__name__)
 
 MAX_TABLE_ROWS: Final = 100
 """Rows of a panel's table; the query of the panel returns all rows."""
@@ -158,8 +158,8 @@ def render_panel(read: PanelRows) -> RenderedPanel:
 def _draw(panel: Panel, rows: Sequence[Row]) -> alt.Chart | None:
     try:
         return panel.chart(rows)
-    except Exception:  # noqa: BLE001 - an unexpected value costs one chart, and not the page
-        _LOG.exception("The chart %s could not be drawn.", panel.id)
+    except Exception:  # An unexpected value costs one chart, and not the page.
+        log.exception("The chart %s could not be drawn.", panel.id)
         return None
 
 
