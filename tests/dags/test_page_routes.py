@@ -16,6 +16,7 @@ from tests.support.homeserver_files import write_homeserver
 ROUTES = (
     "/lakehouse/report/",
     "/lakehouse/data_docs/index.html",
+    "/lakehouse/metrics",
     "/lakehouse/data_docs/missing.html",
     "/lakehouse/data_docs/..%2Fsecret",
     "/lakehouse/data_docs/%2Fetc%2Fpasswd",
@@ -31,6 +32,11 @@ SEVERAL_ROUTES = (
     "/lakehouse/homeservers/..%2Fone/report/",
     "/lakehouse/homeservers/one/data_docs/..%2F..%2Fone.env",
     "/lakehouse/data_docs/index.html",
+    *(
+        f"/lakehouse/homeservers/{name}/{page}"
+        for page in ("data_docs/index.html", "metrics")
+        for name in ("one", "two", "three", "wrong")
+    ),
 )
 
 ASK = """
@@ -56,9 +62,10 @@ for name, token in {"anonymous": None, "forged": "a.b.c", **users}.items():
             by_cookie = client.get(route, headers={"Cookie": f"_token={token}"})
             assert by_cookie.status_code == answer.status_code
         client.cookies.clear()
-for token in ("", "wrong", "right", users["operator"]):
-    answer = client.get("/lakehouse/metrics", headers={"Authorization": f"Bearer {token}"} if token else {})
-    answers["metrics " + (token if len(token) < 9 else "user")] = [answer.status_code, answer.text, {}]
+for token in ("", "wrong", "right", "own"):
+    for route in (route for route in json.loads(sys.argv[2]) if route.endswith("/metrics")):
+        answer = client.get(route, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answers[f"token {token} {route}"] = [answer.status_code, answer.text, {}]
 views = [view for plugin in get_plugin_info() for view in plugin["external_views"]]
 print(json.dumps({"answers": answers, "views": views}))
 """
@@ -80,12 +87,13 @@ def asked_several(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """The answers to each user of an installation with two homeservers."""
     folder = tmp_path_factory.mktemp("homeservers")
     files = folder / "homeservers"
-    for name in ("one", "two"):
-        (files / name / "report").mkdir(parents=True)
-        (files / name / "report" / "index.html").write_text(f"the page of {name}")
+    for name, own in (("one", {}), ("two", {"lakehouse_metrics_token": "own"})):
+        for page in ("report", "data_docs"):
+            (files / name / page).mkdir(parents=True)
+            (files / name / page / "index.html").write_text(f"the {page} of {name}")
         write_homeserver(
             files, name, synapse_dsn="postgresql://r@db/one", synapse_server_name=f"{name}.example",
-            lakehouse_catalog_uri="postgresql://lake@127.0.0.1:1/one",
+            lakehouse_catalog_uri="postgresql://lake@127.0.0.1:1/one", **own,
         )  # fmt: skip
     write_homeserver(files, "wrong", synapse_dsn="postgresql://r@db/one")
     return ask(home, folder, SEVERAL_ROUTES, LAKEHOUSE_HOMESERVERS=str(files))
@@ -116,7 +124,7 @@ def test_others_get_nothing(asked: dict[str, Any], user: str, route: str) -> Non
 @pytest.mark.parametrize("user", ["reader", "operator"])
 def test_readers_of_the_dag_see_the_page(asked: dict[str, Any], user: str) -> None:
     answers = [asked["answers"][f"{user} {route}"] for route in ROUTES]
-    assert [answer[0] for answer in answers] == [200, 200, 404, 404, 404, 404, 404]
+    assert [answer[0] for answer in answers] == [200, 200, 401, 404, 404, 404, 404, 404]
     assert [answer[1] for answer in answers[:2]] == ["the page", "the docs"]
     for _, _, headers in answers[:2]:
         assert headers["cache-control"] == "no-store"
@@ -131,10 +139,31 @@ def test_the_menu_leads_to_the_page(asked: dict[str, Any]) -> None:
 
 
 def test_the_token_alone_reads_the_metrics(asked: dict[str, Any]) -> None:
-    answers = {token: asked["answers"][f"metrics {token}"] for token in ("", "wrong", "right", "user")}
-    assert {token: answer[0] for token, answer in answers.items()} == {"": 401, "wrong": 401, "user": 401, "right": 200}
+    answers = {token: asked["answers"][f"token {token} /lakehouse/metrics"] for token in ("", "wrong", "right", "own")}
+    assert {token: answer[0] for token, answer in answers.items()} == {"": 401, "wrong": 401, "own": 401, "right": 200}
     assert "# TYPE synapse_lakehouse_" in answers["right"][1]
-    assert "# TYPE" not in answers[""][1] + answers["wrong"][1] + answers["user"][1]
+    assert "# TYPE" not in answers[""][1] + answers["wrong"][1] + answers["own"][1]
+
+
+@pytest.mark.parametrize(
+    ("token", "statuses"),
+    [("", [401] * 4), ("wrong", [401] * 4), ("right", [503, 401, 404, 503]), ("own", [401, 503, 401, 401])],
+)
+def test_a_token_reads_metrics_of_its_homeservers(
+    asked_several: dict[str, Any], token: str, statuses: list[int]
+) -> None:
+    # No lake of these homeservers can be reached.
+    answers = [asked_several["answers"][f"token {token} {route}"] for route in SEVERAL_ROUTES[-4:]]
+    assert [answer[0] for answer in answers] == statuses
+    assert len({answer[1] for answer in answers if answer[0] == 401}) <= 1
+
+
+@pytest.mark.parametrize("user", ["anonymous", "forged", "stranger"])
+@pytest.mark.parametrize("routes", [SEVERAL_ROUTES[1:5], SEVERAL_ROUTES[8:12], SEVERAL_ROUTES[12:]])
+def test_answers_to_others_name_no_homeserver(asked_several: dict[str, Any], user: str, routes: Sequence[str]) -> None:
+    answers = [asked_several["answers"][f"{user} {route}"] for route in routes]
+    assert answers[0][0] in {401, 403}
+    assert {(status, text) for status, text, _ in answers} == {tuple(answers[0][:2])}
 
 
 @pytest.mark.parametrize("user", ["anonymous", "forged", "stranger"])
@@ -142,14 +171,16 @@ def test_others_see_no_homeserver(asked_several: dict[str, Any], user: str) -> N
     for route in SEVERAL_ROUTES:
         status, text, _ = asked_several["answers"][f"{user} {route}"]
         assert status in {401, 403, 404} or (user == "stranger" and route == "/lakehouse/report/")
-        assert not any(secret in text for secret in ("the page of", "one.example", "postgresql"))
+        assert not any(secret in text for secret in ("the report of", "the data_docs of", "one.example", "postgresql"))
 
 
 @pytest.mark.parametrize("user", ["reader", "operator"])
 def test_each_homeserver_has_its_page(asked_several: dict[str, Any], user: str) -> None:
     answers = [asked_several["answers"][f"{user} {route}"] for route in SEVERAL_ROUTES]
-    assert [answer[0] for answer in answers] == [200, 200, 200, 404, 503, 404, 404, 404]
-    assert [answer[1] for answer in answers[1:3]] == ["the page of one", "the page of two"]
+    assert [answer[0] for answer in answers[:8]] == [200, 200, 200, 404, 503, 404, 404, 404]
+    assert [answer[0] for answer in answers[8:]] == [200, 200, 404, 503, 401, 401, 401, 401]
+    assert [answer[1] for answer in answers[1:3]] == ["the report of one", "the report of two"]
+    assert [answer[1] for answer in answers[8:10]] == ["the data_docs of one", "the data_docs of two"]
     for name in ("one", "two"):
         assert f'href="../homeservers/{name}/report/"' in answers[0][1]
         assert f"{name}.example" in answers[0][1]

@@ -69,6 +69,23 @@ def _load_readable_settings(request: Request, user: GetUserDep) -> Settings:
     return _load_settings(request)
 
 
+def _load_scraped_settings(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
+) -> Settings:
+    """Return the settings for Prometheus. Without the token, the answer is the same for each name of a homeserver."""
+    try:
+        settings, failure = _load_settings(request), None
+    except HTTPException as error:
+        settings, failure = Settings(), error
+    token, received = settings.lakehouse_metrics_token, credentials.credentials if credentials else ""
+    if not token or not compare_digest(token.encode(), received.encode()):
+        raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
+    if failure:
+        raise failure
+    return settings
+
+
 def send_page(settings: Annotated[Settings, Depends(_load_readable_settings)]) -> Response:
     """Send the page of a homeserver."""
     path = get_page_path(settings.lake_folder)
@@ -84,16 +101,13 @@ def send_data_docs(name: str, settings: Annotated[Settings, Depends(_load_readab
     return _send(path)
 
 
-def send_metrics(
-    settings: Annotated[Settings, Depends(_load_settings)],
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
-) -> Response:
+def send_metrics(settings: Annotated[Settings, Depends(_load_scraped_settings)]) -> Response:
     """Send the metrics."""
-    token, received = settings.lakehouse_metrics_token, credentials.credentials if credentials else ""
-    if not token or not compare_digest(token.encode(), received.encode()):
-        raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
-    with open_duckdb(settings) as connection:
-        return PlainTextResponse(render_metrics(connection, settings), headers=_HEADERS)
+    try:
+        with open_duckdb(settings) as connection:
+            return PlainTextResponse(render_metrics(connection, settings), headers=_HEADERS)
+    except LakehouseError:
+        raise HTTPException(503, "The lake cannot be read: `lakehouse doctor` shows the reason.") from None
 
 
 def send_overview(user: GetUserDep) -> Response:
