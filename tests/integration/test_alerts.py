@@ -189,7 +189,7 @@ def test_a_log_of_an_earlier_version_is_continued(hook: Webhook, book: Catalog, 
         update.delete_column("consequence")
     names = [name for name in store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].names if name != "consequence"]
     (incident,) = compute_incident_events([], [OVERDUE], "streams", "", datetime.now(UTC) - timedelta(hours=1))
-    row = {name: getattr(incident, name, None) for name in names} | {"kind": incident.kind.value}
+    row = {name: getattr(incident, name, None) for name in names} | {"kind": str(incident.kind)}
     earlier = pa.Table.from_pylist(
         [row], schema=pa.schema([store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].field(name) for name in names])
     )

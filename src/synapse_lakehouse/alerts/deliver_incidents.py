@@ -53,7 +53,7 @@ def update_incidents(
         now = datetime.now(UTC)
         new = compute_incident_events(list_open_incidents(log.events, scope), findings, scope, page, now)
         incident_log.append_events(catalog, new)
-        details = {(finding.kind, finding.subject): finding.details for finding in findings}
+        details = {(str(finding.kind), finding.subject): finding.details for finding in findings}
         events = tuple(
             replace(event, details=details.get((event.kind, event.subject), "")) for event in (*log.events, *new)
         )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 
-from synapse_lakehouse.alerts.incidents import IncidentEvent, IncidentKind
+from synapse_lakehouse.alerts.incidents import IncidentEvent
 from synapse_lakehouse.audit import store
 
 INCIDENTS_TABLE: Final = "audit.incidents"
@@ -56,10 +56,10 @@ def _delivery_rows(events: Collection[IncidentEvent], sink: str) -> list[dict[st
 
 
 def _to_row(event: IncidentEvent) -> dict[str, Any]:
-    return asdict(event) | {"kind": event.kind.value}
+    return asdict(event) | {"kind": str(event.kind)}
 
 
 def _to_event(row: dict[str, Any]) -> IncidentEvent:
     # Rows of earlier versions lack the column consequence.
-    converted = {"kind": IncidentKind(row["kind"]), "consequence": row.get("consequence") or "", "details": ""}
-    return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | converted)
+    own = {"consequence": row.get("consequence") or "", "details": ""}
+    return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | own)

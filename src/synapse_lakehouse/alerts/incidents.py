@@ -76,14 +76,15 @@ class AlertFinding:
 class IncidentEvent:
     """The beginning or the end of an incident: a row of ``audit.incidents``.
 
-    ``scope``: the DAG or task whose reports begin and end the incident. ``page``: URL with details, or "".
-    ``details``: those of the present finding, for messages; no column of the table.
+    ``scope``: the DAG or task whose reports begin and end the incident. ``kind``: an :class:`IncidentKind`, or a kind
+    of a later version, after a downgrade. ``page``: URL with details, or "". ``details``: those of the present finding,
+    for messages; no column of the table.
     """
 
     id: str
     at: datetime
     scope: str
-    kind: IncidentKind
+    kind: str
     subject: str
     description: str
     begins: bool

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent, IncidentKind
+from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent
 from synapse_lakehouse.printable_text import to_chat_text, to_printable, to_printable_message
 
 MAX_SINGLE_MESSAGES: Final = 5
@@ -87,5 +87,5 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _title(kind: IncidentKind) -> str:
+def _title(kind: str) -> str:
     return kind.replace("-", " ")
