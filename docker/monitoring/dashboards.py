@@ -7,7 +7,7 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import DataSourceRef
+from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
 
 FOLDER: Final = Path(__file__).parent / "dashboards"
 
@@ -15,6 +15,9 @@ _SOURCE: Final = DataSourceRef(type_val="prometheus", uid="prometheus")
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 P: Final = "synapse_lakehouse_"
+SERVER: Final = 'server_name="$server_name"'
+"""The homeserver that the user of the dashboard chooses."""
+OWN: Final = f"{{{SERVER}}}"
 
 
 @dataclass(frozen=True)
@@ -30,34 +33,35 @@ class Panel:
 
 DASHBOARDS: Final = {
     "Lakehouse": [
-        Panel("Newest release", f"{P}release_number", is_number=True),
-        Panel("Age of the release", f"time() - {P}release_timestamp_seconds", "s", is_number=True),
-        Panel("Open incidents", f"sum({P}incidents_open)", is_number=True),
-        Panel("Serious findings", f"sum({P}integrity_serious_findings)", is_number=True),
-        Panel("Open stream IDs", f"{P}stream_open_ids", legend="{{stream}}"),
-        Panel("Allocated stream IDs", f"{P}stream_last_allocated_id", legend="{{stream}}"),
-        Panel("Writers behind the last ID", f"{P}stream_last_allocated_id - on (stream) group_right "
-              f"abs({P}stream_writer_position)", legend="{{stream}} {{writer}}"),
-        Panel("Findings by check", f"{P}integrity_findings", legend="{{check}}"),
-        Panel("Incidents by kind", f"{P}incidents_open", legend="{{kind}}"),
-        Panel("Duration of the last run by task", f"{P}run_task_duration_seconds", "s", "{{task}}"),
-        Panel("Silent servers", f"{P}federation_silent_servers"),
-        Panel("Rows that the last run read", f"{P}run_rows_read"),
-        Panel("Rows that the last run wrote", f"{P}run_rows_written"),
+        Panel("Newest release", f"{P}release_number{OWN}", is_number=True),
+        Panel("Age of the release", f"time() - {P}release_timestamp_seconds{OWN}", "s", is_number=True),
+        Panel("Open incidents", f"sum({P}incidents_open{OWN})", is_number=True),
+        Panel("Serious findings", f"sum({P}integrity_serious_findings{OWN})", is_number=True),
+        Panel("Open stream IDs", f"{P}stream_open_ids{OWN}", legend="{{stream}}"),
+        Panel("Allocated stream IDs", f"{P}stream_last_allocated_id{OWN}", legend="{{stream}}"),
+        Panel("Writers behind the last ID", f"{P}stream_last_allocated_id{OWN} - on (stream) group_right "
+              f"abs({P}stream_writer_position{OWN})", legend="{{stream}} {{writer}}"),
+        Panel("Findings by check", f"{P}integrity_findings{OWN}", legend="{{check}}"),
+        Panel("Incidents by kind", f"{P}incidents_open{OWN}", legend="{{kind}}"),
+        Panel("Duration of the last run by task", f"{P}run_task_duration_seconds{OWN}", "s", "{{task}}"),
+        Panel("Silent servers", f"{P}federation_silent_servers{OWN}"),
+        Panel("Rows that the last run read", f"{P}run_rows_read{OWN}"),
+        Panel("Rows that the last run wrote", f"{P}run_rows_written{OWN}"),
     ],
     "Database": [
-        Panel("Synapse's database", f'{P}disk_used_bytes{{disk="source"}}', "bytes", is_number=True),
-        Panel("The lake", f'{P}disk_used_bytes{{disk="lake"}}', "bytes", is_number=True),
-        Panel("Free for the lake", f'{P}disk_free_bytes{{disk="lake"}}', "bytes", is_number=True),
-        Panel("WAL that slots hold", f"sum({P}replication_slot_held_bytes) or vector(0)", "bytes", is_number=True),
-        Panel("Largest relations", f"topk(10, {P}relation_size_bytes)", "bytes", "{{relation}}"),
-        Panel("Largest indexes", f"topk(10, {P}relation_index_bytes)", "bytes", "{{relation}}"),
-        Panel("Growth", f"{P}disk_growth_bytes_per_second", "Bps", "{{disk}}"),
-        Panel("Time until the disk is full", f"{P}disk_full_seconds", "s", "{{disk}}"),
-        Panel("Dead rows", f"topk(10, {P}relation_dead_rows)", legend="{{relation}}"),
-        Panel("Overdue vacuums", f"sum({P}relation_vacuum_overdue)"),
-        Panel("Age of transaction IDs", f"max({P}relation_transaction_id_age)"),
-        Panel("Age of the measurement", f"time() - {P}sizes_timestamp_seconds", "s"),
+        Panel("Synapse's database", f'{P}disk_used_bytes{{disk="source",{SERVER}}}', "bytes", is_number=True),
+        Panel("The lake", f'{P}disk_used_bytes{{disk="lake",{SERVER}}}', "bytes", is_number=True),
+        Panel("Free for the lake", f'{P}disk_free_bytes{{disk="lake",{SERVER}}}', "bytes", is_number=True),
+        Panel("WAL that slots hold", f"sum({P}replication_slot_held_bytes{OWN}) or vector(0)", "bytes",
+              is_number=True),
+        Panel("Largest relations", f"topk(10, {P}relation_size_bytes{OWN})", "bytes", "{{relation}}"),
+        Panel("Largest indexes", f"topk(10, {P}relation_index_bytes{OWN})", "bytes", "{{relation}}"),
+        Panel("Growth", f"{P}disk_growth_bytes_per_second{OWN}", "Bps", "{{disk}}"),
+        Panel("Time until the disk is full", f"{P}disk_full_seconds{OWN}", "s", "{{disk}}"),
+        Panel("Dead rows", f"topk(10, {P}relation_dead_rows{OWN})", legend="{{relation}}"),
+        Panel("Overdue vacuums", f"sum({P}relation_vacuum_overdue{OWN})"),
+        Panel("Age of transaction IDs", f"max({P}relation_transaction_id_age{OWN})"),
+        Panel("Age of the measurement", f"time() - {P}sizes_timestamp_seconds{OWN}", "s"),
     ],
 }  # fmt: skip
 
@@ -70,6 +74,9 @@ def build_dashboards() -> dict[Path, str]:
 def _build(title: str, panels: list[Panel]) -> str:
     builder = dashboard.Dashboard(f"Synapse lakehouse: {title.lower()}").uid(f"synapse-lakehouse-{title.lower()}")
     builder = builder.tags(["synapse-lakehouse"]).readonly().time("now-7d", "now").refresh("5m").timezone("utc")
+    servers = dashboard.QueryVariable("server_name").query(f"label_values({P}release_number, server_name)")
+    servers = servers.datasource(_SOURCE).refresh(VariableRefresh.ON_DASHBOARD_LOAD).label("Homeserver")
+    builder = builder.with_variable(servers)
     for panel in panels:
         query = prometheus.Dataquery().expr(panel.query).legend_format(panel.legend)
         chart = stat.Panel() if panel.is_number else timeseries.Panel()

@@ -38,16 +38,19 @@ def metrics(published: Published) -> str:
 
 @pytest.fixture(scope="module")
 def query(metrics: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
-    """Instant queries of the scraped metrics."""
-    with prometheus(metrics, tmp_path_factory.mktemp("prometheus")) as run:
+    """Instant queries of the scraped metrics of two homeservers."""
+    other = "".join(line for line in metrics.splitlines(keepends=True) if not line.startswith("#"))
+    other = re.sub('server_name="[^"]+"', 'server_name="other.example"', other)
+    with prometheus(metrics + other, tmp_path_factory.mktemp("prometheus")) as run:
         yield run
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=[panel.title for panel in PANELS])
-def test_a_panel_has_data(panel: Panel, query: Query) -> None:
-    result = query(panel.query)
+def test_a_panel_has_data_of_one_homeserver(panel: Panel, query: Query, published: Published) -> None:
+    result = query(panel.query.replace("$server_name", str(published.settings.synapse_server_name)))
     assert result
     assert all(series["value"][1] != "NaN" for series in result)
+    assert {series["metric"].get("server_name") for series in result} <= {published.settings.synapse_server_name, None}
 
 
 def test_a_fresh_release_raises_no_alert(query: Query) -> None:

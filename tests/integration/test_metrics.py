@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.metrics.families import MAX_RELATIONS
 from synapse_lakehouse.orchestration.metrics_tasks import write_metrics
+from tests.support.prometheus import read_textfiles
 
 RUN = Run("scheduled__1", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
 BEGIN = datetime(2026, 11, 18, 0, 1, tzinfo=UTC)
@@ -94,20 +96,52 @@ def print_metrics() -> str:
     return result.stdout
 
 
-def values(text: str) -> Values:
+def values(text: str, server_name: str = "example.org") -> Values:
+    """The samples of a homeserver without the label that names it."""
     return {
-        (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items()))): sample.value
+        (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items() - {("server_name", server_name)}))):
+        sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-    }
+        if sample.labels.get("server_name") == server_name
+    }  # fmt: skip
 
 
 def test_an_empty_lake_has_release_zero_and_no_incidents(lake: Settings) -> None:
+    before = time.time()
     metrics = values(print_metrics())
     assert metrics["release_number", ()] == 0
-    assert metrics["info", (("server_name", "example.org"),)] == 1
-    assert {name for name, _ in metrics} == {"info", "release_number", "incidents_open"}
+    assert before <= metrics["metrics_timestamp_seconds", ()] <= time.time()
+    own = {"release_number", "release_overdue_after_seconds", "metrics_timestamp_seconds", "incidents_open"}
+    assert {name for name, _ in metrics} == own
     assert {value for (name, _), value in metrics.items() if name == "incidents_open"} == {0}
+
+
+@pytest.mark.parametrize(("schedule", "hours"), [("@hourly", 3), ("@weekly", 7 * 24 + 2), ("0 1 * * 1-5", 3 * 24 + 2)])
+def test_the_schedule_sets_the_limit_of_a_releases_age(
+    lake: Settings, monkeypatch: pytest.MonkeyPatch, schedule: str, hours: int
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_SCHEDULE", schedule)
+    assert values(print_metrics())["release_overdue_after_seconds", ()] == hours * 3600
+
+
+def test_every_sample_names_its_homeserver(lake: Settings) -> None:
+    plant(lake, PUBLISHED)
+    samples = [line for line in print_metrics().splitlines() if not line.startswith("#")]
+    assert samples
+    assert [line for line in samples if 'server_name="example.org"' not in line] == []
+
+
+def test_node_exporter_serves_all_homeservers(lake: Settings, tmp_path: Path) -> None:
+    folder = tmp_path / "textfiles"
+    folder.mkdir()
+    names = ("one.example", "two.example", None)
+    for name in names:
+        changes = {"lakehouse_metrics_file": folder / f"{name}.prom", "synapse_server_name": name}
+        write_metrics(lake.model_copy(update=changes))
+    text = read_textfiles(folder)
+    assert [values(text, name or "").get(("release_number", ())) for name in names] == [0, 0, 0]
+    assert "node_textfile_scrape_error 0" in text
 
 
 def test_the_newest_release_and_its_run_are_measured(lake: Settings) -> None:
@@ -196,6 +230,17 @@ def test_open_incidents_are_counted_once_without_their_subject(lake: Settings) -
     assert metrics["incidents_open", (("kind", "lost-ids"), ("severity", "error"))] == 1
     assert metrics["incidents_open", (("kind", "tap-silent"), ("severity", "warning"))] == 0
     assert "secret" not in text
+
+
+def test_an_incident_of_a_later_version_is_counted(lake: Settings) -> None:
+    later = {"id": "1", "at": BEGIN, "scope": "bronze", "kind": "later-kind", "subject": "x", "begins": True}
+    plant(lake, [("audit.incidents", later)], None)
+    assert values(print_metrics())["incidents_open", (("kind", "later-kind"), ("severity", "error"))] == 1
+    with closing(open_catalog(lake)) as catalog:
+        (event,) = incident_log.read_incident_log(catalog).events
+        (end,) = compute_incident_events([event], [], "bronze", "", after(5))
+        incident_log.append_events(catalog, [end])
+    assert values(print_metrics()).get(("incidents_open", (("kind", "later-kind"), ("severity", "error")))) in {None, 0}
 
 
 def test_federation_is_measured_without_names_of_servers(lake: Settings) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -16,6 +16,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 
 Query = Callable[[str], list[dict[str, Any]]]
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -49,6 +50,26 @@ def prometheus(metrics: str, folder: Path) -> Iterator[Query]:
             process.wait(30)
 
 
+def read_textfiles(folder: Path) -> str:
+    """The metrics that node_exporter serves from the files in ``folder``."""
+    port = find_free_port()
+    arguments = ["--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}"]
+    process = subprocess.Popen(
+        ["prometheus-node-exporter", *arguments, f"--web.listen-address=127.0.0.1:{port}"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+
+        def read() -> str:
+            with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                return str(answer.read(), "utf-8")
+
+        return _await(read)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
 @contextmanager
 def _serve(metrics: str) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
@@ -67,12 +88,13 @@ def _serve(metrics: str) -> Iterator[str]:
         server.shutdown()
 
 
-def _await(condition: Callable[[], object]) -> None:
+def _await(condition: Callable[[], Result]) -> Result:
+    """The first result that is not empty."""
     end = time.monotonic() + 60
     while True:
         try:
-            if condition():
-                return
+            if result := condition():
+                return result
         except OSError:
             pass
         assert time.monotonic() < end, "Prometheus scraped nothing"

@@ -5,7 +5,7 @@ Labels contain names of streams, writers, tables, checks and the like, never mes
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -33,9 +33,10 @@ def gauge(name: str, documentation: str, samples: Samples, labels: Sequence[str]
     return family
 
 
-def release_families(release: Release | None, server_name: str) -> Iterator[GaugeMetricFamily]:
-    """Yield the newest release and its checks; number 0 before the first release."""
-    yield gauge("info", "The homeserver of the lake.", [([server_name], 1)], ["server_name"])
+def release_families(release: Release | None, overdue_after: timedelta) -> Iterator[GaugeMetricFamily]:
+    """Yield the newest release, its checks and the age from which it is overdue; number 0 before the first release."""
+    limit = [((), overdue_after.total_seconds())]
+    yield gauge("release_overdue_after_seconds", "Age from which the newest release is overdue.", limit)
     yield gauge("release_number", "Number of the newest release.", [((), release.number if release else 0)])
     if release is None:
         return
@@ -98,7 +99,8 @@ def incident_families(events: Sequence[IncidentEvent]) -> Iterator[GaugeMetricFa
     scopes = dict.fromkeys(event.scope for event in events)
     incidents = {(event.kind, event.subject) for scope in scopes for event in list_open_incidents(events, scope)}
     counts = Counter(kind for kind, _ in incidents)
-    samples = [([kind, "warning" if kind in WARNING_KINDS else "error"], counts[kind]) for kind in IncidentKind]
+    kinds = dict.fromkeys([*IncidentKind, *counts])
+    samples = [([kind, "warning" if kind in WARNING_KINDS else "error"], counts[kind]) for kind in kinds]
     yield gauge("incidents_open", "Open incidents by kind.", samples, ["kind", "severity"])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from synapse_lakehouse.alerts.incidents import IncidentEvent, IncidentKind
+from synapse_lakehouse.alerts.incidents import IncidentEvent
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import is_unbranched
@@ -76,11 +77,13 @@ from gold.federation_delay where hour > (select max(hour) from gold.federation_d
 
 
 class _Collected(Collector):
-    def __init__(self, collected: Iterable[GaugeMetricFamily]) -> None:
-        self._collected = list(collected)
+    def __init__(self, collected: Iterable[GaugeMetricFamily], server_name: str) -> None:
+        self._collected, self._server = list(collected), {"server_name": server_name}
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the families with samples."""
+        """Return the families with samples. Each sample has the label ``server_name``, as those of Synapse have."""
+        for family in self._collected:
+            family.samples = [sample._replace(labels=self._server | sample.labels) for sample in family.samples]
         return [family for family in self._collected if family.samples]
 
 
@@ -89,18 +92,20 @@ def render_metrics(connection: DuckDBPyConnection, settings: Settings) -> str:
 
     :raises LakeReadError: when the lake cannot be read.
     """
+    releases = duckdb_reader.list_releases(connection, settings)
+    release = releases[0] if releases else None
+    server_name = (release.server_name if release else None) or settings.synapse_server_name or ""
     registry = CollectorRegistry()
-    registry.register(_Collected(_collect(connection, settings)))
+    registry.register(_Collected(_collect(connection, settings, release), server_name))
     return generate_latest(registry).decode()
 
 
-def _collect(connection: DuckDBPyConnection, settings: Settings) -> Iterator[GaugeMetricFamily]:
-    reader = _Reader(connection, settings)
-    releases = duckdb_reader.list_releases(connection, settings)
-    release = releases[0] if releases else None
-    yield from families.release_families(
-        release, release.server_name if release else settings.synapse_server_name or ""
-    )
+def _collect(
+    connection: DuckDBPyConnection, settings: Settings, release: Release | None
+) -> Iterator[GaugeMetricFamily]:
+    reader, now = _Reader(connection, settings), datetime.now(UTC)
+    yield gauge("metrics_timestamp_seconds", "Time at which the lake was read for the metrics.", [((), now)])
+    yield from families.release_families(release, settings.overdue_after(now))
     if release:
         duckdb_reader.set_release_variables(connection, release)
         (rows,) = reader.read(_ROWS, "audit.ledger") or [{}]
@@ -177,9 +182,4 @@ _QUANTILES: Final = (("0.5", "median"), ("0.95", "p95"))
 def _read_incidents(reader: _Reader) -> list[IncidentEvent]:
     names = {field.name for field in fields(IncidentEvent)}
     rows = reader.read('from audit.incidents where sink is null order by "at"', "audit.incidents")
-    return [
-        IncidentEvent(
-            **{name: value for name, value in row.items() if name in names} | {"kind": IncidentKind(row["kind"])}
-        )
-        for row in rows
-    ]
+    return [IncidentEvent(**{name: value for name, value in row.items() if name in names}) for row in rows]
