@@ -3,17 +3,21 @@
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.local import services
 from synapse_lakehouse.local.airflow import prepare_airflow
@@ -22,8 +26,9 @@ from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
-from tests.conftest import METRICS_FILE, Published, publish
+from tests.conftest import METRICS_FILE, Published, copied_source, lakehouse, publish
 from tests.support.privacy_canaries import contents
+from tests.support.two_releases import publish_after_emptied
 
 CANARY = secrets.token_hex(12)
 SPARK = """
@@ -37,8 +42,10 @@ print(config.SECRET_REDACTION_PATTERN().defaultValueString())
 print(spark.sparkContext.getConf().get("spark.redaction.regex"))
 spark.stop()
 """
-COMMANDS = ("metrics", "report", "rooms cleanup", "sizes", "sizes --all")
+COMMANDS = ("diff", "metrics", "report", "rooms cleanup", "sizes", "sizes --all")
 """Commands that read the lake, and print no content of events."""
+COMPARED = ("bronze.event_json", "bronze.events", "bronze.rooms", "bronze.users", "gold.state_integrity")
+"""Tables with differences between the releases."""
 OUTPUTS = [f"{command}.txt" for command in COMMANDS] + ["page.html"]
 IP_ADDRESS = re.compile(r"(?<![\w.-])\d{1,3}(\.\d{1,3}){3}(?![\w.-])")
 COPIED = ("copied", "body")
@@ -129,17 +136,33 @@ def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
     assert sorted(modes.values()) == ["0o600", "0o700"]
 
 
+@contextmanager
+def with_differences(published: Published, server: EmbeddedServer) -> Iterator[Settings]:
+    """The lake in a copy of its catalog, with further releases that differ by all rows of some tables."""
+    database = str(conninfo_to_dict(published.settings.lakehouse_catalog_uri or "")["dbname"])
+    with copied_source(server, database) as uri:
+        settings = published.settings.model_copy(update={"lakehouse_catalog_uri": uri})
+        folder = f"{settings.warehouse}/differences"
+        with closing(open_catalog(settings)) as catalog:
+            publish_after_emptied(catalog, COMPARED, folder)
+        yield settings
+    shutil.rmtree(folder.removeprefix("file://"))
+
+
 def search(published: Published, server: EmbeddedServer, scratch: Path) -> tuple[set[str], set[str]]:
     """What was searched, and in which folders the copied rows were; nothing of the canaries was anywhere."""
     source, home = published.source, published.settings.lakehouse_home
     assert len(source.canaries.places) > 150
     (scratch / "printed").write_text(published.output)
-    for command in COMMANDS:
-        answer = published.lakehouse(
-            *command.split(), *(["--output", str(scratch / "page.html")] * (command == "report"))
-        )
-        assert answer.returncode == 0, answer.stderr
-        (scratch / f"{command}.txt").write_text(answer.stdout + answer.stderr)
+    with with_differences(published, server) as settings:
+        for command in COMMANDS:
+            answer = lakehouse(
+                settings, *command.split(), *(["--output", str(scratch / "page.html")] * (command == "report"))
+            )
+            assert answer.returncode == 0, answer.stderr
+            (scratch / f"{command}.txt").write_text(answer.stdout + answer.stderr)
+    printed = (scratch / "diff.txt").read_text()
+    assert [text for text in ("(new)", " new users", *COMPARED) if text not in printed] == []
     assert [name for name in OUTPUTS if IP_ADDRESS.search(_without_scripts((scratch / name).read_text()))] == []
     for database in (services.AIRFLOW_DATABASE, services.CATALOG_DATABASE):
         dumped = server.tool("pg_dump", database=database, stdout=subprocess.PIPE).stdout

@@ -1,5 +1,6 @@
 """Content of a small lake: two releases, a view, and the branch of a failed run."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -53,6 +54,24 @@ def publish_release(catalog: Catalog, number: int, run: Run) -> None:
     store.append_audit_rows(
         catalog, "audit.releases", [release | checked | {"tables": list(tables.items()), "views": views}], run
     )
+
+
+def publish_after_emptied(catalog: Catalog, names: Sequence[str], folder: str) -> None:
+    """Publish a release in which these tables have no row, then the latest release again: all of its rows are new.
+
+    ``catalog`` is a copy, and ``folder`` gets all files, because the tables' own folders belong to another catalog.
+    """
+    for name in ("audit.releases", *names):
+        places = {f"write.{kind}.path": f"{folder}/{name}/{kind}" for kind in ("data", "metadata")}
+        catalog.load_table(name).transaction().set_properties(places).commit_transaction()
+    *_, latest = catalog.load_table("audit.releases").scan().to_arrow().sort_by("release").to_pylist()
+    tables = dict(latest["tables"])
+    for name in names:
+        table = catalog.load_table(name)
+        table.delete()
+        tables[name] = table.refs()["main"].snapshot_id
+    emptied = {"release": latest["release"] + 1, "tables": sorted(tables.items())}
+    store.append_audit_rows(catalog, "audit.releases", [latest | emptied, latest | {"release": latest["release"] + 2}])
 
 
 def leave_branch(catalog: Catalog, run: Run) -> None:
