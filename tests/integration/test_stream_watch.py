@@ -102,7 +102,7 @@ def list_reports() -> list[tuple[str, bool, str]]:
     with closing(open_catalog(Settings())) as catalog:
         events = incident_log.read_incident_log(catalog).events
     return [
-        (event.subject, event.begins, event.description) for event in events if event.kind is IncidentKind.NEW_REPORT
+        (event.subject, event.begins, event.description) for event in events if event.kind == IncidentKind.NEW_REPORT
     ]
 
 
