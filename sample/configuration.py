@@ -77,6 +77,13 @@ def homeserver_yaml(
     return settings
 
 
+def describe_database(dsn: str) -> dict[str, Any]:
+    """Return the section ``database`` of homeserver.yaml for PostgreSQL, or for SQLite: ``sqlite:`` and a path."""
+    if dsn.startswith("sqlite:"):
+        return {"name": "sqlite3", "args": {"database": dsn.removeprefix("sqlite:")}}
+    return {"name": "psycopg2", "args": conninfo_to_dict(dsn) | {"cp_min": 2, "cp_max": 8}}
+
+
 def event_persisters(processes: Iterable[str]) -> list[str]:
     """Return the processes that write events, among the workers."""
     return [name for name in processes if name not in (MAIN, STREAM_WORKER)]
@@ -190,12 +197,11 @@ def _main_settings(
     :param public: result of :func:`homeserver_yaml`.
     """
     server_name = str(public["server_name"])
-    database = conninfo_to_dict(dsn)
     certificate, key = write_certificate(workdir, server_name)
     settings = public | _RATE_LIMITS
     return settings | {
         "listeners": [_listener(ports[MAIN]), _listener(tls_port, "federation", tls=True)],
-        "database": {"name": "psycopg2", "args": database | {"cp_min": 2, "cp_max": 8}},
+        "database": describe_database(dsn),
         "redis": {"enabled": len(ports) > 1, "host": "127.0.0.1", "port": redis_port},
         "log_config": str(_log_config(workdir, MAIN)),
         "media_store_path": str(workdir / "media"),

@@ -6,8 +6,7 @@ Every part is of that release: schema, traffic, visibility filter, and the class
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,6 @@ from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
 from sample import visibility_answers
-from sample.client import MatrixError
-from sample.environment import VERSION
 from sample.homeserver import SERVER_NAME, homeserver
 from sample.releases import REPRESENTATIVES, load_releases, load_results, record_result, release_python
 from sample.settle import settle
@@ -34,13 +31,15 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
-from tests.conftest import copied_source, lake_maker, lakehouse
+from tests.conftest import copied_source, lake_maker
 from tests.replication.database import Database
 from tests.replication.release_client import follow_release
 from tests.support.dataframe_compare import differences
 from tests.support.reference_compressor import compare, run_reference
+from tests.support.scenes import Scene, play
 from tests.support.state_database import all_states, read_state
 from tests.support.synapse_answers import depart
+from tests.support.whole_runs import run
 from tests.visibility import holding
 
 pytestmark = pytest.mark.heavy
@@ -48,10 +47,7 @@ pytestmark = pytest.mark.heavy
 DECLARED = catalogue.load_catalogue()
 RELEASES = {release.version: release for release in load_releases()}
 ENOUGH_ANSWERS = 20_000
-TROUPES = 4
 LEVELS = "100,50,25"
-
-Scene = Callable[[Stage], None]
 
 
 def departures(stage: Stage) -> None:
@@ -88,24 +84,6 @@ class Copied:
         return str(conninfo_to_dict(self.dsn)["dbname"])
 
 
-def play(stage: Stage, scenes: tuple[Scene, ...], version: str) -> None:
-    """Play scenes, some side by side."""
-    with ThreadPoolExecutor(TROUPES) as troupes:
-        for playing in [troupes.submit(play_all, stage, scenes[number::TROUPES], version) for number in range(TROUPES)]:
-            playing.result()
-
-
-def play_all(stage: Stage, scenes: tuple[Scene, ...], version: str) -> None:
-    for scene in scenes:
-        try:
-            stage.play(scene)
-        except MatrixError as refusal:
-            # An earlier release lacks what the rest of the scene asks for.
-            if refusal.errcode != "M_UNRECOGNIZED" or version == VERSION:
-                raise
-            print(f"{version} has no {scene.__name__}: {refusal}")
-
-
 @pytest.fixture(scope="module")
 def source_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     options = ["fsync=off", "synchronous_commit=off"]
@@ -137,11 +115,6 @@ def copied(
             settle(dsn)
         run(lake)
         yield Copied(release.version, python, dsn, hs.config_path, lake, int(time.time() * 1000))
-
-
-def run(lake: Settings) -> None:
-    result = lakehouse(lake, "run")
-    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_the_copy_equals_the_database(copied: Copied) -> None:

@@ -1,23 +1,17 @@
 """The oldest and the newest supported PostgreSQL are read like the embedded one."""
 
-import platform
-import tarfile
 import time
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
-from synapse_lakehouse.java import jars
-from synapse_lakehouse.local.postgres import embedded_postgres, sample
+from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access import public_rights
 from synapse_lakehouse.postgres.connection import build_conninfo, connect, require_session_settings
@@ -25,16 +19,10 @@ from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from tests.conftest import lake_maker
 from tests.support.incremental_lake import advancing
+from tests.support.postgres_builds import server_of_version
 from tests.support.reader_role import create_role
 from tests.support.small_lake import SmallLake
 
-SERVERS = {
-    "amd64-14.23.0": "d041b87dd72016f2baf93bca54e91d3c85c2b8132bbf86ad82056d6b24b353ce",
-    "amd64-18.4.0": "401d4e69baba9072d3772607710df0d47b39a7632c6b01b2a5f5d85a9514e212",
-    "arm64v8-14.23.0": "a55b93f67051a602be033b298461709f88789dccee925236f2fb5a4eaf9dd526",
-    "arm64v8-18.4.0": "a9ec284923b9a7d2db41509bfb88c3d0eeb9f4aa5e2b29ea0aac5e8dbaf4c335",
-}
-"""Builds of PostgreSQL, and the SHA-256 of the jar that has them."""
 READER = "reader"
 
 
@@ -52,23 +40,17 @@ def other(
 ) -> Iterator[Other]:
     """A lake, its source in a server of another version, and whom the lakehouse is there."""
     with (
-        pytest.MonkeyPatch.context() as patched,
-        _programs(request.param) as programs,
-        TemporaryDirectory(ignore_cleanup_errors=True) as home,
+        server_of_version(request.param) as running,
         lake_maker(server, settings, tmp_path_factory.mktemp("postgres")) as new_lake,
     ):
-        patched.setattr(embedded_postgres, "BIN", programs)
-        # PostgreSQL 14 needs a folder that its account can pass through, which pytest's are not.
-        Path(home).chmod(0o711)
-        with embedded_postgres.run_server(Path(home) / "data") as running:
-            dsn = sample.restore_sample(running)
-            create_role(settings, READER, dsn)
-            with psycopg.connect(dsn, autocommit=True) as owner:
-                owner.execute(f"alter role {READER} password 'p'".encode())
-                owner.execute("set session_replication_role = replica")
-                own = new_lake(synapse_dsn=make_conninfo(dsn, user=READER, password="p"))
-                with advancing(own) as lake:
-                    yield Other(SmallLake(lake.settings), owner, running, request.param)
+        dsn = sample.restore_sample(running)
+        create_role(settings, READER, dsn)
+        with psycopg.connect(dsn, autocommit=True) as owner:
+            owner.execute(f"alter role {READER} password 'p'".encode())
+            owner.execute("set session_replication_role = replica")
+            own = new_lake(synapse_dsn=make_conninfo(dsn, user=READER, password="p"))
+            with advancing(own) as lake:
+                yield Other(SmallLake(lake.settings), owner, running, request.param)
 
 
 def test_it_is_copied_and_changes_are_found(other: Other) -> None:
@@ -176,26 +158,3 @@ def test_the_doctor_warns_of_old_public_rights(other: Other) -> None:
 def flat(text: str) -> str:
     """A table's text without its line breaks."""
     return " ".join(text.split())
-
-
-@contextmanager
-def _programs(version: str) -> Iterator[Path]:
-    """Folder with the server of this version and the wheel's clients, readable for the server's account."""
-    name = f"{'arm64v8' if platform.machine() == 'aarch64' else 'amd64'}-{version}"
-    coordinates = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{name.replace('-', ':')}"
-    (jar,) = jars.install_accepted_jars(
-        PROJECT_FOLDER / ".lakehouse" / "postgres-versions", [coordinates], {coordinates: SERVERS[name]}
-    )
-    with TemporaryDirectory() as folder:
-        with zipfile.ZipFile(jar) as packed:
-            (archive,) = (item for item in packed.namelist() if item.endswith(".txz"))
-            with packed.open(archive) as stream, tarfile.open(fileobj=stream, mode="r:xz") as tar:
-                # The oldest Python has no extraction filter; the SHA-256 covers the whole archive.
-                tar.extractall(folder)
-        for path in (Path(folder), *Path(folder).rglob("*")):
-            path.chmod(path.stat().st_mode | 0o055)
-        programs = Path(folder) / "bin"
-        for client in embedded_postgres.BIN.iterdir():
-            if not (programs / client.name).exists():
-                (programs / client.name).symlink_to(client)
-        yield programs

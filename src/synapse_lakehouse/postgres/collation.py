@@ -5,10 +5,16 @@ from typing import Final
 
 from synapse_lakehouse.postgres.connection import Connection
 
-_COLLATION: Final = (
-    "select oid, datcollate, datctype, pg_encoding_to_char(encoding) from pg_database"
-    " where datname = current_database()"
-)
+_COLLATION: Final = """
+select
+  oid,
+  -- PostgreSQL 14 has no providers, and 17 renamed the column of the locale.
+  case properties->>'datlocprovider'
+    when 'i' then 'ICU ' || coalesce(properties->>'datlocale', properties->>'daticulocale') else datcollate
+  end,
+  datctype, pg_encoding_to_char(encoding)
+from pg_database cross join lateral to_jsonb(pg_database) as properties where datname = current_database()
+"""
 _COLLATION_VERSIONS: Final = (
     "select datcollversion, pg_database_collation_actual_version(oid) from pg_database where oid = %s"
 )

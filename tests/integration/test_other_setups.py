@@ -1,0 +1,187 @@
+"""Databases that are set up in another way are copied: another collation, encoding or schema, TLS, a restored dump."""
+
+import gzip
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from sample.certificate import write_certificate
+from sample.processes import wait_until
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
+from synapse_lakehouse.local.postgres.sample import SAMPLE_DUMP
+from synapse_lakehouse.postgres.collation import find_collation_faults
+from synapse_lakehouse.postgres.connection import connect, require_session_settings
+from synapse_lakehouse.postgres.errors import SourceError
+from tests.support.incremental_lake import advancing
+from tests.support.postgres_builds import server_of_version
+
+pytestmark = pytest.mark.heavy
+
+CHANGES = """
+set session_replication_role = replica;
+update events set outlier = not outlier where stream_ordering % 50 = 0;
+update receipts_linearized set data = '{"ts": 1}' where stream_id % 50 = 1;
+delete from event_edges where event_id in (select event_id from events order by event_id limit 30);
+insert into rejections select event_id, 'why', 'now' from events order by event_id limit 3;
+"""
+CHANGED = {"events", "receipts_linearized", "event_edges", "rejections"}
+
+
+@pytest.fixture(scope="module")
+def modern() -> Iterator[EmbeddedServer]:
+    with server_of_version("18.4.0") as running:
+        yield running
+
+
+def restore(server: EmbeddedServer, database: str, dump: bytes, *options: str) -> str:
+    """A database with these options of createdb, and the content of a dump in SQL."""
+    server.tool("createdb", "--template", "template0", *options, database)
+    strict = ("psql", "-XqAt", "--set", "ON_ERROR_STOP=1", "--single-transaction")
+    server.tool(*strict, input=dump, database=database, stdout=subprocess.DEVNULL)
+    return server.dsn(database)
+
+
+def require_equal_copies(settings: Settings, owner: str, extents: set[str] | None = None) -> None:
+    """A copy, one after changes by ``owner``, and one without changes; each equals the source."""
+    with advancing(settings) as lake:
+        first = {row["extent"] for row in lake.advance().values()}
+        assert first == (extents or {"full"})
+        assert lake.departures() == {}
+        with psycopg.connect(owner) as source:
+            source.execute(CHANGES.encode())
+        second = {name: row["extent"] for name, row in lake.advance().items()}
+        assert {name for name, extent in second.items() if extent != "none"} == CHANGED
+        assert lake.departures() == {}
+        assert {row["extent"] for row in lake.advance().values()} == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--locale-provider", "icu", "--icu-locale", "en-US", "--lc-collate", "C", "--lc-ctype", "C"], "en-US"),
+        (["--encoding", "SQL_ASCII", "--locale", "C"], "SQL_ASCII"),
+    ],
+    ids=["icu", "sql_ascii"],
+)
+def test_another_collation_is_copied_and_named(
+    modern: EmbeddedServer, new_lake: Callable[..., Settings], options: list[str], named: str
+) -> None:
+    database = f"source_{named.lower().replace('-', '_')}"
+    dsn = restore(modern, database, gzip.decompress(SAMPLE_DUMP.read_bytes()), *options)
+    settings = new_lake(synapse_dsn=dsn)
+    with connect(settings) as connection:
+        (fault, *_) = find_collation_faults(connection)
+    assert named in fault.message
+    require_equal_copies(settings, dsn)
+
+
+def test_another_schema_is_copied(source_copy: str, new_lake: Callable[..., Settings]) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("alter schema public rename to matrix")
+        owner.execute("create schema public")
+    dsn = make_conninfo(source_copy, options="-c search_path=matrix")
+    require_equal_copies(new_lake(synapse_dsn=dsn), dsn)
+
+
+def test_a_restored_dump_is_copied_in_full(
+    server: EmbeddedServer, source_copy: str, new_lake: Callable[..., Settings]
+) -> None:
+    """A dump has other transaction IDs and places of rows than the database that the lake has copied."""
+    settings = new_lake(synapse_dsn=source_copy)
+    with advancing(settings) as lake:
+        lake.advance()
+        name = conninfo_to_dict(source_copy)["dbname"]
+        dump = server.tool("pg_dump", "--no-owner", database=str(name), stdout=subprocess.PIPE).stdout
+        restored = restore(server, f"{name}_restored", dump, "--locale", "C")
+        lake.settings = settings.model_copy(update={"synapse_dsn": restored})
+        assert {row["extent"] for row in lake.advance().values()} == {"full"}
+        assert lake.departures() == {}
+        with psycopg.connect(restored) as owner:
+            owner.execute(CHANGES.encode())
+        assert {name for name, row in lake.advance().items() if row["extent"] != "none"} == CHANGED
+        assert lake.departures() == {}
+    server.tool("dropdb", "--force", f"{name}_restored")
+
+
+def test_tls_with_client_certificates(
+    modern: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
+    dsn = restore(modern, "source_tls", gzip.decompress(SAMPLE_DUMP.read_bytes()), "--locale", "C")
+    folders = {name: tmp_path / name for name in ("localhost", "postgres", "stranger")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        write_certificate(folder, name)
+    data = modern.log.parent
+    for source, name in (("localhost/tls.crt", "server.crt"), ("localhost/tls.key", "server.key"),
+                         ("postgres/tls.crt", "clients.crt")):  # fmt: skip
+        shutil.copyfile(tmp_path / source, data / name)
+        (data / name).chmod(0o600)
+        shutil.chown(data / name, data.owner(), data.group())
+    hba = data / "pg_hba.conf"
+    # A password is required only from the other tests' connections, which have no TLS.
+    hba.write_text("hostssl all all 127.0.0.1/32 cert\n" + hba.read_text())
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        for name, value in (("ssl_ca_file", "clients.crt"), ("ssl", "on")):
+            owner.execute(f"alter system set {name} = '{value}'".encode())
+        owner.execute("select pg_reload_conf()")
+    of = {name: {"sslcert": f"{folder}/tls.crt", "sslkey": f"{folder}/tls.key"} for name, folder in folders.items()}
+    ca = str(folders["localhost"] / "tls.crt")
+    tls = make_conninfo(dsn, host="localhost", password="", sslmode="verify-full", sslrootcert=ca, **of["postgres"])
+    require_equal_copies(new_lake(synapse_dsn=tls), tls)
+    other = make_conninfo(tls, **of["stranger"])
+    with pytest.raises(SourceError, match="TLS"), connect(new_lake(synapse_dsn=other)):
+        pass
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def pgbouncer(dsn: str, **options: str) -> Iterator[str]:
+    """The address of a PgBouncer in front of a database. It refuses to run as root."""
+    parts, port = conninfo_to_dict(dsn), find_free_port()
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        lines = {"listen_addr": "127.0.0.1", "listen_port": port, "auth_type": "plain", "auth_file": f"{folder}/users",
+                 "unix_socket_dir": "", **options}  # fmt: skip
+        users, file = Path(folder, "users"), Path(folder, "pgbouncer.ini")
+        users.write_text(f'"{parts["user"]}" "{parts["password"]}"\n')
+        databases = f"[databases]\n* = host=127.0.0.1 port={parts['port']}\n[pgbouncer]\n"
+        file.write_text(databases + "".join(f"{name} = {value}\n" for name, value in lines.items()))
+        Path(folder).chmod(0o711)
+        user = "nobody" if os.geteuid() == 0 else None
+        log = Path(folder, "log")
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(["/usr/sbin/pgbouncer", file], user=user, stderr=output) as process,
+        ):
+            try:
+                wait_until(lambda: is_open(port), process, "PgBouncer", log)
+                yield make_conninfo(dsn, port=port)
+            finally:
+                process.terminate()
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_pooler_is_refused_with_the_reason(source_copy: str, new_lake: Callable[..., Settings], mode: str) -> None:
+    with (
+        pgbouncer(source_copy, pool_mode=mode) as dsn,
+        pytest.raises(SourceError, match="pooler"),
+        connect(new_lake(synapse_dsn=dsn)),
+    ):
+        pass
+    with pgbouncer(source_copy, pool_mode=mode, ignore_startup_parameters="options") as dsn:
+        settings = new_lake(synapse_dsn=dsn)
+        with connect(settings) as connection, pytest.raises(SourceError, match="pooler"):
+            require_session_settings(connection, settings)
