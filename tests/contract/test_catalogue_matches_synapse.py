@@ -9,6 +9,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.catalogue import LoadMode, load_catalogue
+from synapse_lakehouse.compressor.postgres import progress_tables
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access.schema_drift import (
@@ -95,6 +96,14 @@ def test_unlisted_tables_are_no_drift_and_new_ones_are_listed(connection: Connec
         "novelties",
         "user_threepids.novelty",
     ]
+
+
+def test_tables_of_tools_are_not_new(connection: Connection) -> None:
+    """Compressors and synapse_port_db leave their progress in Synapse's database."""
+    for statement in progress_tables.CREATE_STATEMENTS:
+        connection.execute(statement.encode())
+    connection.execute("create table port_from_sqlite3 (table_name varchar(100), forward_rowid bigint)")
+    assert find_unknown_objects(load_catalogue(), connection) == []
 
 
 def test_excluded_columns_exist_and_are_not_copied(connection: Connection) -> None:

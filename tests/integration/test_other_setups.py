@@ -78,6 +78,8 @@ def test_another_collation_is_copied_and_named(
 ) -> None:
     database = f"source_{named.lower().replace('-', '_')}"
     dsn = restore(modern, database, gzip.decompress(SAMPLE_DUMP.read_bytes()), *options)
+    # The comparison reads text, where SQL_ASCII would give it bytes.
+    dsn = make_conninfo(dsn, client_encoding="utf8")
     settings = new_lake(synapse_dsn=dsn)
     with connect(settings) as connection:
         (fault, *_) = find_collation_faults(connection)

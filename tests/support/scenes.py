@@ -4,8 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sample.client import MatrixError
+from sample.configuration import application_service_token
 from sample.environment import VERSION
-from sample.homeserver import Synapse
+from sample.homeserver import BridgedClient, Synapse
 from sample.traffic.stage import Stage
 
 Scene = Callable[[Stage], None]
@@ -25,6 +26,9 @@ def move(stage: Stage, hs: Synapse) -> Stage:
     """The stage after a restart of its homeserver."""
     for user in stage.users.values():
         user.connection = hs.connection
+        if isinstance(user, BridgedClient):
+            # The application service has another token after each start.
+            user.token = application_service_token(hs.secret)
     return Stage(hs, stage.users, stage.found, stage.seed)
 
 

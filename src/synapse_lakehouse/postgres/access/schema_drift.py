@@ -78,6 +78,8 @@ join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
 where relkind in ('r', 'p') and not relispartition and relnamespace = any(current_schemas(false)::regnamespace[])
   -- work tables of the background updates that fill the user directory, for hours on a large server
   and not starts_with(relname::text, '_temp_')
+  -- progress of synapse_port_db, and of the compressors
+  and relname !~ '^(port_from_sqlite3$|state_compressor_|lakehouse_compressor_)'
   and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'e')
 group by 1 order by 1
 """
