@@ -3,7 +3,6 @@
 import gzip
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,12 +17,13 @@ from sample.certificate import write_certificate
 from sample.processes import wait_until
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
-from synapse_lakehouse.local.postgres.sample import SAMPLE_DUMP
+from synapse_lakehouse.local.postgres.sample import SAMPLE_DUMP, restore_sample
 from synapse_lakehouse.postgres.collation import find_collation_faults
 from synapse_lakehouse.postgres.connection import connect, require_session_settings
 from synapse_lakehouse.postgres.errors import SourceError
 from tests.support.incremental_lake import advancing
 from tests.support.postgres_builds import server_of_version
+from tests.support.sockets import listening
 
 pytestmark = pytest.mark.heavy
 
@@ -118,7 +118,7 @@ def test_a_restored_dump_is_copied_in_full(
 def test_tls_with_client_certificates(
     modern: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    dsn = restore(modern, "source_tls", gzip.decompress(SAMPLE_DUMP.read_bytes()), "--locale", "C")
+    dsn = restore_sample(modern, "source_tls")
     folders = {name: tmp_path / name for name in ("localhost", "postgres", "stranger")}
     for name, folder in folders.items():
         folder.mkdir()
@@ -145,11 +145,6 @@ def test_tls_with_client_certificates(
         pass
 
 
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 @contextmanager
 def pgbouncer(dsn: str, **options: str) -> Iterator[str]:
     """The address of a PgBouncer in front of a database. It refuses to run as root."""
@@ -169,7 +164,7 @@ def pgbouncer(dsn: str, **options: str) -> Iterator[str]:
             subprocess.Popen(["/usr/sbin/pgbouncer", file], user=user, stderr=output) as process,
         ):
             try:
-                wait_until(lambda: is_open(port), process, "PgBouncer", log)
+                wait_until(lambda: bool(listening(process.pid)), process, "PgBouncer", log)
                 yield make_conninfo(dsn, port=port)
             finally:
                 process.terminate()
