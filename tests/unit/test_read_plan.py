@@ -7,13 +7,28 @@ from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_read
 from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages, split_pages
+from synapse_lakehouse.postgres.rows.row_counts import Heap
 
 WHOLE_COPY = Baseline(snapshot_id=1, rows=1000, since=50)
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 
 
+def plain(pages: int) -> Heap:
+    """A table that is not partitioned."""
+    return Heap(filenode=1, pages=pages, pages_of_longest=pages)
+
+
+def test_chunks_of_a_partitioned_table_have_the_same_size() -> None:
+    longest = 3 * page_ranges.PAGES_PER_CHUNK
+    heap = Heap(filenode=1, pages=4 * longest, pages_of_longest=longest)
+    parts = [part.pages for part in plan_read(None, heap, 1000, 0).parts]
+    assert len(parts) == 12
+    assert parts[1] == (page_ranges.PAGES_PER_CHUNK // 4, page_ranges.PAGES_PER_CHUNK // 2)
+    assert plan_read(None, Heap(0, 0, 0), 0, 0).parts == (ReadPart(WHOLE_TABLE),)
+
+
 def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:
-    planned = plan_read(None, 2 * page_ranges.PAGES_PER_CHUNK + 1, 1000, 0)
+    planned = plan_read(None, plain(2 * page_ranges.PAGES_PER_CHUNK + 1), 1000, 0)
     assert planned.extent is ReadExtent.FULL
     assert [part.pages for part in planned.parts] == [
         (0, page_ranges.PAGES_PER_CHUNK),
@@ -24,45 +39,45 @@ def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:
 
 
 def test_an_unchanged_table_is_not_read() -> None:
-    assert plan_read(WHOLE_COPY, 10, 1000, 0).parts == ()
+    assert plan_read(WHOLE_COPY, plain(10), 1000, 0).parts == ()
 
 
 def test_changes_and_deletions_are_read_since_the_base() -> None:
     for rows, changed in ((1000, 3), (990, 0), (1100, 100)):
-        planned = plan_read(WHOLE_COPY, 10, rows, changed)
+        planned = plan_read(WHOLE_COPY, plain(10), rows, changed)
         assert planned == ReadPlan(ReadExtent.CHANGED, WHOLE_COPY, (ReadPart(WHOLE_TABLE, 50),))
 
 
 def test_rows_with_known_ctids_are_read_by_them() -> None:
-    planned = plan_read(WHOLE_COPY, 40 * page_ranges.PAGES_PER_CHUNK, 1000, 2, '{"(0,1)","(7,2)"}')
+    planned = plan_read(WHOLE_COPY, plain(40 * page_ranges.PAGES_PER_CHUNK), 1000, 2, '{"(0,1)","(7,2)"}')
     assert planned.parts == (ReadPart(WHOLE_TABLE, 50, '{"(0,1)","(7,2)"}'),)
     assert planned.parts[0].is_small(1_000_000)
-    assert plan_read(WHOLE_COPY, 10, 1000, 501, "{}").parts == (ReadPart(WHOLE_TABLE),)
+    assert plan_read(WHOLE_COPY, plain(10), 1000, 501, "{}").parts == (ReadPart(WHOLE_TABLE),)
 
 
 def test_a_small_table_is_not_worth_another_process() -> None:
-    (part,) = plan_read(None, 250, 5_000, 0).parts
+    (part,) = plan_read(None, plain(250), 5_000, 0).parts
     assert part.is_small(250)
     assert not part.is_small(16_000)
 
 
 def test_few_changes_in_many_pages_become_few_files() -> None:
     large = 40 * page_ranges.PAGES_PER_CHUNK
-    assert len(plan_read(WHOLE_COPY, large, 1_000_000, 100).parts) == 1
-    assert len(plan_read(WHOLE_COPY, large, 1_000_000, 250_000).parts) == 10
+    assert len(plan_read(WHOLE_COPY, plain(large), 1_000_000, 100).parts) == 1
+    assert len(plan_read(WHOLE_COPY, plain(large), 1_000_000, 250_000).parts) == 10
 
 
 def test_a_table_that_changed_by_half_is_read_in_full() -> None:
-    planned = plan_read(WHOLE_COPY, 10, 1000, 501)
+    planned = plan_read(WHOLE_COPY, plain(10), 1000, 501)
     assert (planned.extent, planned.base) == (ReadExtent.FULL, None)
 
 
 def test_a_resumed_copy_reads_the_rest_and_changes() -> None:
     part = Baseline(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
-    planned = plan_read(part, 10, 1000, 0)
+    planned = plan_read(part, plain(10), 1000, 0)
     assert (planned.extent, planned.base) == (ReadExtent.RESUMED, part)
     assert planned.parts == (ReadPart((2, 4)), ReadPart((8, None)), ReadPart((4, 8), 50), ReadPart((0, 2), 50))
-    assert plan_read(part, 10, 1000, 1, '{"(5,1)"}').parts == planned.parts
+    assert plan_read(part, plain(10), 1000, 1, '{"(5,1)"}').parts == planned.parts
 
 
 @given(RANGES, st.booleans())

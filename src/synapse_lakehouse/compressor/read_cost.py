@@ -19,8 +19,9 @@ _SAMPLE_SIZE: Final = 20
 _MAXIMUM_SECONDS: Final = 2.0
 
 _DISK: Final = (
-    "select sum(pg_total_relation_size(to_regclass(name)))"
-    " from unnest(array['state_groups_state', 'state_group_edges']) as name"
+    "select sum(pg_total_relation_size(file))"
+    " from unnest(array['state_groups_state', 'state_group_edges']::regclass[]) as parent,"
+    " lateral (select parent as file union select relid from pg_partition_tree(parent)) as files"
 )
 
 _READ: Final = """

@@ -15,7 +15,7 @@ from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.iceberg.read.recent_rows import read_rows_since_run
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages
-from synapse_lakehouse.postgres.rows.row_counts import HeapFile
+from synapse_lakehouse.postgres.rows.row_counts import Heap
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import MAX_XID_AGE, WalPosition
 
@@ -117,7 +117,7 @@ def find_interrupted_baseline(
     lake_table: LakeTable,
     branch: str,
     table: Table,
-    heap: HeapFile,
+    heap: Heap,
     snapshot: PostgresSnapshot,
     read_valid_positions: Callable[[], Collection[WalPosition]],
     count_rows: Callable[[int], int],
@@ -158,7 +158,7 @@ def read_valid_wal_positions(lake: Lake) -> set[WalPosition]:
 
 
 def build_snapshot_properties(
-    table: Table, heap: HeapFile, snapshot: PostgresSnapshot, pages: Sequence[PageRange], *, is_first: bool
+    table: Table, heap: Heap, snapshot: PostgresSnapshot, pages: Sequence[PageRange], *, is_first: bool
 ) -> dict[str, str]:
     """Snapshot properties by which :func:`find_interrupted_baseline` finds a commit.
 

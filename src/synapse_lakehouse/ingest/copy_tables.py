@@ -128,7 +128,7 @@ def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
         pages = 0
         for copy, part in group:
             batch.append((copy, part))
-            pages += 0 if is_small else count_pages(part.pages, copy.target.heap.pages)
+            pages += 0 if is_small else count_pages(part.pages, copy.target.heap.pages_of_longest)
             if pages >= _PAGES_PER_BATCH or len(batch) == _PARTS_PER_BATCH:
                 yield batch
                 batch, pages = [], 0

@@ -22,7 +22,7 @@ from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.postgres.connection import Connection, build_conninfo
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk
 from synapse_lakehouse.postgres.rows.page_ranges import PageRange
-from synapse_lakehouse.postgres.rows.row_counts import HeapFile
+from synapse_lakehouse.postgres.rows.row_counts import Heap
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
@@ -30,13 +30,13 @@ from synapse_lakehouse.spark_app import SparkApp
 
 @dataclass(frozen=True)
 class CopyTarget:
-    """``heap``: the file of the table in the source. ``lake``: the table in the lake, with the state before the run."""
+    """``heap``: files of the table in the source. ``lake``: the table in the lake, with the state before the run."""
 
     app: SparkApp
     connection: Connection
     snapshot: PostgresSnapshot
     table: Table
-    heap: HeapFile
+    heap: Heap
     lake: LakeTable
 
     @property

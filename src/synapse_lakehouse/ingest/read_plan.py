@@ -7,6 +7,7 @@ from enum import StrEnum
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
+from synapse_lakehouse.postgres.rows.row_counts import Heap
 
 _MIN_CHANGED_SHARE = 1 / 64
 
@@ -50,7 +51,7 @@ class ReadPlan:
 
 
 def plan_read(
-    base: Baseline | None, heap_pages: int, rows_source: int, rows_changed: int, ctids: str | None = None
+    base: Baseline | None, heap: Heap, rows_source: int, rows_changed: int, ctids: str | None = None
 ) -> ReadPlan:
     """Return the plan for a table of ``rows_source`` rows, of which ``rows_changed`` changed since ``base``.
 
@@ -63,7 +64,7 @@ def plan_read(
         return ReadPlan(extent, base, (ReadPart(WHOLE_TABLE, base.since, ctids),))
     if extent is ReadExtent.FULL:
         base = None
-    return ReadPlan(extent, base, tuple(_plan_parts(base, heap_pages, rows_changed / max(rows_source, 1))))
+    return ReadPlan(extent, base, tuple(_plan_parts(base, heap, rows_changed / max(rows_source, 1))))
 
 
 def _choose_extent(base: Baseline | None, rows_source: int, rows_changed: int) -> ReadExtent:
@@ -76,13 +77,16 @@ def _choose_extent(base: Baseline | None, rows_source: int, rows_changed: int) -
     return ReadExtent.CHANGED if 2 * rows_changed <= rows_source else ReadExtent.FULL
 
 
-def _plan_parts(base: Baseline | None, heap_pages: int, share_changed: float) -> Iterator[ReadPart]:
+def _plan_parts(base: Baseline | None, heap: Heap, share_changed: float) -> Iterator[ReadPart]:
+    longest = heap.pages_of_longest
+    # Each range is read from all files of the table, so it is shorter if there are several.
+    pages_per_chunk = max(1, page_ranges.PAGES_PER_CHUNK * longest // max(heap.pages, 1))
     for missing in page_ranges.find_remaining_pages(base.pages if base else ()):
-        for part in page_ranges.split_pages(missing, heap_pages, page_ranges.PAGES_PER_CHUNK):
+        for part in page_ranges.split_pages(missing, longest, pages_per_chunk):
             yield ReadPart(part)
     if base:
         # Changes are sparse, so many pages are read into one file.
-        pages_per_file = int(page_ranges.PAGES_PER_CHUNK / max(share_changed, _MIN_CHANGED_SHARE))
+        pages_per_file = int(pages_per_chunk / max(share_changed, _MIN_CHANGED_SHARE))
         for copied in base.pages:
-            for part in page_ranges.split_pages(copied, heap_pages, pages_per_file):
+            for part in page_ranges.split_pages(copied, longest, pages_per_file):
                 yield ReadPart(part, base.since)

@@ -35,6 +35,7 @@ from synapse_lakehouse.postgres.rows.range_digest import (
     row_hash_spark_sql,
     slice_key_ranges,
 )
+from synapse_lakehouse.postgres.rows.row_counts import estimate_rows
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
 
@@ -104,13 +105,7 @@ def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connecti
     slice was cut off earlier, because the budget was smaller then, the table is divided like a new table. New slices
     get the age of their table's last comparison; otherwise a slice that takes too long would come first every night.
     """
-    rows: Mapping[str, int] = dict(
-        connection.execute(
-            "select name, greatest(reltuples, 0)::bigint from unnest(%s::text[]) name"
-            " join pg_class on pg_class.oid = to_regclass(name)",
-            [[table.name for table in catalogue.copied_tables()]],
-        ).fetchall()
-    )
+    rows = estimate_rows(connection, [table.name for table in catalogue.copied_tables()])
     half = app.settings.lakehouse_parity_seconds / 2
     history = app.catalog.load_table("audit.reconciliation").scan().to_arrow().sort_by("compared_at").to_pylist()
     last_of_table = {row["table_name"]: row for row in history}

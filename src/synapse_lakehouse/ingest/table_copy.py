@@ -21,7 +21,7 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, WrittenPart, copy_chunks
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, count_pages
-from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap_file
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 MAX_COMMITS: Final = 64
@@ -64,7 +64,7 @@ class StartedCopy:
         """
         counts = counts or RowCounts(0, 0, None)
         target = self.target
-        plan = plan_read(self.base, target.heap.pages, counts.rows, counts.changed, counts.ctids)
+        plan = plan_read(self.base, target.heap, counts.rows, counts.changed, counts.ctids)
         if plan.extent is not ReadExtent.NONE or self.is_resumed:
             at = plan.base or target.main
             target.set_or_remove_branch(at.snapshot_id if at else None)
@@ -81,7 +81,7 @@ def start_copy(
 ) -> StartedCopy:
     """Start from the content of ``table`` that an interrupted attempt left on the branch, or from published content."""
     source = session.get_exported(table.database)
-    heap, snapshot = read_heap_file(source.connection, table), source.snapshot
+    heap, snapshot = read_heap(source.connection, table), source.snapshot
     target = CopyTarget(session.app, source.connection, snapshot, table, heap, published.table)
     interrupted = find_interrupted_baseline(
         target.lake, session.app.run.branch, table, heap, snapshot, read_valid_positions, target.count_rows
@@ -127,7 +127,7 @@ class PlannedCopy:
     @property
     def nothing_written(self) -> WrittenParts:
         """The written parts at the start: none."""
-        pages = self.started.target.heap.pages
+        pages = self.started.target.heap.pages_of_longest
         return WrittenParts(CopyProgress(sum(count_pages(part.pages, pages) for part in self.plan.parts)))
 
     def accept_part(
@@ -136,7 +136,7 @@ class PlannedCopy:
         """Return ``parts`` with one more part. Some whole pages are committed at a time; a resumed run skips them."""
         expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
         progress = parts.progress.advance(
-            written, count_pages(part.pages, self.started.target.heap.pages), expected_rows
+            written, count_pages(part.pages, self.started.target.heap.pages_of_longest), expected_rows
         )
         uncommitted = (*parts.uncommitted, *([(part, written)] if part.since is None else []))
         parts = replace(parts, progress=progress, parts=(*parts.parts, (part, written)), uncommitted=uncommitted)

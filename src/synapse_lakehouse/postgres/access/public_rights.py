@@ -9,7 +9,7 @@ _TEMPORARY: Final = r"""
 DO $$ DECLARE synapse name; BEGIN
   IF to_regclass('schema_version') IS NULL THEN RAISE EXCEPTION 'There is no Synapse in this search_path'; END IF;
   FOR synapse IN SELECT DISTINCT rolname FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
-      WHERE relkind = 'r' AND relname NOT LIKE 'state\_compressor\_%'
+      WHERE relkind IN ('r', 'p') AND relname NOT LIKE 'state\_compressor\_%'
         AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_version')) LOOP
     EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %I', current_database(), synapse);
   END LOOP;

@@ -36,7 +36,13 @@ left join pg_attribute as attribute
 
 TABLE_KINDS_SQL = """
 select listed.name, case
-         when relkind = 'p' then 'a partitioned table'
+         when relkind = 'p' and exists (
+           select from pg_partition_tree(pg_class.oid)
+           join pg_class as leaf on leaf.oid = relid
+           left join pg_am as leaf_am on leaf_am.oid = leaf.relam
+           where isleaf and (leaf.relkind <> 'r' or leaf_am.amname <> 'heap')
+         ) then 'a partitioned table with a partition that is no plain table'
+         when relkind = 'p' then null
          when relkind = 'v' then 'a view'
          when relkind = 'm' then 'a materialized view'
          when relkind = 'f' then 'a foreign table'
@@ -67,6 +73,9 @@ where not exists (select from pg_class where oid = to_regclass(listed.name) and 
 
 TABLE_LAYOUTS_SQL = """
 select name, attrelid || ':' || string_agg(attnum::text, ',' order by attname)
+  || coalesce(':' || (
+    select string_agg(relid::oid::text, ',' order by relid) from pg_partition_tree(attrelid) where level > 0
+  ), '')
 from unnest(%s::text[], %s::text[]) as listed(name, read)
 join pg_attribute on attrelid = to_regclass(name) and attname = read and not attisdropped
 group by name, attrelid
@@ -158,7 +167,10 @@ def exclude_drifted_tables(
 
 
 def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
-    """Return the layout of each table by its name: its OID, and the attribute numbers of the columns that are read."""
+    """Return the layout of each table by its name: its OID, partitions, and the numbers of the columns that are read.
+
+    Rows of a partition that is attached have old row versions, and those of a detached one leave no trace.
+    """
     reads = sorted(
         {(table.name, name) for table in catalogue.tables for column in table.columns for name in column.source_columns}
     )
@@ -224,9 +236,9 @@ _MESSAGES: Final[Mapping[DriftKind, str]] = {
         "correct the search_path. If Synapse is newer than this lakehouse, upgrade the lakehouse."
     ),
     "not_a_plain_table": (
-        "{table} is {actual}. The lakehouse can read only plain tables, because it reads the pages and row versions "
-        "of one file. Change it back to a plain table, as Synapse creates it, or set LAKEHOUSE_ON_DRIFT=partial to "
-        "copy all other tables."
+        "{table} is {actual}. The lakehouse can read only plain tables and their partitions, because it reads pages "
+        "and row versions. Change it back to a plain table, as Synapse creates it, or set LAKEHOUSE_ON_DRIFT=partial "
+        "to copy all other tables."
     ),
     "missing_column": (
         "The table {table} has no column {column}, so the copy would lack it. Start Synapse once to finish its "

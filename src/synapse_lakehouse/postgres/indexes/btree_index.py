@@ -21,7 +21,8 @@ select relname, pg_relation_filenode(oid), greatest(reltuples, 0)::bigint,
   array(select attname::text from pg_attribute where attrelid = indrelid and attnum > 0 and (attnum = any(indkey)
         or attnum in (select refobjsubid from pg_depend where classid = 'pg_class'::regclass and objid = pg_class.oid
                       and refclassid = 'pg_class'::regclass and refobjid = indrelid))),
-  (select amname from pg_am where pg_am.oid = relam), indisvalid and indisready and indislive, indexprs is not null,
+  (select amname from pg_am where pg_am.oid = relam), relkind = 'I',
+  indisvalid and indisready and indislive, indexprs is not null,
   not exists (select from unnest(indoption) as option where option <> 0)
   and not exists (select from unnest(indcollation) as id join pg_collation on pg_collation.oid = id
       where not collisdeterministic or coalesce(collcollate, '') not in ('C', 'POSIX')
@@ -83,9 +84,11 @@ def read_indexes(connection: Connection, table: Table) -> TableIndexes:
     for name, filenode, entries, keys, types, nullable, predicate, columns, *rest in connection.execute(
         _INDEXES, [table.name]
     ):
-        method, is_valid, has_expressions, follows_bytes = rest
+        method, is_partitioned, is_valid, has_expressions, follows_bytes = rest
         if method != "btree":
             indexes.uncovered[name] = f"an index of the type {method}"
+        elif is_partitioned:
+            indexes.uncovered[name] = "of a partitioned table, where rows of several partitions have the same ctid"
         elif not is_valid:
             indexes.uncovered[name] = "not valid, so PostgreSQL does not read it"
         elif unread := sorted(set(columns) - readable):

@@ -12,6 +12,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.rows.row_counts import estimate_rows
 
 ROWS_PER_PASS: Final = 4_000_000
 """Maximum number of keys that PostgreSQL compares in one query. A larger table is read in several passes."""
@@ -55,8 +56,7 @@ def find_duplicate_keys(connection: Connection, table: Table, rows_per_pass: int
 
 
 def _count_passes(connection: Connection, table: Table, rows_per_pass: int) -> int:
-    row = connection.execute("select reltuples from pg_class where oid = to_regclass(%s)", [table.name]).fetchone()
-    rows = int(row[0]) if row else 0
+    rows = estimate_rows(connection, [table.name]).get(table.name, 0)
     return 1 << max((max(rows, 1) - 1) // rows_per_pass, 0).bit_length()
 
 

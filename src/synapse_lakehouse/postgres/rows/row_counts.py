@@ -1,5 +1,6 @@
-"""Count a table's rows, changed rows and stream IDs, and the pages of its heap file."""
+"""Count a table's rows, changed rows and stream IDs, and the pages of its heap."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,19 +14,51 @@ MAX_CTIDS: Final = 50_000
 """Maximum number of changed rows whose ctids are returned."""
 
 
+_HEAP: Final = """
+select case count(*)
+    when 0 then 0
+    when 1 then max(filenode)
+    else hashtextextended(string_agg(name, ',' order by name), 0)
+  end,
+  coalesce(sum(pages), 0)::bigint, coalesce(max(pages), 0)
+from to_regclass(%s) as parent,
+  lateral (select parent as file union select relid from pg_partition_tree(parent)) as files,
+  lateral (select pg_relation_filenode(file)::bigint as filenode) as nodes,
+  lateral (select pg_relation_size(file) / current_setting('block_size')::int as pages,
+    file::oid || ':' || filenode as name) as sizes
+where filenode is not null
+"""
+"""A partitioned table itself has no file."""
+
+_ESTIMATED_ROWS: Final = """
+select name, sum(greatest(reltuples, 0))::bigint
+from unnest(%s::text[]) as name,
+  lateral (select to_regclass(name) as file union select relid from pg_partition_tree(to_regclass(name))) as files
+join pg_class on pg_class.oid = file and relkind = 'r'
+group by name
+"""
+
+
 @dataclass(frozen=True)
-class HeapFile:
-    """The file of a table's rows, and its size in pages. A rewritten table has another file."""
+class Heap:
+    """The file of a table's rows; of a partitioned table, the files of all partitions.
+
+    * ``filenode``: number of the file, or a hash of the numbers of several. A rewritten table has another one.
+    * ``pages``: size of all files. ``pages_of_longest``: size of the longest. Each file has its own page numbers, so a
+      range of pages is read from each.
+    """
 
     filenode: int
     pages: int
+    pages_of_longest: int
 
 
 @dataclass(frozen=True)
 class RowCounts:
     """Number of rows and of changed rows in a table.
 
-    ``ctids``: ctids of the changed rows as a PostgreSQL array, if they are few; valid in the same snapshot only.
+    ``ctids``: ctids of the changed rows as a PostgreSQL array, if they are few; valid in the same snapshot only. None
+    for a partitioned table, where rows of several partitions have the same ctid.
     """
 
     rows: int
@@ -44,15 +77,11 @@ class StreamIdCounts:
     last_id: int | None
 
 
-def read_heap_file(connection: Connection, table: Table) -> HeapFile:
-    """Return the heap file of ``table``."""
-    row = connection.execute(
-        "select pg_relation_filenode(t)::bigint, pg_relation_size(t) / current_setting('block_size')::int"
-        " from to_regclass(%s) t",
-        [table.name],
-    ).fetchone()
+def read_heap(connection: Connection, table: Table) -> Heap:
+    """Return the heap of ``table``."""
+    row = connection.execute(_HEAP.encode(), [table.name]).fetchone()
     assert row is not None
-    return HeapFile(*row)
+    return Heap(*row)
 
 
 def count_rows(connection: Connection, table: Table) -> int:
@@ -82,7 +111,19 @@ def count_changed_rows(connection: Connection, table: Table, transaction: int, m
     scanned = _read_scanned_rows(connection, table)
     rows = count_rows(connection, table) if scanned_before is None or scanned is None else scanned - scanned_before
     array = "{" + ",".join(f'"{ctid}"' for (ctid,) in ctids) + "}"
-    return RowCounts(rows, changed, array if changed <= max_ctids else None)
+    are_unique = changed <= max_ctids and not is_partitioned(connection, table)
+    return RowCounts(rows, changed, array if are_unique else None)
+
+
+def is_partitioned(connection: Connection, table: Table) -> bool:
+    """Return whether ``table`` is a partitioned table."""
+    query = "select from pg_class where oid = to_regclass(%s) and relkind = 'p'"
+    return connection.execute(query, [table.name]).fetchone() is not None
+
+
+def estimate_rows(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    """Return PostgreSQL's estimates of the rows of tables, by name; of a partitioned table, those of all partitions."""
+    return dict(connection.execute(_ESTIMATED_ROWS.encode(), [list(names)]).fetchall())
 
 
 def count_stream_ids(connection: Connection, table: Table, stream_column: str) -> list[StreamIdCounts]:

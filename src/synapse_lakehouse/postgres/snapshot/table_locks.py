@@ -5,18 +5,40 @@ TRUNCATE, pg_repack and a rewriting ALTER TABLE replace the file of a table. Old
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from psycopg import sql
 
 from synapse_lakehouse.postgres.connection import Connection
 
+_REWRITTEN_TABLES: Final = """
+with recursive tables as (select name, to_regclass(name) as parent from unnest(%s::text[]) as name),
+seen(name, relation) as (
+  select name, parent::oid from tables
+  union all select name, inhrelid from seen join pg_inherits on inhparent = relation
+    join pg_class on oid = inhrelid and relispartition
+),
+then_files as (
+  select name, array_agg(relation || ':' || coalesce(relfilenode, 0) order by relation) as files
+  from seen left join pg_class on oid = relation group by name
+),
+now_files as (
+  select name, array_agg(file::oid || ':' || coalesce(pg_relation_filenode(file), 0) order by file::oid) as files
+  from tables, lateral (select parent as file union select relid from pg_partition_tree(parent)) as present
+  group by name
+)
+select name from then_files join now_files using (name) where then_files.files <> now_files.files order by name
+"""
+
 
 def lock_tables(connection: Connection, tables: Collection[str]) -> None:
     """Lock ``tables`` in ACCESS SHARE mode until the transaction ends, so that they cannot be rewritten or dropped.
 
-    A query without rows takes the lock. The right to read one column suffices for it, but not for LOCK TABLE.
+    A query without rows takes the lock, also of each partition. The right to read one column suffices for it, but not
+    for LOCK TABLE.
     """
-    locking_queries = [sql.SQL("(select from {} where false)").format(sql.Identifier(name)) for name in sorted(tables)]
+    # A condition that is false would spare the locks of the partitions.
+    locking_queries = [sql.SQL("(select from {} limit 0)").format(sql.Identifier(name)) for name in sorted(tables)]
     if locking_queries:
         connection.execute(sql.SQL(" union all ").join(locking_queries))
 
@@ -24,11 +46,7 @@ def lock_tables(connection: Connection, tables: Collection[str]) -> None:
 def find_rewritten_tables(connection: Connection, tables: Collection[str]) -> list[str]:
     """Return the ``tables`` that were rewritten or recreated since the transaction's snapshot was taken.
 
-    A query of pg_class sees the state of the snapshot. PostgreSQL's functions return the present state.
+    Likewise those with a partition that was rewritten, attached or detached. A query of pg_class and pg_inherits sees
+    the state of the snapshot. PostgreSQL's functions return the present state.
     """
-    rows = connection.execute(
-        "select name from unnest(%s::text[]) name left join pg_class on pg_class.oid = to_regclass(name)"
-        " where relfilenode is distinct from pg_relation_filenode(to_regclass(name)) order by name",
-        [sorted(tables)],
-    )
-    return [name for (name,) in rows]
+    return [name for (name,) in connection.execute(_REWRITTEN_TABLES.encode(), [sorted(tables)])]

@@ -1,0 +1,128 @@
+"""Tables that an administrator has partitioned are copied like others, through the role that reads the database."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
+from synapse_lakehouse.postgres.rows import page_ranges
+from synapse_lakehouse.postgres.rows.row_counts import estimate_rows, read_heap
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from tests.support.incremental_lake import AdvancingLake, Source, lake_of_tables
+from tests.support.reader_role import reader_role
+
+TABLES = ("event_json", "state_groups_state", "current_state_delta_stream")
+
+PARTITIONED = """
+alter table {table} rename to whole;
+create table {table} (like whole including all) partition by {by};
+{partitions}
+insert into {table} select * from whole;
+drop table whole cascade;
+"""
+BY_HASH = "create table {table}_{part} partition of {table} for values with (modulus 2, remainder {part}){more};"
+BY_STREAM = "create table {table}_{part} partition of {table} for values from ({first}) to ({last});"
+
+
+def _partition(owner: Source, table: str, by: str, *partitions: str) -> None:
+    owner.execute(PARTITIONED.format(table=table, by=by, partitions="\n".join(partitions)).encode())
+
+
+@pytest.fixture(scope="module")
+def lake(
+    server: EmbeddedServer, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AdvancingLake]:
+    with psycopg.connect(source_dsn, autocommit=True) as owner:
+        hashed = [BY_HASH.format(table="event_json", part=part, more="") for part in (0, 1)]
+        _partition(owner, "event_json", "hash (event_id)", *hashed)
+        more = " partition by hash (state_group)"
+        nested = [
+            BY_HASH.format(table="state_groups_state", part=0, more=more),
+            BY_HASH.format(table="state_groups_state", part=1, more=""),
+            "create table state_groups_state_leaf partition of state_groups_state_0"
+            " for values with (modulus 1, remainder 0);",
+        ]
+        _partition(owner, "state_groups_state", "hash (state_group)", *nested)
+        ranges = [
+            BY_STREAM.format(table="current_state_delta_stream", part=part, first=first, last=last)
+            for part, (first, last) in enumerate([("minvalue", "100"), ("100", "maxvalue")])
+        ]
+        _partition(owner, "current_state_delta_stream", "range (stream_id)", *ranges)
+        owner.execute("analyze")
+    with reader_role(settings.model_copy(update={"synapse_dsn": source_dsn}), source_dsn) as role:
+        folder = tmp_path_factory.mktemp("partitioned")
+        with lake_of_tables(TABLES, server, settings, role.dsn, folder) as lake:
+            yield lake
+
+
+def test_all_partitions_are_copied(lake: AdvancingLake) -> None:
+    assert lake.departures() == {}
+    assert {row["extent"] for row in lake.advance().values()} == {"none"}
+
+
+def test_changed_rows_of_each_partition_are_copied(lake: AdvancingLake, source: Source) -> None:
+    source.execute("update event_json set format_version = format_version + 1 where random() < 0.1")
+    source.execute("delete from state_groups_state where state_group % 7 = 0")
+    source.execute(
+        "update current_state_delta_stream set stream_id = stream_id + 100 where stream_id between 90 and 99"
+    )
+    assert {name: row["extent"] for name, row in lake.advance().items()} == dict.fromkeys(TABLES, "changed")
+    assert lake.departures() == {}
+
+
+def test_a_range_of_pages_is_read_from_all_partitions(
+    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_ranges, "PAGES_PER_CHUNK", 8)
+    source.execute("update event_json set format_version = format_version")
+    row = lake.advance()["event_json"]
+    assert row["extent"] == "full"
+    assert len(row["ranges"]) > 10
+    assert lake.departures() == {}
+
+
+def test_attached_and_detached_partitions_are_seen(lake: AdvancingLake, source: Source) -> None:
+    """Their rows come and go without new row versions."""
+    source.execute("alter table current_state_delta_stream detach partition current_state_delta_stream_1")
+    assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
+    assert lake.departures() == {}
+    source.execute(
+        "alter table current_state_delta_stream attach partition current_state_delta_stream_1"
+        " for values from (100) to (maxvalue)"
+    )
+    assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
+    assert lake.departures() == {}
+
+
+def test_a_partition_is_not_rewritten_during_a_snapshot(lake: AdvancingLake, source: Source) -> None:
+    declared = catalogue.load_catalogue()
+    source.execute("set lock_timeout = '500ms'")
+    with export_snapshot(lake.settings, declared):
+        for statement in ("truncate event_json_1", "drop table state_groups_state_leaf"):
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                source.execute(statement)
+
+
+def test_sizes_are_those_of_all_partitions(lake: AdvancingLake, source: Source) -> None:
+    source.execute("analyze")
+    (rows,) = source.execute("select count(*) from state_groups_state").fetchone() or (0,)
+    (pages,) = source.execute(
+        "select sum(pg_relation_size(relid)) / 8192 from pg_partition_tree('state_groups_state')"
+    ).fetchone() or (0,)
+    table = catalogue.load_catalogue().table("state_groups_state")
+    with connect(lake.settings) as connection:
+        heap = read_heap(connection, table)
+        assert heap.pages == pages
+        assert 0 < heap.pages_of_longest < heap.pages
+        assert estimate_rows(connection, [table.name]) == {table.name: rows}
+        indexes = read_indexes(connection, table)
+        assert not indexes.checkable
+        assert indexes.uncovered
+    source.execute("vacuum full state_groups_state_leaf")
+    with connect(lake.settings) as connection:
+        assert read_heap(connection, table).filenode != heap.filenode
