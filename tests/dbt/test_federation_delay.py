@@ -36,7 +36,12 @@ def lake() -> Iterator[duckdb.DuckDBPyConnection]:
     )
     tables = [f"gold.events ({events})", "bronze.ex_outlier_stream (event_id text)"]
     models = [f"gold/federation/{name}.sql" for name in ("federation_delay", "silent_servers")]
-    with open_lake(tables, models, server_name="here") as connection:
+    functions = [
+        "collect_list(value) as coalesce(list(value) filter (where value is not null), [])",
+        "size(list) as len(list)",
+        "get(list, place) as list[place + 1]",
+    ]
+    with open_lake(tables, models, functions, server_name="here") as connection:
         yield connection
 
 

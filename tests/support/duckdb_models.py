@@ -30,10 +30,19 @@ def render_model(path: str, **variables: str) -> str:
 
 
 @contextmanager
-def open_lake(tables: Iterable[str], models: Iterable[str], **variables: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB with these empty tables (name and columns), and with views of the models at these paths."""
+def open_lake(
+    tables: Iterable[str], models: Iterable[str], functions: Iterable[str] = (), **variables: str
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB with these empty tables (name and columns), and with views of the models at these paths.
+
+    :param functions: functions of Spark that only tables use (name, parameters, and SQL).
+    """
     with duckdb.connect() as connection:
-        for statement in (*duckdb_reader.SPARK_FUNCTION_MACROS, "set TimeZone = 'UTC'"):
+        for statement in (
+            *duckdb_reader.SPARK_FUNCTION_MACROS,
+            *(f"create macro {function}" for function in functions),
+            "set TimeZone = 'UTC'",
+        ):
             connection.execute(statement)
         for schema in ("bronze", "silver", "gold", "audit"):
             connection.execute(f"create schema {schema}")

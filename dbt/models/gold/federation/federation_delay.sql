@@ -1,3 +1,5 @@
+{#- The smallest delay that this share of the events did not exceed. percentile_disc takes twice the time. -#}
+{%- macro quantile(share) -%}get(delays_ms, cast(ceil({{ share }} * size(delays_ms)) as int) - 1){%- endmacro -%}
 {%- set plausible_ms = 30 * 24 * 3600 * 1000 -%}
 -- A former outlier keeps the time at which it arrived with a join, so it says nothing about delay.
 with live_events as (
@@ -23,18 +25,27 @@ with live_events as (
         )
 ),
 
-hours as (
+sorted_delays as (
     select
         server,
         hour,
         count(*) as events,
-        count(delay_ms) as measured_events,
-        percentile_disc(0.05) within group (order by delay_ms) as fastest_ms,
-        percentile_disc(0.5) within group (order by delay_ms) as median_ms,
-        percentile_disc(0.95) within group (order by delay_ms) as p95_ms,
-        max(delay_ms) as max_ms
+        array_sort(collect_list(delay_ms)) as delays_ms
     from live_events
     group by server, hour
+),
+
+hours as (
+    select
+        server,
+        hour,
+        events,
+        cast(size(delays_ms) as bigint) as measured_events,
+        {{ quantile(0.05) }} as fastest_ms,
+        {{ quantile(0.5) }} as median_ms,
+        {{ quantile(0.95) }} as p95_ms,
+        {{ quantile(1) }} as max_ms
+    from sorted_delays
 ),
 
 days as (
