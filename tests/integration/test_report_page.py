@@ -173,11 +173,15 @@ def test_every_panel_has_a_chart_a_table_and_a_query(html: str) -> None:
     assert sum(tag == "details" for tag, _ in parsed.elements) == 2 * len(PANELS)
 
 
-def test_links_within_the_page_lead_to_an_element(html: str) -> None:
-    parsed = Parsed(html)
+def require_elements_of_links(parsed: Parsed) -> None:
+    """Require that the links within the page lead to elements."""
     ids = parsed.attributes("id")
     assert len(ids) == len(set(ids))
     assert {link[1:] for link in parsed.attributes("href") if link.startswith("#")} <= set(ids)
+
+
+def test_links_within_the_page_lead_to_an_element(html: str) -> None:
+    require_elements_of_links(Parsed(html))
 
 
 def test_hostile_text_is_data(html: str) -> None:
@@ -246,6 +250,7 @@ def test_a_lake_without_a_release_has_a_page(make: Callable[..., Settings], tmp_
         parsed = Parsed(render(settings, tmp_path))
     assert "Needs attention" in parsed.text
     assert parsed.specs() == []
+    require_elements_of_links(parsed)
 
 
 def test_a_purged_room_is_named_nowhere(purged: tuple[Settings, str, str]) -> None:

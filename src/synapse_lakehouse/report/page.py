@@ -114,7 +114,7 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     return load_template("page.html.j2").render(
         server=format_values.shorten(latest.server_name if latest else settings.synapse_server_name or ""),
         status=status,
-        newest_event=next((row["received_at"] for row in read[NEWEST_EVENT.id].rows), None),
+        newest_event=_describe_newest_event(read[NEWEST_EVENT.id]),
         sections=sections,
         comparison=comparison,
         answers=build_answers(read, status, comparison),
@@ -165,6 +165,11 @@ def _draw(panel: Panel, rows: Sequence[Row]) -> alt.Chart | None:
 
 def _cell(value: Any, column: Column) -> str:
     return format_values.format_value(value, column.format)
+
+
+def _describe_newest_event(event: PanelRows) -> str:
+    received_at = next((row["received_at"] for row in event.rows), None)
+    return format_values.format_time(received_at) if received_at else "not known" if event.is_unread else "none"
 
 
 def _link_runbooks(settings: Settings, status: Status) -> tuple[dict[str, str], dict[str, Markup]]:
