@@ -10,10 +10,11 @@ import typer
 
 from bench import spark_runs
 from bench.machine import describe_machine
-from bench.meter import Cost, Meter, server_pid
+from bench.meter import Meter, server_pid
 from bench.report import DOCS, Cell, Folder, Table, write_page
-from bench.statistics import slope, spread
-from bench.visibility import command_times, synapse_filter, synthetic_bronze, synthetic_rooms
+from bench.statistics import spread
+from bench.visibility import build_costs, command_times, synapse_filter, synthetic_bronze, synthetic_rooms
+from bench.visibility.build_costs import Build
 from bench.visibility.synthetic_rooms import SyntheticServer
 from bench.worker_process import WorkerProcess
 from synapse_lakehouse.config.settings import Settings
@@ -43,33 +44,6 @@ _PAIRS_PER_ROOM: Final = """
     join (select room_id, count(distinct user_id) + 1 as users from gold.visibility_intervals group by room_id)
     using (room_id)
 """
-
-
-@dataclass(frozen=True)
-class Build:
-    """Cost of resolving the state and of the dbt models, and seconds of each model; models run in parallel."""
-
-    name: str
-    events: int
-    state: Cost
-    models: Cost
-    model_seconds: dict[str, float]
-    checks: Cost
-    check_seconds: dict[str, float]
-    """Seconds of each integrity model."""
-    checks_wall: float
-    """Seconds of the integrity models without the start of dbt."""
-    findings: int
-
-    @property
-    def wall(self) -> float:
-        """Seconds of state and models."""
-        return self.state.wall + self.models.wall
-
-    @property
-    def checks_share(self) -> str:
-        """Share of the integrity models in the time of state and all models."""
-        return f"{self.checks_wall / (self.wall + self.checks_wall):.1%}"
 
 
 @dataclass(frozen=True)
@@ -108,11 +82,14 @@ class Lake:
         with Meter(self.worker.pid, server, jvm=True) as checks:
             check_seconds, checks_wall = self.worker.call("check")
         findings = self.count("select count(*) from gold.state_integrity where severity <> 'info'")
+        others, page = self.worker.call("build_others"), self.worker.call("build_page")
         build = Build(
-            name, events, state.cost, models.cost, seconds, checks.cost, check_seconds, checks_wall, findings
+            name, events, state.cost, models.cost, seconds, checks.cost, check_seconds, checks_wall, findings,
+            *others, *page,
         )  # fmt: skip
         typer.echo(
-            f"{name}: state {state.cost.wall:.1f} s, models {models.cost.wall:.1f} s, checks {checks_wall:.1f} s"
+            f"{name}: state {state.cost.wall:.1f} s, models {models.cost.wall:.1f} s, checks {checks_wall:.1f} s, "
+            f"others {others[1]:.1f} s, page {page[1]:.1f} s"
         )
         return build
 
@@ -165,11 +142,13 @@ def main(
         Table("Generated homeserver", ("", "count"), list(synthetic_rooms.describe(lake.server).items())),
         Table("Tables", ("table", "rows"), row_counts),
         Table("Visibility", ("", "measured"), metrics),
-        _growth(builds),
+        build_costs.growth(builds),
         Table(f"Commands, with {builds[SMALLER_SIZES.index(COMMAND_SIZE)][0].events:,} events",
               ("command", "seconds"), commands),
-        _model_times(builds[-1]),
-        _check_shares(builds),
+        build_costs.model_times(builds[-1]),
+        build_costs.check_times(builds),
+        build_costs.shares(builds),
+        build_costs.other_times(builds[-1]),
     )  # fmt: skip
 
 
@@ -193,51 +172,6 @@ def _measure_answers(lake: Lake, home: Path) -> list[list[Cell]]:
         ["view divided by Synapse's filter", rate / synapse_rate],
         ["pairs that differ from Synapse's filter", differences],
     ]
-
-
-def _growth(builds: list[list[Build]]) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            full.events,
-            full.wall,
-            *(cell for build in increments for cell in (build.wall, f"{build.wall / full.wall:.1%}")),
-        ]
-        for full, *increments in builds
-    ]
-    slopes = [slope([(sizes[0].events, sizes[number].wall) for sizes in builds]) for number in range(len(builds[0]))]
-    rows.append(["slope (1 is linear)", slopes[0], *(cell for value in slopes[1:] for cell in (value, None))])
-    columns = (cell for build in builds[0][1:] for cell in (f"{build.name}, s", "share"))
-    return Table("Growth with the number of events", ("events", "all events, s", *columns), rows)
-
-
-def _model_times(builds: list[Build]) -> Table:
-    names = list(builds[0].model_seconds)
-    rows: list[list[Cell]] = [
-        [
-            build.name, build.events, build.state.wall, *(build.model_seconds.get(name, 0.0) for name in names),
-            build.models.wall, build.state.cpu + build.models.cpu, build.wall,
-        ]
-        for build in builds
-    ]  # fmt: skip
-    columns = ("build", "events", "state", *(f"`{name}`" for name in names), "all models", "CPU", "state and models")
-    return Table("Seconds of each step", columns, rows)
-
-
-def _check_shares(builds: list[list[Build]]) -> Table:
-    names = list(builds[0][0].check_seconds)
-    rows: list[list[Cell]] = [
-        [
-            build.name, sizes[0].events, *(build.check_seconds.get(name, 0.0) for name in names), build.checks_wall,
-            build.checks_share, build.checks.memory / 1e9, max(build.state.memory, build.models.memory) / 1e9,
-            build.findings,
-        ]
-        for sizes in builds for build in sizes
-    ]  # fmt: skip
-    columns = (
-        "build", "events", *(f"`{name}`" for name in names), "integrity models, s", "share", "memory, GB",
-        "memory of state and other models, GB", "findings",
-    )  # fmt: skip
-    return Table("Share of the integrity models", columns, rows)
 
 
 @contextmanager

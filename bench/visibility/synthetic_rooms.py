@@ -22,6 +22,8 @@ _HOPS: Final = 100
 _SETTINGS: Final = 10
 """Expected changes of a room's history visibility and join rules."""
 _BEGINNING: Final = np.array([CREATE, MEMBER, POWER_LEVELS, JOIN_RULES, VISIBILITY])
+_ABANDONED: Final = 10
+"""One of so many rooms has no local members."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def generate_server(scale: float, more: float = 0.0, seed: int = 1) -> Synthetic
     tail = 1 / (np.arange(rooms - 1) + 3) ** 0.9
     sizes = [giant, *np.maximum(20, tail / tail.sum() * (total - giant)).astype(int).tolist()]
     parts = [_room(rng, size, int(GIANT_MEMBERS * scale) if number == 0 else 0) for number, size in enumerate(sizes)]
+    for part in parts[_ABANDONED - 1 :: _ABANDONED]:
+        part.local = 0
     return _merge_rooms(parts, max(20, int(LOCAL_USERS * scale)))
 
 
@@ -83,6 +87,7 @@ def describe(server: SyntheticServer) -> dict[str, int]:
     predecessors = server.groups["prev"]
     return {
         "rooms": server.rooms,
+        "rooms without local members": server.local.count(0),
         "local users": server.local_users,
         "events of the largest room": int(sizes.max()),
         "members of the largest room": int(members.max()),

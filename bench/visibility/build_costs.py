@@ -1,0 +1,116 @@
+"""Costs of the builds of one or several sizes, as tables."""
+
+from dataclasses import dataclass
+
+from bench.meter import Cost
+from bench.report import Cell, Table
+from bench.statistics import slope
+
+
+@dataclass(frozen=True)
+class Build:
+    """Cost of resolving the state and of the dbt models, and seconds of each model; models run in parallel."""
+
+    name: str
+    events: int
+    state: Cost
+    models: Cost
+    model_seconds: dict[str, float]
+    checks: Cost
+    check_seconds: dict[str, float]
+    """Seconds of each integrity model."""
+    checks_wall: float
+    """Seconds of the integrity models without the start of dbt."""
+    findings: int
+    other_seconds: dict[str, float]
+    """Seconds of each of the other models."""
+    others_wall: float
+    page_seconds: dict[str, float]
+    """Seconds of each model that only the page reads."""
+    page_wall: float
+
+    @property
+    def wall(self) -> float:
+        """Seconds of state and models."""
+        return self.state.wall + self.models.wall
+
+    @property
+    def run_wall(self) -> float:
+        """Seconds of state and all models of a run."""
+        return self.wall + self.checks_wall + self.others_wall + self.page_wall
+
+
+def growth(builds: list[list[Build]]) -> Table:
+    """Return seconds of state and visibility by number of events, and shares of the increments in the full build."""
+    rows: list[list[Cell]] = [
+        [
+            full.events,
+            full.wall,
+            *(cell for build in increments for cell in (build.wall, f"{build.wall / full.wall:.1%}")),
+        ]
+        for full, *increments in builds
+    ]
+    slopes = [slope([(sizes[0].events, sizes[number].wall) for sizes in builds]) for number in range(len(builds[0]))]
+    rows.append(["slope (1 is linear)", slopes[0], *(cell for value in slopes[1:] for cell in (value, None))])
+    columns = (cell for build in builds[0][1:] for cell in (f"{build.name}, s", "share"))
+    return Table("Growth with the number of events", ("events", "all events, s", *columns), rows)
+
+
+def model_times(builds: list[Build]) -> Table:
+    """Return seconds of the state and of each model of visibility."""
+    names = list(builds[0].model_seconds)
+    rows: list[list[Cell]] = [
+        [
+            build.name, build.events, build.state.wall, *(build.model_seconds.get(name, 0.0) for name in names),
+            build.models.wall, build.state.cpu + build.models.cpu, build.wall,
+        ]
+        for build in builds
+    ]  # fmt: skip
+    columns = ("build", "events", "state", *(f"`{name}`" for name in names), "all models", "CPU", "state and models")
+    return Table("Seconds of each step", columns, rows)
+
+
+def check_times(builds: list[list[Build]]) -> Table:
+    """Return seconds and memory of the integrity models, by size."""
+    names = list(builds[0][0].check_seconds)
+    rows: list[list[Cell]] = [
+        [
+            build.name, sizes[0].events, *(build.check_seconds.get(name, 0.0) for name in names), build.checks_wall,
+            build.checks.memory / 1e9, max(build.state.memory, build.models.memory) / 1e9, build.findings,
+        ]
+        for sizes in builds for build in sizes
+    ]  # fmt: skip
+    columns = (
+        "build", "events", *(f"`{name}`" for name in names), "integrity models, s", "memory, GB",
+        "memory of state and other models, GB", "findings",
+    )  # fmt: skip
+    return Table("Seconds of the integrity models", columns, rows)
+
+
+def shares(builds: list[list[Build]]) -> Table:
+    """Return seconds of the parts of a run, and their shares in state and all models."""
+    rows: list[list[Cell]] = [
+        [
+            build.name, sizes[0].events, build.wall,
+            *(cell for wall in (build.checks_wall, build.page_wall, build.others_wall)
+              for cell in (wall, f"{wall / build.run_wall:.1%}")),
+            build.run_wall,
+        ]
+        for sizes in builds for build in sizes
+    ]  # fmt: skip
+    parts = (
+        cell for part in ("integrity models", "models of the page", "other models") for cell in (f"{part}, s", "share")
+    )
+    return Table("Shares of state and all models of a run",
+                 ("build", "events", "state and visibility, s", *parts, "all, s"), rows)  # fmt: skip
+
+
+def other_times(builds: list[Build]) -> Table:
+    """Return seconds of the models that only the page reads, and of all other models."""
+    names = [*builds[0].page_seconds, *builds[0].other_seconds]
+    rows: list[list[Cell]] = [
+        [f"`{name}`", *((build.page_seconds | build.other_seconds).get(name, 0.0) for build in builds)]
+        for name in names
+    ]
+    return Table("Seconds of the models of the page and of the other models",
+                 ("model", *(build.name for build in builds)), rows)  # fmt: skip
