@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import Settings
@@ -50,9 +50,12 @@ def test_a_state_database_is_compressed_as_a_whole_one(
     parts: dict[str, Any] = {"synapse_dsn": main, "synapse_state_dsn": state, "synapse_write_dsn": state}
     parts["lakehouse_home"] = tmp_path / "parts"
 
-    def compress(changes: dict[str, Any], *arguments: str) -> list[dict[str, object]]:
+    def invoke(changes: dict[str, Any], *arguments: str) -> Result:
         environment = Settings(_env_file=None, synapse_server_name="synapse.example", **changes).to_environment()
-        result = CliRunner().invoke(app, ["compress", *arguments, "--format", "json"], env=environment)
+        return CliRunner().invoke(app, ["compress", *arguments], env=environment)
+
+    def compress(changes: dict[str, Any], *arguments: str) -> list[dict[str, object]]:
+        result = invoke(changes, *arguments, "--format", "json")
         assert result.exit_code == 0, result.output
         rows: list[dict[str, object]] = json.loads(result.stdout)
         return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
@@ -68,3 +71,8 @@ def test_a_state_database_is_compressed_as_a_whole_one(
     assert pending(state) == pending(source_copy) > before
     files = [argument for file in undo_files(tmp_path / "parts") for argument in ("--undo", str(file))]
     assert {row["faults"] for row in compress(parts, "verify", *BEST, *files)} == {""}
+    for changes, folder in ((parts, "parts"), (whole, "whole")):
+        undone = invoke(changes, "undo", *undo_files(tmp_path / folder), "--yes")
+        assert undone.exit_code == 0, undone.output
+    assert read_state(state) == read_state(source_copy)
+    assert all_states(state) == states

@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres.embedded_postgres import BIN
+from synapse_lakehouse.local.postgres.embedded_postgres import BIN, EmbeddedServer
 from tests.support.hostile_text import TEXTS, list_unprintable
-from tests.support.state_releases import TABLES, StateReleases
+from tests.support.split_source import split_source
+from tests.support.state_releases import STATE_TABLES, TABLES, StateReleases
 from tests.support.state_rooms import State, resolved
 
 HOSTILE = (
@@ -47,9 +48,9 @@ def run(dsn: str, script: str, folder: Path) -> None:
     subprocess.run([BIN / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-f", file, dsn], check=True, capture_output=True)
 
 
-def state(dsn: str) -> dict[str, list[tuple[object, ...]]]:
+def state(dsn: str, tables: tuple[str, ...] = TABLES) -> dict[str, list[tuple[object, ...]]]:
     with psycopg.connect(dsn) as connection:
-        return {name: sorted(connection.execute(f"select * from {name}".encode()), key=repr) for name in TABLES}
+        return {name: sorted(connection.execute(f"select * from {name}".encode()), key=repr) for name in tables}
 
 
 def change(dsn: str, *statements: str) -> None:
@@ -152,6 +153,19 @@ def states(dsn: str, room: str) -> dict[int, State]:
             own.setdefault(group, {})[type_, key] = event
         groups = connection.execute("select id from state_groups where room_id = %s", [room]).fetchall()
     return {group: resolved(edges, own, group) for (group,) in groups}
+
+
+def test_a_state_database_of_its_own(server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+    with split_source(server) as (main, dsn):
+        releases = StateReleases(new_lake(synapse_dsn=main, synapse_state_dsn=dsn))
+        releases.publish()
+        before = state(dsn, STATE_TABLES)
+        change(dsn, "delete from state_groups_state where state_group % 5 = 0")
+        assert state(dsn, STATE_TABLES) != before
+        releases.publish()
+        for (room,) in {row[1:2] for row in before["state_groups"]}:
+            run(dsn, plan(releases, "--room", str(room)), tmp_path)
+        assert state(dsn, STATE_TABLES) == before
 
 
 def test_a_rewritten_or_deleted_group_lost_nothing(releases: StateReleases, chain: tuple[str, list[int]]) -> None:

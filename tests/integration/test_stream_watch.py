@@ -21,11 +21,12 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
 from synapse_lakehouse.postgres import live_stream_positions, recent_reports
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import lakehouse
+from tests.support.split_source import split_source
 
 WRITERS = "events:persister1,persister2 receipts:worker1"
 NOW = "(extract(epoch from now()) * 1000)::bigint"
@@ -213,6 +214,24 @@ def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callab
         assert f"select setval('{sequence}', {end});" in str(reported.value)
     assert str(reported.value).count("setval") == len(repairs)
     assert "master" in str(reported.value)
+
+
+def test_the_sequence_of_a_state_database_is_checked(
+    server: EmbeddedServer, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with split_source(server) as (main, state):
+        settings = new_lake(synapse_dsn=main, synapse_state_dsn=state, lakehouse_stream_writers=WRITERS)
+        for name, value in settings.to_environment().items():
+            monkeypatch.setenv(name, value)
+        watch_streams()
+        preflight()
+        with psycopg.connect(state, autocommit=True) as synapse:
+            (furthest,) = synapse.execute("select max(id) from state_groups").fetchone() or (0,)
+            synapse.execute("select setval('state_group_id_seq', 2)")
+        with pytest.raises(AirflowFailException, match=rf"setval\('state_group_id_seq', {furthest}\)"):
+            preflight()
+        watched = lakehouse(settings, "positions", "--history", "--format", "json")
+        assert {row["stream"] for row in json.loads(watched.stdout)} >= {"events", "receipts"}
 
 
 def test_preflight_fails_if_a_stream_is_unreadable(source_copy: str, looked: Callable[[], Looks]) -> None:

@@ -17,7 +17,8 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from tests.support.state_rooms import State, resolved
 
-TABLES = ("state_groups", "state_group_edges", "state_groups_state", "event_to_state_groups")
+STATE_TABLES = ("state_groups", "state_group_edges", "state_groups_state")
+TABLES = (*STATE_TABLES, "event_to_state_groups")
 
 DAY = datetime(2026, 11, 17, tzinfo=UTC)
 
@@ -30,7 +31,8 @@ class StateReleases:
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.dsn = str(self.settings.synapse_dsn)
+        self.main = str(self.settings.synapse_dsn)
+        self.dsn = self.settings.synapse_state_dsn or self.main
         self.catalog = open_catalog(self.settings)
         declared = catalogue.load_catalogue()
         selected_tables = tuple(table for table in declared.tables if table.name in TABLES)
@@ -40,10 +42,11 @@ class StateReleases:
         """Add a release with the rows of this moment."""
         self.count += 1
         snapshots = []
-        with psycopg.connect(self.dsn) as source:
+        with psycopg.connect(self.dsn) as source, psycopg.connect(self.main) as main:
             for name in TABLES:
                 schema = self.catalog.load_table(f"bronze.{name}").schema().as_arrow()
-                rows = source.execute(f"select {', '.join(schema.names)} from {name}".encode()).fetchall()
+                database = source if name in STATE_TABLES else main
+                rows = database.execute(f"select {', '.join(schema.names)} from {name}".encode()).fetchall()
                 snapshots.append(
                     self._replace(f"bronze.{name}", [dict(zip(schema.names, row, strict=True)) for row in rows])
                 )
