@@ -178,8 +178,10 @@ def _measure_answers(lake: Lake, home: Path) -> list[list[Cell]]:
 def _create_lake(home: Path, scale: float) -> Iterator[Lake]:
     server = synthetic_rooms.generate_server(scale, sum(INCREMENTS))
     events = int(len(server.events["room"]) / (1 + sum(INCREMENTS)))
-    # Large joins need a larger heap than the other benchmarks.
-    own = {"lakehouse_home": home, "synapse_server_name": synthetic_bronze.SERVER_NAME, "lakehouse_driver_memory": "4g"}
+    # Large joins need a larger heap than the other benchmarks. Feeds of 1,000 events for all users would be larger than
+    # all other tables.
+    own = {"lakehouse_home": home, "synapse_server_name": synthetic_bronze.SERVER_NAME, "lakehouse_driver_memory": "4g",
+           "lakehouse_feed_length": 100}  # fmt: skip
     with spark_runs.new_lake(home) as (lake, databases):
         settings = lake.model_copy(update=own)
         with WorkerProcess("bench.visibility.visibility_build:VisibilityBuild", settings) as worker:
