@@ -24,6 +24,7 @@ def test_chunks_of_a_partitioned_table_have_the_same_size() -> None:
     parts = [part.pages for part in plan_read(None, heap, 1000, 0).parts]
     assert len(parts) == 12
     assert parts[1] == (page_ranges.PAGES_PER_CHUNK // 4, page_ranges.PAGES_PER_CHUNK // 2)
+    assert {heap.count_pages(part) for part in parts} == {page_ranges.PAGES_PER_CHUNK}
     assert plan_read(None, Heap(0, 0, 0), 0, 0).parts == (ReadPart(WHOLE_TABLE),)
 
 

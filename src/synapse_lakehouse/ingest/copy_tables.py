@@ -22,7 +22,6 @@ from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, Snapsho
 from synapse_lakehouse.ingest.table_copy import FinishedCopy, StartedCopy, TableCopy, copy_in_worker, start_copy
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.copy_to_parquet import copy_chunks
-from synapse_lakehouse.postgres.rows.page_ranges import count_pages
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts
 from synapse_lakehouse.spark_app import SparkApp
 
@@ -128,7 +127,7 @@ def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
         pages = 0
         for copy, part in group:
             batch.append((copy, part))
-            pages += 0 if is_small else count_pages(part.pages, copy.target.heap.pages_of_longest)
+            pages += 0 if is_small else copy.target.heap.count_pages(part.pages)
             if pages >= _PAGES_PER_BATCH or len(batch) == _PARTS_PER_BATCH:
                 yield batch
                 batch, pages = [], 0

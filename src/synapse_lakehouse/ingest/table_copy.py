@@ -20,7 +20,7 @@ from synapse_lakehouse.ingest.snapshot_session import SnapshotSession
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, WrittenPart, copy_chunks
-from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, count_pages
+from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
@@ -127,17 +127,15 @@ class PlannedCopy:
     @property
     def nothing_written(self) -> WrittenParts:
         """The written parts at the start: none."""
-        pages = self.started.target.heap.pages_of_longest
-        return WrittenParts(CopyProgress(sum(count_pages(part.pages, pages) for part in self.plan.parts)))
+        heap = self.started.target.heap
+        return WrittenParts(CopyProgress(sum(heap.count_pages(part.pages) for part in self.plan.parts)))
 
     def accept_part(
         self, parts: WrittenParts, part: ReadPart, written: WrittenPart, expected_rows: int | None
     ) -> WrittenParts:
         """Return ``parts`` with one more part. Some whole pages are committed at a time; a resumed run skips them."""
         expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
-        progress = parts.progress.advance(
-            written, count_pages(part.pages, self.started.target.heap.pages_of_longest), expected_rows
-        )
+        progress = parts.progress.advance(written, self.started.target.heap.count_pages(part.pages), expected_rows)
         uncommitted = (*parts.uncommitted, *([(part, written)] if part.since is None else []))
         parts = replace(parts, progress=progress, parts=(*parts.parts, (part, written)), uncommitted=uncommitted)
         is_last = len(parts.parts) == len(self.plan.parts)

@@ -8,6 +8,7 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.rows.page_ranges import PageRange, count_pages
 from synapse_lakehouse.postgres.rows.select_sql import build_changed_since_condition, build_stream_id_counts
 
 MAX_CTIDS: Final = 50_000
@@ -51,6 +52,10 @@ class Heap:
     filenode: int
     pages: int
     pages_of_longest: int
+
+    def count_pages(self, part: PageRange) -> int:
+        """Return the number of pages in ``part``, as if all files were equally long; at least 1."""
+        return max(1, count_pages(part, self.pages_of_longest) * self.pages // max(self.pages_of_longest, 1))
 
 
 @dataclass(frozen=True)
