@@ -4,8 +4,8 @@ SHELL := bash
 # The oldest uv with exclude-dependencies, as required-version in pyproject.toml.
 UV_OLDEST := 0.9.8
 UV := $(shell printf '%s\n' $(UV_OLDEST) "$$(uv --version 2>/dev/null | cut -d' ' -f2)" | sort -CV && command -v uv || echo .tools/uv/bin/uv)
-# Debian packages for tests: Redis for the live Synapse, a pooler for PostgreSQL, a browser for Airflow's UI, Prometheus for alerts and dashboards.
-TEST_PACKAGES := redis-server chromium chromium-driver pgbouncer prometheus prometheus-node-exporter
+# Debian packages for tests: Redis for the live Synapse, a pooler and a loader for PostgreSQL, a browser for Airflow's UI, Prometheus for alerts and dashboards.
+TEST_PACKAGES := redis-server chromium chromium-driver pgbouncer pgloader prometheus prometheus-node-exporter
 PYTEST := $(UV) run --locked pytest
 # Containers often disable compiled Python files. Without them, each process of a run compiles its libraries, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
