@@ -142,13 +142,13 @@ def main(
         Table("Generated homeserver", ("", "count"), list(synthetic_rooms.describe(lake.server).items())),
         Table("Tables", ("table", "rows"), row_counts),
         Table("Visibility", ("", "measured"), metrics),
-        build_costs.growth(builds),
+        build_costs.tabulate_growth(builds),
         Table(f"Commands, with {builds[SMALLER_SIZES.index(COMMAND_SIZE)][0].events:,} events",
               ("command", "seconds"), commands),
-        build_costs.model_times(builds[-1]),
-        build_costs.check_times(builds),
-        build_costs.shares(builds),
-        build_costs.other_times(builds[-1]),
+        build_costs.tabulate_model_times(builds[-1]),
+        build_costs.tabulate_check_times(builds),
+        build_costs.tabulate_shares(builds),
+        build_costs.tabulate_other_times(builds[-1]),
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class Build:
         return self.wall + self.checks_wall + self.others_wall + self.page_wall
 
 
-def growth(builds: list[list[Build]]) -> Table:
+def tabulate_growth(builds: list[list[Build]]) -> Table:
     """Return seconds of state and visibility by number of events, and shares of the increments in the full build."""
     rows: list[list[Cell]] = [
         [
@@ -56,7 +56,7 @@ def growth(builds: list[list[Build]]) -> Table:
     return Table("Growth with the number of events", ("events", "all events, s", *columns), rows)
 
 
-def model_times(builds: list[Build]) -> Table:
+def tabulate_model_times(builds: list[Build]) -> Table:
     """Return seconds of the state and of each model of visibility."""
     names = list(builds[0].model_seconds)
     rows: list[list[Cell]] = [
@@ -70,7 +70,7 @@ def model_times(builds: list[Build]) -> Table:
     return Table("Seconds of each step", columns, rows)
 
 
-def check_times(builds: list[list[Build]]) -> Table:
+def tabulate_check_times(builds: list[list[Build]]) -> Table:
     """Return seconds and memory of the integrity models, by size."""
     names = list(builds[0][0].check_seconds)
     rows: list[list[Cell]] = [
@@ -87,7 +87,7 @@ def check_times(builds: list[list[Build]]) -> Table:
     return Table("Seconds of the integrity models", columns, rows)
 
 
-def shares(builds: list[list[Build]]) -> Table:
+def tabulate_shares(builds: list[list[Build]]) -> Table:
     """Return seconds of the parts of a run, and their shares in state and all models."""
     rows: list[list[Cell]] = [
         [
@@ -105,7 +105,7 @@ def shares(builds: list[list[Build]]) -> Table:
                  ("build", "events", "state and visibility, s", *parts, "all, s"), rows)  # fmt: skip
 
 
-def other_times(builds: list[Build]) -> Table:
+def tabulate_other_times(builds: list[Build]) -> Table:
     """Return seconds of the models that only the page reads, and of all other models."""
     names = [*builds[0].page_seconds, *builds[0].other_seconds]
     rows: list[list[Cell]] = [

@@ -23,7 +23,7 @@ _SETTINGS: Final = 10
 """Expected changes of a room's history visibility and join rules."""
 _BEGINNING: Final = np.array([CREATE, MEMBER, POWER_LEVELS, JOIN_RULES, VISIBILITY])
 _ABANDONED: Final = 10
-"""One of so many rooms has no local members."""
+"""Every tenth room has no local members."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,11 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.snapshot_session import snapshot_session
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
 from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.row_counts import estimate_rows, read_heap
@@ -99,6 +102,34 @@ def test_attached_and_detached_partitions_are_seen(lake: AdvancingLake, source: 
     assert lake.departures() == {}
 
 
+def test_a_partition_that_is_attached_during_a_copy_is_named(lake: AdvancingLake, source: Source) -> None:
+    source.execute("alter table current_state_delta_stream detach partition current_state_delta_stream_1")
+    app = lake.app()
+    with pytest.raises(SourceError, match="current_state_delta_stream"), snapshot_session(app) as session:
+        source.execute(
+            "alter table current_state_delta_stream attach partition current_state_delta_stream_1"
+            " for values from (100) to (maxvalue)"
+        )
+        copy_tables(session)
+    lake.advance()
+    assert lake.departures() == {}
+
+
+def test_an_unfinished_detachment_stops_no_run(lake: AdvancingLake, source: Source, source_dsn: str) -> None:
+    detach = "alter table current_state_delta_stream detach partition current_state_delta_stream_0"
+    with psycopg.connect(source_dsn) as other:
+        other.execute("select from current_state_delta_stream limit 0")
+        source.execute("set statement_timeout = '2s'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            source.execute(f"{detach} concurrently")
+        source.execute("reset statement_timeout")
+    assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
+    assert lake.departures() == {}
+    source.execute(f"{detach} finalize")
+    lake.advance()
+    assert lake.departures() == {}
+
+
 def test_a_partition_is_not_rewritten_during_a_snapshot(lake: AdvancingLake, source: Source) -> None:
     declared = catalogue.load_catalogue()
     source.execute("set lock_timeout = '500ms'")
@@ -118,7 +149,7 @@ def test_sizes_are_those_of_all_partitions(lake: AdvancingLake, source: Source) 
     with connect(lake.settings) as connection:
         heap = read_heap(connection, table)
         assert heap.pages == pages
-        assert 0 < heap.pages_of_longest < heap.pages
+        assert 0 < heap.largest_file_pages < heap.pages
         assert estimate_rows(connection, [table.name]) == {table.name: rows}
         indexes = read_indexes(connection, table)
         assert not indexes.checkable

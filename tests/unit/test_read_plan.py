@@ -15,17 +15,25 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 
 def plain(pages: int) -> Heap:
     """A table that is not partitioned."""
-    return Heap(filenode=1, pages=pages, pages_of_longest=pages)
+    return Heap(filenode=1, pages=pages, largest_file_pages=pages)
 
 
 def test_chunks_of_a_partitioned_table_have_the_same_size() -> None:
     longest = 3 * page_ranges.PAGES_PER_CHUNK
-    heap = Heap(filenode=1, pages=4 * longest, pages_of_longest=longest)
+    heap = Heap(filenode=1, pages=4 * longest, largest_file_pages=longest)
     parts = [part.pages for part in plan_read(None, heap, 1000, 0).parts]
     assert len(parts) == 12
     assert parts[1] == (page_ranges.PAGES_PER_CHUNK // 4, page_ranges.PAGES_PER_CHUNK // 2)
     assert {heap.count_pages(part) for part in parts} == {page_ranges.PAGES_PER_CHUNK}
-    assert plan_read(None, Heap(0, 0, 0), 0, 0).parts == (ReadPart(WHOLE_TABLE),)
+
+
+def test_a_table_without_pages_is_read_in_few_parts() -> None:
+    """VACUUM may cut off all pages that an interrupted copy has read."""
+    assert plan_read(None, plain(0), 0, 0).parts == (ReadPart(WHOLE_TABLE),)
+    copied = (0, page_ranges.PAGES_PER_CHUNK)
+    planned = plan_read(Baseline(snapshot_id=1, rows=0, since=50, pages=(copied,)), plain(0), 0, 0)
+    assert len(planned.parts) == 2
+    assert plain(0).count_pages(copied) == page_ranges.PAGES_PER_CHUNK
 
 
 def test_a_table_without_a_base_is_read_whole_in_chunks() -> None:

@@ -21,8 +21,10 @@ from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, SnapshotSession, wait_with_keepalive
 from synapse_lakehouse.ingest.table_copy import FinishedCopy, StartedCopy, TableCopy, copy_in_worker, start_copy
 from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.rows.copy_to_parquet import copy_chunks
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts
+from synapse_lakehouse.postgres.snapshot.table_locks import find_rewritten_tables
 from synapse_lakehouse.spark_app import SparkApp
 
 _REPORT_SECONDS = 3.0
@@ -44,6 +46,7 @@ def copy_tables(session: SnapshotSession) -> None:
         counts = _count_changes(session, started, readers)
         copies = [TableCopy(copy.plan(counts.get(copy.target.name))) for copy in started]
         finished = _read_parts(session, copies, readers)
+        _require_same_partitions(session, started)
         record = inheritable_thread_target(app.spark)(deleted_keys.record_deleted_keys)
         deleted = {copy.target.table.name: keys for copy, result in finished if (keys := result.deleted.missing_keys)}
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
@@ -89,6 +92,17 @@ def _count_changes(
     # From here on a commit can be resumed, provided it records its source snapshot.
     wait_with_keepalive(recorded, connection)
     return counts
+
+
+def _require_same_partitions(session: SnapshotSession, started: Sequence[StartedCopy]) -> None:
+    """Raise SourceError if a partition was attached during the copy, which no lock prevents: rows of it are missing."""
+    for part in session.exported:
+        names = [copy.target.table.name for copy in started if copy.target.connection is part.connection]
+        if changed := find_rewritten_tables(part.connection, names):
+            raise SourceError(
+                f"Partitions were attached during the copy, so it is incomplete: {', '.join(changed)}. Nothing was "
+                "published. Run again; that run reads these tables in full."
+            )
 
 
 def _read_parts(

@@ -78,9 +78,11 @@ def _choose_extent(base: Baseline | None, rows_source: int, rows_changed: int) -
 
 
 def _plan_parts(base: Baseline | None, heap: Heap, share_changed: float) -> Iterator[ReadPart]:
-    longest = heap.pages_of_longest
-    # Each range is read from all files of the table, so it is shorter if there are several.
-    pages_per_chunk = max(1, page_ranges.PAGES_PER_CHUNK * longest // max(heap.pages, 1))
+    longest = heap.largest_file_pages
+    pages_per_chunk = page_ranges.PAGES_PER_CHUNK
+    if heap.pages:
+        # Each range is read from all files of the table. Chunks have this size if the files are equally long.
+        pages_per_chunk = max(1, pages_per_chunk * longest // heap.pages)
     for missing in page_ranges.find_remaining_pages(base.pages if base else ()):
         for part in page_ranges.split_pages(missing, longest, pages_per_chunk):
             yield ReadPart(part)

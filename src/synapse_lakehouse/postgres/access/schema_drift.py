@@ -169,7 +169,7 @@ def exclude_drifted_tables(
 def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
     """Return the layout of each table by its name: its OID, partitions, and the numbers of the columns that are read.
 
-    Rows of a partition that is attached have old row versions, and those of a detached one leave no trace.
+    It contains the partitions, because an attached or detached partition adds or removes rows without new row versions.
     """
     reads = sorted(
         {(table.name, name) for table in catalogue.tables for column in table.columns for name in column.source_columns}
@@ -236,9 +236,9 @@ _MESSAGES: Final[Mapping[DriftKind, str]] = {
         "correct the search_path. If Synapse is newer than this lakehouse, upgrade the lakehouse."
     ),
     "not_a_plain_table": (
-        "{table} is {actual}. The lakehouse can read only plain tables and their partitions, because it reads pages "
-        "and row versions. Change it back to a plain table, as Synapse creates it, or set LAKEHOUSE_ON_DRIFT=partial "
-        "to copy all other tables."
+        "{table} is {actual}. The lakehouse can read only plain tables, and partitioned tables whose partitions are "
+        "plain tables, because it reads pages and row versions. Replace {table}, or those of its partitions that are "
+        "not plain, with plain tables, or set LAKEHOUSE_ON_DRIFT=partial to copy all other tables."
     ),
     "missing_column": (
         "The table {table} has no column {column}, so the copy would lack it. Start Synapse once to finish its "

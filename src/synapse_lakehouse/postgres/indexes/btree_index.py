@@ -88,7 +88,7 @@ def read_indexes(connection: Connection, table: Table) -> TableIndexes:
         if method != "btree":
             indexes.uncovered[name] = f"an index of the type {method}"
         elif is_partitioned:
-            indexes.uncovered[name] = "of a partitioned table, where rows of several partitions have the same ctid"
+            indexes.uncovered[name] = "of a partitioned table, where rows of several partitions may have the same ctid"
         elif not is_valid:
             indexes.uncovered[name] = "not valid, so PostgreSQL does not read it"
         elif unread := sorted(set(columns) - readable):

@@ -29,7 +29,7 @@ from to_regclass(%s) as parent,
     file::oid || ':' || filenode as name) as sizes
 where filenode is not null
 """
-"""A partitioned table itself has no file."""
+"""The parameter is the name of a table. A partitioned table itself has no file, so its filenode is NULL."""
 
 _ESTIMATED_ROWS: Final = """
 select name, sum(greatest(reltuples, 0))::bigint
@@ -44,18 +44,20 @@ group by name
 class Heap:
     """The file of a table's rows; of a partitioned table, the files of all partitions.
 
-    * ``filenode``: number of the file, or a hash of the numbers of several. A rewritten table has another one.
-    * ``pages``: size of all files. ``pages_of_longest``: size of the longest. Each file has its own page numbers, so a
-      range of pages is read from each.
+    * ``filenode``: number of the file; of several files, a hash of their numbers and the OIDs of the partitions. A
+      rewritten table has another one.
+    * ``pages``: size of all files. ``largest_file_pages``: size of the largest file. Each file has its own page
+      numbers, so a range of pages is read from each file.
     """
 
     filenode: int
     pages: int
-    pages_of_longest: int
+    largest_file_pages: int
 
     def count_pages(self, part: PageRange) -> int:
         """Return the number of pages in ``part``, as if all files were equally long; at least 1."""
-        return max(1, count_pages(part, self.pages_of_longest) * self.pages // max(self.pages_of_longest, 1))
+        pages = count_pages(part, self.largest_file_pages)
+        return max(1, pages * self.pages // self.largest_file_pages) if self.pages else pages
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class RowCounts:
     """Number of rows and of changed rows in a table.
 
     ``ctids``: ctids of the changed rows as a PostgreSQL array, if they are few; valid in the same snapshot only. None
-    for a partitioned table, where rows of several partitions have the same ctid.
+    for a partitioned table, where rows of several partitions may have the same ctid.
     """
 
     rows: int

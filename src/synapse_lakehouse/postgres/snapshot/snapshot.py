@@ -126,9 +126,10 @@ def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settin
             return snapshot
         connection.rollback()
     raise SourceError(
-        f"In each of {_MAX_SNAPSHOTS} attempts, tables were rewritten while a snapshot was taken: "
-        f"{', '.join(rewritten)} (by TRUNCATE, VACUUM FULL, CLUSTER, pg_repack or ALTER TABLE). The snapshot sees no "
-        "rows in these tables, so nothing was copied. Run again when that work on Synapse's database is over."
+        f"In each of {_MAX_SNAPSHOTS} attempts, tables were rewritten, or their partitions changed, while a snapshot "
+        f"was taken: {', '.join(rewritten)} (by TRUNCATE, VACUUM FULL, CLUSTER, pg_repack or ALTER TABLE). The "
+        "snapshot could miss rows of these tables, so nothing was copied. Run again when that work on Synapse's "
+        "database is over."
     )
 
 

@@ -13,31 +13,32 @@ from synapse_lakehouse.postgres.connection import Connection
 
 _REWRITTEN_TABLES: Final = """
 with recursive tables as (select name, to_regclass(name) as parent from unnest(%s::text[]) as name),
-seen(name, relation) as (
+snapshot_relations(name, relation) as (
   select name, parent::oid from tables
-  union all select name, inhrelid from seen join pg_inherits on inhparent = relation
-    join pg_class on oid = inhrelid and relispartition
+  union all select name, inhrelid from snapshot_relations join pg_inherits on inhparent = relation
+    join pg_class on oid = inhrelid and relispartition and not inhdetachpending
 ),
-then_files as (
+snapshot_files as (
   select name, array_agg(relation || ':' || coalesce(relfilenode, 0) order by relation) as files
-  from seen left join pg_class on oid = relation group by name
+  from snapshot_relations left join pg_class on oid = relation group by name
 ),
-now_files as (
+current_files as (
   select name, array_agg(file::oid || ':' || coalesce(pg_relation_filenode(file), 0) order by file::oid) as files
-  from tables, lateral (select parent as file union select relid from pg_partition_tree(parent)) as present
+  from tables, lateral (select parent as file union select relid from pg_partition_tree(parent)) as current_relations
   group by name
 )
-select name from then_files join now_files using (name) where then_files.files <> now_files.files order by name
+select name from snapshot_files join current_files using (name)
+where snapshot_files.files <> current_files.files order by name
 """
 
 
 def lock_tables(connection: Connection, tables: Collection[str]) -> None:
     """Lock ``tables`` in ACCESS SHARE mode until the transaction ends, so that they cannot be rewritten or dropped.
 
-    A query without rows takes the lock, also of each partition. The right to read one column suffices for it, but not
-    for LOCK TABLE.
+    A query without rows locks the table and each partition. The right to read one column suffices for it, but not for
+    LOCK TABLE.
     """
-    # A condition that is false would spare the locks of the partitions.
+    # With `where false`, PostgreSQL would not lock the partitions.
     locking_queries = [sql.SQL("(select from {} limit 0)").format(sql.Identifier(name)) for name in sorted(tables)]
     if locking_queries:
         connection.execute(sql.SQL(" union all ").join(locking_queries))
@@ -46,7 +47,7 @@ def lock_tables(connection: Connection, tables: Collection[str]) -> None:
 def find_rewritten_tables(connection: Connection, tables: Collection[str]) -> list[str]:
     """Return the ``tables`` that were rewritten or recreated since the transaction's snapshot was taken.
 
-    Likewise those with a partition that was rewritten, attached or detached. A query of pg_class and pg_inherits sees
-    the state of the snapshot. PostgreSQL's functions return the present state.
+    The result includes tables of which a partition was rewritten, attached or detached. A query of pg_class and
+    pg_inherits sees the state of the snapshot. PostgreSQL's functions return the present state.
     """
     return [name for (name,) in connection.execute(_REWRITTEN_TABLES.encode(), [sorted(tables)])]
