@@ -31,6 +31,10 @@ drop table whole cascade;
 BY_HASH = "create table {table}_{part} partition of {table} for values with (modulus 2, remainder {part}){more};"
 BY_STREAM = "create table {table}_{part} partition of {table} for values from ({first}) to ({last});"
 
+ATTACH = """
+alter table current_state_delta_stream attach partition current_state_delta_stream_1 for values from (100) to (maxvalue)
+"""
+
 
 def _partition(owner: Source, table: str, by: str, *partitions: str) -> None:
     owner.execute(PARTITIONED.format(table=table, by=by, partitions="\n".join(partitions)).encode())
@@ -94,10 +98,7 @@ def test_attached_and_detached_partitions_are_seen(lake: AdvancingLake, source: 
     source.execute("alter table current_state_delta_stream detach partition current_state_delta_stream_1")
     assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
     assert lake.departures() == {}
-    source.execute(
-        "alter table current_state_delta_stream attach partition current_state_delta_stream_1"
-        " for values from (100) to (maxvalue)"
-    )
+    source.execute(ATTACH)
     assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
     assert lake.departures() == {}
 
@@ -105,12 +106,10 @@ def test_attached_and_detached_partitions_are_seen(lake: AdvancingLake, source: 
 def test_a_partition_that_is_attached_during_a_copy_is_named(lake: AdvancingLake, source: Source) -> None:
     source.execute("alter table current_state_delta_stream detach partition current_state_delta_stream_1")
     app = lake.app()
-    with pytest.raises(SourceError, match="current_state_delta_stream"), snapshot_session(app) as session:
-        source.execute(
-            "alter table current_state_delta_stream attach partition current_state_delta_stream_1"
-            " for values from (100) to (maxvalue)"
-        )
-        copy_tables(session)
+    with snapshot_session(app) as session:
+        source.execute(ATTACH)
+        with pytest.raises(SourceError, match="current_state_delta_stream"):
+            copy_tables(session)
     lake.advance()
     assert lake.departures() == {}
 
