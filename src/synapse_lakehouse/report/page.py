@@ -169,7 +169,9 @@ def _cell(value: Any, column: Column) -> str:
 
 def _describe_newest_event(event: PanelRows) -> str:
     received_at = next((row["received_at"] for row in event.rows), None)
-    return format_values.format_time(received_at) if received_at else "not known" if event.is_unread else "none"
+    if received_at:
+        return format_values.format_time(received_at)
+    return "not known" if event.is_unread else "none"
 
 
 def _link_runbooks(settings: Settings, status: Status) -> tuple[dict[str, str], dict[str, Markup]]:
