@@ -14,7 +14,8 @@ from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
 from synapse_lakehouse.postgres.rows import page_ranges
-from synapse_lakehouse.postgres.rows.row_counts import estimate_rows, read_heap
+from synapse_lakehouse.postgres.rows.heap import read_heap
+from synapse_lakehouse.postgres.rows.row_counts import estimate_rows
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from tests.support.incremental_lake import AdvancingLake, Source, lake_of_tables
 from tests.support.reader_role import reader_role
@@ -155,4 +156,4 @@ def test_sizes_are_those_of_all_partitions(lake: AdvancingLake, source: Source) 
         assert indexes.uncovered
     source.execute("vacuum full state_groups_state_leaf")
     with connect(lake.settings) as connection:
-        assert read_heap(connection, table).filenode != heap.filenode
+        assert read_heap(connection, table).filenodes != heap.filenodes

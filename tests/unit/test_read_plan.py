@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.ingest.read_plan import ReadExtent, ReadPart, ReadPlan, plan_read
 from synapse_lakehouse.postgres.rows import page_ranges
+from synapse_lakehouse.postgres.rows.heap import Heap
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages, split_pages
-from synapse_lakehouse.postgres.rows.row_counts import Heap
 
 WHOLE_COPY = Baseline(snapshot_id=1, rows=1000, since=50)
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
@@ -15,16 +15,19 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=6)
 
 def plain(pages: int) -> Heap:
     """A table that is not partitioned."""
-    return Heap(filenode=1, pages=pages, largest_file_pages=pages)
+    return Heap(filenodes=[1], pages=pages, largest_file_pages=pages)
 
 
 def test_chunks_of_a_partitioned_table_have_the_same_size() -> None:
     longest = 3 * page_ranges.PAGES_PER_CHUNK
-    heap = Heap(filenode=1, pages=4 * longest, largest_file_pages=longest)
+    heap = Heap(filenodes=[1, 2, 3, 4], pages=4 * longest, largest_file_pages=longest)
     parts = [part.pages for part in plan_read(None, heap, 1000, 0).parts]
     assert len(parts) == 12
     assert parts[1] == (page_ranges.PAGES_PER_CHUNK // 4, page_ranges.PAGES_PER_CHUNK // 2)
     assert {heap.count_pages(part) for part in parts} == {page_ranges.PAGES_PER_CHUNK}
+    # Rows of several partitions may have the same ctid.
+    (changed,) = plan_read(WHOLE_COPY, heap, 1000, 2, '{"(0,1)","(7,2)"}').parts
+    assert changed == ReadPart(WHOLE_TABLE, 50)
 
 
 def test_a_table_without_pages_is_read_in_few_parts() -> None:

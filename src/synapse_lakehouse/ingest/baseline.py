@@ -14,8 +14,8 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.iceberg.read.recent_rows import read_rows_since_run
+from synapse_lakehouse.postgres.rows.heap import Heap
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages
-from synapse_lakehouse.postgres.rows.row_counts import Heap
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import MAX_XID_AGE, WalPosition
 
@@ -133,7 +133,7 @@ def find_interrupted_baseline(
     since = snapshot.xmin
     while ancestor and ancestor.summary and (part := ancestor.summary.additional_properties.get(PAGES_PROPERTY)):
         properties = json.loads(part)
-        if properties["filenode"] != heap.filenode or not _continues(properties, table, snapshot):
+        if properties.get("filenodes") != heap.filenodes or not _continues(properties, table, snapshot):
             return None
         if _wal_position(properties) not in read_valid_positions():
             return None
@@ -167,7 +167,7 @@ def build_snapshot_properties(
     properties = {
         "pages": pages,
         "is_first": is_first,
-        "filenode": heap.filenode,
+        "filenodes": heap.filenodes,
         "statement": snapshot.fingerprints[table.name],
     }
     return {

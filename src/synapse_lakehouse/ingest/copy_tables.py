@@ -46,7 +46,7 @@ def copy_tables(session: SnapshotSession) -> None:
         counts = _count_changes(session, started, readers)
         copies = [TableCopy(copy.plan(counts.get(copy.target.name))) for copy in started]
         finished = _read_parts(session, copies, readers)
-        _require_same_partitions(session, started)
+        _require_same_partitions(session)
         record = inheritable_thread_target(app.spark)(deleted_keys.record_deleted_keys)
         deleted = {copy.target.table.name: keys for copy, result in finished if (keys := result.deleted.missing_keys)}
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
@@ -94,10 +94,10 @@ def _count_changes(
     return counts
 
 
-def _require_same_partitions(session: SnapshotSession, started: Sequence[StartedCopy]) -> None:
+def _require_same_partitions(session: SnapshotSession) -> None:
     """Raise SourceError if a partition was attached during the copy, which no lock prevents: rows of it are missing."""
     for part in session.exported:
-        names = [copy.target.table.name for copy in started if copy.target.connection is part.connection]
+        names = [table.name for table in part.catalogue.copied_tables()]
         if changed := find_rewritten_tables(part.connection, names):
             raise SourceError(
                 f"Partitions were attached during the copy, so it is incomplete: {', '.join(changed)}. Nothing was "

@@ -21,8 +21,8 @@ from synapse_lakehouse.ingest.baseline import build_snapshot_properties
 from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.postgres.connection import Connection, build_conninfo
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk
+from synapse_lakehouse.postgres.rows.heap import Heap
 from synapse_lakehouse.postgres.rows.page_ranges import PageRange
-from synapse_lakehouse.postgres.rows.row_counts import Heap
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp

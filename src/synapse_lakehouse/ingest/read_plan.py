@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.postgres.rows import page_ranges
+from synapse_lakehouse.postgres.rows.heap import Heap
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange
-from synapse_lakehouse.postgres.rows.row_counts import Heap
 
 _MIN_CHANGED_SHARE = 1 / 64
 
@@ -60,7 +60,7 @@ def plan_read(
     extent = _choose_extent(base, rows_source, rows_changed)
     if extent is ReadExtent.NONE:
         return ReadPlan(extent, base, ())
-    if extent is ReadExtent.CHANGED and base and ctids is not None:
+    if extent is ReadExtent.CHANGED and base and ctids is not None and heap.has_unique_ctids:
         return ReadPlan(extent, base, (ReadPart(WHOLE_TABLE, base.since, ctids),))
     if extent is ReadExtent.FULL:
         base = None

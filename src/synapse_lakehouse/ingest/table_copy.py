@@ -20,8 +20,9 @@ from synapse_lakehouse.ingest.snapshot_session import SnapshotSession
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, WrittenPart, copy_chunks
+from synapse_lakehouse.postgres.rows.heap import read_heap
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE
-from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows, read_heap
+from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 MAX_COMMITS: Final = 64

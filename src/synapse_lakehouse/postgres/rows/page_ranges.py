@@ -22,12 +22,6 @@ def split_pages(part: PageRange, pages: int, pages_per_chunk: int) -> list[PageR
     return [(start, following) for start, following in zip(starts, [*starts[1:], last], strict=True)]
 
 
-def count_pages(part: PageRange, pages: int) -> int:
-    """Return the number of pages in ``part`` of a table with ``pages`` pages. The result is at least 1."""
-    first, last = part
-    return max((pages if last is None else last) - first, 1)
-
-
 def find_remaining_pages(copied: Iterable[PageRange]) -> list[PageRange]:
     """Return the ranges of pages that are not in ``copied``."""
     remaining: list[PageRange] = []

@@ -1,6 +1,5 @@
-"""Count a table's rows, changed rows and stream IDs, and the pages of its heap."""
+"""Count a table's rows, changed rows and stream IDs."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,23 +8,11 @@ from psycopg import sql
 
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.rows.page_ranges import PageRange, count_pages
 from synapse_lakehouse.postgres.rows.select_sql import build_changed_since_condition, build_stream_id_counts
 
 MAX_CTIDS: Final = 50_000
 """Maximum number of changed rows whose ctids are returned."""
 
-
-_HEAP: Final = """
-select coalesce(array_agg(filenode order by file::oid), '{}'),
-  coalesce(sum(pages), 0)::bigint, coalesce(max(pages), 0)
-from to_regclass(%s) as parent,
-  lateral (select parent as file union select relid from pg_partition_tree(parent)) as files,
-  lateral (select pg_relation_filenode(file)::bigint as filenode) as nodes,
-  lateral (select pg_relation_size(file) / current_setting('block_size')::int as pages) as sizes
-where filenode is not null
-"""
-"""The parameter is the name of a table. A partitioned table itself has no file, so its filenode is NULL."""
 
 _ESTIMATED_ROWS: Final = """
 select name, sum(greatest(reltuples, 0))::bigint
@@ -37,31 +24,10 @@ group by name
 
 
 @dataclass(frozen=True)
-class Heap:
-    """The file of a table's rows; of a partitioned table, the files of all partitions.
-
-    * ``filenode``: number of the file; of several files, a hash of their numbers. A rewritten table has
-      another one.
-    * ``pages``: size of all files. ``largest_file_pages``: size of the largest file. Each file has its own page
-      numbers, so a range of pages is read from each file.
-    """
-
-    filenode: int
-    pages: int
-    largest_file_pages: int
-
-    def count_pages(self, part: PageRange) -> int:
-        """Return the number of pages in ``part``, as if all files were equally long; at least 1."""
-        pages = count_pages(part, self.largest_file_pages)
-        return max(1, pages * self.pages // self.largest_file_pages) if self.pages else pages
-
-
-@dataclass(frozen=True)
 class RowCounts:
     """Number of rows and of changed rows in a table.
 
-    ``ctids``: ctids of the changed rows as a PostgreSQL array, if they are few; valid in the same snapshot only. None
-    for a partitioned table, where rows of several partitions may have the same ctid.
+    ``ctids``: ctids of the changed rows as a PostgreSQL array, if they are few; valid in the same snapshot only.
     """
 
     rows: int
@@ -78,15 +44,6 @@ class StreamIdCounts:
     null_ids: int
     first_id: int | None
     last_id: int | None
-
-
-def read_heap(connection: Connection, table: Table) -> Heap:
-    """Return the heap of ``table``."""
-    row = connection.execute(_HEAP.encode(), [table.name]).fetchone()
-    assert row is not None
-    filenodes, pages, largest = row
-    digest = hashlib.sha256(repr(filenodes).encode()).hexdigest()
-    return Heap(filenodes[0] if len(filenodes) == 1 else int(digest[:15], 16), pages, largest)
 
 
 def count_rows(connection: Connection, table: Table) -> int:
@@ -116,14 +73,7 @@ def count_changed_rows(connection: Connection, table: Table, transaction: int, m
     scanned = _read_scanned_rows(connection, table)
     rows = count_rows(connection, table) if scanned_before is None or scanned is None else scanned - scanned_before
     array = "{" + ",".join(f'"{ctid}"' for (ctid,) in ctids) + "}"
-    are_unique = changed <= max_ctids and not is_partitioned(connection, table)
-    return RowCounts(rows, changed, array if are_unique else None)
-
-
-def is_partitioned(connection: Connection, table: Table) -> bool:
-    """Return whether ``table`` is a partitioned table."""
-    query = "select from pg_class where oid = to_regclass(%s) and relkind = 'p'"
-    return connection.execute(query, [table.name]).fetchone() is not None
+    return RowCounts(rows, changed, array if changed <= max_ctids else None)
 
 
 def estimate_rows(connection: Connection, names: Sequence[str]) -> dict[str, int]:
