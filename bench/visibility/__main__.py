@@ -80,16 +80,15 @@ class Lake:
         with Meter(self.worker.pid, server, jvm=True) as models:
             seconds = self.worker.call("build")
         with Meter(self.worker.pid, server, jvm=True) as checks:
-            check_seconds, checks_wall = self.worker.call("check")
+            check_times = self.worker.call("check")
         findings = self.count("select count(*) from gold.state_integrity where severity <> 'info'")
         others, page = self.worker.call("build_others"), self.worker.call("build_page")
         build = Build(
-            name, events, state.cost, models.cost, seconds, checks.cost, check_seconds, checks_wall, findings,
-            *others, *page,
+            name, events, state.cost, models.cost, seconds, checks.cost, check_times, findings, others, page
         )  # fmt: skip
         typer.echo(
-            f"{name}: state {state.cost.wall:.1f} s, models {models.cost.wall:.1f} s, checks {checks_wall:.1f} s, "
-            f"others {others[1]:.1f} s, page {page[1]:.1f} s"
+            f"{name}: state {state.cost.wall:.1f} s, models {models.cost.wall:.1f} s, checks {check_times.wall:.1f} s, "
+            f"others {others.wall:.1f} s, page {page.wall:.1f} s"
         )
         return build
 

@@ -1,15 +1,27 @@
 """Costs of the builds of one or several sizes, as tables."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.meter import Cost
 from bench.report import Cell, Table
 from bench.statistics import slope
 
 
+class ModelTimes(NamedTuple):
+    """Seconds of each dbt model, and ``wall``, those of all models without the start of dbt; models run in parallel."""
+
+    seconds: dict[str, float]
+    wall: float
+
+
 @dataclass(frozen=True)
 class Build:
-    """Cost of resolving the state and of the dbt models, and seconds of each model; models run in parallel."""
+    """Cost of resolving the state and of the dbt models, and the times of each group of models.
+
+    * ``models``, ``model_seconds``: of visibility. ``checks``, ``check_times``: of integrity.
+    * ``page_times``: of models that only the page reads. ``other_times``: of all other models.
+    """
 
     name: str
     events: int
@@ -17,17 +29,10 @@ class Build:
     models: Cost
     model_seconds: dict[str, float]
     checks: Cost
-    check_seconds: dict[str, float]
-    """Seconds of each integrity model."""
-    checks_wall: float
-    """Seconds of the integrity models without the start of dbt."""
+    check_times: ModelTimes
     findings: int
-    other_seconds: dict[str, float]
-    """Seconds of each of the other models."""
-    others_wall: float
-    page_seconds: dict[str, float]
-    """Seconds of each model that only the page reads."""
-    page_wall: float
+    other_times: ModelTimes
+    page_times: ModelTimes
 
     @property
     def wall(self) -> float:
@@ -37,7 +42,7 @@ class Build:
     @property
     def run_wall(self) -> float:
         """Seconds of state and all models of a run."""
-        return self.wall + self.checks_wall + self.others_wall + self.page_wall
+        return self.wall + self.check_times.wall + self.other_times.wall + self.page_times.wall
 
 
 def tabulate_growth(builds: list[list[Build]]) -> Table:
@@ -72,10 +77,11 @@ def tabulate_model_times(builds: list[Build]) -> Table:
 
 def tabulate_check_times(builds: list[list[Build]]) -> Table:
     """Return seconds and memory of the integrity models, by size."""
-    names = list(builds[0][0].check_seconds)
+    names = list(builds[0][0].check_times.seconds)
     rows: list[list[Cell]] = [
         [
-            build.name, sizes[0].events, *(build.check_seconds.get(name, 0.0) for name in names), build.checks_wall,
+            build.name, sizes[0].events, *(build.check_times.seconds.get(name, 0.0) for name in names),
+            build.check_times.wall,
             build.checks.memory / 1e9, max(build.state.memory, build.models.memory) / 1e9, build.findings,
         ]
         for sizes in builds for build in sizes
@@ -92,8 +98,8 @@ def tabulate_shares(builds: list[list[Build]]) -> Table:
     rows: list[list[Cell]] = [
         [
             build.name, sizes[0].events, build.wall,
-            *(cell for wall in (build.checks_wall, build.page_wall, build.others_wall)
-              for cell in (wall, f"{wall / build.run_wall:.1%}")),
+            *(cell for times in (build.check_times, build.page_times, build.other_times)
+              for cell in (times.wall, f"{times.wall / build.run_wall:.1%}")),
             build.run_wall,
         ]
         for sizes in builds for build in sizes
@@ -107,9 +113,9 @@ def tabulate_shares(builds: list[list[Build]]) -> Table:
 
 def tabulate_other_times(builds: list[Build]) -> Table:
     """Return seconds of the models that only the page reads, and of all other models."""
-    names = [*builds[0].page_seconds, *builds[0].other_seconds]
+    names = [*builds[0].page_times.seconds, *builds[0].other_times.seconds]
     rows: list[list[Cell]] = [
-        [f"`{name}`", *((build.page_seconds | build.other_seconds).get(name, 0.0) for build in builds)]
+        [f"`{name}`", *((build.page_times.seconds | build.other_times.seconds).get(name, 0.0) for build in builds)]
         for name in names
     ]
     return Table("Seconds of the models of the page and of the other models",

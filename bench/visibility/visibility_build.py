@@ -10,6 +10,7 @@ from typing import Final
 from duckdb import DuckDBPyConnection
 
 from bench import spark_runs
+from bench.visibility.build_costs import ModelTimes
 from bench.visibility.command_times import CommandExample
 from bench.visibility.synthetic_bronze import SERVER_NAME
 from sample import visibility_answers
@@ -68,27 +69,28 @@ class VisibilityBuild:
 
     def build(self) -> dict[str, float]:
         """Build the view, and what the integrity models read, without dbt's tests; return the seconds of each model."""
-        return self._build(*_WITH_PARENTS, "--exclude", *INTEGRITY)[0]
+        return self._build(*_WITH_PARENTS, "--exclude", *INTEGRITY).seconds
 
-    def check(self) -> tuple[dict[str, float], float]:
-        """Build the integrity models; return the seconds of each, and those of all without the start of dbt."""
+    def check(self) -> ModelTimes:
+        """Build the integrity models; return their times."""
         return self._build(*INTEGRITY)
 
-    def build_others(self) -> tuple[dict[str, float], float]:
-        """Build all other models, except those of the page; return what :meth:`check` returns."""
+    def build_others(self) -> ModelTimes:
+        """Build all other models, except those of the page; return their times."""
         return self._build("*", "--exclude", *_WITH_PARENTS, *PAGE)
 
-    def build_page(self) -> tuple[dict[str, float], float]:
-        """Build the models that only the page reads; return what :meth:`check` returns."""
+    def build_page(self) -> ModelTimes:
+        """Build the models that only the page reads; return their times."""
         return self._build(*PAGE)
 
-    def _build(self, *selection: str) -> tuple[dict[str, float], float]:
+    def _build(self, *selection: str) -> ModelTimes:
         invocation = project.run_dbt(self._app, ["run", "--select", *selection]).done
         if not invocation.success:
             raise RuntimeError(project.describe_failure(invocation))
         self._views |= {view["view_name"]: view["sql"] for view in project.build_view_rows(invocation)}
         done = invocation.result
-        return {result.node.name: result.execution_time for result in done.results}, done.elapsed_time  # type: ignore[union-attr]
+        seconds = {result.node.name: result.execution_time for result in done.results}  # type: ignore[union-attr]
+        return ModelTimes(seconds, done.elapsed_time)  # type: ignore[union-attr]
 
     def publish(self) -> dict[str, int]:
         """Fast-forward main of each table to the run's branch, and return the Iceberg snapshot IDs."""
