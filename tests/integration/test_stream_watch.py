@@ -48,12 +48,17 @@ update stream_positions set stream_id = (select last_value from events_stream_se
 VANISHES = "delete from stream_positions where stream_name = 'receipts' and instance_name = 'worker1'"
 
 
+def use(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the environment of the DAG's tasks."""
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.fixture
 def looked(source_copy: str, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Looks]:
     """Looks at the streams as the DAG's task does; the latest look at each stream as the command shows it."""
     settings = new_lake(synapse_dsn=source_copy, lakehouse_stream_writers=WRITERS)
-    for name, value in settings.to_environment().items():
-        monkeypatch.setenv(name, value)
+    use(settings, monkeypatch)
 
     def look() -> Looks:
         watch_streams()
@@ -221,8 +226,7 @@ def test_the_sequence_of_a_state_database_is_checked(
 ) -> None:
     with split_source(server) as (main, state):
         settings = new_lake(synapse_dsn=main, synapse_state_dsn=state, lakehouse_stream_writers=WRITERS)
-        for name, value in settings.to_environment().items():
-            monkeypatch.setenv(name, value)
+        use(settings, monkeypatch)
         watch_streams()
         preflight()
         with psycopg.connect(state, autocommit=True) as synapse:
