@@ -1,0 +1,76 @@
+"""Faults that stop Synapse's start are found while it runs."""
+
+import json
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
+from synapse_lakehouse.postgres.errors import ReadError
+from tests.conftest import lakehouse
+from tests.integration.stream_watch.conftest import WRITERS, Looks, use
+from tests.support.split_source import split_source
+
+
+def test_faults_that_stop_synapse_s_start_are_reported(source_copy: str, looked: Callable[[], Looks]) -> None:
+    looked()
+    preflight()
+
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("select setval('events_stream_seq', 5)")
+    with pytest.raises(
+        AirflowFailException, match=r"Synapse will refuse to start(?s:.*)select setval\('events_stream_seq', "
+    ):
+        preflight()
+
+
+def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callable[[], Looks]) -> None:
+    looked()
+    furthest = {}
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("insert into application_services_txns (as_id, txn_id, event_ids) values ('bridge', 7, '[]')")
+        for sequence, table, column in (
+            ("state_group_id_seq", "state_groups", "id"),
+            ("event_auth_chain_id", "event_auth_chains", "chain_id"),
+            ("application_services_txn_id_seq", "application_services_txns", "txn_id"),
+        ):
+            (furthest[sequence],) = synapse.execute(f"select max({column}) from {table}".encode()).fetchone() or (0,)
+            synapse.execute(f"select setval('{sequence}', 2)".encode())
+        synapse.execute("insert into stream_positions values ('e2e_cross_signing_keys', 'master', 10000)")
+        synapse.execute("insert into device_lists_remote_pending values (20000, '@far:away.example', 'DEVICE')")
+    with pytest.raises(AirflowFailException) as reported:
+        preflight()
+    repairs = {"e2e_cross_signing_keys_sequence": 10000, "device_lists_sequence": 20000} | furthest
+    for sequence, end in repairs.items():
+        assert f"select setval('{sequence}', {end});" in str(reported.value)
+    assert str(reported.value).count("setval") == len(repairs)
+    assert "master" in str(reported.value)
+
+
+def test_the_sequence_of_a_state_database_is_checked(
+    server: EmbeddedServer, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with split_source(server) as (main, state):
+        settings = new_lake(synapse_dsn=main, synapse_state_dsn=state, lakehouse_stream_writers=WRITERS)
+        use(settings, monkeypatch)
+        watch_streams()
+        preflight()
+        with psycopg.connect(state, autocommit=True) as synapse:
+            (furthest,) = synapse.execute("select max(id) from state_groups").fetchone() or (0,)
+            synapse.execute("select setval('state_group_id_seq', 2)")
+        with pytest.raises(AirflowFailException, match=rf"setval\('state_group_id_seq', {furthest}\)"):
+            preflight()
+        watched = lakehouse(settings, "positions", "--history", "--format", "json")
+        assert {row["stream"] for row in json.loads(watched.stdout)} >= {"events", "receipts"}
+
+
+def test_preflight_fails_if_a_stream_is_unreadable(source_copy: str, looked: Callable[[], Looks]) -> None:
+    looked()
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("alter table receipts_linearized rename to receipts_elsewhere")
+    with pytest.raises(ReadError):
+        preflight()
