@@ -77,6 +77,14 @@ def homeserver_yaml(
     return settings
 
 
+def describe_databases(dsn: str, state_dsn: str | None = None) -> dict[str, Any]:
+    """Return the databases of homeserver.yaml: one for all tables, or one of them for the tables of state."""
+    if state_dsn is None:
+        return {"database": describe_database(dsn)}
+    stores = {"main": dsn, "state": state_dsn}
+    return {"databases": {store: describe_database(dsn) | {"data_stores": [store]} for store, dsn in stores.items()}}
+
+
 def describe_database(dsn: str) -> dict[str, Any]:
     """Return the section ``database`` of homeserver.yaml for PostgreSQL, or for SQLite: ``sqlite:`` and a path."""
     if dsn.startswith("sqlite:"):
@@ -92,7 +100,7 @@ def event_persisters(processes: Iterable[str]) -> list[str]:
 def write(
     workdir: Path,
     server_name: str,
-    dsn: str,
+    databases: dict[str, Any],
     ports: Mapping[str, int],
     redis_port: int,
     tls_port: int,
@@ -101,6 +109,7 @@ def write(
 ) -> dict[str, list[Path]]:
     """Write every file a Synapse with the processes of ``ports`` needs into ``workdir``.
 
+    :param databases: result of :func:`describe_databases`.
     :param ports: process name → its HTTP port on 127.0.0.1 (client and replication alike).
     :param tls_port: the port where other homeservers reach the main process.
     :param secret: the shared secret of registration; tokens of the application service derive from it.
@@ -108,7 +117,7 @@ def write(
     :returns: process name → its configuration files, in the order Synapse is to read them.
     """
     public = homeserver_yaml(server_name, ports, streams)
-    settings = _main_settings(workdir, public, dsn, ports, redis_port, tls_port, secret)
+    settings = _main_settings(workdir, public | databases, ports, redis_port, tls_port, secret)
     main = _write(workdir / "homeserver.yaml", settings)
     files = {MAIN: [main]}
     for name in ports.keys() - {MAIN}:
@@ -186,7 +195,6 @@ def _write(path: Path, content: dict[str, Any]) -> Path:
 def _main_settings(
     workdir: Path,
     public: dict[str, Any],
-    dsn: str,
     ports: Mapping[str, int],
     redis_port: int,
     tls_port: int,
@@ -194,14 +202,13 @@ def _main_settings(
 ) -> dict[str, Any]:
     """Return homeserver.yaml, as for :func:`write`; write the files that it names.
 
-    :param public: result of :func:`homeserver_yaml`.
+    :param public: results of :func:`homeserver_yaml` and :func:`describe_databases`.
     """
     server_name = str(public["server_name"])
     certificate, key = write_certificate(workdir, server_name)
     settings = public | _RATE_LIMITS
     return settings | {
         "listeners": [_listener(ports[MAIN]), _listener(tls_port, "federation", tls=True)],
-        "database": describe_database(dsn),
         "redis": {"enabled": len(ports) > 1, "host": "127.0.0.1", "port": redis_port},
         "log_config": str(_log_config(workdir, MAIN)),
         "media_store_path": str(workdir / "media"),

@@ -120,6 +120,7 @@ def homeserver(
     *,
     server_name: str = SERVER_NAME,
     dsn: str | None = None,
+    state_dsn: str | None = None,
     workers: bool = True,
     event_persisters: Sequence[str] = EVENT_PERSISTERS,
     peers: Mapping[str, int] | None = None,
@@ -129,6 +130,7 @@ def homeserver(
 
     :param workdir: its configuration, logs, media and, without ``dsn``, its PostgreSQL.
     :param dsn: an existing database in C locale; an embedded server in ``workdir`` when omitted.
+    :param state_dsn: another database, for the tables of state.
     :param workers: event persisters and a stream worker beside the main process; Redis with them.
     :param event_persisters: names of the event persisters.
     :param peers: server name → TLS port of the homeservers of this federation, this one included; it knows no other
@@ -155,7 +157,14 @@ def homeserver(
         peers = peers or {server_name: free_ports(1)[0]}
         secret = secrets.token_urlsafe(24)
         files = configuration.write(
-            workdir, server_name, dsn, ports, redis_port, peers[server_name], secret, read_stream_writers(python)
+            workdir,
+            server_name,
+            configuration.describe_databases(dsn, state_dsn),
+            ports,
+            redis_port,
+            peers[server_name],
+            secret,
+            read_stream_writers(python),
         )
         urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
         processes = _start(stack, workdir, [python, "-P", LOOPBACK], files, urls, peers)

@@ -1,17 +1,27 @@
-"""Whole runs: a homeserver with split databases has the same lake as one with a single database."""
+"""Whole runs on a homeserver with state in a database of its own."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from sample.environment import VERSION
+from sample.homeserver import SERVER_NAME, homeserver
+from sample.settle import settle
+from sample.traffic import accounts, forks, messages, moderation, populate, rooms, visibility
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
+from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.conftest import lakehouse
 from tests.support.dataframe_compare import contents
+from tests.support.scenes import Scene, play
 from tests.support.split_source import split_source
+from tests.support.whole_runs import compare_with_source, list_faults, query, run
+
+pytestmark = pytest.mark.heavy
 
 NEW_ROOM_NAME = (
     "insert into state_groups select 9000001, room_id, event_id from state_groups where id = {0}",
@@ -20,9 +30,11 @@ NEW_ROOM_NAME = (
     " from state_groups_state where state_group = {0} limit 1",
 )
 MOVED_EVENT = "update event_to_state_groups set state_group = 9000001 where state_group = {0}"
+BEFORE: tuple[Scene, ...] = (visibility.all_visibilities, rooms.long_state_chain, messages.redactions, accounts.devices)
+DURING: tuple[Scene, ...] = (forks.forks, visibility.changing_visibility, messages.relations, moderation.purged_history)
+AFTER: tuple[Scene, ...] = (moderation.deleted_rooms, moderation.erasure, accounts.receipts)
 
 
-@pytest.mark.heavy
 def test_a_split_homeserver_has_the_same_lake(
     new_lake: Callable[..., Settings], server: EmbeddedServer, source_copy: str
 ) -> None:
@@ -50,8 +62,34 @@ def test_a_split_homeserver_has_the_same_lake(
 
 def run_and_read(settings: Settings) -> dict[str, tuple[int, int]]:
     """Run, and return rows and hashes of the tables of bronze, silver and gold in the new release."""
-    result = lakehouse(settings, "run")
-    assert result.returncode == 0, result.stdout + result.stderr
+    run(settings)
     with duckdb_reader.open_duckdb(settings) as connection:
         release = duckdb_reader.get_release(connection, settings)
     return contents(settings, release.tables)
+
+
+def test_a_live_homeserver_with_two_databases(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+    with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
+        for name in ("main", "state"):
+            server.create_database(name)
+        main, state = server.dsn("main"), server.dsn("state")
+        with homeserver(tmp_path / "synapse", dsn=main, state_dsn=state) as hs, ThreadPoolExecutor(1) as runs:
+            lake = new_lake(
+                synapse_dsn=main,
+                synapse_state_dsn=state,
+                synapse_server_name=SERVER_NAME,
+                synapse_config=hs.config_path,
+            )
+            stage = populate(hs)
+            play(stage, BEFORE, VERSION)
+            during = runs.submit(run, lake)
+            play(stage, DURING, VERSION)
+            during.result()
+            play(stage, AFTER, VERSION)
+            settle(main)
+        with psycopg.connect(main) as without_state, pytest.raises(psycopg.errors.UndefinedTable):
+            without_state.execute("select 1 from state_groups")
+        run(lake)
+        assert compare_with_source(lake) == {}
+    assert list_faults(lake) == []
+    assert query(lake, "select kind, subject from audit.incidents where begins") == []
