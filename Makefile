@@ -11,7 +11,7 @@ PYTEST := $(UV) run --locked pytest
 unexport PYTHONDONTWRITEBYTECODE
 export XDG_RUNTIME_DIR ?= $(or $(TMPDIR),/tmp)/runtime-$(shell id -u)
 
-.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate dashboards docs sample answers lock-jars sbom earlier-lake bench bench-copy bench-state bench-executors bench-visibility bench-streams bench-tap bench-page bench-compression clean
+.PHONY: help run ui setup test test-unit test-heavy test-tools check format generate dashboards docs sample answers lock-jars sbom earlier-lake bench bench-copy bench-state bench-executors bench-visibility bench-streams bench-tap bench-page bench-homeservers bench-compression clean
 
 ##@ Use
 help: ## Show this help
@@ -81,7 +81,7 @@ earlier-lake: setup ## Store a small lake of the version COMMIT, for the upgrade
 	@cd .lakehouse/earlier; $(abspath $(UV)) run --locked python $(CURDIR)/tests/upgrade/keep.py; done=$$?; \
 	git -C $(CURDIR) worktree remove --force .lakehouse/earlier; exit $$done
 
-bench: bench-copy bench-state bench-executors bench-visibility bench-streams bench-tap bench-page bench-compression ## Run all benchmarks, into docs/bench*.md (BENCH="--scale 0.1")
+bench: bench-copy bench-state bench-executors bench-visibility bench-streams bench-tap bench-page bench-homeservers bench-compression ## Run all benchmarks, into docs/bench*.md (BENCH="--scale 0.1")
 
 bench-copy: setup ## Compare copies and increments with other tools (BENCH="--scale 0.1 --rounds 3")
 	@$(UV) run --locked --group bench python -m bench.copy $(BENCH)
@@ -103,6 +103,9 @@ bench-tap: setup test-tools ## Measure throughput and delay of the replication t
 
 bench-page: setup test-tools ## Measure the page and the metrics of 10 million events (BENCH="--scale 0.1")
 	@$(UV) run --locked python -m bench.page $(BENCH)
+
+bench-homeservers: setup test-tools ## Measure the nights of 20 small homeservers in one Airflow (BENCH="--servers 5")
+	@$(UV) run --locked python -m bench.homeservers $(BENCH)
 
 bench-compression: setup ## Compare state compression with Synapse's own compressor (BENCH="--scale 0.1")
 	@$(UV) run --locked python -m bench.compression $(BENCH)
