@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from sample.releases import REPRESENTATIVES, load_releases, load_results
-from synapse_lakehouse.catalogue import load_catalogue
+from synapse_lakehouse.catalogue import Catalogue, load_catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
@@ -36,8 +36,7 @@ reads them. A database of a row lacks the additions of all later rows: its lake 
 in the columns. The lakehouse does not measure a missing stream. `audit.snapshots.absent_objects` and `lakehouse doctor`
 list the missing tables and columns.
 
-If a database lacks `redactions.recheck`, the column is true in the lake. Synapse then checks each redaction by
-`recheck_redaction` in `event_json.internal_metadata`.
+"Instead" says where earlier releases have the information of an addition, if they have it.
 
 The column "schema of" names the release of each set that creates its database again in a test. "homeserver of" names
 the release that went through a test as a homeserver with workers: traffic, a run, more traffic and an increment. Then
@@ -162,18 +161,29 @@ def synapse_releases_page() -> str:
         releases = [*group]
         streams = {stream.name for stream in declared.restrict_to_source(absent).streams}
         before = {stream.name for stream in declared.restrict_to_source(absent_before).streams}
-        added = [*sorted(absent_before - absent), *(f"stream {name}" for name in sorted(streams - before))]
+        added = [
+            *(f"`{name}`{_name_replacement(declared, name)}" for name in sorted(absent_before - absent)),
+            *(f"`stream {name}`" for name in sorted(streams - before)),
+        ]
         deltas = sorted(deltas_before & releases[0].deltas)
         rows.append((
             f"{releases[0].version} to {releases[-1].version}" if releases[1:] else releases[0].version,
             ", ".join(str(version) for version in sorted({release.schema_version for release in releases})),
-            ", ".join(f"`{name}`" for name in added) if absent_before else "all other tables, columns and streams",
+            ", ".join(added) if absent_before else "all other tables, columns and streams",
             ", ".join(f"`{delta}`" for delta in deltas) if absent_before else "",
             ", ".join(release.version for release in releases if release.version in REPRESENTATIVES),
             *_result_cells([release.version for release in releases if release.version in results], results),
         ))  # fmt: skip
         absent_before, deltas_before = absent, deltas_before - releases[0].deltas
     return "\n".join([_NOTICE + _RELEASES, *_table(_RELEASE_COLUMNS, rows), ""])
+
+
+def _name_replacement(declared: Catalogue, name: str) -> str:
+    """Return what has the information of a table or column in releases without it, in parentheses."""
+    table, _, column = name.partition(".")
+    of_table = declared.table(table)
+    instead = of_table.column(column).instead if column else of_table.instead
+    return f" (instead: {instead})" if instead else ""
 
 
 def _result_cells(versions: list[str], results: dict[str, dict[str, int]]) -> tuple[str, ...]:

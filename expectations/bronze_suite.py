@@ -93,7 +93,7 @@ def collect_metrics(
     for row in table_facts:
         metrics.setdefault(f"bronze.{row['table_name']}", {}).update(_select(row, _TABLE_METRICS))
     stream_positions = list(stream_positions)
-    provisional = sorted(row["stream"] for row in stream_positions if row["rule"] == BoundRule.ASSUMED)
+    provisional = sorted(row["stream"] for row in stream_positions if row["rule"] == BoundRule.PROVISIONAL)
     metrics[_WRITERS] = {"provisional_streams": provisional}
     for row in stream_positions:
         positions = [position for _, position in row["writers"] or []]

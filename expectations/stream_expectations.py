@@ -169,7 +169,7 @@ class ExpectConfiguredWriters(MetricExpectation):
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         rule = BoundRule(metrics["rule"])
         missing, unknown = (", ".join(sorted(metrics.get(f"{name}_writers", ()))) for name in ("missing", "unknown"))
-        if rule is BoundRule.ASSUMED:
+        if rule is BoundRule.PROVISIONAL:
             return True, "the bound is provisional, because its writers were learned from the data"
         if rule is BoundRule.MISSING_WRITER and unknown:
             return False, (

@@ -1,12 +1,15 @@
 """``lakehouse compress`` on a state database: the same result as in one database, unreferenced groups included."""
 
 import json
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner, Result
 
 from synapse_lakehouse.cli import app
@@ -33,21 +36,50 @@ def split(server: EmbeddedServer) -> Iterator[tuple[str, str]]:
         yield databases
 
 
+@contextmanager
+def role_settings(main: str, state: str) -> Iterator[dict[str, Any]]:
+    """Settings with the roles of ``lakehouse grants`` in both databases."""
+    writer = f"compressor_{uuid.uuid4().hex[:8]}"
+    reader = f"{writer}_reader"
+    owned: dict[str, Any] = {"synapse_dsn": main, "synapse_state_dsn": state}
+    environment = Settings(_env_file=None, synapse_server_name="synapse.example", **owned).to_environment()
+    scripts = ((main, "--role", reader), (state, "--state", "--role", reader), (state, "--compress", "--role", writer))
+    try:
+        for dsn, *options in scripts:
+            script = CliRunner().invoke(app, ["grants", *options], env=environment)
+            with psycopg.connect(dsn, autocommit=True) as owner:
+                owner.execute(script.stdout.encode())
+                owner.execute(f"alter role {options[-1]} password 'p'".encode())
+        roles = {name: make_conninfo(dsn, user=reader, password="p") for name, dsn in owned.items()}
+        yield {**roles, "synapse_write_dsn": make_conninfo(state, user=writer, password="p")}
+    finally:
+        for dsn, names in ((main, reader), (state, f"{reader}, {writer}")):
+            with psycopg.connect(dsn, autocommit=True) as owner:
+                owner.execute(f"drop owned by {names}".encode())
+        with psycopg.connect(main, autocommit=True) as owner:
+            owner.execute(f"drop role {reader}, {writer}".encode())
+
+
+@pytest.fixture
+def parts(split: tuple[str, str]) -> Iterator[dict[str, Any]]:
+    with role_settings(*split) as settings:
+        yield settings
+
+
 def pending(dsn: str) -> set[int]:
     with psycopg.connect(dsn) as connection:
         return {group for (group,) in connection.execute("select state_group from state_groups_pending_deletion")}
 
 
 def test_a_state_database_is_compressed_as_a_whole_one(
-    split: tuple[str, str], source_copy: str, tmp_path: Path
+    split: tuple[str, str], parts: dict[str, Any], source_copy: str, tmp_path: Path
 ) -> None:
-    main, state = split
+    _, state = split
     whole: dict[str, Any] = {
         "synapse_dsn": source_copy,
         "synapse_write_dsn": source_copy,
         "lakehouse_home": tmp_path / "whole",
     }
-    parts: dict[str, Any] = {"synapse_dsn": main, "synapse_state_dsn": state, "synapse_write_dsn": state}
     parts["lakehouse_home"] = tmp_path / "parts"
 
     def invoke(changes: dict[str, Any], *arguments: str) -> Result:

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+from synapse_lakehouse.iceberg.lease.lease import Lease
 from tests.conftest import BIN
 from tests.support.homeserver_files import write_homeserver, write_lake
 from tests.support.report_lake import TEXTS, open_report_lake, publish
@@ -52,10 +55,15 @@ def test_each_homeserver_publishes_its_own_release(
         source.execute(
             "delete from receipts_linearized where stream_id = (select min(stream_id) from receipts_linearized)"
         )
-    for name, dsn in {"one": sample_dsn, "two": source_copy}.items():
-        write_lake(tmp_path, name, new_lake(synapse_dsn=dsn))
-        result = lakehouse(tmp_path, home, "--homeserver", name, "run", "--date", "2026-11-20")
-        assert result.returncode == 0, result.stdout + result.stderr
+    lakes = {"one": new_lake(synapse_dsn=sample_dsn), "two": new_lake(synapse_dsn=source_copy)}
+    with ExitStack() as stack:
+        for name, settings in lakes.items():
+            write_lake(tmp_path, name, settings)
+            result = lakehouse(tmp_path, home, "--homeserver", name, "run", "--date", "2026-11-20")
+            assert result.returncode == 0, result.stdout + result.stderr
+            # The next homeserver does not wait for the lease of this one.
+            catalog = stack.enter_context(closing(open_catalog(settings)))
+            Lease(catalog, "another run", "another_branch", seconds=3600).acquire()
     count = "select count(*) as n from bronze.receipts_linearized"
     one, two = (
         json.loads(lakehouse(tmp_path, home, "--homeserver", name, "query", count, "--format", "json").stdout)[0]["n"]

@@ -15,11 +15,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sample.certificate import write_certificate
 from sample.processes import wait_until
+from synapse_lakehouse.compressor.postgres.connection import open_write_connection
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from synapse_lakehouse.local.postgres.sample import SAMPLE_DUMP, restore_sample
 from synapse_lakehouse.postgres.collation import find_collation_faults
-from synapse_lakehouse.postgres.connection import connect, require_session_settings
+from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
 from tests.support.incremental_lake import advancing
 from tests.support.postgres_builds import server_of_version
@@ -179,6 +180,6 @@ def test_a_pooler_is_refused_with_the_reason(source_copy: str, new_lake: Callabl
     ):
         pass
     with pgbouncer(source_copy, pool_mode=mode, ignore_startup_parameters="options") as dsn:
-        settings = new_lake(synapse_dsn=dsn)
-        with connect(settings) as connection, pytest.raises(SourceError, match="pooler"):
-            require_session_settings(connection, settings)
+        for opened in (connect(new_lake(synapse_dsn=dsn)), open_write_connection(dsn)):
+            with pytest.raises(SourceError, match="pooler"), opened:
+                pass

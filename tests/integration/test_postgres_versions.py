@@ -14,7 +14,7 @@ from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.access import public_rights
-from synapse_lakehouse.postgres.connection import build_conninfo, connect, require_session_settings
+from synapse_lakehouse.postgres.connection import build_conninfo, connect
 from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from tests.conftest import lake_maker
@@ -34,7 +34,12 @@ class Other(NamedTuple):
     version: str
 
 
-@pytest.fixture(scope="module", params=["14.23.0", "18.4.0"])
+BETWEEN = [pytest.param(version, marks=pytest.mark.heavy) for version in ("15.18.0", "17.10.0")]
+VERSIONS = ["14.23.0", *BETWEEN, "18.4.0"]
+"""The embedded server, which other tests use, is of version 16."""
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
 def other(
     request: pytest.FixtureRequest, server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Other]:
@@ -126,7 +131,6 @@ def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> N
             owner.execute(f"alter role {name} set {timeout} = '700ms'".encode())
         try:
             with connect(settings) as connection:
-                require_session_settings(connection, settings)
                 (snapshot,) = connection.execute("select pg_export_snapshot()").fetchone() or ("",)
                 sleeping = ReadChunk(
                     build_conninfo(settings), str(snapshot), "select pg_sleep(1)::text as user_id",

@@ -17,9 +17,7 @@ from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.postgres.connection import (
     APPLICATION_NAME,
     build_conninfo,
-    build_session_settings,
     connect,
-    require_session_settings,
 )
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.rows.key_buckets import count_rows_per_bucket, list_bucket_widths
@@ -97,18 +95,14 @@ def test_a_session_without_its_options_is_refused(
 ) -> None:
     reading = settings.model_copy(update={"synapse_dsn": f"{source_copy}?client_encoding=LATIN1"})
     with connect(reading) as connection:
-        require_session_settings(connection, reading)
         assert connection.execute("show client_encoding").fetchone() == ("UTF8",)
-    # As a pooler that drops startup options.
-    asked_for = build_session_settings(reading)
-    monkeypatch.setattr("synapse_lakehouse.postgres.connection.build_session_settings", lambda _: {})
-    with connect(reading) as connection:
-        monkeypatch.setattr("synapse_lakehouse.postgres.connection.build_session_settings", lambda _: asked_for)
-        with pytest.raises(SourceError, match=r"lock_timeout, .*statement_timeout"):
-            require_session_settings(connection, reading)
         assert connection.execute("show transaction_isolation").fetchone() == ("repeatable read",)
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             connection.execute("delete from events")
+    # As a pooler that drops startup options.
+    monkeypatch.setattr("synapse_lakehouse.postgres.connection.add_session_settings", lambda *_: source_copy)
+    with pytest.raises(SourceError, match=r"lock_timeout, .*statement_timeout"), connect(reading):
+        pass
 
 
 def test_a_statement_whose_client_was_killed_ends_soon(settings: Settings, source_copy: str) -> None:

@@ -16,6 +16,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from tests.conftest import lakehouse
 from tests.support.dataframe_compare import contents
 from tests.support.scenes import Scene, play
 from tests.support.split_source import split_source
@@ -58,6 +59,28 @@ def test_a_split_homeserver_has_the_same_lake(
     assert second[0] == second[1]
     assert second[1]["bronze.event_to_state_groups"] != first[1]["bronze.event_to_state_groups"]
     assert second[1]["silver.state_positions"] != first[1]["silver.state_positions"]
+
+
+def test_lost_groups_of_a_split_homeserver_are_found(
+    new_lake: Callable[..., Settings], server: EmbeddedServer, source_copy: str
+) -> None:
+    findings = []
+    with split_source(server) as (main, state):
+        for databases, lossy in (
+            ({"synapse_dsn": source_copy}, source_copy),
+            ({"synapse_dsn": main, "synapse_state_dsn": state}, state),
+        ):
+            lake = new_lake(**databases)
+            run(lake)
+            with psycopg.connect(lossy) as connection:
+                (group,) = connection.execute("select max(id) from state_groups").fetchone() or (0,)
+                for table, column in (("state_groups", "id"), ("state_groups_state", "state_group")):
+                    connection.execute(f"delete from {table} where {column} = {group}".encode())
+            lakehouse(lake, "run")
+            failed = "select expectation, subject, severity, observed from audit.checks where not success order by all"
+            findings.append(query(lake, failed))
+    assert findings[0] == findings[1]
+    assert any("state" in str(finding["subject"]) for finding in findings[1])
 
 
 def run_and_read(settings: Settings) -> dict[str, tuple[int, int]]:

@@ -1,11 +1,13 @@
 """A homeserver in use goes through five releases that differ in what the lakehouse reads: nothing is lost."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from sample.environment import VERSION
 from sample.homeserver import SERVER_NAME, homeserver
@@ -16,7 +18,11 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
+from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
+from tests.integration.stream_watch.conftest import use
+from tests.support.dataframe_compare import contents
+from tests.support.reader_role import create_role
 from tests.support.scenes import Scene, move, play
 from tests.support.whole_runs import compare_with_source, list_faults, query, run
 
@@ -31,43 +37,64 @@ SCENES: dict[str, tuple[Scene, ...]] = {
     VERSION: (visibility.peeking, moderation.deleted_rooms, moderation.erasure),
 }
 DURING_UPGRADE_TO = "1.136.0"
+Contents = dict[str, tuple[int, int]]
 
 
-def test_an_upgrade_in_use_loses_nothing(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
-    """A run follows each upgrade, and one runs during an upgrade."""
-    counted: list[int] = []
+def test_an_upgrade_in_use_loses_nothing(
+    new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run follows each upgrade, and one is open during an upgrade. The role has the documented privileges only."""
+    published: list[Contents] = []
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         server.create_database("homeserver")
-        dsn, config = server.dsn("homeserver"), tmp_path / "synapse" / "homeserver.yaml"
-        lake = new_lake(synapse_dsn=dsn, synapse_server_name=SERVER_NAME, synapse_config=config)
+        owner, config = server.dsn("homeserver"), tmp_path / "synapse" / "homeserver.yaml"
+        with psycopg.connect(owner, autocommit=True) as connection:
+            connection.execute("create role reader login password 'p'")
+        lake = new_lake(
+            synapse_dsn=make_conninfo(owner, user="reader", password="p"), synapse_server_name=SERVER_NAME,
+            synapse_config=config,
+        )  # fmt: skip
+        use(lake, monkeypatch)
         stage = None
         for version, scenes in SCENES.items():
             with release_python(version, RELEASED[version]) as python, ThreadPoolExecutor(1) as runs:
-                during = runs.submit(run_and_count, lake) if version == DURING_UPGRADE_TO else None
-                with homeserver(tmp_path / "synapse", dsn=dsn, python=python) as hs:
+                during = runs.submit(run, lake) if version == DURING_UPGRADE_TO else None
+                if during:
+                    await_copy(owner)
+                with homeserver(tmp_path / "synapse", dsn=owner, python=python) as hs:
+                    assert during is None or not during.done(), "the run ended before the upgrade"
                     stage = move(stage, hs) if stage else populate(hs)
                     play(stage, scenes, version)
-                    settle(dsn)
-                counted += [during.result()] if during else []
-            counted.append(run_and_count(lake))
-            print(f"{version}: {counted[-1]} events", flush=True)
-        with psycopg.connect(dsn) as source:
+                    settle(owner)
+                if during:
+                    during.result()
+                    published.append(read_release(lake))
+            create_role(lake, "reader", owner)
+            for look in (watch_streams, preflight):
+                look()
+            run(lake)
+            published.append(read_release(lake))
+            print(f"{version}: {published[-1]['gold.events'][0]} events", flush=True)
+        with psycopg.connect(owner) as source:
             assert find_absent_objects(catalogue.load_catalogue(), source) == ()
-        assert compare_with_source(lake) == {}
-    assert [count_events(lake, number) for number in range(1, len(counted) + 1)] == counted
+        assert compare_with_source(lake.model_copy(update={"synapse_dsn": owner})) == {}
+    assert [read_release(lake, number) for number in range(1, len(published) + 1)] == published
     assert list_faults(lake) == []
     assert query(lake, "select kind, subject from audit.incidents where begins") == []
 
 
-def run_and_count(lake: Settings) -> int:
-    """Run the DAG; the events of the release."""
-    run(lake)
-    return count_events(lake)
+def await_copy(owner: str) -> None:
+    """Wait until a run reads the database."""
+    sessions = "select count(*) from pg_stat_activity where usename = 'reader' and state = 'idle in transaction'"
+    deadline = time.monotonic() + 300
+    with psycopg.connect(owner, autocommit=True) as connection:
+        while connection.execute(sessions).fetchone() == (0,):
+            assert time.monotonic() < deadline, "no run reads the database"
+            time.sleep(0.2)
 
 
-def count_events(lake: Settings, release: int | None = None) -> int:
+def read_release(lake: Settings, number: int | None = None) -> Contents:
+    """Rows and hashes of the tables of bronze, silver and gold in a release, by default in the newest one."""
     with duckdb_reader.open_duckdb(lake) as reader:
-        of_release = duckdb_reader.get_release(reader, lake, release)
-        duckdb_reader.create_views(reader, lake, of_release, ["gold.events"])
-        (count,) = reader.execute("select count(*) from gold.events").fetchone() or (0,)
-    return int(count)
+        release = duckdb_reader.get_release(reader, lake, number)
+    return contents(lake, release.tables)

@@ -29,7 +29,7 @@ def test_rows_without_a_writer_make_no_writer_missing(
         measure(app).append(app.catalog, app.run)
         (position,) = store.read_run_rows(app.catalog, "audit.stream_positions", app.run.run_id)
         facts = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
-    assert (position["rule"], position["missing_writers"]) == ("assumed", [])
+    assert (position["rule"], position["missing_writers"]) == ("provisional", [])
     assert position["safe_bound"] is not None
     assert {writer for fact in facts for writer, _ in fact["rows_by_writer"]} == {"worker1"}
 

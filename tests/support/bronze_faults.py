@@ -111,7 +111,7 @@ FAULTS: Final[list[tuple[str, Plant, str, list[tuple[type[MetricExpectation], st
         "warn", [(ExpectGapsWithinBudget, "stream events")], "200 of 399",
     ),
     (
-        "learned writers", change("stream_positions", 0, rule="assumed"), "warn",
+        "learned writers", change("stream_positions", 0, rule="provisional"), "warn",
         [(ExpectNoProvisionalBound, "writers of the streams")], "events … SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS",
     ),
     (

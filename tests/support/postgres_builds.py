@@ -17,8 +17,11 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 SERVERS = {
     "amd64-14.23.0": "d041b87dd72016f2baf93bca54e91d3c85c2b8132bbf86ad82056d6b24b353ce",
+    "amd64-15.18.0": "6490649298abbe834a969b57df53e66e056f76894054a8f32f7a56f33abe0087",
+    "amd64-17.10.0": "a6c44794a7a258621b8cb98c196bf621cdd705d9fa73c3628166b658c419877a",
     "amd64-18.4.0": "401d4e69baba9072d3772607710df0d47b39a7632c6b01b2a5f5d85a9514e212",
     "arm64v8-14.23.0": "a55b93f67051a602be033b298461709f88789dccee925236f2fb5a4eaf9dd526",
+    "arm64v8-17.10.0": "47aa73724470a8bdb5e68e3978c1f07c577ab7a5c23b97b84f99d7e165f4876f",
     "arm64v8-18.4.0": "a9ec284923b9a7d2db41509bfb88c3d0eeb9f4aa5e2b29ea0aac5e8dbaf4c335",
 }
 """Builds of PostgreSQL, and the SHA-256 of the jar that has them."""

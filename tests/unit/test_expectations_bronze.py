@@ -110,7 +110,7 @@ def test_a_writer_that_never_wrote_is_no_fault(settings: Settings, missing: list
 def test_one_check_warns_of_all_provisional_bounds(settings: Settings) -> None:
     def plant(rows: Rows) -> None:
         for row in rows["stream_positions"][:2]:
-            row["rule"] = "assumed"
+            row["rule"] = "provisional"
 
     (check,) = validate_run(settings, plant).warnings
     assert check.type == ExpectNoProvisionalBound.expectation_type
@@ -197,6 +197,13 @@ def test_tables_and_columns_outside_the_catalogue_are_listed(settings: Settings)
     assert result.failed == 0
     assert [check.type for check in result.warnings] == [ExpectKnownSchema.expectation_type]
     assert "polls, events.mood" in result.warnings[0].observed
+
+
+def test_a_later_schema_version_is_one_warning(settings: Settings) -> None:
+    result = validate_run(settings, change("snapshots", 0, schema_version=999))
+    assert result.failed == 0
+    assert failed_checks(result.warnings) == expected_checks([(ExpectKnownSchema, "schema of the source")])
+    assert "999" in result.warnings[0].observed
 
 
 def test_rows_may_repeat_where_the_catalogue_says_so(settings: Settings) -> None:

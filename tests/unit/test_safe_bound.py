@@ -57,7 +57,7 @@ def test_a_missing_writer_may_be_a_renamed_one() -> None:
 
 
 def test_inferred_writers_come_from_rows_too() -> None:
-    assert compute_bound({"ep1": 7}, None, ["ep1"], sign=1, is_used=True).rule is BoundRule.ASSUMED
+    assert compute_bound({"ep1": 7}, None, ["ep1"], sign=1, is_used=True).rule is BoundRule.PROVISIONAL
     assert compute_bound({"ep1": 7}, None, ["ep2"], sign=1, is_used=True).missing == ("ep2",)
 
 

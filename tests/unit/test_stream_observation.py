@@ -101,7 +101,7 @@ def test_a_removed_writer_is_not_missing() -> None:
 
 def test_a_vanished_inferred_writer_is_missing() -> None:
     watcher = Watcher(configured=None)
-    assert watcher.sees({"ep1": 7, "ep2": 9}, 9).rule == "assumed"
+    assert watcher.sees({"ep1": 7, "ep2": 9}, 9).rule == "provisional"
     assert watcher.sees({"ep1": 9}, 9).vanished_writers == ("ep2",)
 
 
@@ -110,7 +110,7 @@ def test_a_renamed_inferred_writer_is_not_missing() -> None:
     watcher.sees({"ep1": 7, "ep2": 9}, 9)
     for _ in range(2):
         actual = watcher.sees({"ep1": 12, "ep3": 11}, 12)
-        assert (actual.vanished_writers, actual.missing_writers, actual.rule) == ((), (), "assumed")
+        assert (actual.vanished_writers, actual.missing_writers, actual.rule) == ((), (), "provisional")
 
 
 def test_inferred_writers_may_be_renamed_in_turn() -> None:
@@ -119,7 +119,7 @@ def test_inferred_writers_may_be_renamed_in_turn() -> None:
     assert len(watcher.sees({"new1": 12}, 12).vanished_writers) == 1
     for _ in range(2):
         actual = watcher.sees({"new1": 12, "new2": 13}, 13)
-        assert (actual.vanished_writers, actual.missing_writers, actual.rule) == ((), (), "assumed")
+        assert (actual.vanished_writers, actual.missing_writers, actual.rule) == ((), (), "provisional")
 
 
 def test_backfill_counts_down_while_its_sequence_counts_up() -> None:

@@ -53,6 +53,12 @@ def test_an_unknown_stream_is_named() -> None:
         read_configured_writers(CATALOGUE, "evnets:ep1", None)
 
 
+def test_streams_of_a_later_release_in_the_file_are_ignored(tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text("stream_writers:\n  events: ep1\n  reactions_of_2027: worker1\n")
+    assert read_configured_writers(CATALOGUE, "", config)["events"] == {"ep1"}
+
+
 def test_a_configuration_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StreamWritersError, match=r"nowhere\.yaml"):
         read_configured_writers(CATALOGUE, "", tmp_path / "nowhere.yaml")

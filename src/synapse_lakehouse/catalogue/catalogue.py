@@ -168,9 +168,10 @@ class Catalogue(Declaration):
         for table in self.tables:
             if table.name not in absent:
                 declared |= {f"{table.name}.{column.name}": column for column in table.columns}
-        changes = [(change.since.release, name in absent) for name, change in declared.items() if change.since]
-        first = max([self.oldest_release, *(at for at, is_absent in changes if not is_absent)], key=_version_parts)
-        beyond = min((at for at, is_absent in changes if is_absent), key=_version_parts, default=None)
+        changes = [(change.since.release, name not in absent) for name, change in declared.items() if change.since]
+        changes += [(change.until.release, name in absent) for name, change in declared.items() if change.until]
+        first = max([self.oldest_release, *(at for at, is_made in changes if is_made)], key=_version_parts)
+        beyond = min((at for at, is_made in changes if not is_made), key=_version_parts, default=None)
         return f"{first} or later" + (f", before {beyond}" if beyond else "")
 
     def restrict_to_source(self, absent: Collection[str]) -> "Catalogue":

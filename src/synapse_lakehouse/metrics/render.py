@@ -43,14 +43,15 @@ order by ended_at nulls last
 """  # noqa: S608
 """Times at which the tasks of a run wrote their last audit rows."""
 _STREAMS: Final = f"""
-select stream, safe_bound, sequence_last_value - if(sequence_is_called, 0, 1) as last_allocated_id,
+select stream, safe_bound, rule = 'provisional' as is_provisional,
+  sequence_last_value - if(sequence_is_called, 0, 1) as last_allocated_id,
   len(missing_writers) as missing_writers, measured_at as observed_at, writers, gaps
 from audit.stream_positions {_OF_RUN.format(written_at="measured_at")}
 {_LAST.format(key="stream", written_at="measured_at")}
 """  # noqa: S608
 _WATCHED: Final = f"""
-select stream, safe_bound, last_allocated_id, len(missing_writers) as missing_writers, watched_at as observed_at,
-  open_since, writers
+select stream, safe_bound, rule = 'provisional' as is_provisional, last_allocated_id,
+  len(missing_writers) as missing_writers, watched_at as observed_at, open_since, writers
 from audit.stream_watch where watched_at > now() - interval 2 days {_LAST.format(key="stream", written_at="watched_at")}
 """  # noqa: S608
 _INTEGRITY: Final = f"""

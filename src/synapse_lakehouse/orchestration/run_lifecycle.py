@@ -91,7 +91,6 @@ def open_run() -> None:
             raise LakehouseError("\n".join(messages))
         for part in connection.split_by_database(settings, declared):
             with connection.connect(settings, part.databases[0]) as source:
-                connection.require_session_settings(source, settings)
                 preflight.check_source_database(
                     source, part, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy
                 )

@@ -113,45 +113,49 @@ def open_connection(dsn: str, session: Mapping[str, str], setting: str) -> tuple
     """Return the connection string of ``dsn`` with the session settings, and a connection in autocommit mode.
 
     :param setting: name of the setting that contains ``dsn``, for messages.
-    :raises SourceError: when ``dsn`` is not a connection string, or no connection can be made.
+    :raises SourceError: when ``dsn`` is not a connection string, no connection can be made, or a pooler drops settings.
     """
     conninfo = add_session_settings(dsn, session, setting)
-    return conninfo, _connect(conninfo, setting, autocommit=True)
+    return conninfo, _connect(conninfo, session, setting, autocommit=True)
 
 
 @contextmanager
 def connect(settings: Settings, database: Database = Database.MAIN) -> Iterator[Connection]:
     """Yield a connection to one of Synapse's databases in one read-only, repeatable-read transaction.
 
-    :raises SourceError: when the connection cannot be made.
+    :raises SourceError: when the connection cannot be made, or a pooler drops its settings.
     """
-    with _connect(build_conninfo(settings, database), get_dsn(settings, database)[0]) as connection:
+    session, (setting, _) = build_session_settings(settings), get_dsn(settings, database)
+    with _connect(build_conninfo(settings, database), session, setting) as connection:
         connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
         yield connection
 
 
-def require_session_settings(connection: Connection, settings: Settings) -> None:
-    """Raise :class:`SourceError` if the session lacks a setting, for example because a pooler dropped it."""
-    required = build_session_settings(settings) | {"transaction_timeout": "0"}
-    rows = connection.execute(
-        "select name, setting in ('0', 'off') from pg_settings where name = any(%s) order by name", [list(required)]
-    ).fetchall()
-    if missing := [name for name, is_off in rows if is_off is not (required[name] in ("0", "off"))]:
-        raise SourceError(
-            f"The session on Synapse's database lacks the requested settings {', '.join(missing)}. A connection pooler "
-            "drops startup options, as PgBouncer does with ignore_startup_parameters = options. Without these settings "
-            "a copy could overload the database. Set the address of PostgreSQL itself in the DSN."
-        )
-
-
-def _connect(conninfo: str, setting: str, *, autocommit: bool = False) -> Connection:
+def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocommit: bool = False) -> Connection:
     try:
         connection = psycopg.connect(conninfo, autocommit=True)
         connection.execute(DISABLE_TRANSACTION_TIMEOUT)
-        connection.autocommit = autocommit
+        lost = _find_lost_settings(connection, session)
     except psycopg.OperationalError as error:
         raise explain_connection_failure(error, conninfo, setting) from None
+    if lost:
+        connection.close()
+        raise SourceError(
+            f"The session of {setting} lacks the requested settings {', '.join(lost)}. A connection pooler drops "
+            "startup options, as PgBouncer does with ignore_startup_parameters = options. Without these settings a "
+            f"session could overload or block the database. Set the address of PostgreSQL itself in {setting}."
+        )
+    connection.autocommit = autocommit
     return connection
+
+
+def _find_lost_settings(connection: Connection, session: Mapping[str, str]) -> list[str]:
+    """Return the settings that are off although ``session`` turns them on, and the reverse."""
+    required = {**session, "transaction_timeout": "0"}
+    rows = connection.execute(
+        "select name, setting in ('0', 'off') from pg_settings where name = any(%s) order by name", [list(required)]
+    ).fetchall()
+    return [name for name, is_off in rows if is_off is not (required[name] in ("0", "off"))]
 
 
 def has_table(connection: Connection, name: str) -> bool:

@@ -13,7 +13,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
 from synapse_lakehouse.postgres.access.schema_drift import find_drift, find_drifted_tables, find_unknown_objects
-from synapse_lakehouse.postgres.connection import Connection, require_session_settings
+from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import SourceError
 
 _CLOCK_SECONDS: Final = 5
@@ -34,10 +34,6 @@ def examine(
     yield DoctorFinding(FindingLevel.OK, "source", message)
     yield _clock(connection)
     yield from check_snapshot_age(connection)
-    try:
-        require_session_settings(connection, settings)
-    except SourceError as error:
-        yield DoctorFinding(FindingLevel.FAIL, "source", str(error))
     try:
         if is_sample:
             yield DoctorFinding(FindingLevel.OK, "role", "the role of the embedded server; all sessions are read-only")

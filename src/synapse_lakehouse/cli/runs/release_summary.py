@@ -178,7 +178,7 @@ def _render_tables(copied: Sequence[CopiedTable]) -> RenderableType:
 
 def _render_positions(stream_positions: Sequence[positions.StreamPosition]) -> Table:
     table = output.create_table("Stream")
-    for heading in ("Safe bound", "Before", "Lag"):
+    for heading in ("Bound", "Before", "Lag"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Rule")
     for position in stream_positions:

@@ -13,7 +13,7 @@ from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import check_source_database
 from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
-from synapse_lakehouse.postgres.connection import Connection, connect, require_session_settings
+from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError, RecoveryConflictError, SourceError, is_recovery_conflict
 from synapse_lakehouse.postgres.rows.select_sql import hash_select
 from synapse_lakehouse.postgres.snapshot.table_locks import find_rewritten_tables, lock_tables
@@ -83,7 +83,6 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
     with connect(settings, catalogue.databases[0]) as connection:
         on_standby = False
         try:
-            require_session_settings(connection, settings)
             snapshot = _take_complete_snapshot(connection, catalogue, settings)
             on_standby = snapshot.in_recovery
             yield connection, snapshot

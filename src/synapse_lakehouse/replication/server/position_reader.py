@@ -59,7 +59,7 @@ class PositionReader:
 
     def read(self, connection: Connection) -> StreamPositions:
         """Return the current positions. ``connection`` must not have an open transaction."""
-        self._writers.warn_of_assumed(self._streams)
+        self._writers.warn_of_provisional(self._streams)
         snapshot = self._read_snapshot(connection)
         by_instance: dict[Source, int] = {}
         unbounded: dict[str, int] = {}

@@ -26,7 +26,7 @@ class StreamWriters:
         self.with_position: dict[str, frozenset[str]] = {}
         self.named_by_rows: dict[str, set[str]] = {}
         self._logged_bounds: dict[str, object] = {}
-        self._assumed: frozenset[str] = frozenset()
+        self._provisional: frozenset[str] = frozenset()
 
     def all_of(self, stream: Stream) -> set[str]:
         """Return all writers of a stream; the main process if there is no other."""
@@ -44,16 +44,17 @@ class StreamWriters:
         is_shared = stream.name in _WITHOUT_WRITER and len(self.all_of(stream)) > 1
         return is_shared and writer == self.unnamed_writer(stream.name)
 
-    def warn_of_assumed(self, streams: Iterable[Stream]) -> None:
+    def warn_of_provisional(self, streams: Iterable[Stream]) -> None:
         """Log once which of ``streams`` have no configured writers."""
-        assumed = {stream.name for stream in streams if stream.stream_positions and stream.name not in self.configured}
-        if new := sorted(assumed - self._assumed):
+        with_positions = {stream.name for stream in streams if stream.stream_positions}
+        provisional = with_positions - self.configured.keys()
+        if new := sorted(provisional - self._provisional):
             log.warning(
                 "The writers of %s are not configured, so only writers with a position are known. Rows of other "
                 "workers may be skipped. Set SYNAPSE_CONFIG or LAKEHOUSE_STREAM_WRITERS.",
                 ", ".join(new),
             )
-        self._assumed |= assumed
+        self._provisional |= provisional
 
     def warn_of_bound(self, stream: str, bound: SafeBound, last_value: int) -> None:
         """Log which writers limit the stream's position, when the reason changes."""

@@ -85,12 +85,12 @@ SECTION: Final = Section(
             "stream-positions",
             "Open IDs by stream at the release",
             "Every transaction with an ID up to the safe bound has ended. Allocated IDs above it are open. This is "
-            "normal for seconds; if they stay open, a writer is stuck. A bound is based on writers that are configured "
-            "in homeserver.yaml, or assumed because they are in the database.",
+            "normal for seconds; if they stay open, a writer is stuck. A provisional bound is not safe: its writers "
+            "were learned from the data, and another writer may have open transactions below it.",
             _POSITIONS,
             (
                 Column("stream", "Stream"),
-                Column("safe_bound", "Safe bound", Format.NUMBER),
+                Column("safe_bound", "Bound", Format.NUMBER),
                 Column("allocated_id", "Last allocated ID", Format.NUMBER),
                 Column("open_ids", "Open IDs", Format.NUMBER),
                 Column("closed_ids", "Closed since the previous release", Format.NUMBER),

@@ -22,16 +22,17 @@ def read_configured_writers(catalogue: Catalogue, setting: str, config: Path | N
     :param setting: LAKEHOUSE_STREAM_WRITERS, such as ``events:persister1,persister2``. It overrides the file.
     :param config: a homeserver.yaml with ``stream_writers``. The main process writes the streams that
         ``stream_writers`` does not name (``synapse.config.workers.WriterLocations``).
-    :raises StreamWritersError: on bad syntax, an unknown stream, or a file that cannot be read.
+    :raises StreamWritersError: on bad syntax, an unknown stream in the setting, or a file that cannot be read.
     """
-    by_key = _from_config(config) | _from_setting(setting)
+    by_stream = _from_setting(setting)
     keys = {stream.writers for stream in catalogue.streams} | {"typing"}
-    if unknown := set(by_key) - keys - {stream.name for stream in catalogue.streams}:
+    if unknown := set(by_stream) - keys - {stream.name for stream in catalogue.streams}:
         raise StreamWritersError(
-            f"Writers are configured for {', '.join(sorted(unknown))}, but Synapse has no such streams with writers. "
-            f"The possible names are {', '.join(sorted(keys - {MASTER, 'any'}))}. Correct LAKEHOUSE_STREAM_WRITERS or "
-            "SYNAPSE_CONFIG."
+            f"LAKEHOUSE_STREAM_WRITERS names {', '.join(sorted(unknown))}, but Synapse has no such streams with "
+            f"writers. The possible names are {', '.join(sorted(keys - {MASTER, 'any'}))}."
         )
+    # Synapse refuses unknown keys itself, so those of its file are the streams of a later release.
+    by_key = _from_config(config) | by_stream
     configured = {}
     for stream in catalogue.streams:
         writers = by_key.get(stream.name) or by_key.get(stream.writers)

@@ -18,8 +18,8 @@ class BoundRule(StrEnum):
 
     CONFIGURED = "configured"
     """All configured writers have positions."""
-    ASSUMED = "assumed"
-    """The writers were derived from positions and rows, so a writer that never wrote may be missing."""
+    PROVISIONAL = "provisional"
+    """The writers were learned from positions and rows, so a writer that never wrote may be missing."""
     UNKNOWN_WRITER = "unknown_writer"
     """A writer that is not configured has written since the previous bound."""
     UNCONFIGURED_WRITER = "unconfigured_writer"
@@ -86,7 +86,7 @@ def compute_bound(
         return SafeBound(minimum, BoundRule.UNKNOWN_WRITER, unknown=advanced)
     if others:
         return SafeBound(minimum, BoundRule.UNCONFIGURED_WRITER, unknown=others)
-    return SafeBound(minimum, BoundRule.ASSUMED if configured is None else BoundRule.CONFIGURED)
+    return SafeBound(minimum, BoundRule.PROVISIONAL if configured is None else BoundRule.CONFIGURED)
 
 
 def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], writer: str, sign: int) -> bool:
