@@ -43,7 +43,7 @@ def role_settings(main: str, state: str) -> Iterator[dict[str, Any]]:
     reader = f"{writer}_reader"
     owned: dict[str, Any] = {"synapse_dsn": main, "synapse_state_dsn": state}
     environment = Settings(_env_file=None, synapse_server_name="synapse.example", **owned).to_environment()
-    scripts = ((main, "--role", reader), (state, "--state", "--role", reader), (state, "--compress", "--role", writer))
+    scripts = ((main, "--role", reader), (state, "--compress", "--role", writer), (state, "--state", "--role", reader))
     try:
         for dsn, *options in scripts:
             script = CliRunner().invoke(app, ["grants", *options], env=environment)
