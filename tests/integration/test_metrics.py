@@ -48,6 +48,7 @@ PUBLISHED: list[tuple[str, dict[str, Any]]] = [
     ("audit.stream_positions", {
         "stream": "events", "safe_bound": 90, "sequence_last_value": 100, "sequence_is_called": True,
         "missing_writers": ["b"], "writers": [("a", 90)], "gaps": [("purged", 7)], "measured_at": after(50),
+        "rule": "configured",
     }),
     ("audit.stream_positions", {
         "stream": "backfill", "safe_bound": -3, "sequence_last_value": 5, "sequence_is_called": False,
@@ -156,6 +157,7 @@ def test_the_newest_release_and_its_run_are_measured(lake: Settings) -> None:
         ("run_rows_read", ()): 6,
         ("run_rows_written", ()): 5,
         ("stream_safe_bound", (("stream", "events"),)): 90,
+        ("stream_bound_is_provisional", (("stream", "events"),)): 0,
         ("stream_last_allocated_id", (("stream", "events"),)): 100,
         ("stream_open_ids", (("stream", "events"),)): 10,
         ("stream_open_ids", (("stream", "backfill"),)): 1,
@@ -180,13 +182,14 @@ def test_a_newer_observation_replaces_positions_of_the_release(lake: Settings) -
     now = datetime.now(UTC)
     watched = {
         "stream": "events", "watched_at": now, "writers": [("a", 190)], "missing_writers": [], "safe_bound": 190,
-        "last_allocated_id": 200, "open_since": now - timedelta(hours=2), "vanished_writers": [],
+        "last_allocated_id": 200, "open_since": now - timedelta(hours=2), "vanished_writers": [], "rule": "provisional",
     }  # fmt: skip
     plant(lake, PUBLISHED)
     plant(lake, [("audit.stream_watch", watched)], None)
     metrics = values(print_metrics())
     events = (("stream", "events"),)
     assert metrics["stream_safe_bound", events] == 190
+    assert metrics["stream_bound_is_provisional", events] == 1
     assert metrics["stream_open_ids", events] == 10
     assert metrics["stream_observed_timestamp_seconds", events] == pytest.approx(now.timestamp())
     assert metrics["stream_open_since_timestamp_seconds", events] == pytest.approx(now.timestamp() - 7200)
