@@ -34,8 +34,8 @@ MESSAGES: Final = 50
 NIGHTS: Final = {
     "`lakehouse`, first copy": "lakehouse",
     "`lakehouse`, after new messages": "lakehouse",
-    "`lake_maintenance`": "lake_maintenance",
     "`stream_watch`": "stream_watch",
+    "`lake_maintenance`": "lake_maintenance",
 }
 """What is measured, in this order → the DAG that runs once for each homeserver."""
 
@@ -70,6 +70,7 @@ def main(folder: Folder = DOCS, servers: Annotated[int, typer.Option(help="numbe
                 ) as meter:
                     run_dags(home, address, [f"{dag}.{name}" for name in names])
                 rows.append(describe_night(measured, servers, meter.cost))
+                typer.echo(rows[-1])
     columns = ("DAG", "runs", "minutes until the last run has ended", "CPU seconds of a run",
                "PostgreSQL's CPU seconds of a run", "peak memory, GiB")  # fmt: skip
     write_page("bench-homeservers.md", folder, machine, Table(f"{servers} homeservers", columns, rows))
