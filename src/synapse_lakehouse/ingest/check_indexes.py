@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.iceberg.write import input_fingerprint
-from synapse_lakehouse.ingest.index_progress import IndexProgress, list_indexes_by_age
+from synapse_lakehouse.ingest.index_progress import FEWEST_ENTRIES, IndexProgress, list_indexes_by_age
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession, wait_with_keepalive
 from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, Row, find_index_faults
@@ -37,6 +37,9 @@ _MAX_EXAMINED: Final = 200_000
 """Maximum number of entries of an index that one run compares one by one."""
 _MAX_FAULTS: Final = 10_000
 """Maximum number of recorded faults of an index in one run. ``audit.index_checks`` counts all of them."""
+
+_READ_ERROR: Final = "a read error stops the comparison; REINDEX rebuilds the index"
+_TOO_SLOW: Final = "a range of its keys takes longer than LAKEHOUSE_INDEX_CHECK_SECONDS"
 
 _Digests = dict[tuple[int, int], EntryDigest]
 """The lake's digests by number of the index and of the range."""
@@ -77,11 +80,11 @@ def check_indexes(session: SnapshotSession) -> None:
 
 def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexProgress]:
     """Read ranges of the ``indexes`` for at most ``seconds``, and return the indexes of which ranges were read."""
-    scanned = []
+    scanned, enough = list[IndexProgress](), seconds / 2
     for unit in indexes:
         if seconds <= 0:
             break
-        started = time.monotonic()
+        started, unit.not_checked = time.monotonic(), ""
         try:
             unit.scan = IndexScan(unit.connection, unit.index, unit.columns)
             for part in unit.scan.iterate_ranges(unit.first, seconds, unit.count):
@@ -92,6 +95,10 @@ def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexP
         seconds -= unit.seconds
         if unit.ranges:
             scanned.append(unit)
+            if unit.ranges[-1].error:
+                unit.not_checked = _READ_ERROR
+        elif not unit.not_checked and unit.count <= FEWEST_ENTRIES and unit.seconds > enough:
+            unit.not_checked = _TOO_SLOW
     return scanned
 
 
@@ -183,7 +190,8 @@ def _explain(
 
 
 def _advance(unit: IndexProgress, remaining: Sequence[ScannedRange]) -> None:
-    """Set where the next run continues: at the first of the ``remaining`` ranges, else after the last range."""
+    """Set where the next run continues: at the first ``remaining`` range, at a read error, or after the last range."""
+    remaining = remaining or [part for part in unit.ranges if part.error]
     unit.next = remaining[0].keys.first if remaining else unit.ranges[-1].keys.end
     unit.is_finished = not remaining and unit.next is None
 
