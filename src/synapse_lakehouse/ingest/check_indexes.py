@@ -59,17 +59,18 @@ def check_indexes(session: SnapshotSession) -> None:
     with ThreadPoolExecutor(1) as pool:
         with_spark_session = inheritable_thread_target(app.spark)
         lake = wait_with_keepalive(pool.submit(with_spark_session(digest_lake), app.spark, scanned), connection)
-        faults = list[dict[str, Any]]()
+        faults, must_read = list[dict[str, Any]](), True
         for number, unit in enumerate(scanned):
-            began = time.monotonic()
             differing = [part for place, part in enumerate(unit.ranges) if _differs(part, lake.get((number, place)))]
             examined = _select_examined(differing)
             rows = wait_with_keepalive(
                 pool.submit(with_spark_session(_read_lake), app.spark, unit, examined), connection
             )
             _advance(unit, differing[len(examined) :])
-            faults += _explain(unit, examined, rows, remaining)
-            remaining -= time.monotonic() - began if differing else 0
+            began = time.monotonic()
+            faults += _explain(unit, examined, rows, remaining, must_read=must_read)
+            remaining -= time.monotonic() - began
+            must_read &= all(part.error for part in examined)
         now = datetime.now(UTC)
         wait_with_keepalive(pool.submit(with_spark_session(_store_faults), app, indexes, faults), connection)
     store.append_audit_rows(
@@ -165,20 +166,21 @@ def _select_examined(differing: Sequence[ScannedRange]) -> list[ScannedRange]:
 
 
 def _explain(
-    unit: IndexProgress, examined: Sequence[ScannedRange], rows: Sequence[Row], seconds: float
+    unit: IndexProgress, examined: Sequence[ScannedRange], rows: Sequence[Row], seconds: float, *, must_read: bool
 ) -> list[dict[str, Any]]:
     """Return the faults of the ``examined`` ranges as rows of ``silver.index_faults``.
 
     If the time is too short, the next run continues at the first range that was not examined.
+
+    :param must_read: whether one range is read without a limit, so that each run proceeds.
     """
     assert unit.scan
     until, found = time.monotonic() + seconds, list[dict[str, Any]]()
-    for number, part in enumerate(examined):
+    for part in examined:
         if part.error:
             faults = [IndexFault(IndexFaultKind.UNREADABLE, (part.error,))]
         else:
-            # The first range is always read, so that each run proceeds.
-            entries = unit.scan.read_range(part.keys, max(until - time.monotonic(), 0.001) if number else None)
+            entries, must_read = unit.scan.read_range(part.keys, None if must_read else until), False
             if entries is None:
                 _advance(unit, [part])
                 break
