@@ -13,10 +13,14 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
+from synapse_lakehouse.ingest.check_indexes import scan_source
+from synapse_lakehouse.ingest.index_progress import IndexProgress
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.postgres.connection import build_conninfo
+from synapse_lakehouse.postgres.connection import build_conninfo, connect
 from synapse_lakehouse.postgres.errors import RecoveryConflictError
+from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
+from synapse_lakehouse.postgres.indexes.heap_comparison import compare_with_heap
 from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows
@@ -81,6 +85,26 @@ def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: 
                 == count_rows(connection, table)
                 == count_changed_rows(connection, table, 3).rows
             )
+
+
+def test_indexes_of_a_standby_are_compared(settings: Settings, pair: Pair) -> None:
+    source, declared = settings.model_copy(update={"synapse_dsn": pair.standby}), catalogue.load_catalogue()
+    with export_snapshot(source, declared) as (connection, snapshot):
+        assert snapshot.in_recovery
+        units = [
+            IndexProgress(connection, index, declared.table(table))
+            for table in ("event_json", "event_to_state_groups", "state_groups_state")
+            for index in read_indexes(connection, declared.table(table)).checkable
+        ]
+        assert scan_source(units, 600) == units
+        for unit in units:
+            assert sum(part.digest.rows for part in unit.ranges) == count_rows(connection, unit.table)
+            assert not any(part.error or part.digest.not_own for part in unit.ranges)
+    with connect(source) as connection:
+        for unit in units:
+            comparison = compare_with_heap(connection, unit.index)
+            assert (comparison.not_checked, comparison.faults) == ("", [])
+            assert comparison.entries == comparison.rows > 0
 
 
 def test_a_standby_s_sequence_is_no_regression(settings: Settings, pair: Pair) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.iceberg.write import input_fingerprint
-from synapse_lakehouse.ingest.index_progress import IndexProgress, list_indexes_by_age
+from synapse_lakehouse.ingest.index_progress import FEWEST_ENTRIES, IndexProgress, list_indexes_by_age
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession, wait_with_keepalive
 from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, Row, find_index_faults
@@ -37,6 +37,9 @@ _MAX_EXAMINED: Final = 200_000
 """Maximum number of entries of an index that one run compares one by one."""
 _MAX_FAULTS: Final = 10_000
 """Maximum number of recorded faults of an index in one run. ``audit.index_checks`` counts all of them."""
+
+_READ_ERROR: Final = "a read error stops the comparison; REINDEX rebuilds the index"
+_TOO_SLOW: Final = "a range of its keys takes longer than LAKEHOUSE_INDEX_CHECK_SECONDS"
 
 _Digests = dict[tuple[int, int], EntryDigest]
 """The lake's digests by number of the index and of the range."""
@@ -56,17 +59,18 @@ def check_indexes(session: SnapshotSession) -> None:
     with ThreadPoolExecutor(1) as pool:
         with_spark_session = inheritable_thread_target(app.spark)
         lake = wait_with_keepalive(pool.submit(with_spark_session(digest_lake), app.spark, scanned), connection)
-        faults = list[dict[str, Any]]()
+        faults, must_read = list[dict[str, Any]](), True
         for number, unit in enumerate(scanned):
-            began = time.monotonic()
             differing = [part for place, part in enumerate(unit.ranges) if _differs(part, lake.get((number, place)))]
             examined = _select_examined(differing)
             rows = wait_with_keepalive(
                 pool.submit(with_spark_session(_read_lake), app.spark, unit, examined), connection
             )
             _advance(unit, differing[len(examined) :])
-            faults += _explain(unit, examined, rows, remaining)
-            remaining -= time.monotonic() - began if differing else 0
+            began = time.monotonic()
+            faults += _explain(unit, examined, rows, remaining, must_read=must_read)
+            remaining -= time.monotonic() - began
+            must_read &= all(part.error for part in examined)
         now = datetime.now(UTC)
         wait_with_keepalive(pool.submit(with_spark_session(_store_faults), app, indexes, faults), connection)
     store.append_audit_rows(
@@ -77,11 +81,11 @@ def check_indexes(session: SnapshotSession) -> None:
 
 def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexProgress]:
     """Read ranges of the ``indexes`` for at most ``seconds``, and return the indexes of which ranges were read."""
-    scanned = []
+    scanned, enough = list[IndexProgress](), seconds / 2
     for unit in indexes:
         if seconds <= 0:
             break
-        started = time.monotonic()
+        started, unit.not_checked = time.monotonic(), ""
         try:
             unit.scan = IndexScan(unit.connection, unit.index, unit.columns)
             for part in unit.scan.iterate_ranges(unit.first, seconds, unit.count):
@@ -92,6 +96,10 @@ def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexP
         seconds -= unit.seconds
         if unit.ranges:
             scanned.append(unit)
+            if unit.ranges[-1].error:
+                unit.not_checked = _READ_ERROR
+        elif not unit.not_checked and unit.count <= FEWEST_ENTRIES and unit.seconds > enough:
+            unit.not_checked = _TOO_SLOW
     return scanned
 
 
@@ -158,20 +166,21 @@ def _select_examined(differing: Sequence[ScannedRange]) -> list[ScannedRange]:
 
 
 def _explain(
-    unit: IndexProgress, examined: Sequence[ScannedRange], rows: Sequence[Row], seconds: float
+    unit: IndexProgress, examined: Sequence[ScannedRange], rows: Sequence[Row], seconds: float, *, must_read: bool
 ) -> list[dict[str, Any]]:
     """Return the faults of the ``examined`` ranges as rows of ``silver.index_faults``.
 
     If the time is too short, the next run continues at the first range that was not examined.
+
+    :param must_read: whether one range is read without a limit, so that each run proceeds.
     """
     assert unit.scan
     until, found = time.monotonic() + seconds, list[dict[str, Any]]()
-    for number, part in enumerate(examined):
+    for part in examined:
         if part.error:
             faults = [IndexFault(IndexFaultKind.UNREADABLE, (part.error,))]
         else:
-            # The first range is always read, so that each run proceeds.
-            entries = unit.scan.read_range(part.keys, max(until - time.monotonic(), 0.001) if number else None)
+            entries, must_read = unit.scan.read_range(part.keys, None if must_read else until), False
             if entries is None:
                 _advance(unit, [part])
                 break
@@ -183,7 +192,8 @@ def _explain(
 
 
 def _advance(unit: IndexProgress, remaining: Sequence[ScannedRange]) -> None:
-    """Set where the next run continues: at the first of the ``remaining`` ranges, else after the last range."""
+    """Set where the next run continues: at the first ``remaining`` range, at a read error, or after the last range."""
+    remaining = remaining or [part for part in unit.ranges if part.error]
     unit.next = remaining[0].keys.first if remaining else unit.ranges[-1].keys.end
     unit.is_finished = not remaining and unit.next is None
 

@@ -19,11 +19,11 @@ from synapse_lakehouse.postgres.indexes.range_scan import IndexScan, ScannedRang
 
 _TABLE: Final = "audit.index_checks"
 _FIRST_ENTRIES: Final = 5_000
-_FEWEST_ENTRIES: Final = 100
+FEWEST_ENTRIES: Final = 100
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 _State = Mapping[tuple[str, int], Mapping[str, Any]]
-"""The last row of ``audit.index_checks`` by index and filenode."""
+"""The row of ``audit.index_checks`` of the last run that read the index, by index and filenode."""
 
 
 @dataclass
@@ -31,6 +31,7 @@ class IndexProgress:
     """An index, the connection to its database, and the ranges of it that this run read.
 
     * ``number``: the pass. ``first``: where this run continues it; None: at the begin.
+    * ``not_checked``: why the last run that read it had to stop; ``stopped_at``: the time of that run.
     * ``count``: number of entries that the source should read in about a second.
     * ``next``: where the next run continues; ``is_finished``: this run finished the pass.
     """
@@ -43,6 +44,7 @@ class IndexProgress:
     finished_at: datetime | None = None
     count: int = _FIRST_ENTRIES
     not_checked: str = ""
+    stopped_at: datetime | None = None
     scan: IndexScan | None = None
     ranges: list[ScannedRange] = field(default_factory=list)
     seconds: float = 0.0
@@ -81,7 +83,8 @@ class IndexProgress:
 def list_indexes_by_age(session: SnapshotSession) -> tuple[list[IndexProgress], list[dict[str, Any]]]:
     """Return the indexes in the order of comparison, and rows of ``audit.index_checks`` for those that are not covered.
 
-    The index whose pass is not finished comes first, then indexes by the age of their last pass.
+    The index whose pass is not finished comes first, then indexes by the age of their last pass. An index that the last
+    run could not continue takes its turn among the latter, so that the others have theirs.
     """
     state, progress, uncovered = _read_state(session.app.catalog), list[IndexProgress](), list[dict[str, Any]]()
     for table in session.catalogue.copied_tables():
@@ -92,23 +95,30 @@ def list_indexes_by_age(session: SnapshotSession) -> tuple[list[IndexProgress], 
             uncovered.append({"table_name": table.name, "index_name": name, "not_checked": reason, "written_at": now})
         for index in indexes.checkable:
             resumed = _resume(connection, index, table, state.get((index.name, index.filenode)))
-            if resumed.not_checked:
-                uncovered.append(resumed.row(now))
+            if reason := _find_reason(resumed):
+                uncovered.append({**resumed.row(now), "not_checked": reason})
             else:
                 progress.append(resumed)
-    ordered = sorted(progress, key=lambda unit: (unit.first is None, unit.finished_at or _NEVER, unit.index.entries))
+    ordered = sorted(
+        progress,
+        key=lambda unit: (
+            unit.first is None or unit.stopped_at is not None,
+            unit.stopped_at or unit.finished_at or _NEVER,
+            unit.index.entries,
+        ),
+    )
     return ordered, uncovered
 
 
 def _resume(connection: Connection, index: BtreeIndex, table: Table, last: Mapping[str, Any] | None) -> IndexProgress:
     unit = IndexProgress(connection, index, table)
-    unit.not_checked = _find_reason(unit)
     if last:
-        unit.number, unit.finished_at = last["pass"] or 1, last["finished_at"]
+        unit.number, unit.finished_at = last["pass"], last["finished_at"]
         unit.first = unit.next = tuple(json.loads(last["next_key"])) if last["next_key"] else None
-        if last["seconds"]:
-            pace = int(last["entries_checked"] / last["seconds"])
-            unit.count = min(max(pace, _FEWEST_ENTRIES), _FIRST_ENTRIES)
+        unit.not_checked = last["not_checked"] or ""
+        unit.stopped_at = last["written_at"] if last["not_checked"] else None
+        pace = int(last["entries_checked"] / last["seconds"])
+        unit.count = min(max(pace, FEWEST_ENTRIES), _FIRST_ENTRIES)
     return unit
 
 
@@ -129,7 +139,8 @@ def _read_state(catalog: Catalog) -> _State:
     """Return the last rows of published runs. The findings of other runs are lost, so their ranges are read again."""
     published = {release.run_id: release.audited_until for release in store.read_releases(catalog)}
     rows: Iterable[dict[str, Any]] = catalog.load_table(_TABLE).scan().to_arrow().sort_by("written_at").to_pylist()
-    return {(row["index_name"], row["filenode"]): row for row in _select_published(rows, published)}
+    read = (row for row in _select_published(rows, published) if row["seconds"])
+    return {(row["index_name"], row["filenode"]): row for row in read}
 
 
 def _select_published(rows: Iterable[dict[str, Any]], published: Mapping[str, datetime]) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
 from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest, add_hash, build_digest_query, group_sql
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, find_index_faults
 from synapse_lakehouse.postgres.indexes.index_scan_sql import (
+    ALL_KEYS,
     DAMAGE_CODES,
     PLAIN_INDEX_SCANS_ONLY,
     SEQUENTIAL_SCANS_ONLY,
@@ -76,7 +77,7 @@ def _compare(connection: Connection, result: IndexComparison, max_rows: int) -> 
         if not (search := choose_key_search(connection, index)):
             result.not_checked = "PostgreSQL reads another index, or none, for its keys"
             return
-        entries_query = build_entries_query(index, search, [sql.SQL("true")])
+        entries_query = build_entries_query(index, search, [ALL_KEYS])
         entries = _read_digests(
             connection, build_digest_query(entries_query, hashed, are_entries=True, are_grouped=True)
         )

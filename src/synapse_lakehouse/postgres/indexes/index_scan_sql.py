@@ -13,6 +13,7 @@ row occurs twice (3), or it does not exist (2).
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 from typing import Any, Final
@@ -53,13 +54,24 @@ class KeySearch(Enum):
     """A comparison of rows, in the order of the index. No index with other columns fits it."""
 
 
+@dataclass(frozen=True)
+class KeyCondition:
+    """A condition on keys of an index. ``key``: the only key that fulfils the condition, if there is only one."""
+
+    sql: sql.Composable
+    key: Key | None = None
+
+
+ALL_KEYS: Final = KeyCondition(_TRUE)
+
+
 def choose_key_search(connection: Connection, index: BtreeIndex) -> KeySearch | None:
     """Return the form for which PostgreSQL reads ``index`` by plain index scans only; None if there is none.
 
     The transaction must have the settings :data:`PLAIN_INDEX_SCANS_ONLY`.
     """
     for form in KeySearch:
-        if reads_only(connection, build_entries_query(index, form, [_TRUE]), "Index Scan", index.name):
+        if reads_only(connection, build_entries_query(index, form, [ALL_KEYS]), "Index Scan", index.name):
             return form
     return None
 
@@ -73,19 +85,20 @@ def reads_only(connection: Connection, query: sql.Composed, node_type: str, inde
 
 
 def build_entries_query(
-    index: BtreeIndex, search: KeySearch, ranges: Sequence[sql.Composable], columns: Sequence[str] = ()
+    index: BtreeIndex, search: KeySearch, ranges: Sequence[KeyCondition], columns: Sequence[str] = ()
 ) -> sql.Composed:
     """Return the query of the rows that ``index`` returns in ``ranges``, in the order of the index.
 
     Columns: row_id (ctid), k0, k1, … (key), c0, c1, … (``columns``), is_own (a search for the row's key returns it).
 
-    :param ranges: conditions on the key; the ranges are read one after the other.
+    :param ranges: the ranges are read one after the other. The scan of a range of one key is the search for this key.
+        A search for each row would take a time that grows with the square of the number of entries.
     """
     parts = [_build_range_query(index, condition, columns) for condition in ranges]
     entries = sql.SQL(" union all ").join(sql.SQL("select * from ({}) as part").format(part) for part in parts)
-    return sql.SQL("select entry.*, satisfies and ({own}) > 0 as is_own from ({entries}) as entry").format(
-        own=_build_own_entry(index, search), entries=entries
-    )
+    return sql.SQL(
+        "select entry.*, satisfies and coalesce(is_same, ({own}) > 0) as is_own from ({entries}) as entry"
+    ).format(own=_build_own_entry(index, search), entries=entries)
 
 
 def build_heap_query(index: BtreeIndex, columns: Sequence[str] = ()) -> sql.Composed:
@@ -96,25 +109,29 @@ def build_heap_query(index: BtreeIndex, columns: Sequence[str] = ()) -> sql.Comp
 
 
 def build_next_keys_query(index: BtreeIndex, first: Key | None, offset: int) -> sql.Composed:
-    """Return the query of a few keys without NULL, ``offset`` entries after ``first``, in the order of the index."""
-    (condition, *_) = build_range_conditions(index, first, None)
-    keys = _key_sql(index)
-    not_null = [
-        sql.SQL(" and {} is not null").format(key)
-        for key, is_nullable in zip(keys, index.nullable, strict=True)
-        if is_nullable
-    ]
-    return sql.SQL("select {keys} from {table} where {predicate} and {condition}{not_null}{order}").format(
-        keys=sql.SQL(", ").join(keys),
+    """Return the query of the next keys, at least ``offset`` entries after ``first``, in the order of the index.
+
+    The keys are k0, k1, …, without NULL. Each is after ``first``, also if ``first`` has more entries than ``offset``.
+    """
+    keys, names = _key_sql(index), _key_names(index)
+    # OFFSET makes PostgreSQL evaluate the outer condition on the rows: a wrong entry may return any key.
+    return sql.SQL(
+        "select {names} from (select {columns} from {table} where {predicate} and {condition}{order} offset {offset})"
+        " as entry where {is_later} limit {limit}"
+    ).format(
+        names=sql.SQL(", ").join(names),
+        columns=_columns(index, ()),
         table=sql.Identifier(index.table),
         predicate=index.condition,
-        condition=condition,
-        not_null=sql.SQL("").join(not_null),
+        condition=_compare_known(index, keys, ">=", first),
         order=_order(index),
-    ) + sql.SQL(" offset {} limit {}").format(sql.Literal(offset), sql.Literal(_CANDIDATES))
+        offset=sql.Literal(offset),
+        is_later=_compare_known(index, names, ">", first),
+        limit=sql.Literal(_CANDIDATES),
+    )
 
 
-def build_range_conditions(index: BtreeIndex, first: Key | None, end: Key | None) -> list[sql.Composable]:
+def build_range_conditions(index: BtreeIndex, first: Key | None, end: Key | None) -> list[KeyCondition]:
     """Return conditions that together contain all keys from ``first`` on and before ``end``, each of them once.
 
     A comparison of rows is neither true nor false where it meets a NULL. Such keys come last among those with the same
@@ -122,32 +139,34 @@ def build_range_conditions(index: BtreeIndex, first: Key | None, end: Key | None
 
     :param first: None: from the begin of the index. ``end``: None: to its end. Neither contains NULL.
     """
-    bounds = [
-        sql.SQL("{key} {sign} {value}").format(
-            key=_row(_key_sql(index)), sign=sql.SQL(sign), value=_row(_literals(index, bound))
-        )
-        for sign, bound in ((">=", first), ("<", end))
-        if bound is not None
-    ]
-    conditions: list[sql.Composable] = [sql.SQL(" and ").join(bounds) if bounds else _TRUE]
     keys = _key_sql(index)
-    for place, is_nullable in enumerate(index.nullable if first is not None else ()):
-        prefix = (first or ())[:place]
+    after = KeyCondition(sql.SQL(" and ").join([_compare(index, keys, ">", first), _compare(index, keys, "<", end)]))
+    if first is None:
+        return [after]
+    conditions = [KeyCondition(sql.SQL(" and ").join(_between(keys, _literals(index, first))), first), after]
+    for place, is_nullable in enumerate(index.nullable):
+        prefix = first[:place]
         if is_nullable and (end is None or end[:place] != prefix):
             same = _between(keys[:place], _literals(index, prefix))
-            conditions.append(sql.SQL(" and ").join([*same, sql.SQL("{} is null").format(keys[place])]))
+            is_null = sql.SQL(" and ").join([*same, sql.SQL("{} is null").format(keys[place])])
+            conditions.append(KeyCondition(is_null, (*prefix, None) if place == len(keys) - 1 else None))
     return conditions
 
 
-def _build_range_query(index: BtreeIndex, condition: sql.Composable, columns: Sequence[str]) -> sql.Composed:
+def _build_range_query(index: BtreeIndex, condition: KeyCondition, columns: Sequence[str]) -> sql.Composed:
+    is_same: sql.Composable = sql.SQL("null::boolean")
+    if condition.key is not None:
+        key = _row(_literals(index, condition.key))
+        is_same = sql.SQL("{} is not distinct from {}").format(_row(_key_sql(index)), key)
     return sql.SQL(
-        "select {columns}, coalesce({predicate}, false) as satisfies from {table}"
+        "select {columns}, coalesce({predicate}, false) as satisfies, {is_same} as is_same from {table}"
         " where {predicate} and {condition}{order}"
     ).format(
         columns=_columns(index, columns),
         predicate=index.condition,
         table=sql.Identifier(index.table),
-        condition=condition,
+        is_same=is_same,
+        condition=condition.sql,
         order=_order(index),
     )
 
@@ -196,6 +215,23 @@ def _between(keys: Sequence[sql.Composable], values: Sequence[sql.Composable]) -
     return [sql.SQL(f"{{}} {sign} {{}}").format(_row(keys), _row(values)) for sign in (">=", "<=") if keys]
 
 
+def _compare(index: BtreeIndex, keys: Sequence[sql.Composable], sign: str, bound: Key | None) -> sql.Composable:
+    """SQL of a comparison of ``keys`` with ``bound``; ``true`` if there is no bound."""
+    if bound is None:
+        return _TRUE
+    return sql.SQL("{} {} {}").format(_row(keys), sql.SQL(sign), _row(_literals(index, bound)))
+
+
+def _compare_known(index: BtreeIndex, keys: Sequence[sql.Composable], sign: str, bound: Key | None) -> sql.Composable:
+    """SQL of a comparison of ``keys`` with ``bound`` that keys with NULL do not fulfil."""
+    known = [
+        sql.SQL("{} is not null").format(key)
+        for key, is_nullable in zip(keys, index.nullable, strict=True)
+        if is_nullable
+    ]
+    return sql.SQL(" and ").join([_compare(index, keys, sign, bound), *known])
+
+
 def _order(index: BtreeIndex) -> sql.Composed:
     return sql.SQL(" order by {}").format(sql.SQL(", ").join(_key_sql(index)))
 
@@ -213,6 +249,10 @@ def _columns(index: BtreeIndex, columns: Sequence[str]) -> sql.Composed:
 
 def _key_sql(index: BtreeIndex) -> list[sql.Composable]:
     return [sql.SQL(key) for key in index.keys]
+
+
+def _key_names(index: BtreeIndex) -> list[sql.Composable]:
+    return [sql.Identifier(f"k{place}") for place in range(len(index.keys))]
 
 
 def _literals(index: BtreeIndex, key: Key) -> list[sql.Composable]:

@@ -23,11 +23,6 @@ class KeyRange:
         return (self.first is None or _follows(key, self.first)) and (self.end is None or not _follows(key, self.end))
 
 
-def is_after(key: Key, bound: Key | None) -> bool:
-    """Return whether ``key``, which has no NULL, is after ``bound``."""
-    return bound is None or key > bound
-
-
 def build_spark_condition(index: BtreeIndex, part: KeyRange) -> str:
     """Return Spark's SQL of the condition that a row's key is in ``part``."""
     bounds = []

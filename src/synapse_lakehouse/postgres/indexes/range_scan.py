@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +25,7 @@ from synapse_lakehouse.postgres.indexes.index_scan_sql import (
     choose_key_search,
     reads_only,
 )
-from synapse_lakehouse.postgres.indexes.key_range import KeyRange, is_after
+from synapse_lakehouse.postgres.indexes.key_range import KeyRange
 from synapse_lakehouse.postgres.indexes.read_entries import allow_scans, read_entries
 
 _MINIMUM_ENTRIES: Final = 100
@@ -37,6 +36,7 @@ _SECONDS_PER_RANGE: Final = 1.0
 
 _OTHER_PLAN: Final = "PostgreSQL reads another index, or none, for its keys"
 _NOTHING: Final = EntryDigest(0, 0, 0)
+_TRUE: Final = sql.SQL("true")
 
 
 class OtherPlanError(LakehouseError):
@@ -77,12 +77,11 @@ class IndexScan:
         :raises OtherPlanError: when PostgreSQL would read a range in another way.
         """
         until = time.monotonic() + seconds
-        while (remaining := until - time.monotonic()) > 0:
-            started = time.monotonic()
+        while (started := time.monotonic()) < until:
             try:
-                with self._limit(remaining):
-                    keys = KeyRange(first, self._find_end(first, count))
-                    scanned = ScannedRange(keys, self._digest(keys))
+                with allow_scans(self._connection, PLAIN_INDEX_SCANS_ONLY):
+                    keys = KeyRange(first, self._find_end(first, count, until))
+                    scanned = ScannedRange(keys, self._digest(keys, until))
             except psycopg.errors.QueryCanceled:
                 return
             except psycopg.Error as error:
@@ -97,30 +96,24 @@ class IndexScan:
             pace = count * min(_SECONDS_PER_RANGE, seconds / 10) / max(time.monotonic() - started, 1e-3)
             count = int(min(max(pace, _MINIMUM_ENTRIES), _MAXIMUM_ENTRIES, 4 * count))
 
-    def read_range(self, keys: KeyRange, seconds: float | None) -> list[IndexEntry] | None:
-        """Return the entries of a range, with the columns ``names``; None if that takes longer than ``seconds``."""
+    def read_range(self, keys: KeyRange, until: float | None) -> list[IndexEntry] | None:
+        """Return the entries of a range, with the columns ``names``; None if the read lasts beyond ``until``."""
         try:
-            with self._limit(seconds):
+            with allow_scans(self._connection, PLAIN_INDEX_SCANS_ONLY):
+                query = self._build_query(keys)
+                self._set_timeout(until)
                 return [
                     IndexEntry(
                         entry.place, entry.row_id, entry.row, entry.is_own and entry.row[: len(self.index.keys)] in keys
                     )
-                    for entry in read_entries(self._connection, self._build_query(keys), self.names, sql.SQL("true"))
+                    for entry in read_entries(self._connection, query, self.names, _TRUE)
                 ]
         except psycopg.errors.QueryCanceled:
             return None
 
-    @contextmanager
-    def _limit(self, seconds: float | None) -> Iterator[None]:
-        """Allow only plain index scans while the context lasts, and cancel a statement after ``seconds``."""
-        with allow_scans(self._connection, PLAIN_INDEX_SCANS_ONLY):
-            if seconds is not None:
-                milliseconds = max(1, int(seconds * 1000))
-                self._connection.execute("select set_config('statement_timeout', %s, true)", [str(milliseconds)])
-            yield
-
-    def _digest(self, keys: KeyRange) -> EntryDigest:
+    def _digest(self, keys: KeyRange, until: float) -> EntryDigest:
         query = build_digest_query(self._build_query(keys), self.names, are_entries=True)
+        self._set_timeout(until)
         row = self._connection.execute(query).fetchone()
         assert row is not None
         return EntryDigest(*map(int, row[1:]))
@@ -129,19 +122,20 @@ class IndexScan:
         conditions = build_range_conditions(self.index, keys.first, keys.end)
         return self._require_plan(build_entries_query(self.index, self._search, conditions, self._columns))
 
-    def _find_end(self, first: Key | None, count: int) -> Key | None:
-        """Return a key about ``count`` entries after ``first``; None if the index has fewer entries.
+    def _find_end(self, first: Key | None, count: int, until: float) -> Key | None:
+        """Return the next key at least ``count`` entries after ``first``; None if there is none.
 
         The smallest of several keys is used: wrong entries return keys that may be far behind.
         """
-        for offset in (count, 2 * count, 4 * count):
-            query = self._require_plan(build_next_keys_query(self.index, first, offset))
-            found = [tuple(key) for key in self._connection.execute(query)]
-            if not found:
-                return None
-            if later := [key for key in found if is_after(key, first)]:
-                return min(later)
-        return None
+        query = self._require_plan(build_next_keys_query(self.index, first, count))
+        self._set_timeout(until)
+        return min((tuple(key) for key in self._connection.execute(query)), default=None)
+
+    def _set_timeout(self, until: float | None) -> None:
+        """Cancel a following statement of the transaction at the time ``until`` of the monotonic clock."""
+        if until is not None:
+            milliseconds = max(1, int((until - time.monotonic()) * 1000))
+            self._connection.execute("select set_config('statement_timeout', %s, true)", [str(milliseconds)])
 
     def _require_plan(self, query: sql.Composed) -> sql.Composed:
         if not reads_only(self._connection, query, "Index Scan", self.index.name):
