@@ -144,33 +144,30 @@ def homeserver(
     logs.mkdir(parents=True, exist_ok=True)
     python = python or synapse_python()
     with ExitStack() as stack:
-        if dsn is None:
-            # The data is made again rather than repaired: nothing needs to reach the disk in time.
-            server = stack.enter_context(
-                embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"])
-            )
-            server.create_database(DATABASE)
-            dsn = server.dsn(DATABASE)
+        dsn = dsn or _start_database(stack, workdir)
         names = (MAIN, *event_persisters, STREAM_WORKER) if workers else (MAIN,)
         redis_port = stack.enter_context(redis(workdir, logs / "redis.log")) if workers else 0
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         peers = peers or {server_name: free_ports(1)[0]}
         secret = secrets.token_urlsafe(24)
+        databases, streams = configuration.describe_databases(dsn, state_dsn), read_stream_writers(python)
         files = configuration.write(
-            workdir,
-            server_name,
-            configuration.describe_databases(dsn, state_dsn),
-            ports,
-            redis_port,
-            peers[server_name],
-            secret,
-            read_stream_writers(python),
+            workdir, server_name, databases, ports, redis_port, peers[server_name], secret, streams
         )
         urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
         processes = _start(stack, workdir, [python, "-P", LOOPBACK], files, urls, peers)
         connection = Connection(urls, MAIN, STREAM_WORKER if workers else MAIN)
         stack.callback(connection.close)
         yield Synapse(server_name, dsn, workdir / "homeserver.yaml", urls, processes, redis_port, connection, secret)
+
+
+def _start_database(stack: ExitStack, workdir: Path) -> str:
+    # The data is made again rather than repaired: nothing needs to reach the disk in time.
+    server = stack.enter_context(
+        embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"])
+    )
+    server.create_database(DATABASE)
+    return server.dsn(DATABASE)
 
 
 def _start(
