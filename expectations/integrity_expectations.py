@@ -20,7 +20,8 @@ class ExpectNoFinding(MetricExpectation):
         unexplained, rooms, new = metrics["unexplained"], metrics["rooms"], metrics["new_findings"]
         described = format_count(serious, "finding")
         if serious:
-            described += f" in {format_count(rooms, 'room')}, {new:,} of them new since the last release"
+            described += f" in {format_count(rooms, 'room')}" if rooms else ""
+            described += f", {new:,} of them new since the last release"
         if serious and not unexplained:
             described += ", all of them in rooms with a finding of another check that causes them"
         return unexplained == 0, described + (f", and {mild:,} for information" if mild else "")

@@ -35,10 +35,9 @@ _CAUSES: Final = ", ".join(
 )
 _FINDINGS: Final = f"""
 with findings as (
-    select check_name, coalesce(room_id, '') as room_id, subject, severity <> 'info' as is_serious
-    from gold.state_integrity
+    select check_name, room_id, subject, severity <> 'info' as is_serious from gold.state_integrity
 ),
-previous as (select check_name, coalesce(room_id, '') as room_id, subject from gold.state_integrity {{previous}}),
+previous as (select check_name, room_id, subject from gold.state_integrity {{previous}}),
 explained as (
     select distinct causes.check_name, findings.room_id
     from findings
@@ -46,16 +45,19 @@ explained as (
     where findings.is_serious
 )
 select
-    check_name,
+    findings.check_name,
     count(*) as findings,
     count_if(is_serious) as serious,
-    count(distinct if(is_serious, room_id, null)) as rooms,
+    count(distinct if(is_serious, findings.room_id, null)) as rooms,
     count_if(is_serious and previous.subject is null) as new_findings,
-    count_if(is_serious and is_explained is null) as unexplained
+    count_if(is_serious and explained.check_name is null) as unexplained
 from findings
-left join previous using (check_name, room_id, subject)
-left join (select *, true as is_explained from explained) as explained using (check_name, room_id)
-group by check_name
+left join previous
+    on findings.check_name = previous.check_name
+    and findings.room_id <=> previous.room_id
+    and findings.subject = previous.subject
+left join explained on findings.check_name = explained.check_name and findings.room_id = explained.room_id
+group by findings.check_name
 """  # noqa: S608 - names of checks
 
 
