@@ -147,6 +147,7 @@ def test_integrity_findings_warn_and_block_no_release(settings: Settings, lake: 
     [
         ("event_missing", IncidentKind.DATA_LOSS),
         ("event_lost", IncidentKind.LOST_IDS),
+        ("index_missing_entry", IncidentKind.DATA_LOSS),
         ("sliding_sync_outdated", IncidentKind.WRONG_ANSWERS),
         ("stray_event_rows", IncidentKind.INTEGRITY),
     ],

@@ -58,8 +58,10 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "index_missing_entry",
         "rows that an index lacks",
-        "Synapse does not find the row, and answers as if it did not exist. A unique index accepts the row twice.",
+        "Synapse does not find the row, and answers as if it did not exist. When it stores a state again, for example "
+        "before it deletes the group's predecessor, the new state lacks the row. A unique index accepts the row twice.",
         _REBUILD,
+        harm=Harm.LOST,
     ),
     IntegrityCheck(
         "index_repeated_entry",
