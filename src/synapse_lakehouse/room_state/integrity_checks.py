@@ -260,3 +260,6 @@ INTEGRITY_CHECKS: Final = (
     ),
 )
 """All checks, in the order of their output."""
+
+WORST_FIRST: Final = tuple(sorted(INTEGRITY_CHECKS, key=lambda check: [*Harm].index(check.harm)))
+"""All checks, in the order of their harm."""
