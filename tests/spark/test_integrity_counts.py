@@ -84,3 +84,80 @@ def test_a_finding_without_a_room_explains_no_other(app: SparkApp) -> None:
 def test_a_finding_for_information_explains_no_other(app: SparkApp) -> None:
     of_room = [("state_reset", "info", "!a", "x"), ("room_statistics", "warn", "!a", "y")]
     assert count(app, of_room)["room_statistics"]["unexplained"] == 1
+
+
+GROUPS, EDGES = "state_groups_state_type_idx", "state_group_edges_idx"
+CAUSES: dict[str, tuple[str, list[Finding]]] = {
+    "a bad index": (
+        "index_foreign_entry",
+        [
+            ("index_foreign_entry", "fail", "!a", f'{GROUPS} {{"state_group": 1}}'),
+            ("index_missing_entry", "fail", "!a", f'{GROUPS} {{"state_group": 2}}'),
+            # The rooms of the foreign entries are not those of the missing ones.
+            ("index_missing_entry", "fail", "!b", f'{GROUPS} {{"state_group": 3}}'),
+            ("index_repeated_entry", "fail", "!b", f'{GROUPS} {{"state_group": 4}}'),
+            ("index_unreadable", "fail", None, f"{GROUPS} could not read a block"),
+            ("state_group_changed", "fail", "!a", "1"),
+            ("state_group_without_creation", "fail", "!a", "1"),
+            ("state_group_incomplete", "fail", "!a", "$1"),
+            ("state_not_of_previous_event", "fail", "!a", "$2"),
+            ("current_state_differs", "fail", "!a", "m.room.topic "),
+            ("sliding_sync_outdated", "fail", "!a", "sliding_sync_joined_rooms"),
+            ("stray_state_rows", "warn", "!a", "5"),
+        ],
+    ),
+    "entries that an index lacks": (
+        "index_missing_entry",
+        [
+            ("index_missing_entry", "fail", None, f'{EDGES} {{"state_group": 1}}'),
+            ("index_repeated_entry", "fail", None, f'{EDGES} {{"state_group": 1}}'),
+        ],
+    ),
+    "lost rows of state": (
+        "state_group_changed",
+        [
+            ("state_group_changed", "fail", "!a", "1"),
+            ("state_group_without_creation", "fail", "!a", "1"),
+            ("state_group_incomplete", "fail", "!a", "$1"),
+            ("state_not_of_previous_event", "fail", "!a", "$2"),
+        ],
+    ),
+    "a lost state group": (
+        "state_group_missing",
+        [
+            ("state_group_missing", "fail", "!a", "1"),
+            ("stray_state_rows", "warn", "!a", "1"),
+            ("state_group_missing_predecessor", "fail", "!a", "2"),
+            ("state_group_changed", "fail", "!a", "2"),
+            ("state_group_without_creation", "fail", "!a", "2"),
+        ],
+    ),
+    "damage before the first release": (
+        "state_group_without_creation",
+        [
+            ("state_group_without_creation", "fail", "!a", "1"),
+            ("state_group_incomplete", "fail", "!a", "$1"),
+            ("state_not_of_previous_event", "fail", "!a", "$2"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_findings_of_one_cause_are_one_incident(app: SparkApp, cause: str) -> None:
+    check, findings = CAUSES[cause]
+    counted = count(app, findings)
+    assert counted.keys() == {name for name, *_ in findings}
+    assert {name for name, row in counted.items() if row["unexplained"]} == {check}
+
+
+def test_findings_of_another_room_or_index_have_another_cause(app: SparkApp) -> None:
+    counted = count(
+        app,
+        [
+            ("index_foreign_entry", "fail", "!a", f'{GROUPS} {{"state_group": 1}}'),
+            ("index_missing_entry", "fail", "!a", f'{EDGES} {{"state_group": 1}}'),
+            ("state_group_changed", "fail", "!b", "9"),
+        ],
+    )
+    assert [row["unexplained"] for row in counted.values()] == [1, 1, 1]

@@ -174,11 +174,6 @@ def test_findings_that_another_check_explains_are_no_alert(settings: Settings, l
     assert [warning.subject for warning in result.warnings] == ["check state_reset"]
 
 
-def test_causes_are_checks() -> None:
-    names = {check.name for check in integrity_checks.INTEGRITY_CHECKS}
-    assert {cause for check in integrity_checks.INTEGRITY_CHECKS for cause in check.follows} < names
-
-
 @pytest.mark.parametrize(
     ("statuses", "severity", "failed", "data"),
     [

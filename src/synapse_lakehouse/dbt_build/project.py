@@ -33,13 +33,17 @@ _RUNTIME_VARIABLES: Final = frozenset({"as_of", "built_from", "changes_are_known
 _CAUSES: Final = ", ".join(
     f"('{check.name}', '{cause}')" for check in integrity_checks.INTEGRITY_CHECKS for cause in check.follows
 )
+# A damaged index explains faults of the same index in all rooms, and faults of other checks in its rooms.
 _FINDINGS: Final = f"""
 with findings as (
-    select check_name, room_id, subject, severity <> 'info' as is_serious from gold.state_integrity
+    select
+        check_name, room_id, subject, severity <> 'info' as is_serious,
+        if(startswith(check_name, 'index_'), split_part(subject, ' ', 1), room_id) as place
+    from gold.state_integrity
 ),
 previous as (select check_name, room_id, subject from gold.state_integrity {{previous}}),
 explained as (
-    select distinct causes.check_name, findings.room_id
+    select distinct causes.check_name, explode(array(findings.place, findings.room_id)) as place
     from findings
     inner join (values {_CAUSES}) as causes(check_name, cause) on findings.check_name = causes.cause
     where findings.is_serious
@@ -56,7 +60,7 @@ left join previous
     on findings.check_name = previous.check_name
     and findings.room_id <=> previous.room_id
     and findings.subject = previous.subject
-left join explained on findings.check_name = explained.check_name and findings.room_id = explained.room_id
+left join explained on findings.check_name = explained.check_name and findings.place = explained.place
 group by findings.check_name
 """  # noqa: S608 - names of checks
 
