@@ -14,10 +14,12 @@ import yaml
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from expectations.alert_findings import kind_of_check
 from sample.releases import REPRESENTATIVES, load_releases, load_results
 from synapse_lakehouse.catalogue import Catalogue, load_catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
+from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
 DOCS = PROJECT_FOLDER / "docs"
 MODELS = PROJECT_FOLDER / "dbt" / "models"
@@ -58,7 +60,7 @@ def pages() -> dict[Path, str]:
         reference / "commands.md": commands_page(),
         reference / "tables.md": tables_page(),
         reference / "audit.md": audit_page(),
-        reference / "synapse-releases.md": synapse_releases_page(),
+        reference / "integrity-checks.md": integrity_checks_page(),
         reference / "synapse-releases.md": synapse_releases_page(),
         architecture: _LAYERS.sub(lambda _: layers_picture(), architecture.read_text(encoding="utf-8")),
     }
@@ -108,7 +110,8 @@ def tables_page() -> str:
     """All tables of bronze, silver and gold, with a row for each column."""
     lines = [
         _NOTICE + "# Tables of bronze, silver and gold\n",
-        "This page describes the tables and their columns. The [audit tables](audit.md) have a page of their own.",
+        "This page describes the tables and their columns. The [audit tables](audit.md) and the",
+        "[checks](integrity-checks.md) of `gold.state_integrity` have pages of their own.",
         "Column types are those of Spark SQL. The [glossary](../glossary.md) explains the terms.\n",
     ]  # fmt: skip
     files = [file for file in sorted(MODELS.rglob("*.yml")) if file.parent.name != "audit"]
@@ -150,6 +153,26 @@ def audit_page() -> str:
     for name, table in tables:
         lines += _section(name, table, "##")
     return "\n".join(lines)
+
+
+def integrity_checks_page() -> str:
+    """One row for each check of Synapse's database."""
+    rows = [
+        (f"`{check.name}`", check.title, check.means, check.harm, f"[{kind}](../runbooks/{kind}.md)", check.follows)
+        for check, kind in ((check, kind_of_check(check)) for check in INTEGRITY_CHECKS)
+    ]
+    return "\n".join([
+        _NOTICE + "# Checks of Synapse's database\n",
+        "`gold.state_integrity` has one row for each finding. The [runbook](../runbooks/integrity.md) describes the",
+        "severities, the checks by hand and the repair. `lakehouse doctor --deep` prints the remedy. A finding has no",
+        "alert if a check that can cause it has a finding in the same room, or for a check of indexes, in the same",
+        "index.\n",
+        *_table(
+            ("check", "findings", "consequence", "harm", "alert", "can follow from"),
+            [(*cells, ", ".join(f"`{cause}`" for cause in causes)) for *cells, causes in rows],
+        ),
+        "",
+    ])  # fmt: skip
 
 
 def synapse_releases_page() -> str:

@@ -20,7 +20,7 @@ from expectations.tap_expectations import ExpectNoTokenRegression, ExpectRowsRec
 from expectations.validation_result import CheckResult, ValidationResult
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, merge_findings
 from synapse_lakehouse.printable_text import to_printable
-from synapse_lakehouse.room_state.integrity_check import Harm
+from synapse_lakehouse.room_state.integrity_check import Harm, IntegrityCheck
 
 _BLOCKS: Final = "nothing is published until this fault is resolved"
 _WARNS: Final = "a warning: it does not block the release"
@@ -64,9 +64,12 @@ def build_findings(result: ValidationResult, *, is_first: bool, fails_on_warning
     )
 
 
+def kind_of_check(check: IntegrityCheck) -> IncidentKind:
+    """Return the kind of alert of a check of Synapse's database."""
+    return IncidentKind.LOST_IDS if check.name == "event_lost" else _KINDS_OF_HARM[check.harm]
+
+
 def _kind(check: CheckResult) -> IncidentKind:
-    if check.subject == integrity_expectations.subject_of_check("event_lost"):
-        return IncidentKind.LOST_IDS
     if check.type == ExpectNoFinding.expectation_type:
-        return _KINDS_OF_HARM[integrity_expectations.harm_of_subject(check.subject)]
+        return kind_of_check(integrity_expectations.check_of_subject(check.subject))
     return _KINDS.get(check.type, IncidentKind.AUDIT_FAILED if check.severity == "fail" else IncidentKind.AUDIT_WARNED)

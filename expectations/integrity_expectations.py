@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from expectations.metric_expectation import WARN, MetricExpectation, Metrics, format_count
-from synapse_lakehouse.room_state.integrity_check import Harm
+from synapse_lakehouse.room_state.integrity_check import IntegrityCheck
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
 
@@ -20,9 +20,10 @@ class ExpectNoFinding(MetricExpectation):
         unexplained, rooms, new = metrics["unexplained"], metrics["rooms"], metrics["new_findings"]
         described = format_count(serious, "finding")
         if serious:
-            described += f" in {format_count(rooms, 'room')}, {new:,} of them new since the last release"
+            described += f" in {format_count(rooms, 'room')}" if rooms else ""
+            described += f", {new:,} of them new since the last release"
         if serious and not unexplained:
-            described += ", all of them in rooms with a finding of another check that causes them"
+            described += ", all of them caused by findings of other checks in the same rooms or indexes"
         return unexplained == 0, described + (f", and {mild:,} for information" if mild else "")
 
 
@@ -42,9 +43,9 @@ def collect_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, Metrics]:
     return {subject_of_check(row["check_name"]): row for row in rows}
 
 
-def harm_of_subject(subject: str) -> Harm:
-    """Return the harm of the findings of the check with this subject."""
-    return next(check.harm for check in INTEGRITY_CHECKS if subject_of_check(check.name) == subject)
+def check_of_subject(subject: str) -> IntegrityCheck:
+    """Return the check with this subject."""
+    return next(check for check in INTEGRITY_CHECKS if subject_of_check(check.name) == subject)
 
 
 def subject_of_check(check_name: str) -> str:

@@ -38,7 +38,11 @@ FORGET_PROGRESS = (
 SHOULD_HAVE_HAPPENED = {
     "joins over partial state": "select count(*) from un_partial_stated_room_stream",
     "backfill": "select count(*) from events where stream_ordering < 0",
-    "purges and deleted rooms": "select count(*) from scheduled_tasks where status = 'complete'",
+    # The names of Synapse's tasks (synapse.handlers.pagination).
+    "purges of history": "select count(*) from scheduled_tasks where status = 'complete' and action = 'purge_history'",
+    "deleted rooms": """
+        select count(*) from scheduled_tasks
+        where status = 'complete' and action in ('shutdown_and_purge_room', 'purge_room')""",
     "compression by the reference": "select count(*) from state_compressor_progress",
     "compression by lakehouse": "select count(*) from lakehouse_compressor_progress",
 }

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,6 +127,20 @@ def test_a_message_of_many_incidents_is_short_and_complete() -> None:
         "More: https://lake/docs/1.html",
         "More: https://lake/docs/2.html",
     ]
+
+
+@pytest.mark.parametrize("others", [0, MAX_SINGLE_MESSAGES])
+def test_the_most_harmful_incident_is_first(others: int) -> None:
+    kinds = [IncidentKind.INTEGRITY, IncidentKind.GAP_BUDGET, IncidentKind.WRONG_ANSWERS, IncidentKind.DATA_LOSS]
+    actual = [AlertFinding(kind, "check", "wrong") for kind in kinds]
+    actual += [AlertFinding(IncidentKind.RUN_FAILED, f"task {number}", "failed") for number in range(others)]
+    messages = build_messages(compute_incident_events([], actual, "gold", "", NOW), "example.org", "docs")
+    events = [event for message in messages for event in message.events]
+    assert [event.kind for event in events if event.kind in kinds] == kinds[::-1]
+    assert events[0].kind == IncidentKind.DATA_LOSS
+    if others:
+        lines = messages[0].body.splitlines()
+        assert lines[:2] == ["1 times data loss (docs/data-loss.md)", "5 times run failed (docs/run-failed.md)"]
 
 
 def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:

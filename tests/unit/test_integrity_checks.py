@@ -1,10 +1,12 @@
 """The integrity checks have the same names in code, model, description and runbook."""
 
 import re
+from graphlib import TopologicalSorter
 
 from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.room_state.group_tree import StateGroupFault
+from synapse_lakehouse.room_state.integrity_check import Harm
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
 NAMES = [check.name for check in INTEGRITY_CHECKS]
@@ -37,3 +39,13 @@ def test_the_macro_names_the_tables_of_all_references() -> None:
 
 def test_names_are_unique() -> None:
     assert len(NAMES) == len(set(NAMES))
+
+
+def test_each_finding_has_a_cause_with_an_alert_that_is_as_bad() -> None:
+    checks = {check.name: check for check in INTEGRITY_CHECKS}
+    # In a circle, each finding would be explained by another one.
+    assert {*TopologicalSorter({check.name: check.follows for check in INTEGRITY_CHECKS}).static_order()} == {*NAMES}
+    worst_first = [*Harm]
+    for check in INTEGRITY_CHECKS:
+        for cause in check.follows:
+            assert worst_first.index(checks[cause].harm) <= worst_first.index(check.harm), (check.name, cause)

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent
+from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent, IncidentKind
 from synapse_lakehouse.printable_text import to_chat_text, to_printable, to_printable_message
 
 MAX_SINGLE_MESSAGES: Final = 5
 """If a report has more events, one message describes all of them."""
 
 _NAMED: Final = 20
+_HARMFUL_KINDS: Final = (IncidentKind.DATA_LOSS, IncidentKind.LOST_IDS, IncidentKind.WRONG_ANSWERS)
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,11 @@ class AlertMessage:
 def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> list[AlertMessage]:
     """Return one message for each event, or one message for all if there are more than :data:`MAX_SINGLE_MESSAGES`.
 
+    The most harmful events are first.
+
     :param runbooks: URL or folder of the runbooks, without a trailing slash.
     """
+    events = sorted(events, key=_harm)
     if len(events) > MAX_SINGLE_MESSAGES:
         return [_build_combined(events, server_name, runbooks)]
     return [_build_single(event, server_name, runbooks) for event in events]
@@ -53,11 +57,10 @@ def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> Aler
 
 
 def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
-    events = sorted(events, key=lambda event: event.kind in WARNING_KINDS)
     counts, moments = Counter((event.kind, event.begins) for event in events), [event.at for event in events]
     lines = [
         f"{count} times {_title(kind)}{'' if begins else ', ended'} ({runbooks}/{kind}.md)"
-        for (kind, begins), count in counts.most_common()
+        for (kind, begins), count in counts.items()
     ]
     lines += [f"- {_headline(event)}: {to_chat_text(_first_line(event.text))}" for event in events[:_NAMED]]
     lines += [f"- and {len(events) - _NAMED} more: see audit.incidents"] if len(events) > _NAMED else []
@@ -72,6 +75,11 @@ def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks:
         is_warning=all(event.kind in WARNING_KINDS for event in events),
         events=tuple(events),
     )
+
+
+def _harm(event: IncidentEvent) -> tuple[bool, bool, bool]:
+    """Sort key: loss of data, other errors, wrong answers, other warnings, an untidy database."""
+    return event.kind in WARNING_KINDS, event.kind not in _HARMFUL_KINDS, event.kind == IncidentKind.INTEGRITY
 
 
 def _headline(event: IncidentEvent) -> str:

@@ -33,29 +33,35 @@ _RUNTIME_VARIABLES: Final = frozenset({"as_of", "built_from", "changes_are_known
 _CAUSES: Final = ", ".join(
     f"('{check.name}', '{cause}')" for check in integrity_checks.INTEGRITY_CHECKS for cause in check.follows
 )
+# A damaged index explains faults of the same index in all rooms, and faults of other checks in its rooms.
 _FINDINGS: Final = f"""
 with findings as (
-    select check_name, coalesce(room_id, '') as room_id, subject, severity <> 'info' as is_serious
+    select
+        check_name, room_id, subject, severity <> 'info' as is_serious,
+        if(startswith(check_name, 'index_'), split_part(subject, ' ', 1), room_id) as place
     from gold.state_integrity
 ),
-previous as (select check_name, coalesce(room_id, '') as room_id, subject from gold.state_integrity {{previous}}),
+previous as (select check_name, room_id, subject from gold.state_integrity {{previous}}),
 explained as (
-    select distinct causes.check_name, findings.room_id
+    select distinct causes.check_name, explode(array(findings.place, findings.room_id)) as place
     from findings
     inner join (values {_CAUSES}) as causes(check_name, cause) on findings.check_name = causes.cause
     where findings.is_serious
 )
 select
-    check_name,
+    findings.check_name,
     count(*) as findings,
     count_if(is_serious) as serious,
-    count(distinct if(is_serious, room_id, null)) as rooms,
+    count(distinct if(is_serious, findings.room_id, null)) as rooms,
     count_if(is_serious and previous.subject is null) as new_findings,
-    count_if(is_serious and is_explained is null) as unexplained
+    count_if(is_serious and explained.check_name is null) as unexplained
 from findings
-left join previous using (check_name, room_id, subject)
-left join (select *, true as is_explained from explained) as explained using (check_name, room_id)
-group by check_name
+left join previous
+    on findings.check_name = previous.check_name
+    and findings.room_id <=> previous.room_id
+    and findings.subject = previous.subject
+left join explained on findings.check_name = explained.check_name and findings.place = explained.place
+group by findings.check_name
 """  # noqa: S608 - names of checks
 
 

@@ -10,6 +10,10 @@ _REBUILD: Final = (
     "Stop Synapse. Run no statement that deletes rows by this index. `lakehouse doctor --deep --indexes TABLE` reads "
     "the whole index. Then run REINDEX TABLE, and restore lost rows: `lakehouse state restore-plan`."
 )
+_WRONG_SEARCHES: Final = ("index_foreign_entry", "index_missing_entry")
+"""With such an index, Synapse deletes rows of other state groups, or stores a state without the rows that it did not
+find."""
+_LOST_GROUPS: Final = (*_WRONG_SEARCHES, "state_group_missing", "state_group_missing_predecessor")
 
 
 INTEGRITY_CHECKS: Final = (
@@ -26,6 +30,7 @@ INTEGRITY_CHECKS: Final = (
         "All forward extremities of the room agree on the piece of state, but current_state_events contains another "
         "event, or none. Synapse answers with one or the other, depending on the request.",
         "Compare the two events with `lakehouse state-at`. Sending the state event again repairs it.",
+        follows=("state_group_changed", "state_group_incomplete"),
     ),
     IntegrityCheck(
         "local_membership_differs",
@@ -58,20 +63,25 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "index_missing_entry",
         "rows that an index lacks",
-        "Synapse does not find the row, and answers as if it did not exist. A unique index accepts the row twice.",
+        "Synapse does not find the row, and answers as if it did not exist. When it stores a state again, for example "
+        "before it deletes the group's predecessor, the new state lacks the row. A unique index accepts the row twice.",
         _REBUILD,
+        harm=Harm.LOST,
+        follows=("index_foreign_entry",),
     ),
     IntegrityCheck(
         "index_repeated_entry",
         "rows that an index returns more than once",
         "Synapse reads the row twice.",
         _REBUILD,
+        follows=_WRONG_SEARCHES,
     ),
     IntegrityCheck(
         "index_unreadable",
         "indexes that PostgreSQL cannot read",
         "Synapse's queries that need these entries fail.",
         _REBUILD,
+        follows=(*_WRONG_SEARCHES, "index_repeated_entry"),
     ),
     IntegrityCheck(
         "event_without_json",
@@ -127,6 +137,7 @@ INTEGRITY_CHECKS: Final = (
         "Synapse treats the room's state at these events as empty.",
         _RESTORE,
         harm=Harm.LOST,
+        follows=_WRONG_SEARCHES,
     ),
     IntegrityCheck(
         "state_group_incomplete",
@@ -135,6 +146,7 @@ INTEGRITY_CHECKS: Final = (
         "earlier value. That changes permissions, visibility, and the state that other servers receive.",
         _RESTORE,
         harm=Harm.LOST,
+        follows=(*_LOST_GROUPS, "state_group_changed", "state_group_without_creation"),
     ),
     IntegrityCheck(
         "state_group_changed",
@@ -145,6 +157,7 @@ INTEGRITY_CHECKS: Final = (
         "restore-plan` prints SQL that restores the rows. If you accept the change, add the room to "
         "LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
         harm=Harm.LOST,
+        follows=_LOST_GROUPS,
     ),
     IntegrityCheck(
         "state_group_without_creation",
@@ -153,6 +166,7 @@ INTEGRITY_CHECKS: Final = (
         "Stop purges and compressions. `lakehouse state restore-plan` prints SQL that restores the rows of the named "
         "group from an earlier release. The groups after it follow.",
         harm=Harm.LOST,
+        follows=(*_LOST_GROUPS, "state_group_changed"),
     ),
     IntegrityCheck(
         "state_not_of_previous_event",
@@ -162,10 +176,10 @@ INTEGRITY_CHECKS: Final = (
         "Compare both states with `lakehouse state-at`. `lakehouse state restore-plan` prints SQL that restores lost "
         "rows from an earlier release.",
         follows=(
-            "state_group_missing",
-            "state_group_incomplete",
+            *_LOST_GROUPS,
+            "state_group_changed",
             "state_group_without_creation",
-            "state_group_missing_predecessor",
+            "state_group_incomplete",
             "state_group_newer_predecessor",
         ),
     ),
@@ -176,6 +190,7 @@ INTEGRITY_CHECKS: Final = (
         "their row of state_groups was lost.",
         "If no event refers to the group (see state_group_missing), delete the rows.",
         harm=Harm.UNTIDY,
+        follows=(*_WRONG_SEARCHES, "state_group_missing"),
     ),
     IntegrityCheck(
         "state_group_cycle",
@@ -189,6 +204,7 @@ INTEGRITY_CHECKS: Final = (
         "The state of the missing group is missing in all of its descendants.",
         _RESTORE,
         harm=Harm.LOST,
+        follows=(*_WRONG_SEARCHES, "state_group_missing"),
     ),
     IntegrityCheck(
         "state_group_other_room",
@@ -258,3 +274,6 @@ INTEGRITY_CHECKS: Final = (
     ),
 )
 """All checks, in the order of their output."""
+
+WORST_FIRST: Final = tuple(sorted(INTEGRITY_CHECKS, key=lambda check: [*Harm].index(check.harm)))
+"""All checks, in the order of their harm."""

@@ -10,7 +10,7 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Fi
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.room_state.integrity_check import IntegrityCheck
-from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
+from synapse_lakehouse.room_state.integrity_checks import WORST_FIRST
 
 _TABLE: Final = "gold.state_integrity"
 _LEVELS: Final = {"fail": FindingLevel.FAIL, "warn": FindingLevel.WARN, "info": FindingLevel.OK}
@@ -38,7 +38,7 @@ def examine(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     examples: dict[str, list[tuple[Any, ...]]] = {}
     for check, *row in connection.execute(_EXAMPLES).fetchall():
         examples.setdefault(check, []).append(tuple(row))
-    yield from (_finding(check, examples[check.name]) for check in INTEGRITY_CHECKS if check.name in examples)
+    yield from (_finding(check, examples[check.name]) for check in WORST_FIRST if check.name in examples)
     if all(severity == "info" for rows in examples.values() for severity, *_ in rows):
         message = f"release {latest.number} has no integrity faults"
         yield DoctorFinding(FindingLevel.OK, "integrity", message)

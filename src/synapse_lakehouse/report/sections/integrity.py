@@ -9,12 +9,14 @@ import altair as alt
 from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.report import charts
 from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section, draw_no_chart
+from synapse_lakehouse.room_state.integrity_checks import WORST_FIRST
 
-_FINDINGS: Final = """
+_FINDINGS: Final = f"""
 select check_name, severity, count(*) as findings, count(distinct room_id) as rooms
 from gold.state_integrity group by check_name, severity
-order by list_position(['fail', 'warn', 'info'], severity), findings desc, check_name limit 40
-"""
+order by list_position(['fail', 'warn', 'info'], severity),
+  list_position({[check.name for check in WORST_FIRST]}, check_name) limit 40
+"""  # noqa: S608 - names of checks
 _INDEXES: Final = """
 with latest as (
   from audit.index_checks qualify row_number() over (partition by index_name order by written_at desc) = 1
