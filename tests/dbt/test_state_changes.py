@@ -14,7 +14,8 @@ from tests.support.branch_builds import FULL, GROUP_TABLES, STATE_TABLES
 from tests.support.bronze_rows import append_groups, create_tables
 from tests.support.dbt import DbtSession, dbt_session
 
-BRANCHES = [f"run_2026111{day}T000000Z_0000000{day}" for day in range(1, 5)]
+Rows = set[tuple[Any, ...]]
+BRANCHES = [f"run_2026111{day}T000000Z_0000000{day}" for day in range(1, 6)]
 DAMAGE = [
     # Groups 1 and 2 lose the topic. Group 3 sets another one.
     "delete from bronze.state_groups_state where state_group = 1 and type = 'topic'",
@@ -63,7 +64,7 @@ def _publish(session: DbtSession, branch: str) -> None:
             session.sql(f"call lake.system.fast_forward('{name}', 'main', '{branch}')")
 
 
-def _resolve(session: DbtSession, branch: str, minimum_rows: int = 0) -> set[tuple[Any, ...]]:
+def _resolve(session: DbtSession, branch: str, minimum_rows: int = 0) -> Rows:
     """Rows of ``silver.state_changes`` after a resolve of the changed rooms, or of all rooms."""
     columns = ("state_group", "cause", "type", "event_before", "event_after")
     assert session.resolve(branch, minimum_rows) == (minimum_rows == 0 and branch != BRANCHES[0])
@@ -71,6 +72,39 @@ def _resolve(session: DbtSession, branch: str, minimum_rows: int = 0) -> set[tup
     found = {tuple(row[column] for column in columns) for row in rows}
     assert len(found) == len(rows)
     return found
+
+
+@pytest.mark.parametrize("minimum_rows", [0, FULL])
+def test_a_loss_that_continues_is_found_in_each_run(session: DbtSession, lake: Settings, minimum_rows: int) -> None:
+    create_tables(open_catalog(lake), [name.removeprefix("bronze.") for name in GROUP_TABLES])
+    # If most groups changed, all rooms are resolved.
+    rooms = dict.fromkeys(range(1, 5), "!a") | dict.fromkeys(range(40, 60), "!f")
+    append_groups(
+        open_catalog(lake), rooms, {2: 1, 3: 2, 4: 3},
+        {1: {"create": "$a", "topic": "$t", "name": "$n"}, 2: {"avatar": "$v"}, 3: {"topic": "$t3"}, 4: {}},
+    )  # fmt: skip
+    losses: list[tuple[tuple[int, str], Rows]] = [
+        ((1, "topic"), {(1, 1, "topic", "$t", None), (2, 1, None, None, None)}),
+        # A group that was only stored as a difference to the cause loses a row of its own.
+        ((2, "avatar"), {(2, 2, "avatar", "$v", None), (3, 2, None, None, None), (4, 2, None, None, None)}),
+        ((1, "name"), {(1, 1, "name", "$n", None)}),
+    ]
+    first, *branches, last = BRANCHES
+    expected: Rows = set()
+    assert _resolve(session, first, minimum_rows) == expected
+    _publish(session, first)
+    for branch, ((group, name), rows) in zip(branches, losses, strict=True):
+        session.sql(f"delete from bronze.state_groups_state where state_group = {group} and type = '{name}'", branch)
+        expected |= rows
+        assert _resolve(session, branch, minimum_rows) == expected
+        _publish(session, branch)
+
+    # A repair of one piece is no further change.
+    session.sql(REPAIR[0], last)
+    assert _resolve(session, last, minimum_rows) == expected
+    lost = "(2, 'avatar', '', '$v'), (1, 'name', '', '$n')"
+    session.sql(f"insert into bronze.state_groups_state (state_group, type, state_key, event_id) values {lost}", last)
+    assert _resolve(session, last, minimum_rows) == set()
 
 
 def test_changed_state_is_found_until_it_is_repaired(session: DbtSession, lake: Settings) -> None:
@@ -85,7 +119,7 @@ def test_changed_state_is_found_until_it_is_repaired(session: DbtSession, lake: 
             20: {"create": "$c", "name": "$n20"}, 21: {"name": "$n21"}, 30: {"create": "$d"}, 31: {"create": "$e"},
         },
     )  # fmt: skip
-    first, second, third, fourth = BRANCHES
+    first, second, third, fourth, _ = BRANCHES
     assert _resolve(session, first) == set()
     _publish(session, first)
 

@@ -14,7 +14,7 @@ state_groups as (
             and intervals.state_key = ''
             and sizes.position >= intervals.first_position
             and sizes.position <= intervals.last_position
-    -- Synapse stores an empty group as the state before the creation.
+    -- Synapse stores an empty group as the state before the creation (StateHandler.calculate_context_info).
     where sizes.state_rows > 0 or sizes.events > 0
 ),
 
@@ -43,7 +43,10 @@ causes as (
         on faulty.prev_state_group = predecessor.state_group and faulty.creation is not distinct from predecessor.creation
 )
 
--- Groups that are the state of no event, and of no later group's event, are not needed: Synapse may have discarded them.
+-- Groups that are the state of no event, and of no later group's event, are not needed. Synapse stores the state before and after
+-- an event before the event itself (UnpersistedEventContext.persist), so groups remain if the event is not stored afterwards, and
+-- the state after a rejected event has no event, because it has the state before it (_store_event_state_mappings_txn). A room that
+-- is being deleted loses its events first (_purge_room_txn) and its state groups later (purge_room_state).
 select
     'state_group_without_creation' as check_name,
     'fail' as severity,

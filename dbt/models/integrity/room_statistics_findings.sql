@@ -7,6 +7,12 @@
     'knocked_members': "membership = 'knock'",
     'local_users_in_room': "membership = 'join' and " ~ server_name('state_key') ~ " = '" ~ var('server_name') ~ "'",
 } -%}
+{%- set properties = {
+    'join_rules': ('m.room.join_rules', 'join_rule'),
+    'history_visibility': ('m.room.history_visibility', 'history_visibility'),
+    'encryption': ('m.room.encryption', 'encryption'),
+    'room_type': ('m.room.create', 'room_type'),
+} -%}
 {%- set removed = {'current_state_events': 'removed', 'left_members': 'removed_members'} -%}
 with changes as (
     select
@@ -26,6 +32,20 @@ recounts as (
         {%- endfor %}
     from {{ source('synapse', 'current_state_events') }}
     group by room_id
+),
+
+-- Statistics that Synapse has not updated yet are omitted.
+updated as (
+    select stats.*
+    from {{ source('synapse', 'room_stats_current') }} as stats
+    left semi join {{ source('synapse', 'rooms') }} as rooms on stats.room_id = rooms.room_id
+    left join changes on stats.room_id = changes.room_id
+    where stats.completed_delta_stream_id >= coalesce(changes.last_change, stats.completed_delta_stream_id)
+),
+
+-- Synapse reads these changes without regard to the state key (_handle_deltas).
+with_state_key as (
+    select distinct room_id, type from {{ source('synapse', 'current_state_delta_stream') }} where state_key <> ''
 )
 
 -- `slack`: the allowed excess. Synapse continues to count removed pieces of state, and former members as users that left.
@@ -37,8 +57,7 @@ select
     number.name as subject,
     string(number.counted) as expected,
     string(number.stored) as found
-from {{ source('synapse', 'room_stats_current') }} as stats
-left semi join {{ source('synapse', 'rooms') }} as rooms on stats.room_id = rooms.room_id
+from updated as stats
 left join recounts on stats.room_id = recounts.room_id
 left join changes on stats.room_id = changes.room_id
 cross join lateral inline(array(
@@ -51,7 +70,29 @@ cross join lateral inline(array(
     ){{ "," if not loop.last }}
     {%- endfor %}
 )) as number
+where number.stored < number.counted or number.stored > number.counted + number.slack
+union all
+-- Synapse does not compute a property again after a redaction of its event. Then the current state has no value. In older room
+-- versions, a redaction removes the type of a room too.
+select
+    'room_statistics',
+    'warn',
+    properties.room_id,
+    property.name,
+    'the value in the current state',
+    if(property.stored is null, 'NULL', 'another value')
+from {{ source('synapse', 'room_stats_state') }} as properties
+inner join updated on properties.room_id = updated.room_id
+inner join {{ ref('rooms') }} as rooms on properties.room_id = rooms.room_id
+cross join lateral inline(array(
+    {%- for property, (type, column) in properties.items() %}
+    named_struct(
+        'name', '{{ property }}', 'type', '{{ type }}', 'stored', properties.{{ property }}, 'current', rooms.{{ column }}
+    ){{ "," if not loop.last }}
+    {%- endfor %}
+)) as property
+left anti join with_state_key on properties.room_id = with_state_key.room_id and property.type = with_state_key.type
 where
-    -- Statistics that Synapse has not updated yet are omitted.
-    stats.completed_delta_stream_id >= coalesce(changes.last_change, stats.completed_delta_stream_id)
-    and (number.stored < number.counted or number.stored > number.counted + number.slack)
+    property.current is not null
+    and property.stored is distinct from property.current
+    and (property.stored is not null or property.name <> 'room_type')

@@ -6,13 +6,40 @@ with is_complete as (
     where update_name like 'sliding_sync%'
 ),
 
--- Synapse counts rejected events only when it creates the room's row, and not events that it accepts later.
+-- Synapse counts rejected events only when it creates the room's row, and not events that it accepts later. An event that was
+-- stored as an outlier never changes `bump_stamp` afterwards (_update_outliers_txn).
 latest_events as (
-    select events.room_id, max(events.stream_ordering) as stream_ordering
+    select
+        events.room_id,
+        max(events.stream_ordering) as stream_ordering,
+        max(events.stream_ordering) filter (
+            where
+            not events.outlier
+            and former_outliers.event_id is null
+            and events.type in (
+                'm.room.create', 'm.room.message', 'm.room.encrypted', 'm.sticker', 'm.call.invite', 'm.poll.start',
+                'm.beacon_info'
+            )
+        ) as bump_stamp
     from {{ source('synapse', 'events') }} as events
     left anti join {{ source('synapse', 'un_partial_stated_event_stream') }} as accepted on events.event_id = accepted.event_id
+    left join (select distinct event_id from {{ source('synapse', 'ex_outlier_stream') }}) as former_outliers
+        on events.event_id = former_outliers.event_id
     where events.stream_ordering > 0 and events.rejection_reason is null
     group by events.room_id
+),
+
+-- The latest event of a room may have been purged, but its stream ID is never that of another room.
+foreign_orderings as (
+    select joined_rooms.room_id
+    from {{ source('synapse', 'sliding_sync_joined_rooms') }} as joined_rooms
+    inner join {{ source('synapse', 'events') }} as events
+        on joined_rooms.event_stream_ordering = events.stream_ordering and joined_rooms.room_id <> events.room_id
+    union
+    select joined_rooms.room_id
+    from {{ source('synapse', 'sliding_sync_joined_rooms') }} as joined_rooms
+    cross join (select max(stream_ordering) as stream_ordering from {{ source('synapse', 'events') }}) as latest
+    where joined_rooms.event_stream_ordering > latest.stream_ordering
 ),
 
 room_states as (
@@ -31,13 +58,20 @@ rooms as (
         room_states.room_id is not null as has_state,
         joined_rooms.event_stream_ordering as stored_ordering,
         latest_events.stream_ordering,
+        foreign_orderings.room_id is not null as is_ordering_foreign,
+        joined_rooms.bump_stamp as stored_bump_stamp,
+        latest_events.bump_stamp,
         joined_rooms.is_encrypted,
         room_states.has_encryption,
         statistics.encryption,
-        joined_rooms.tombstone_successor_room_id is not null and not room_states.has_tombstone as is_tombstone_outdated
+        joined_rooms.tombstone_successor_room_id is not null and not room_states.has_tombstone as is_tombstone_outdated,
+        joined_rooms.tombstone_successor_room_id as stored_successor,
+        properties.replacement_room
     from {{ source('synapse', 'sliding_sync_joined_rooms') }} as joined_rooms
     full outer join room_states on joined_rooms.room_id = room_states.room_id
     left join latest_events on joined_rooms.room_id = latest_events.room_id
+    left join foreign_orderings on joined_rooms.room_id = foreign_orderings.room_id
+    left join {{ ref('rooms') }} as properties on joined_rooms.room_id = properties.room_id
     left join {{ source('synapse', 'room_stats_state') }} as statistics on joined_rooms.room_id = statistics.room_id
 ),
 
@@ -49,17 +83,25 @@ room_faults as (
         case
             when not is_stored then 'a row, because the room has state'
             when not has_state then 'no row, because the room has no state'
-            when stored_ordering < stream_ordering then 'event_stream_ordering ' || stream_ordering
+            when stored_ordering < stream_ordering or is_ordering_foreign then 'event_stream_ordering ' || stream_ordering
             when is_encrypted and not has_encryption then 'is_encrypted false'
             when not is_encrypted and has_encryption and encryption is not null then 'is_encrypted true'
             when is_tombstone_outdated then 'tombstone_successor_room_id NULL'
+            -- The current state has no value if the event was redacted, or if its content is invalid.
+            when stored_successor is distinct from coalesce(replacement_room, stored_successor)
+                then 'tombstone_successor_room_id of the tombstone'
+            when coalesce(stored_bump_stamp, 0) < bump_stamp then 'bump_stamp ' || bump_stamp
+            when stored_bump_stamp > stored_ordering then 'bump_stamp at most ' || stored_ordering
         end as expected,
         case
             when not is_stored then 'no row'
             when not has_state then 'a row'
-            when stored_ordering < stream_ordering then string(stored_ordering)
+            when stored_ordering < stream_ordering or is_ordering_foreign then string(stored_ordering)
+            when is_encrypted <> has_encryption and (is_encrypted or encryption is not null) then string(is_encrypted)
             when is_tombstone_outdated then 'a room'
-            else string(is_encrypted)
+            when stored_successor is distinct from coalesce(replacement_room, stored_successor)
+                then if(stored_successor is null, 'NULL', 'another room')
+            else coalesce(string(stored_bump_stamp), 'NULL')
         end as found
     from rooms
     left anti join {{ source('synapse', 'sliding_sync_joined_rooms_to_recalculate') }} as outdated
@@ -72,7 +114,8 @@ membership_faults as (
         -- An older Synapse version, after a downgrade, does not copy this flag. It is computed only once.
         if(
             snapshots.membership_event_id = memberships.event_id and snapshots.membership = memberships.membership
-            and snapshots.sender = events.sender, 'warn', 'fail'
+            and snapshots.sender = events.sender
+            and coalesce(snapshots.event_stream_ordering = memberships.event_stream_ordering, true), 'warn', 'fail'
         ) as severity,
         'sliding_sync_membership_snapshots ' || coalesce(snapshots.user_id, memberships.user_id) as subject,
         case
@@ -81,6 +124,8 @@ membership_faults as (
             when snapshots.membership_event_id <> memberships.event_id then memberships.event_id
             when snapshots.membership <> memberships.membership then memberships.membership
             when snapshots.sender <> events.sender then events.sender
+            when snapshots.event_stream_ordering <> memberships.event_stream_ordering
+                then 'event_stream_ordering ' || memberships.event_stream_ordering
             when snapshots.forgotten <> events.forgotten then 'forgotten ' || events.forgotten
         end as expected,
         case
@@ -89,6 +134,7 @@ membership_faults as (
             when snapshots.membership_event_id <> memberships.event_id then snapshots.membership_event_id
             when snapshots.membership <> memberships.membership then snapshots.membership
             when snapshots.sender <> events.sender then snapshots.sender
+            when snapshots.event_stream_ordering <> memberships.event_stream_ordering then string(snapshots.event_stream_ordering)
             else string(snapshots.forgotten)
         end as found
     from {{ source('synapse', 'sliding_sync_membership_snapshots') }} as snapshots

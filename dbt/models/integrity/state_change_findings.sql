@@ -1,9 +1,10 @@
--- One finding for each cause. `expected` and `found` show one of the pieces of state that changed.
+-- One finding for each cause and each release that found further changes: a loss that continues is a new finding. `expected` and
+-- `found` show one of the pieces of state that changed.
 with changes as (
     select
         cause,
+        dense_rank() over (partition by cause order by found_at) as change,
         max(room_id) as room_id,
-        count(distinct state_group) as state_groups,
         count(type) as pieces,
         min(struct(
             replace(replace(type, '%', '%25'), ' ', '%20') || ' ' || state_key as piece,
@@ -11,13 +12,13 @@ with changes as (
             event_after
         )) filter (where type is not null) as example
     from {{ source('state', 'state_changes') }}
-    group by cause
+    group by cause, found_at
 ),
 
 affected as (
-    select changed.cause, count(*) as events
+    select changed.cause, count(distinct changed.state_group) as state_groups, count(uses.event_id) as events
     from (select distinct cause, state_group from {{ source('state', 'state_changes') }}) as changed
-    inner join {{ source('synapse', 'event_to_state_groups') }} as uses on changed.state_group = uses.state_group
+    left join {{ source('synapse', 'event_to_state_groups') }} as uses on changed.state_group = uses.state_group
     group by changed.cause
 )
 
@@ -28,10 +29,10 @@ select
         'info', 'fail'
     ) as severity,
     changes.room_id,
-    string(changes.cause) as subject,
+    changes.cause || if(changes.change > 1, ', change ' || changes.change, '') as subject,
     if(changes.pieces = 0, 'its earlier state', example.piece || ': ' || coalesce(example.event_before, 'nothing')) as expected,
     if(changes.pieces = 0, 'another predecessor or state of it', coalesce(example.event_after, 'nothing'))
     || if(changes.pieces > 1, ', and ' || (changes.pieces - 1) || ' other changed pieces of state', '')
-    || ', in ' || changes.state_groups || ' state groups of ' || coalesce(affected.events, 0) || ' events' as found
+    || ', in ' || affected.state_groups || ' state groups of ' || affected.events || ' events' as found
 from changes
-left join affected on changes.cause = affected.cause
+inner join affected on changes.cause = affected.cause

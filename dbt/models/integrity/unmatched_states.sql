@@ -2,8 +2,9 @@
 {%- set affected, events = ref('affected_event_states'), ref('events') -%}
 {%- set is_partial = is_partial_build(affected, events) -%}
 -- Synapse computes the state before an event from the states after the previous events, if it has all of these. A rejected
--- event has the state before it. Synapse updates the events of a fast join one after the other. Only hashes and digests are
--- compared, and only for state events, the pieces of state.
+-- event has the state before it. A soft-failed event has its own state like any other: Synapse computes it first and only then
+-- marks the event (_process_received_pdu, _check_for_soft_fail). Synapse updates the events of a fast join one after the other.
+-- Only hashes and digests are compared, and only for state events, the pieces of state.
 with
 {%- for name, column in [('later_states', 'event_hash'), ('earlier_states', 'previous_hash')] %}
 {{ name }} as (

@@ -27,6 +27,8 @@ def find_state_changes(
 ) -> DataFrame:
     """Return the rows of ``silver.state_changes``: new ones, and earlier ones whose group still has another state.
 
+    A group with earlier rows is compared with the last release too, so a loss that continues adds rows.
+
     :param changes: changed rows of ``COMPARED_TABLES`` since the last release, as of
         :func:`changed_rows.read_changed_rows`. The session reads the new tables.
     :param before: ``silver.state_intervals`` and ``bronze.state_groups`` of the last release.
@@ -37,15 +39,15 @@ def find_state_changes(
     now = spark.table(POSITIONS).selectExpr("state_group", "digest as digest_now")
     still = unresolved.join(now, "state_group").where("digest <> digest_now").join(created, "state_group")
     still = still.where(_IS_SAME_GROUP).select(unresolved.columns)
-    changed = _find_changed_groups(changes[POSITIONS])
-    changed = changed.join(unresolved.select("state_group"), "state_group", "left_anti").persist(StorageLevel.DISK_ONLY)
+    changed = _find_changed_groups(changes[POSITIONS]).persist(StorageLevel.DISK_ONLY)
     if changed.isEmpty():
         return still
     changed = changed.join(created, "state_group").join(created_before, "state_group").where(_IS_SAME_GROUP)
     edges = spark.table(number_rooms.EDGES).groupBy("state_group").agg(f.max("prev_state_group").alias("predecessor"))
     changed = changed.join(edges, "state_group", "left")
     pieces = _find_changed_pieces(spark, changes[number_rooms.ROWS], before[INTERVALS], changed)
-    return still.unionByName(_name_causes(changed, pieces, _diff(changes[number_rooms.EDGES], "state_group")))
+    found = _name_causes(changed, pieces, _diff(changes[number_rooms.EDGES], "state_group"))
+    return still.unionByName(_omit_reported(found, unresolved, still))
 
 
 def _find_changed_groups(positions: DataFrame) -> DataFrame:
@@ -118,6 +120,26 @@ def _name_causes(changed: DataFrame, pieces: DataFrame, moved: DataFrame) -> Dat
         .join(pieces, "state_group", "left")
         .select(
             "room_id", "state_group", "cause", "type", "state_key", "event_before", "event_after", "digest",
-            "created_for", f.unix_millis(f.current_timestamp()).alias("found_at"),
+            "created_for", f.unix_millis(f.current_timestamp()).alias("found_at"), "is_moved",
         )
     )  # fmt: skip
+
+
+def _omit_reported(found: DataFrame, unresolved: DataFrame, still: DataFrame) -> DataFrame:
+    """Return the rows of ``found`` that are new. A group with earlier rows keeps its earliest digest.
+
+    Such a group has new rows only for changes of its own. A repaired group has none, and its repair is no cause.
+    """
+    digests = unresolved.selectExpr("state_group", "digest as earliest_digest").distinct()
+    repaired = digests.join(still, "state_group", "left_anti").select("state_group")
+    found = found.join(repaired, "state_group", "left_anti")
+    found = found.join(repaired.withColumnRenamed("state_group", "cause"), "cause", "left_anti")
+    is_same_piece = " and ".join(f"found.{column} <=> still.{column}" for column in _PIECE)
+    return (
+        found.alias("found")
+        .join(still.alias("still"), f.expr(is_same_piece), "left_anti")
+        .join(digests, "state_group", "left")
+        .where("earliest_digest is null or cause = state_group and (type is not null or is_moved)")
+        .withColumn("digest", f.coalesce("earliest_digest", "digest"))
+        .select(still.columns)
+    )
