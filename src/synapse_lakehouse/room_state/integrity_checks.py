@@ -244,8 +244,9 @@ INTEGRITY_CHECKS: Final = (
     ),
     IntegrityCheck(
         "room_statistics",
-        "wrong numbers in room_stats_current",
-        "room_stats_current differs from the current state, so room lists and the admin API show wrong numbers.",
+        "wrong values in the statistics of rooms",
+        "room_stats_current or room_stats_state differs from the current state, so room lists and the admin API show "
+        "wrong numbers or properties.",
         "The job populate_stats_process_rooms of Synapse's admin API (background_updates/start_job) counts all rooms "
         "again.",
         follows=("state_reset", "current_state_differs"),
