@@ -100,7 +100,8 @@ PLANTS: Final[dict[str, str]] = {
     "event_without_state_group": f"""
         delete from event_to_state_groups {_OF_A_MESSAGE.format(number=1)} returning event_id""",
     "stray_event_rows": """
-        insert into event_to_state_groups select '$nobody', min(id) from state_groups returning event_id""",
+        insert into event_to_state_groups select '$nobody', min(state_group) from event_to_state_groups
+        returning event_id""",
     "state_group_missing": f"""
         update event_to_state_groups set state_group = 900000000 {_OF_A_MESSAGE.format(number=2)}
         returning state_group::text""",
@@ -135,7 +136,8 @@ PLANTS: Final[dict[str, str]] = {
         insert into state_group_edges values (900000020, 900000019) returning state_group::text""",
     "state_group_other_room": f"""
         with made as (insert into state_groups (id, room_id, event_id) values (900000030, {CALM_ROOM}, '$'))
-        insert into state_group_edges select 900000030, max(id) from state_groups where room_id <> {CALM_ROOM}
+        insert into state_group_edges select 900000030, max(id) from state_groups
+        where room_id <> {CALM_ROOM} and id < 900000000
         returning state_group::text""",
     "state_group_several_predecessors": f"""
         with made as (insert into state_groups (id, room_id, event_id) values (900000040, {CALM_ROOM}, '$'))
