@@ -64,8 +64,9 @@ def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, se
     settings, expected = planted
     with duckdb_reader.open_duckdb(settings) as connection:
         create_branch_views(connection, settings, RUN.branch, ["gold.state_integrity"])
-        rows = set(connection.execute(FINDINGS).fetchall())
+        findings = connection.execute(FINDINGS).fetchall()
         unneeded = connection.execute("select 1 from gold.state_integrity where subject = '900000300'").fetchall()
+    rows = set(findings)
     assert rows >= expected | damage.FOLLOWS
     assert {it for it in rows if it[0] != damage.FOLLOWING_CHECK} <= expected | damage.FOLLOWS
     # tests/integration/test_seeded_faults.py has a release before the damage; tests/spark/test_check_indexes.py has
@@ -86,7 +87,7 @@ def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, se
     explained = {name for name in planted_checks if f"check {name}" not in warned}
     assert all(planted_checks & {*checks[name].follows} for name in explained)
     counted = {row["check_name"]: row["serious"] for row in store.read_run_rows(catalog, "audit.integrity", RUN.run_id)}
-    assert counted == {check.name: sum(name == check.name for name, _ in rows) for check in INTEGRITY_CHECKS}
+    assert counted == {check.name: sum(name == check.name for name, _ in findings) for check in INTEGRITY_CHECKS}
 
     release = {"release": 1, "tables": [("gold.state_integrity", snapshot)], "positions": [], "views": []}
     store.append_audit_rows(catalog, "audit.releases", [release | {"published_at": datetime.now(UTC)}], RUN)
