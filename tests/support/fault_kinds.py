@@ -54,7 +54,7 @@ select now.room_id, now.user_id as id, former.event_id as other, former.event_st
 from local_current_membership as now
 join room_memberships as former on former.user_id = now.user_id and former.room_id = now.room_id
 where former.event_id <> now.event_id and now.room_id in (select room_id from current_state_events)"""
-_JOINED_ROOMS: Final = """
+JOINED_ROOMS: Final = """
 select room_id, room_id as id, min(stream_ordering)::text as other from events
 where room_id in (select room_id from sliding_sync_joined_rooms) and stream_ordering > 0
 group by room_id having count(*) > 3"""
@@ -166,7 +166,7 @@ KINDS: Final = {
     ),
     "sliding sync does not see the latest event": Kind(
         "sliding_sync_outdated",
-        _JOINED_ROOMS,
+        JOINED_ROOMS,
         ("update sliding_sync_joined_rooms set event_stream_ordering = %(other)s::bigint where room_id = %(room_id)s",),
         "sliding_sync_joined_rooms",
         area="sliding sync",
@@ -214,14 +214,14 @@ KINDS: Final = {
     ),
     "sliding sync lacks a room": Kind(
         "sliding_sync_outdated",
-        _JOINED_ROOMS,
+        JOINED_ROOMS,
         ("delete from sliding_sync_joined_rooms where room_id = %(id)s",),
         "sliding_sync_joined_rooms",
         area="sliding sync",
     ),
     "sliding sync sees encryption": Kind(
         "sliding_sync_outdated",
-        _JOINED_ROOMS.replace(
+        JOINED_ROOMS.replace(
             "where",
             "where room_id not in (select room_id from current_state_events where type = 'm.room.encryption') and",
             1,

@@ -8,11 +8,11 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from tests.support import fault_kinds, inserted_fault_kinds
+from tests.support import derived_fault_kinds, fault_kinds, inserted_fault_kinds
 from tests.support.fault_kinds import Kind
 from tests.support.state_faults import Fault, StateFaults
 
-KINDS: Final = fault_kinds.KINDS | inserted_fault_kinds.KINDS
+KINDS: Final = fault_kinds.KINDS | inserted_fault_kinds.KINDS | derived_fault_kinds.KINDS
 STATE_KINDS: Final = 7
 
 Finding = tuple[str, str | None, str]
