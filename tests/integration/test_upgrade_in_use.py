@@ -37,6 +37,8 @@ SCENES: dict[str, tuple[Scene, ...]] = {
     VERSION: (visibility.peeking, moderation.deleted_rooms, moderation.erasure),
 }
 DURING_UPGRADE_TO = "1.136.0"
+LOCKED_TABLES = 30
+"""Only a copy locks so many tables."""
 Contents = dict[str, tuple[int, int]]
 
 
@@ -84,12 +86,16 @@ def test_an_upgrade_in_use_loses_nothing(
 
 
 def await_copy(owner: str) -> None:
-    """Wait until a run reads the database."""
-    sessions = "select count(*) from pg_stat_activity where usename = 'reader' and state = 'idle in transaction'"
+    """Wait until a run copies the database: it locks all tables against rewrites."""
+    locked = (
+        "select count(distinct relation) from pg_locks join pg_stat_activity using (pid)"
+        " where usename = 'reader' and mode = 'AccessShareLock' and relation in (select oid from pg_class"
+        " where relkind = 'r' and relnamespace = 'public'::regnamespace)"
+    )
     deadline = time.monotonic() + 300
     with psycopg.connect(owner, autocommit=True) as connection:
-        while connection.execute(sessions).fetchone() == (0,):
-            assert time.monotonic() < deadline, "no run reads the database"
+        while (connection.execute(locked).fetchone() or (0,))[0] < LOCKED_TABLES:
+            assert time.monotonic() < deadline, "no run copies the database"
             time.sleep(0.2)
 
 
