@@ -38,7 +38,8 @@ reads them. A database of a row lacks the additions of all later rows: its lake 
 in the columns. The lakehouse does not measure a missing stream. `audit.snapshots.absent_objects` and `lakehouse doctor`
 list the missing tables and columns.
 
-"Instead" says where earlier releases have the information of an addition, if they have it.
+"Instead" says where earlier releases have the information of an addition, if they have it. In their lakes,
+`redactions.recheck` is true.
 
 The column "schema of" names the release of each set that creates its database again in a test. "homeserver of" names
 the release that went through a test as a homeserver with workers: traffic, a run, more traffic and an increment. Then

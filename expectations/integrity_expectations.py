@@ -23,7 +23,7 @@ class ExpectNoFinding(MetricExpectation):
             described += f" in {format_count(rooms, 'room')}" if rooms else ""
             described += f", {new:,} of them new since the last release"
         if serious and not unexplained:
-            described += ", all of them caused by findings of other checks in the same rooms or indexes"
+            described += ", all of them where a check that can cause them has findings"
         return unexplained == 0, described + (f", and {mild:,} for information" if mild else "")
 
 

@@ -72,8 +72,7 @@ cross join lateral inline(array(
 )) as number
 where number.stored < number.counted or number.stored > number.counted + number.slack
 union all
--- Synapse does not compute a property again after a redaction of its event. Then the current state has no value. In older room
--- versions, a redaction removes the type of a room too.
+-- Synapse does not compute a property again after a redaction of its event. Then the current state has no value.
 select
     'room_statistics',
     'warn',
@@ -95,4 +94,3 @@ left anti join with_state_key on properties.room_id = with_state_key.room_id and
 where
     property.current is not null
     and property.stored is distinct from property.current
-    and (property.stored is not null or property.name <> 'room_type')

@@ -32,11 +32,11 @@ class AlertMessage:
 def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> list[AlertMessage]:
     """Return one message for each event, or one message for all if there are more than :data:`MAX_SINGLE_MESSAGES`.
 
-    The most harmful events are first.
+    Incidents that begin are first, and among them the most harmful ones.
 
     :param runbooks: URL or folder of the runbooks, without a trailing slash.
     """
-    events = sorted(events, key=_harm)
+    events = sorted(events, key=lambda event: (not event.begins, *_harm(event)))
     if len(events) > MAX_SINGLE_MESSAGES:
         return [_build_combined(events, server_name, runbooks)]
     return [_build_single(event, server_name, runbooks) for event in events]

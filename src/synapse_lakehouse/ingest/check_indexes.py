@@ -38,7 +38,7 @@ _MAX_EXAMINED: Final = 200_000
 _MAX_FAULTS: Final = 10_000
 """Maximum number of recorded faults of an index in one run. ``audit.index_checks`` counts all of them."""
 
-_READ_ERROR: Final = "a read error stops the comparison; REINDEX rebuilds the index"
+_READ_ERROR: Final = "a read error stops the comparison; REINDEX rebuilds the index, unless the error is in the table"
 _TOO_SLOW: Final = "a range of its keys takes longer than LAKEHOUSE_INDEX_CHECK_SECONDS"
 
 _Digests = dict[tuple[int, int], EntryDigest]

@@ -31,7 +31,8 @@ class IndexProgress:
     """An index, the connection to its database, and the ranges of it that this run read.
 
     * ``number``: the pass. ``first``: where this run continues it; None: at the begin.
-    * ``not_checked``: why the last run that read it had to stop; ``stopped_at``: the time of that run.
+    * ``not_checked``: why this run had to stop, or before it reads the index, the last run that read it;
+      ``stopped_at``: the time of that last run.
     * ``count``: number of entries that the source should read in about a second.
     * ``next``: where the next run continues; ``is_finished``: this run finished the pass.
     """
@@ -83,8 +84,8 @@ class IndexProgress:
 def list_indexes_by_age(session: SnapshotSession) -> tuple[list[IndexProgress], list[dict[str, Any]]]:
     """Return the indexes in the order of comparison, and rows of ``audit.index_checks`` for those that are not covered.
 
-    The index whose pass is not finished comes first, then indexes by the age of their last pass. An index that the last
-    run could not continue takes its turn among the latter, so that the others have theirs.
+    The index whose pass is not finished comes first, then indexes by the age of their last pass. An index at which a
+    run had to stop is ordered by the time of that stop, so that the other indexes have their turn.
     """
     state, progress, uncovered = _read_state(session.app.catalog), list[IndexProgress](), list[dict[str, Any]]()
     for table in session.catalogue.copied_tables():

@@ -66,7 +66,11 @@ def run_families(rows: Mapping[str, int | None], seconds: Mapping[str, float]) -
 def stream_families(streams: Sequence[Mapping[str, Any]]) -> Iterator[GaugeMetricFamily]:
     """Yield positions of streams, from rows of ``audit.stream_positions`` and ``audit.stream_watch``."""
     for name, documentation, column in (
-        ("stream_safe_bound", "Stream ID up to which the stream is complete, unless it is provisional.", "safe_bound"),
+        (
+            "stream_safe_bound",
+            "ID up to which the stream is complete; see stream_bound_is_provisional.",
+            "safe_bound",
+        ),
         ("stream_bound_is_provisional", "1 if the writers of the stream were learned from the data.", "is_provisional"),
         ("stream_last_allocated_id", "Last ID that the stream's sequence allocated.", "last_allocated_id"),
         ("stream_open_ids", "Allocated stream IDs beyond the safe bound.", "open_ids"),

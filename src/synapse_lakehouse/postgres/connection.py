@@ -1,7 +1,7 @@
 """Connections to Synapse's database: named, read-only, with timeouts."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -132,20 +132,22 @@ def connect(settings: Settings, database: Database = Database.MAIN) -> Iterator[
 
 
 def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocommit: bool = False) -> Connection:
-    try:
-        connection = psycopg.connect(conninfo, autocommit=True)
-        connection.execute(DISABLE_TRANSACTION_TIMEOUT)
-        lost = _find_lost_settings(connection, session)
-    except psycopg.OperationalError as error:
-        raise explain_connection_failure(error, conninfo, setting) from None
-    if lost:
-        connection.close()
-        raise SourceError(
-            f"The session of {setting} lacks the requested settings {', '.join(lost)}. A connection pooler drops "
-            "startup options, as PgBouncer does with ignore_startup_parameters = options. Without these settings a "
-            f"session could overload or block the database. Set the address of PostgreSQL itself in {setting}."
-        )
-    connection.autocommit = autocommit
+    with ExitStack() as stack:
+        try:
+            connection = psycopg.connect(conninfo, autocommit=True)
+            stack.callback(connection.close)
+            connection.execute(DISABLE_TRANSACTION_TIMEOUT)
+            lost = _find_lost_settings(connection, session)
+        except psycopg.OperationalError as error:
+            raise explain_connection_failure(error, conninfo, setting) from None
+        if lost:
+            raise SourceError(
+                f"The session of {setting} lacks the requested settings {', '.join(lost)}. A connection pooler drops "
+                "startup options, as PgBouncer does with ignore_startup_parameters = options. Without these settings a "
+                f"session could overload or block the database. Set the address of PostgreSQL itself in {setting}."
+            )
+        connection.autocommit = autocommit
+        stack.pop_all()
     return connection
 
 

@@ -16,8 +16,8 @@ class Harm(StrEnum):
 class IntegrityCheck:
     """A check. ``title``: its findings, in the plural. ``means``: their consequence. ``advice``: the remedy.
 
-    ``follows``: checks whose findings cause findings of this check in the same room, or in the same index. Their harm
-    is at least as bad, because a finding with a cause has no alert of its own.
+    ``follows``: checks whose findings cause findings of this check in the same room, or in the same index. Each of
+    these checks has the same harm or a worse one, because a finding with a cause has no alert of its own.
     """
 
     name: str

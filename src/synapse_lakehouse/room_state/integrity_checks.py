@@ -10,10 +10,10 @@ _REBUILD: Final = (
     "Stop Synapse. Run no statement that deletes rows by this index. `lakehouse doctor --deep --indexes TABLE` reads "
     "the whole index. Then run REINDEX TABLE, and restore lost rows: `lakehouse state restore-plan`."
 )
-_WRONG_SEARCHES: Final = ("index_foreign_entry", "index_missing_entry")
-"""With such an index, Synapse deletes rows of other state groups, or stores a state without the rows that it did not
-find."""
-_LOST_GROUPS: Final = (*_WRONG_SEARCHES, "state_group_missing", "state_group_missing_predecessor")
+_INDEX_CAUSES: Final = ("index_foreign_entry", "index_missing_entry")
+"""With an index that has such findings, Synapse deletes rows of other state groups, or stores a state without the rows
+that it did not find."""
+_GROUP_CAUSES: Final = (*_INDEX_CAUSES, "state_group_missing", "state_group_missing_predecessor")
 
 
 INTEGRITY_CHECKS: Final = (
@@ -46,8 +46,8 @@ INTEGRITY_CHECKS: Final = (
         "rows for sliding sync that are out of date",
         "Synapse derives these rows from the room's events, the current state and local memberships. Clients with "
         "sliding sync see an old membership, an old order of rooms, or no room.",
-        "Stop Synapse. For sliding_sync_joined_rooms, insert the room into sliding_sync_joined_rooms_to_recalculate. "
-        "For sliding_sync_membership_snapshots, delete the row. Then insert the background updates "
+        "Stop Synapse. Delete the row. For sliding_sync_joined_rooms, insert the room into "
+        "sliding_sync_joined_rooms_to_recalculate. Then insert the background updates "
         "sliding_sync_joined_rooms_bg_update and sliding_sync_membership_snapshots_bg_update into background_updates.",
         follows=("state_reset", "current_state_differs", "local_membership_differs"),
     ),
@@ -74,14 +74,14 @@ INTEGRITY_CHECKS: Final = (
         "rows that an index returns more than once",
         "Synapse reads the row twice.",
         _REBUILD,
-        follows=_WRONG_SEARCHES,
+        follows=_INDEX_CAUSES,
     ),
     IntegrityCheck(
         "index_unreadable",
         "indexes that PostgreSQL cannot read",
         "Synapse's queries that need these entries fail.",
         _REBUILD,
-        follows=(*_WRONG_SEARCHES, "index_repeated_entry"),
+        follows=(*_INDEX_CAUSES, "index_repeated_entry"),
     ),
     IntegrityCheck(
         "event_without_json",
@@ -137,7 +137,7 @@ INTEGRITY_CHECKS: Final = (
         "Synapse treats the room's state at these events as empty.",
         _RESTORE,
         harm=Harm.LOST,
-        follows=_WRONG_SEARCHES,
+        follows=_INDEX_CAUSES,
     ),
     IntegrityCheck(
         "state_group_incomplete",
@@ -146,7 +146,7 @@ INTEGRITY_CHECKS: Final = (
         "earlier value. That changes permissions, visibility, and the state that other servers receive.",
         _RESTORE,
         harm=Harm.LOST,
-        follows=(*_LOST_GROUPS, "state_group_changed", "state_group_without_creation"),
+        follows=(*_GROUP_CAUSES, "state_group_changed", "state_group_without_creation"),
     ),
     IntegrityCheck(
         "state_group_changed",
@@ -157,7 +157,7 @@ INTEGRITY_CHECKS: Final = (
         "restore-plan` prints SQL that restores the rows. If you accept the change, add the room to "
         "LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
         harm=Harm.LOST,
-        follows=_LOST_GROUPS,
+        follows=_GROUP_CAUSES,
     ),
     IntegrityCheck(
         "state_group_without_creation",
@@ -166,7 +166,7 @@ INTEGRITY_CHECKS: Final = (
         "Stop purges and compressions. `lakehouse state restore-plan` prints SQL that restores the rows of the named "
         "group from an earlier release. The groups after it follow.",
         harm=Harm.LOST,
-        follows=(*_LOST_GROUPS, "state_group_changed"),
+        follows=(*_GROUP_CAUSES, "state_group_changed"),
     ),
     IntegrityCheck(
         "state_not_of_previous_event",
@@ -176,7 +176,7 @@ INTEGRITY_CHECKS: Final = (
         "Compare both states with `lakehouse state-at`. `lakehouse state restore-plan` prints SQL that restores lost "
         "rows from an earlier release.",
         follows=(
-            *_LOST_GROUPS,
+            *_GROUP_CAUSES,
             "state_group_changed",
             "state_group_without_creation",
             "state_group_incomplete",
@@ -190,7 +190,7 @@ INTEGRITY_CHECKS: Final = (
         "their row of state_groups was lost.",
         "If no event refers to the group (see state_group_missing), delete the rows.",
         harm=Harm.UNTIDY,
-        follows=(*_WRONG_SEARCHES, "state_group_missing"),
+        follows=(*_INDEX_CAUSES, "state_group_missing"),
     ),
     IntegrityCheck(
         "state_group_cycle",
@@ -204,7 +204,7 @@ INTEGRITY_CHECKS: Final = (
         "The state of the missing group is missing in all of its descendants.",
         _RESTORE,
         harm=Harm.LOST,
-        follows=(*_WRONG_SEARCHES, "state_group_missing"),
+        follows=(*_INDEX_CAUSES, "state_group_missing"),
     ),
     IntegrityCheck(
         "state_group_other_room",

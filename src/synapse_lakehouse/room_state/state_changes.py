@@ -27,7 +27,8 @@ def find_state_changes(
 ) -> DataFrame:
     """Return the rows of ``silver.state_changes``: new ones, and earlier ones whose group still has another state.
 
-    A group with earlier rows is compared with the last release too, so a loss that continues adds rows.
+    A group with earlier rows is compared with the last release too, so a loss that continues adds rows for pieces of
+    state without an earlier row.
 
     :param changes: changed rows of ``COMPARED_TABLES`` since the last release, as of
         :func:`changed_rows.read_changed_rows`. The session reads the new tables.
