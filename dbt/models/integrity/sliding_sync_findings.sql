@@ -75,35 +75,30 @@ rooms as (
     left join {{ source('synapse', 'room_stats_state') }} as statistics on joined_rooms.room_id = statistics.room_id
 ),
 
+-- `fault`: severity, expected, found.
 room_faults as (
     select
-        room_id,
-        'fail' as severity,
+        rooms.room_id,
         'sliding_sync_joined_rooms' as subject,
         case
-            when not is_stored then 'a row, because the room has state'
-            when not has_state then 'no row, because the room has no state'
-            when stored_ordering < stream_ordering or is_ordering_foreign
-                then 'event_stream_ordering ' || coalesce(string(stream_ordering), 'of an event of the room')
-            when is_encrypted and not has_encryption then 'is_encrypted false'
-            when not is_encrypted and has_encryption and encryption is not null then 'is_encrypted true'
-            when is_tombstone_outdated then 'tombstone_successor_room_id NULL'
+            when not is_stored then array('fail', 'a row, because the room has state', 'no row')
+            when not has_state then array('fail', 'no row, because the room has no state', 'a row')
+            when stored_ordering < stream_ordering or is_ordering_foreign then array(
+                'fail', 'event_stream_ordering ' || coalesce(string(stream_ordering), 'of an event of the room'), string(stored_ordering)
+            )
+            when is_encrypted and not has_encryption then array('fail', 'is_encrypted false', 'true')
+            when not is_encrypted and has_encryption and encryption is not null then array('fail', 'is_encrypted true', 'false')
+            when is_tombstone_outdated then array('fail', 'tombstone_successor_room_id NULL', 'a room')
             -- The current state has no value if the event was redacted, or if its content is invalid.
-            when stored_successor is distinct from coalesce(replacement_room, stored_successor)
-                then 'tombstone_successor_room_id of the tombstone'
-            when coalesce(stored_bump_stamp, 0) < bump_stamp then 'bump_stamp ' || bump_stamp
-            when stored_bump_stamp > stored_ordering then 'bump_stamp at most ' || stored_ordering
-        end as expected,
-        case
-            when not is_stored then 'no row'
-            when not has_state then 'a row'
-            when stored_ordering < stream_ordering or is_ordering_foreign then string(stored_ordering)
-            when is_encrypted <> has_encryption and (is_encrypted or encryption is not null) then string(is_encrypted)
-            when is_tombstone_outdated then 'a room'
-            when stored_successor is distinct from coalesce(replacement_room, stored_successor)
-                then if(stored_successor is null, 'NULL', 'another room')
-            else coalesce(string(stored_bump_stamp), 'NULL')
-        end as found
+            when stored_successor is distinct from coalesce(replacement_room, stored_successor) then array(
+                'fail', 'tombstone_successor_room_id of the tombstone', if(stored_successor is null, 'NULL', 'another room')
+            )
+            -- Synapse's background update may store a value that is too low for a message that is sent meanwhile.
+            when coalesce(stored_bump_stamp, 0) < bump_stamp
+                then array('warn', 'bump_stamp ' || bump_stamp, coalesce(string(stored_bump_stamp), 'NULL'))
+            when stored_bump_stamp > stored_ordering
+                then array('warn', 'bump_stamp at most ' || stored_ordering, string(stored_bump_stamp))
+        end as fault
     from rooms
     left anti join {{ source('synapse', 'sliding_sync_joined_rooms_to_recalculate') }} as outdated
         on rooms.room_id = outdated.room_id
@@ -112,32 +107,22 @@ room_faults as (
 membership_faults as (
     select
         coalesce(snapshots.room_id, memberships.room_id) as room_id,
-        -- An older Synapse version, after a downgrade, does not copy this flag. It is computed only once.
-        if(
-            snapshots.membership_event_id = memberships.event_id and snapshots.membership = memberships.membership
-            and snapshots.sender = events.sender
-            and coalesce(snapshots.event_stream_ordering = memberships.event_stream_ordering, true), 'warn', 'fail'
-        ) as severity,
         'sliding_sync_membership_snapshots ' || coalesce(snapshots.user_id, memberships.user_id) as subject,
         case
-            when snapshots.room_id is null then 'a row, because the user has a membership'
-            when memberships.room_id is null then 'no row, because the user has no membership'
-            when snapshots.membership_event_id <> memberships.event_id then memberships.event_id
-            when snapshots.membership <> memberships.membership then memberships.membership
-            when snapshots.sender <> events.sender then events.sender
-            when snapshots.event_stream_ordering <> memberships.event_stream_ordering
-                then 'event_stream_ordering ' || memberships.event_stream_ordering
-            when snapshots.forgotten <> events.forgotten then 'forgotten ' || events.forgotten
-        end as expected,
-        case
-            when snapshots.room_id is null then 'no row'
-            when memberships.room_id is null then 'a row'
-            when snapshots.membership_event_id <> memberships.event_id then snapshots.membership_event_id
-            when snapshots.membership <> memberships.membership then snapshots.membership
-            when snapshots.sender <> events.sender then snapshots.sender
-            when snapshots.event_stream_ordering <> memberships.event_stream_ordering then string(snapshots.event_stream_ordering)
-            else string(snapshots.forgotten)
-        end as found
+            when snapshots.room_id is null
+                then array('fail', 'a row, because the user has a membership', 'no row')
+            when memberships.room_id is null then array('fail', 'no row, because the user has no membership', 'a row')
+            when snapshots.membership_event_id <> memberships.event_id
+                then array('fail', memberships.event_id, snapshots.membership_event_id)
+            when snapshots.membership <> memberships.membership then array('fail', memberships.membership, snapshots.membership)
+            when snapshots.sender <> events.sender then array('fail', events.sender, snapshots.sender)
+            when snapshots.event_stream_ordering <> memberships.event_stream_ordering then array(
+                'fail', 'event_stream_ordering ' || memberships.event_stream_ordering, string(snapshots.event_stream_ordering)
+            )
+            -- An older Synapse version, after a downgrade, does not copy this flag. It is computed only once.
+            when snapshots.forgotten <> events.forgotten
+                then array('warn', 'forgotten ' || events.forgotten, string(snapshots.forgotten))
+        end as fault
     from {{ source('synapse', 'sliding_sync_membership_snapshots') }} as snapshots
     full outer join {{ source('synapse', 'local_current_membership') }} as memberships
         on snapshots.room_id = memberships.room_id and snapshots.user_id = memberships.user_id
@@ -146,12 +131,11 @@ membership_faults as (
 
 select
     'sliding_sync_outdated' as check_name,
-    -- Synapse's background update may store a `bump_stamp` that is too low for a message that is sent meanwhile.
-    if(startswith(faults.expected, 'bump_stamp'), 'warn', faults.severity) as severity,
+    faults.fault[0] as severity,
     faults.room_id,
     faults.subject,
-    faults.expected,
-    faults.found
+    faults.fault[1] as expected,
+    faults.fault[2] as found
 from (select * from room_faults union all select * from membership_faults) as faults
 cross join is_complete
-where is_complete.is_complete and faults.expected is not null
+where is_complete.is_complete and faults.fault is not null
