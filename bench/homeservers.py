@@ -37,7 +37,7 @@ NIGHTS: Final = {
     "`stream_watch`": "stream_watch",
     "`lake_maintenance`": "lake_maintenance",
 }
-"""What is measured, in this order → the DAG that runs once for each homeserver."""
+"""The DAG of each row of the table. It runs once for each homeserver; the rows are measured in this order."""
 
 _READY_SECONDS: Final = 300
 _STOP_SECONDS: Final = 60.0
@@ -155,9 +155,7 @@ def _trigger(home: Path, address: str, dag: str) -> ScheduledRun:
     start, end = Settings().schedule.find_previous_interval(now)
     while True:
         try:
-            password = credentials.read_admin_password(home / "airflow")
-            login = {"username": credentials.ADMIN_USER, "password": password}
-            return trigger_run(address, dag, login, now, start, end)
+            return trigger_run(address, dag, credentials.read_admin_login(home / "airflow"), now, start, end)
         except LakehouseError:
             if time.monotonic() > deadline:
                 raise

@@ -22,6 +22,7 @@ from synapse_lakehouse.metrics.families import gauge
 from synapse_lakehouse.replication import tap_liveness
 from synapse_lakehouse.sizes import history
 from synapse_lakehouse.sizes.summary import summarize
+from synapse_lakehouse.streams.positions.safe_bound import BoundRule
 
 _OF_RUN: Final = "where run_id = getvariable('run') and {written_at} <= getvariable('audited_until')"
 _LAST: Final = "qualify row_number() over (partition by {key} order by {written_at} desc) = 1"
@@ -43,14 +44,14 @@ order by ended_at nulls last
 """  # noqa: S608
 """Times at which the tasks of a run wrote their last audit rows."""
 _STREAMS: Final = f"""
-select stream, safe_bound, rule = 'provisional' as is_provisional,
+select stream, safe_bound, rule = '{BoundRule.PROVISIONAL}' as is_provisional,
   sequence_last_value - if(sequence_is_called, 0, 1) as last_allocated_id,
   len(missing_writers) as missing_writers, measured_at as observed_at, writers, gaps
 from audit.stream_positions {_OF_RUN.format(written_at="measured_at")}
 {_LAST.format(key="stream", written_at="measured_at")}
 """  # noqa: S608
 _WATCHED: Final = f"""
-select stream, safe_bound, rule = 'provisional' as is_provisional, last_allocated_id,
+select stream, safe_bound, rule = '{BoundRule.PROVISIONAL}' as is_provisional, last_allocated_id,
   len(missing_writers) as missing_writers, watched_at as observed_at, open_since, writers
 from audit.stream_watch where watched_at > now() - interval 2 days {_LAST.format(key="stream", written_at="watched_at")}
 """  # noqa: S608

@@ -92,7 +92,7 @@ def _create_run(
             "`make ui` and start it with these settings, or run this command with the settings of `make ui`."
         )
     if scheduler:
-        credential = {"username": credentials.ADMIN_USER, "password": credentials.read_admin_password(prepared.home)}
-        return scheduler_run.trigger_run(scheduler.address, prepared.main_dag, credential, logical_date, start, end)
+        login = credentials.read_admin_login(prepared.home)
+        return scheduler_run.trigger_run(scheduler.address, prepared.main_dag, login, logical_date, start, end)
     log = prepared.settings.lakehouse_home / "logs" / f"run_{start:%Y%m%dT%H%M}_{now:%Y%m%dT%H%M%S%f}.log"
     return LocalRun(prepared, logical_date, start, end, log)

@@ -36,6 +36,14 @@ def read_admin_password(airflow_home: Path) -> str:
     return str(content[ADMIN_USER])
 
 
+def read_admin_login(airflow_home: Path) -> dict[str, str]:
+    """Return name and password of the administrator, as Airflow's API takes them.
+
+    :raises CredentialsError: when the file is damaged.
+    """
+    return {"username": ADMIN_USER, "password": read_admin_password(airflow_home)}
+
+
 def ensure_credentials(airflow_home: Path) -> dict[str, str]:
     """Return Airflow's settings for its keys and its login. Create both files if they are absent.
 
