@@ -107,6 +107,12 @@ def environment(settings: Settings) -> dict[str, str]:
     return os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "120"} | settings.to_environment()
 
 
+def use_settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set ``settings`` in the environment of this process."""
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_from_outside() -> None:
     for name in Settings.model_fields:

@@ -26,7 +26,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_RUNS_TABLE, op
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.local.services import run_embedded_server
-from tests.conftest import environment
+from tests.conftest import environment, use_settings
 from tests.support.state_database import all_states
 
 JSON = ("--format", "json")
@@ -54,8 +54,7 @@ def apply(rooms: list[str]) -> list[str]:
 def own(new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """An empty lake, and the settings of this process."""
     own = new_lake(synapse_dsn=source_copy, synapse_write_dsn=source_copy)
-    for name, value in own.to_environment().items():
-        monkeypatch.setenv(name, value)
+    use_settings(own, monkeypatch)
     return own
 
 

@@ -1,7 +1,6 @@
 """``lakehouse compress`` on a state database: the same result as in one database, unreferenced groups included."""
 
 import json
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.compression.conftest import BEST, undo_files
+from tests.support.reader_role import reader_role, run_script
 from tests.support.split_source import split_source
 from tests.support.state_database import all_states, read_state
 
@@ -37,33 +37,27 @@ def split(server: EmbeddedServer) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def role_settings(main: str, state: str) -> Iterator[dict[str, Any]]:
+def role_settings(settings: Settings, main: str, state: str) -> Iterator[dict[str, Any]]:
     """Settings with the roles of ``lakehouse grants`` in both databases."""
-    writer = f"compressor_{uuid.uuid4().hex[:8]}"
-    reader = f"{writer}_reader"
-    owned: dict[str, Any] = {"synapse_dsn": main, "synapse_state_dsn": state}
-    environment = Settings(_env_file=None, synapse_server_name="synapse.example", **owned).to_environment()
-    scripts = ((main, "--role", reader), (state, "--compress", "--role", writer), (state, "--state", "--role", reader))
-    try:
-        for dsn, *options in scripts:
-            script = CliRunner().invoke(app, ["grants", *options], env=environment)
-            with psycopg.connect(dsn, autocommit=True) as owner:
-                owner.execute(script.stdout.encode())
-                owner.execute(f"alter role {options[-1]} password 'p'".encode())
-        roles = {name: make_conninfo(dsn, user=reader, password="p") for name, dsn in owned.items()}
-        yield {**roles, "synapse_write_dsn": make_conninfo(state, user=writer, password="p")}
-    finally:
-        for dsn, names in ((main, reader), (state, f"{reader}, {writer}")):
-            with psycopg.connect(dsn, autocommit=True) as owner:
-                owner.execute(f"drop owned by {names}".encode())
-        with psycopg.connect(main, autocommit=True) as owner:
-            owner.execute(f"drop role {reader}, {writer}".encode())
+    split = settings.model_copy(update={"synapse_dsn": main, "synapse_state_dsn": state})
+    with reader_role(split, main) as reader:
+        writer = f"{reader.name}_compressor"
+        run_script(split, state, "grants", "--compress", "--role", writer)
+        run_script(split, state, "grants", "--state", "--role", reader.name)
+        with psycopg.connect(state, autocommit=True) as owner:
+            owner.execute(f"alter role {writer} password 'p'".encode())
+            yield {
+                "synapse_dsn": reader.dsn,
+                "synapse_state_dsn": make_conninfo(state, user=reader.name, password="p"),
+                "synapse_write_dsn": make_conninfo(state, user=writer, password="p"),
+            }
+            owner.execute(f"drop owned by {reader.name}, {writer}; drop role {writer}".encode())
 
 
 @pytest.fixture
-def parts(split: tuple[str, str]) -> Iterator[dict[str, Any]]:
-    with role_settings(*split) as settings:
-        yield settings
+def parts(settings: Settings, split: tuple[str, str]) -> Iterator[dict[str, Any]]:
+    with role_settings(settings, *split) as roles:
+        yield roles
 
 
 def pending(dsn: str) -> set[int]:

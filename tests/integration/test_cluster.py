@@ -18,7 +18,7 @@ from tests.conftest import HarshLake, Published, lakehouse, run_app
 from tests.integration.test_maintenance_run import ERIN, PURGE
 from tests.support.branch_views import create_branch_views
 from tests.support.cluster import Cluster, WorkerMachine, cluster
-from tests.support.dataframe_compare import contents, differences, release_of
+from tests.support.dataframe_compare import contents, differences, read_release, release_of
 from tests.support.object_server import object_server
 from tests.support.remote_workers import PYTHON, remote_machines
 
@@ -101,7 +101,7 @@ def test_workers_without_a_shared_folder_do_everything(remote: RemoteLake, new_l
         for settings, variables in ((local, {}), (remote.settings, remote.spark.airflow_connection())):
             result = lakehouse(settings, *command, **variables)
             assert result.returncode == 0, result.stdout[-9000:] + result.stderr[-9000:]
-        assert _latest_contents(remote.settings) == _latest_contents(local)
+        assert read_release(remote.settings) == read_release(local)
         with psycopg.connect(str(local.synapse_dsn)) as source:
             source.execute(change.encode())
     assert remote.spark.applications() == 11, "the apps of both DAGs had executors on all workers"
@@ -157,10 +157,3 @@ def test_a_cluster_publishes_the_same_content(
     cluster_release = release_of(elsewhere)
     assert cluster_release.interval_start == release.interval_start
     assert contents(elsewhere, cluster_release.tables) == local_contents
-
-
-def _latest_contents(settings: Settings) -> dict[str, tuple[int, int]]:
-    """Rows and hashes of the tables of the latest release."""
-    with duckdb_reader.open_duckdb(settings) as connection:
-        release = duckdb_reader.get_release(connection, settings)
-    return contents(settings, release.tables)

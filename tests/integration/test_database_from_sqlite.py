@@ -15,8 +15,9 @@ from sample.settle import settle
 from sample.traffic import accounts, forks, messages, moderation, populate, rooms, visibility
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres import embedded_postgres
+from tests.support.dataframe_compare import compare_with_source
 from tests.support.scenes import Scene, move, play
-from tests.support.whole_runs import compare_with_source, list_faults, run
+from tests.support.whole_runs import list_faults, run
 
 pytestmark = pytest.mark.heavy
 

@@ -5,16 +5,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from sample.homeserver import Synapse, homeserver
 from sample.settle import settle
-from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import lakehouse
-from tests.support.dataframe_compare import differences
+from tests.support.dataframe_compare import compare_with_source
 
 pytestmark = pytest.mark.heavy
 
@@ -40,15 +37,7 @@ def test_the_copy_of_a_live_homeserver_equals_it(new_lake: Callable[..., Setting
         after = lakehouse(settings, "run")
         assert during.returncode == 0, during.stdout + during.stderr
         assert after.returncode == 0, after.stdout + after.stderr
-        with duckdb_reader.open_duckdb(settings) as lake, psycopg.connect(hs.dsn) as source:
-            release = duckdb_reader.get_release(lake, settings)
-            duckdb_reader.create_views(lake, settings, release, release.tables)
-            differ = {
-                table.name: actual
-                for table in catalogue.load_catalogue().copied_tables()
-                if (actual := differences(table, lake, source)) != (0, 0)
-            }
-        assert differ == {}
+        assert compare_with_source(settings) == {}
 
 
 def _talk(hs: Synapse, quiet: threading.Event) -> None:

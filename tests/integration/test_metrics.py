@@ -24,6 +24,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.metrics.families import MAX_RELATIONS
 from synapse_lakehouse.orchestration.metrics_tasks import write_metrics
+from tests.conftest import use_settings
 from tests.support.prometheus import read_textfiles
 
 RUN = Run("scheduled__1", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
@@ -73,8 +74,7 @@ PUBLISHED: list[tuple[str, dict[str, Any]]] = [
 def lake(new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
     """An empty lake whose audit tables exist."""
     settings = new_lake(synapse_dsn="postgresql://127.0.0.1:1/none", synapse_server_name="example.org")
-    for name, value in settings.to_environment().items():
-        monkeypatch.setenv(name, value)
+    use_settings(settings, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)

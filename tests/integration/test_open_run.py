@@ -20,6 +20,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.orchestration import run_lifecycle
+from tests.conftest import use_settings
 from tests.support.runs import lease_holder
 
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
@@ -46,8 +47,7 @@ def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.
 
     def configure(**changes: object) -> Settings:
         settings = created.model_copy(update=changes)
-        for name, value in settings.to_environment().items():
-            monkeypatch.setenv(name, value)
+        use_settings(settings, monkeypatch)
         return settings
 
     return configure

@@ -24,6 +24,7 @@ from synapse_lakehouse.orchestration import size_tasks
 from synapse_lakehouse.postgres import relation_sizes
 from synapse_lakehouse.postgres.relation_size import RelationSize
 from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
+from tests.conftest import use_settings
 from tests.support.reader_role import reader_role
 
 RUN = Run("run", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
@@ -167,8 +168,7 @@ def test_planted_growth_is_shown_and_raises_an_alert(
     assert begun == {
         (IncidentKind.GROWTH_CHANGED, "table public.events"), (IncidentKind.DISK_FILLING, "lake warehouse"),
     }  # fmt: skip
-    for name, value in settings.to_environment().items():
-        monkeypatch.setenv(name, value)
+    use_settings(settings, monkeypatch)
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(app, ["sizes"])
     assert shown.exit_code == 0, shown.output
@@ -185,7 +185,6 @@ def test_planted_growth_is_shown_and_raises_an_alert(
 def test_an_empty_lake_says_that_nothing_was_measured(
     new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name, value in new_lake(synapse_dsn="postgresql://127.0.0.1:1/none").to_environment().items():
-        monkeypatch.setenv(name, value)
+    use_settings(new_lake(synapse_dsn="postgresql://127.0.0.1:1/none"), monkeypatch)
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, ["sizes"]).exit_code == 1

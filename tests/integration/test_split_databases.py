@@ -13,14 +13,13 @@ from sample.homeserver import SERVER_NAME, homeserver
 from sample.settle import settle
 from sample.traffic import accounts, forks, messages, moderation, populate, rooms, visibility
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import lakehouse
-from tests.support.dataframe_compare import contents
+from tests.support.dataframe_compare import compare_with_source, read_release
 from tests.support.scenes import Scene, play
 from tests.support.split_source import split_source
-from tests.support.whole_runs import compare_with_source, list_faults, query, run
+from tests.support.whole_runs import list_faults, query, run
 
 pytestmark = pytest.mark.heavy
 
@@ -84,11 +83,9 @@ def test_lost_groups_of_a_split_homeserver_are_found(
 
 
 def run_and_read(settings: Settings) -> dict[str, tuple[int, int]]:
-    """Run, and return rows and hashes of the tables of bronze, silver and gold in the new release."""
+    """Run, and read the new release."""
     run(settings)
-    with duckdb_reader.open_duckdb(settings) as connection:
-        release = duckdb_reader.get_release(connection, settings)
-    return contents(settings, release.tables)
+    return read_release(settings)
 
 
 def test_a_live_homeserver_with_two_databases(new_lake: Callable[..., Settings], tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from synapse_lakehouse.streams.checks import synapse_startup
 from synapse_lakehouse.streams.checks.sequences import check_regression
 from tests.conftest import BIN, environment
 from tests.support import whole_runs
+from tests.support.dataframe_compare import compare_with_source
 
 IMPATIENT = ["max_standby_streaming_delay=0", "hot_standby_feedback=off"]
 
@@ -174,12 +175,12 @@ def test_a_cancelled_run_on_a_standby_starts_again(new_lake: Callable[..., Setti
     log = max((settings.lakehouse_home / "logs").glob("run_*.log"), key=lambda path: path.stat().st_mtime).read_text()
     assert run.returncode == 0, printed
     assert "conflict with recovery" in log
-    assert whole_runs.compare_with_source(settings) == {}
+    assert compare_with_source(settings) == {}
     with psycopg.connect(pair.primary, autocommit=True) as primary:
         primary.execute("update receipts_linearized set data = '{\"ts\": 1}' where stream_id % 50 = 1")
     _remove_row_versions(pair)
     whole_runs.run(settings)
-    assert whole_runs.compare_with_source(settings) == {}
+    assert compare_with_source(settings) == {}
 
 
 def _chunk(source: Settings, table: catalogue.Table, snapshot: str, folder: Path) -> ReadChunk:

@@ -16,15 +16,14 @@ from sample.settle import settle
 from sample.traffic import accounts, forks, messages, moderation, populate, rooms, visibility
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
-from tests.integration.stream_watch.conftest import use
-from tests.support.dataframe_compare import contents
+from tests.conftest import use_settings
+from tests.support.dataframe_compare import compare_with_source, read_release
 from tests.support.reader_role import create_role
 from tests.support.scenes import Scene, move, play
-from tests.support.whole_runs import compare_with_source, list_faults, query, run
+from tests.support.whole_runs import list_faults, query, run
 
 pytestmark = pytest.mark.heavy
 
@@ -56,7 +55,7 @@ def test_an_upgrade_in_use_loses_nothing(
             synapse_dsn=make_conninfo(owner, user="reader", password="p"), synapse_server_name=SERVER_NAME,
             synapse_config=config,
         )  # fmt: skip
-        use(lake, monkeypatch)
+        use_settings(lake, monkeypatch)
         stage = None
         for version, scenes in SCENES.items():
             with release_python(version, RELEASED[version]) as python, ThreadPoolExecutor(1) as runs:
@@ -97,10 +96,3 @@ def await_copy(owner: str) -> None:
         while (connection.execute(locked).fetchone() or (0,))[0] < LOCKED_TABLES:
             assert time.monotonic() < deadline, "no run copies the database"
             time.sleep(0.2)
-
-
-def read_release(lake: Settings, number: int | None = None) -> Contents:
-    """Rows and hashes of the tables of bronze, silver and gold in a release, by default in the newest one."""
-    with duckdb_reader.open_duckdb(lake) as reader:
-        release = duckdb_reader.get_release(reader, lake, number)
-    return contents(lake, release.tables)

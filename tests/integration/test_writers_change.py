@@ -16,7 +16,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
-from tests.conftest import lakehouse
+from tests.conftest import lakehouse, use_settings
 
 pytestmark = pytest.mark.heavy
 
@@ -86,8 +86,7 @@ def test_normal_changes_of_writers_raise_no_alert(
         lake = new_lake(
             synapse_dsn=dsn, synapse_server_name="synapse.example", synapse_config=folder / "homeserver.yaml"
         )
-        for name, value in lake.to_environment().items():
-            monkeypatch.setenv(name, value)
+        use_settings(lake, monkeypatch)
         for phase, (what, persisters) in enumerate(STAFF):
             with homeserver(folder, dsn=dsn, event_persisters=persisters) as hs:
                 talk = Talk(hs, phase, persisters)

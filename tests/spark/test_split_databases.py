@@ -13,13 +13,11 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.postgres.connection import get_dsn, split_by_database
+from synapse_lakehouse.postgres.connection import split_by_database
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import lake_maker
-from tests.support.dataframe_compare import differences
 from tests.support.incremental_lake import AdvancingLake, advancing
 from tests.support.split_source import split_source
 
@@ -42,17 +40,6 @@ class SplitLake(AdvancingLake):
         tables.ensure_tables(app.catalog, DECLARED)
         runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / f"{self.job}.py"))[self.job](app)
         self.last = app.run.run_id
-
-    def departures(self) -> dict[str, tuple[int, int]]:
-        with duckdb_reader.open_duckdb(self.settings) as lake:
-            release = duckdb_reader.get_release(lake, self.settings)
-            duckdb_reader.create_views(lake, self.settings, release, release.tables)
-            actual = {}
-            for database in Database:
-                with psycopg.connect(get_dsn(self.settings, database)[1]) as source:
-                    for table in DECLARED.of_database(database).copied_tables():
-                        actual[table.name] = differences(table, lake, source)
-        return {name: rows for name, rows in actual.items() if rows != (0, 0)}
 
     def audit(self, name: str) -> list[dict[str, Any]]:
         """Rows of an audit table that the last run wrote."""

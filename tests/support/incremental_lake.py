@@ -15,7 +15,6 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.iceberg.write.publish import publish_branch
 from synapse_lakehouse.ingest.copy_tables import copy_tables
@@ -23,7 +22,7 @@ from synapse_lakehouse.ingest.snapshot_session import snapshot_session
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import lake_maker
-from tests.support.dataframe_compare import differences
+from tests.support.dataframe_compare import compare_with_source
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 _DECLARED = catalogue.load_catalogue()
@@ -84,16 +83,7 @@ class AdvancingLake:
 
     def departures(self) -> dict[str, tuple[int, int]]:
         """Tables that differ from the source, with the rows that only the lake has and that only the source has."""
-        with (
-            duckdb_reader.open_duckdb(self.settings) as lake,
-            psycopg.connect(str(self.settings.synapse_dsn)) as source,
-        ):
-            release = duckdb_reader.get_release(lake, self.settings)
-            duckdb_reader.create_views(lake, self.settings, release, release.tables)
-            actual = {
-                table.name: differences(table, lake, source) for table in catalogue.load_catalogue().copied_tables()
-            }
-        return {name: rows for name, rows in actual.items() if rows != (0, 0)}
+        return compare_with_source(self.settings)
 
     def deletions(self) -> list[tuple[str, str]]:
         """Table and key of every deletion that was recorded."""

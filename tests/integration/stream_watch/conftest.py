@@ -7,23 +7,17 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.stream_watch_tasks import watch_streams
-from tests.conftest import lakehouse
+from tests.conftest import lakehouse, use_settings
 
 WRITERS = "events:persister1,persister2 receipts:worker1"
 Looks = dict[str, dict[str, object]]
-
-
-def use(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the environment of the DAG's tasks."""
-    for name, value in settings.to_environment().items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
 def looked(source_copy: str, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Looks]:
     """Looks at the streams as the DAG's task does; the latest look at each stream as the command shows it."""
     settings = new_lake(synapse_dsn=source_copy, lakehouse_stream_writers=WRITERS)
-    use(settings, monkeypatch)
+    use_settings(settings, monkeypatch)
 
     def look() -> Looks:
         watch_streams()

@@ -11,8 +11,8 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
 from synapse_lakehouse.postgres.errors import ReadError
-from tests.conftest import lakehouse
-from tests.integration.stream_watch.conftest import WRITERS, Looks, use
+from tests.conftest import lakehouse, use_settings
+from tests.integration.stream_watch.conftest import WRITERS, Looks
 from tests.support.split_source import split_source
 
 
@@ -56,7 +56,7 @@ def test_the_sequence_of_a_state_database_is_checked(
 ) -> None:
     with split_source(server) as (main, state):
         settings = new_lake(synapse_dsn=main, synapse_state_dsn=state, lakehouse_stream_writers=WRITERS)
-        use(settings, monkeypatch)
+        use_settings(settings, monkeypatch)
         watch_streams()
         preflight()
         with psycopg.connect(state, autocommit=True) as synapse:
