@@ -8,11 +8,11 @@ numbers of groups again. Such a group was created for another event.
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.room_state import number_rooms
+from synapse_lakehouse.room_state.number_rooms import materialize
 
 POSITIONS: Final = "silver.state_positions"
 INTERVALS: Final = "silver.state_intervals"
@@ -39,13 +39,13 @@ def find_state_changes(
     created_before = before[number_rooms.GROUPS].selectExpr("id as state_group", "event_id as created_for")
     now = spark.table(POSITIONS).selectExpr("state_group", "digest as digest_now")
     still = unresolved.join(now, "state_group").where("digest <> digest_now").join(created, "state_group")
-    still = still.where(_IS_SAME_GROUP).select(unresolved.columns)
-    changed = _find_changed_groups(changes[POSITIONS]).persist(StorageLevel.DISK_ONLY)
+    still = materialize(still.where(_IS_SAME_GROUP).select(unresolved.columns))
+    changed = materialize(_find_changed_groups(changes[POSITIONS]))
     if changed.isEmpty():
         return still
     changed = changed.join(created, "state_group").join(created_before, "state_group").where(_IS_SAME_GROUP)
     edges = spark.table(number_rooms.EDGES).groupBy("state_group").agg(f.max("prev_state_group").alias("predecessor"))
-    changed = changed.join(edges, "state_group", "left")
+    changed = materialize(changed.join(edges, "state_group", "left"))
     pieces = _find_changed_pieces(spark, changes[number_rooms.ROWS], before[INTERVALS], changed)
     found = _name_causes(changed, pieces, _diff(changes[number_rooms.EDGES], "state_group"))
     return still.unionByName(_omit_reported(found, unresolved, still))
@@ -74,7 +74,7 @@ def _find_changed_pieces(
     A piece that changed likewise in the predecessor is not one: a compression may have rewritten the rows.
     """
     own = _diff(rows.join(changed.select("state_group"), "state_group", "left_semi"), *_PIECE)
-    own = own.join(changed.select("state_group", "predecessor"), "state_group")
+    own = materialize(own.join(changed.select("state_group", "predecessor"), "state_group"))
     above = own.selectExpr("predecessor as state_group", "type", "state_key").distinct()
     columns = ["state_group", "room_id", "position_now", "room_before", "position"]
     looked_up = own.select(*_PIECE).union(above).distinct().join(changed.select(columns), "state_group")
@@ -85,16 +85,19 @@ def _find_changed_pieces(
         valid = intervals.selectExpr(
             f"room_id as {room}", "type", "state_key", "first_position", "last_position", f"event_id as {name}"
         )
-        found = looked_up.join(valid, [room, "type", "state_key"])
-        found = found.where(f"{position} between first_position and last_position").select(*_PIECE, name)
-        looked_up = looked_up.join(found, [*_PIECE], "left")
+        within = f.expr(f"{position} between first_position and last_position")
+        same_key = [looked_up[column] == valid[column] for column in (room, "type", "state_key")]
+        found = looked_up.join(valid, [*same_key, within], "left")
+        looked_up = found.select(*(looked_up[column] for column in looked_up.columns), name)
     looked_up = looked_up.where("not event_before <=> event_after").select(*_PIECE, "event_before", "event_after")
+    looked_up = materialize(looked_up)
     own = own.join(looked_up, [*_PIECE])
     inherited = (
         "own.predecessor = above.state_group and own.type = above.type and own.state_key = above.state_key"
         " and own.event_before <=> above.event_before and own.event_after <=> above.event_after"
     )
-    return own.alias("own").join(looked_up.alias("above"), f.expr(inherited), "left_anti").drop("predecessor")
+    own = own.alias("own").join(looked_up.alias("above"), f.expr(inherited), "left_anti").drop("predecessor")
+    return materialize(own)
 
 
 def _name_causes(changed: DataFrame, pieces: DataFrame, moved: DataFrame) -> DataFrame:
