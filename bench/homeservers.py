@@ -39,6 +39,11 @@ NIGHTS: Final = {
 }
 """The DAG of each row of the table. It runs once for each homeserver; the rows are measured in this order."""
 
+COLUMNS: Final = (
+    "DAG", "runs", "minutes until the last run has ended", "CPU seconds of a run", "PostgreSQL's CPU seconds of a run",
+    "peak memory, GiB",
+)  # fmt: skip
+
 _READY_SECONDS: Final = 300
 _STOP_SECONDS: Final = 60.0
 _SAMPLE_SECONDS: Final = 5.0
@@ -57,7 +62,7 @@ def main(folder: Folder = DOCS, servers: Annotated[int, typer.Option(help="numbe
     (home / "settings").mkdir(parents=True)
     (home / "spark").symlink_to(shared / "spark")
     names = [f"server{number:02}" for number in range(1, servers + 1)]
-    rows = []
+    rows: list[tuple[str | int | float, ...]] = []
     with run_embedded_server(Settings().model_copy(update={"lakehouse_home": home})) as server:
         for name in names:
             create_homeserver(home, server, name)
@@ -70,10 +75,8 @@ def main(folder: Folder = DOCS, servers: Annotated[int, typer.Option(help="numbe
                 ) as meter:
                     run_dags(home, address, [f"{dag}.{name}" for name in names])
                 rows.append(describe_night(measured, servers, meter.cost))
-                typer.echo(rows[-1])
-    columns = ("DAG", "runs", "minutes until the last run has ended", "CPU seconds of a run",
-               "PostgreSQL's CPU seconds of a run", "peak memory, GiB")  # fmt: skip
-    write_page("bench-homeservers.md", folder, machine, Table(f"{servers} homeservers", columns, rows))
+                # The next kind of run takes up to an hour.
+                write_page("bench-homeservers.md", folder, machine, Table(f"{servers} homeservers", COLUMNS, rows))
     shutil.rmtree(home)
 
 
