@@ -58,6 +58,8 @@ select
     event.membership,
     event.history_visibility,
     event.join_rule,
+    event.room_property,
+    event.predecessor,
     event.redacts,
     event.prev_events,
     event.auth_events,

@@ -1,21 +1,13 @@
 -- Room names and other properties as in Synapse's own statistics: a value that is no text or contains a NUL is absent.
--- By the rules of {{ var('rules_of_events') }}.
 with properties as (
     select
         state.room_id,
         state.type,
-        redactions.event_id is not null as is_redacted,
-        load_event(
-            state.event_id,
-            state.room_id,
-            event_json.json,
-            event_json.internal_metadata,
-            event_json.format_version,
-            rooms.room_version
-        ) as event
+        fields.room_property as value,
+        fields.predecessor,
+        redactions.event_id is not null as is_redacted
     from {{ source('synapse', 'current_state_events') }} as state
-    inner join {{ source('synapse', 'event_json') }} as event_json on state.event_id = event_json.event_id
-    left join {{ source('synapse', 'rooms') }} as rooms on state.room_id = rooms.room_id
+    inner join {{ ref('event_fields') }} as fields on state.event_id = fields.event_id
     left join {{ ref('redactions') }} as redactions on state.event_id = redactions.redacts and redactions.is_first
     left join {{ source('synapse', 'rejections') }} as rejections on state.event_id = rejections.event_id
     where
@@ -29,7 +21,7 @@ with properties as (
 
 -- A redacted event has no content, even if its JSON is not censored yet. These three types retain the needed content.
 retained_properties as (
-    select room_id, type, event.room_property as value, event.predecessor
+    select room_id, type, value, predecessor
     from properties
     where not is_redacted or type in ('m.room.create', 'm.room.join_rules', 'm.room.history_visibility')
 ),

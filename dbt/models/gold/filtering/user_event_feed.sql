@@ -67,26 +67,25 @@ ranked_entries as (
     inner join {{ ref('events') }} as events on unique_entries.event_id = events.event_id
 ),
 
-resync_points as (
-    select user_id, max(stream_ordering) as stream_ordering
-    from (
-        select user_id, stream_ordering from ranked_entries
-        where nth = {{ length }} + 1
-        union all
-        select user_id, missing_until from {{ ref('feed_memberships') }}
-    )
+first_entries as (
+    select
+        *,
+        max(case when nth = {{ length }} + 1 then stream_ordering end) over (partition by user_id) as omitted_until
+    from ranked_entries
+    where nth <= {{ length }} + 1
+),
+
+room_omissions as (
+    select user_id, max(missing_until) as omitted_until from {{ ref('feed_memberships') }}
     group by user_id
+),
+
+entries_with_start as (
+    select first_entries.*, greatest(first_entries.omitted_until, room_omissions.omitted_until) as resync_from
+    from first_entries
+    left join room_omissions on first_entries.user_id = room_omissions.user_id
 )
 
-select
-    ranked_entries.user_id,
-    ranked_entries.stream_ordering,
-    ranked_entries.instance_name,
-    ranked_entries.room_id,
-    ranked_entries.event_id,
-    ranked_entries.is_membership_change,
-    ranked_entries.outcome,
-    resync_points.stream_ordering as resync_from
-from ranked_entries
-left join resync_points on ranked_entries.user_id = resync_points.user_id
-where resync_points.stream_ordering is null or ranked_entries.stream_ordering > resync_points.stream_ordering
+select user_id, stream_ordering, instance_name, room_id, event_id, is_membership_change, outcome, resync_from
+from entries_with_start
+where resync_from is null or stream_ordering > resync_from
