@@ -75,8 +75,9 @@ def main(folder: Folder = DOCS, servers: Annotated[int, typer.Option(help="numbe
                 ) as meter:
                     run_dags(home, address, [f"{dag}.{name}" for name in names])
                 rows.append(describe_night(measured, servers, meter.cost))
-                # The next kind of run takes up to an hour.
-                write_page("bench-homeservers.md", folder, machine, Table(f"{servers} homeservers", COLUMNS, rows))
+                # A later failure keeps the measured rows.
+                heading = f"{servers} homeservers" + (" (incomplete)" if len(rows) < len(NIGHTS) else "")
+                write_page("bench-homeservers.md", folder, machine, Table(heading, COLUMNS, rows))
     shutil.rmtree(home)
 
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.heavy
 SEED = int(os.environ.get("FAULT_SEED") or time.time())
 PER_KIND = 20
 PER_KIND_FEDERATED = 40
-"""Fewer kinds find a place in the database of a young federation."""
+"""Faults of each kind in the federated database. It has less data, so there is no place for some kinds."""
 LOAD_SECONDS = 300
 LEAST_FOUND = 0.98
 INFORMATION = {"receipt_without_event"}

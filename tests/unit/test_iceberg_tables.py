@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.iceberg.maintenance import erasure_scan
 from synapse_lakehouse.iceberg.write import tables
 
@@ -41,5 +43,12 @@ def test_an_existing_table_keeps_its_properties(lake: Catalog) -> None:
 def test_searched_columns_are_declared_as_content() -> None:
     declared = {
         column.name for table in catalogue.load_catalogue().tables for column in table.columns if column.holds_content
+    }
+    silver = yaml.safe_load((PROJECT_FOLDER / "dbt" / "models" / "silver" / "_silver.yml").read_text())
+    declared |= {
+        column["name"]
+        for model in silver["models"]
+        for column in model["columns"]
+        if column.get("config", {}).get("meta", {}).get("holds_content")
     }
     assert set(erasure_scan.CONTENT_COLUMNS) <= declared

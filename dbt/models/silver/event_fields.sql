@@ -1,7 +1,7 @@
 {{ config(affected_by='affected_event_fields') }}
 {%- set affected = ref('affected_event_fields') -%}
 {%- set is_partial = is_partial_build(affected) %}
--- Only this model parses JSON, by the rules of {{ var('rules_of_events') }}.
+-- Only this model loads events as Synapse does, by the rules of {{ var('rules_of_events') }}.
 with stored_json as (
     {%- if is_partial %}
     {%- set changes = source('changes', 'event_json_changes') %}

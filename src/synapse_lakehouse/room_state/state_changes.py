@@ -85,10 +85,10 @@ def _find_changed_pieces(
         valid = intervals.selectExpr(
             f"room_id as {room}", "type", "state_key", "first_position", "last_position", f"event_id as {name}"
         )
-        within = f.expr(f"{position} between first_position and last_position")
-        same_key = [looked_up[column] == valid[column] for column in (room, "type", "state_key")]
-        found = looked_up.join(valid, [*same_key, within], "left")
-        looked_up = found.select(*(looked_up[column] for column in looked_up.columns), name)
+        looked_up = materialize(looked_up)
+        with_event = looked_up.join(valid, [room, "type", "state_key"])
+        with_event = with_event.where(f"{position} between first_position and last_position").select(*_PIECE, name)
+        looked_up = looked_up.join(with_event, [*_PIECE], "left")
     looked_up = looked_up.where("not event_before <=> event_after").select(*_PIECE, "event_before", "event_after")
     looked_up = materialize(looked_up)
     own = own.join(looked_up, [*_PIECE])

@@ -29,19 +29,19 @@ timeline_ranks as (
 ),
 
 -- In a room with many hidden events, Synapse does not search back without limit either (synapse.handlers.sync).
-newest as (
-    select * from timeline_ranks
+newest_events as (
+    select event_id, topological_ordering, stream_ordering, nth from timeline_ranks
     where nth <= 10 * {{ per_room }}
 ),
 
-newest_inputs as (
+newest_visibility_inputs as (
     select visibility_inputs.*
     from {{ ref('event_visibility_inputs') }} as visibility_inputs
-    inner join newest on visibility_inputs.event_id = newest.event_id
+    inner join newest_events on visibility_inputs.event_id = newest_events.event_id
 ),
 
 visible as (
-    {{ visibility('newest_inputs', 'readers', [false]) }}
+    {{ visibility('newest_visibility_inputs', 'readers', [false]) }}
 ),
 
 ranked as (
@@ -49,14 +49,14 @@ ranked as (
         visible.user_id,
         stays.room_rank,
         visible.room_id,
-        row_number() over (partition by visible.user_id, visible.room_id order by newest.nth) as event_rank,
+        row_number() over (partition by visible.user_id, visible.room_id order by newest_events.nth) as event_rank,
         visible.event_id,
-        newest.topological_ordering,
-        newest.stream_ordering,
+        newest_events.topological_ordering,
+        newest_events.stream_ordering,
         visible.outcome
     from visible
     inner join stays on visible.room_id = stays.room_id and visible.user_id = stays.user_id
-    inner join newest on visible.event_id = newest.event_id
+    inner join newest_events on visible.event_id = newest_events.event_id
     where visible.outcome <> 'hidden'
 )
 

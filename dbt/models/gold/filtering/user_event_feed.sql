@@ -67,25 +67,26 @@ ranked_entries as (
     inner join {{ ref('events') }} as events on unique_entries.event_id = events.event_id
 ),
 
-first_entries as (
+-- One entry more than the length shows where a longer feed would continue.
+newest_entries as (
     select
         *,
-        max(case when nth = {{ length }} + 1 then stream_ordering end) over (partition by user_id) as omitted_until
+        max(case when nth = {{ length }} + 1 then stream_ordering end) over (partition by user_id) as feed_limit_until
     from ranked_entries
     where nth <= {{ length }} + 1
 ),
 
-room_omissions as (
-    select user_id, max(missing_until) as omitted_until from {{ ref('feed_memberships') }}
+room_limits as (
+    select user_id, max(missing_until) as missing_until from {{ ref('feed_memberships') }}
     group by user_id
 ),
 
-entries_with_start as (
-    select first_entries.*, greatest(first_entries.omitted_until, room_omissions.omitted_until) as resync_from
-    from first_entries
-    left join room_omissions on first_entries.user_id = room_omissions.user_id
+entries_with_resync_point as (
+    select newest_entries.*, greatest(newest_entries.feed_limit_until, room_limits.missing_until) as resync_from
+    from newest_entries
+    left join room_limits on newest_entries.user_id = room_limits.user_id
 )
 
 select user_id, stream_ordering, instance_name, room_id, event_id, is_membership_change, outcome, resync_from
-from entries_with_start
+from entries_with_resync_point
 where resync_from is null or stream_ordering > resync_from

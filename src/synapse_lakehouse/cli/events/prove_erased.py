@@ -145,7 +145,7 @@ def summarize_proof(
         return "\n".join([*in_source, *in_lake]), EXIT_CONTENT_IN_LAKE if in_lake else EXIT_CONTENT_IN_SOURCE
     return (
         f"Proven: no Parquet file in the warehouse contains message content of {user}, or content of an event that is "
-        f"not in release {release.number}. The columns {' and '.join(CONTENT_COLUMNS)} of every file were searched, "
+        f"not in release {release.number}. The columns {', '.join(CONTENT_COLUMNS)} of every file were searched, "
         "also of files that no table refers to. Names, topics and aliases of purged rooms were not searched in files "
         "of earlier releases: maintenance deletes these files with the releases. Iceberg's own metadata was not "
         "searched: it has no values of columns with content. IDs and memberships remain, as in Synapse."

@@ -20,8 +20,8 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.iceberg.read.sql_text import quote_literal, quote_table_name
 
-CONTENT_COLUMNS: Final = ("json", "aggregation_key")
-"""Columns with message content in all tables: an event's JSON, and the text of a reaction."""
+CONTENT_COLUMNS: Final = ("json", "aggregation_key", "room_property")
+"""Columns with content of events in all tables: an event's JSON, the text of a reaction, the name of a room."""
 
 
 class ContentState(StrEnum):
@@ -187,10 +187,12 @@ HAS_CONTENT: Final = {
     )
     + " else true end",
     "aggregation_key": "true",
+    "room_property": "true",
 }
 _IS_MESSAGE: Final = {
     "json": "case when json_valid(json) then json_extract(json, '$.state_key') is null else true end",
     "aggregation_key": "true",
+    "room_property": "false",
 }
 
 
