@@ -259,7 +259,9 @@ def _extract_fields(event: Mapping[str, Any], event_id: str, rules: int) -> tupl
         _as_text(content.get("membership")) if type_ == "m.room.member" else None,
         _as_text(content.get("history_visibility")) if type_ == "m.room.history_visibility" else None,
         _as_text(content.get("join_rule")) if type_ == "m.room.join_rules" and not state_key else None,
-        _storable_text(content.get(ROOM_PROPERTY_KEYS[type_])) if type_ in ROOM_PROPERTY_KEYS and not state_key else None,
+        _storable_text(content.get(ROOM_PROPERTY_KEYS[type_]))
+        if type_ in ROOM_PROPERTY_KEYS and not state_key
+        else None,
         _find_predecessor(content) if type_ == "m.room.create" and not state_key else None,
     )
 
