@@ -24,7 +24,7 @@ pytestmark = pytest.mark.heavy
 SEED = int(os.environ.get("SOAK_SEED") or time.time())
 RUNS = int(os.environ.get("SOAK_RUNS") or 20)
 RUNS_PER_START = 4
-PAUSE_SECONDS = 3.0
+PAUSE_SECONDS = 15.0
 """Between two acts of a user: the runs need most of the machine."""
 
 MARKED_EARLIER = "update state_groups_pending_deletion set insertion_ts = insertion_ts - 3600000"
