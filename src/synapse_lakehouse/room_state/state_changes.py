@@ -77,7 +77,7 @@ def _find_changed_pieces(
     own = materialize(own.join(changed.select("state_group", "predecessor"), "state_group"))
     above = own.selectExpr("predecessor as state_group", "type", "state_key").distinct()
     columns = ["state_group", "room_id", "position_now", "room_before", "position"]
-    looked_up = own.select(*_PIECE).union(above).distinct().join(changed.select(columns), "state_group")
+    looked_up = materialize(own.select(*_PIECE).union(above).distinct().join(changed.select(columns), "state_group"))
     for name, intervals, room, position in (
         ("event_before", intervals_before, "room_before", "position"),
         ("event_after", spark.table(INTERVALS), "room_id", "position_now"),
@@ -85,12 +85,10 @@ def _find_changed_pieces(
         valid = intervals.selectExpr(
             f"room_id as {room}", "type", "state_key", "first_position", "last_position", f"event_id as {name}"
         )
-        looked_up = materialize(looked_up)
         with_event = looked_up.join(valid, [room, "type", "state_key"])
         with_event = with_event.where(f"{position} between first_position and last_position").select(*_PIECE, name)
-        looked_up = looked_up.join(with_event, [*_PIECE], "left")
+        looked_up = materialize(looked_up.join(with_event, [*_PIECE], "left"))
     looked_up = looked_up.where("not event_before <=> event_after").select(*_PIECE, "event_before", "event_after")
-    looked_up = materialize(looked_up)
     own = own.join(looked_up, [*_PIECE])
     inherited = (
         "own.predecessor = above.state_group and own.type = above.type and own.state_key = above.state_key"

@@ -20,9 +20,6 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.iceberg.read.sql_text import quote_literal, quote_table_name
 
-CONTENT_COLUMNS: Final = ("json", "aggregation_key", "room_property")
-"""Columns with content of events in all tables: an event's JSON, the text of a reaction, the name of a room."""
-
 
 class ContentState(StrEnum):
     """Whether content in a file is still in the release, was replaced, or belongs to a purged event."""
@@ -189,6 +186,8 @@ HAS_CONTENT: Final = {
     "aggregation_key": "true",
     "room_property": "true",
 }
+CONTENT_COLUMNS: Final = tuple(HAS_CONTENT)
+"""Columns with content of events in all tables: an event's JSON, the text of a reaction, the name of a room."""
 _IS_MESSAGE: Final = {
     "json": "case when json_valid(json) then json_extract(json, '$.state_key') is null else true end",
     "aggregation_key": "true",
