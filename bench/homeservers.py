@@ -16,7 +16,7 @@ import typer
 
 from bench.machine import describe_machine
 from bench.meter import Cost, Meter, server_pid
-from bench.report import DOCS, Folder, Table, write_page
+from bench.report import DOCS, Cell, Folder, Table, write_page
 from sample.homeserver import SERVER_NAME, homeserver
 from sample.processes import free_ports
 from sample.settle import settle
@@ -62,7 +62,7 @@ def main(folder: Folder = DOCS, servers: Annotated[int, typer.Option(help="numbe
     (home / "settings").mkdir(parents=True)
     (home / "spark").symlink_to(shared / "spark")
     names = [f"server{number:02}" for number in range(1, servers + 1)]
-    rows: list[tuple[str | int | float, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     with run_embedded_server(Settings().model_copy(update={"lakehouse_home": home})) as server:
         for name in names:
             create_homeserver(home, server, name)
@@ -146,7 +146,7 @@ def run_dags(home: Path, address: str, dags: Sequence[str]) -> None:
         typer.echo(f"{number} of {len(runs)}: {run.dag_id}")
 
 
-def describe_night(measured: str, servers: int, cost: Cost) -> tuple[str | int | float, ...]:
+def describe_night(measured: str, servers: int, cost: Cost) -> tuple[Cell, ...]:
     """Return the row of a kind of run."""
     return (
         measured, servers, cost.wall / 60, cost.cpu / servers, cost.source_cpu / servers, cost.memory / 1024**3,
