@@ -14,7 +14,6 @@ from sample.homeserver import DATABASE, SERVER_NAME, Synapse, homeserver
 from sample.settle import settle
 from sample.traffic.moderation import delete_room
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.incremental_lake import advancing
 from tests.support.integrity_runs import IntegrityRuns
@@ -27,20 +26,15 @@ TOPICS = 5
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
-    """A PostgreSQL with an empty database for Synapse."""
-    with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
-        server.create_database(DATABASE)
-        yield server
-
-
-@pytest.fixture
 def lake(server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path) -> Iterator[IntegrityRuns]:
+    """A lake of an empty database for Synapse."""
+    server.create_database(DATABASE)
     settings = new_lake(
         synapse_dsn=server.dsn(DATABASE), synapse_server_name=SERVER_NAME, synapse_config=tmp_path / "homeserver.yaml"
     )
     with advancing(settings):
         yield IntegrityRuns(settings)
+    server.tool("dropdb", "--force", DATABASE)
 
 
 @contextmanager
@@ -68,7 +62,7 @@ def test_reused_state_groups_are_not_changed(server: EmbeddedServer, lake: Integ
     assert run(lake) == []
     states = read_states(dsn)
 
-    execute(server.dsn(), f"drop database {DATABASE} with (force)")
+    server.tool("dropdb", "--force", DATABASE)
     server.create_database(DATABASE)
     with dump.open("rb") as file:
         server.tool("psql", "-Xq", "-v", "ON_ERROR_STOP=1", database=DATABASE, stdin=file, stdout=subprocess.DEVNULL)
