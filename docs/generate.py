@@ -32,20 +32,25 @@ _RELEASE_COLUMNS = (
 )  # fmt: skip
 _RELEASES = """# Releases of Synapse
 
-Each minor release of Synapse in this table created a database by its own code, and the schema was recorded
-(`sample/releases.json`). The releases of one row have the same tables, columns and streams, as far as the lakehouse
-reads them. A database of a row lacks the additions of all later rows: its lake has empty tables, and constants or NULL
-in the columns. The lakehouse does not measure a missing stream. `audit.snapshots.absent_objects` and `lakehouse doctor`
+For each minor release of Synapse in this table, the code of the release created a database. `sample/releases.json`
+contains the schema of that database. The lakehouse reads the same tables, columns and streams from all releases of one
+row.
+
+The column "additions" lists what all rows before it lack. If a homeserver runs an earlier release, the
+lake has an empty table for a missing table, and a constant or NULL for a missing column. For example,
+`redactions.recheck` is then true in all rows. The lakehouse checks no stream that the release lacks. "Instead" names
+the place where earlier releases store the same information. `audit.snapshots.absent_objects` and `lakehouse doctor`
 list the missing tables and columns.
 
-"Instead" says where earlier releases have the information of an addition, if they have it. In their lakes,
-`redactions.recheck` is true.
+Tests use one release of each row:
 
-The column "schema of" names the release of each set that creates its database again in a test. "homeserver of" names
-the release that went through a test as a homeserver with workers: traffic, a run, more traffic and an increment. Then
-the copy equals the database. The visibility of all events for all users equals the release's own filter (number of
-answers). State compression, applied to the database, equals Synapse's own compressor. The release's own classes parse
-the rows that `lakehouse replicate serve` sends (number of rows).
+- "Schema of" names the release whose database a test creates again.
+- "Homeserver of" names the release that a test runs as a homeserver with workers. Users act, the lakehouse copies the
+  database, users act again, and the lakehouse copies the changes. The copy then equals the database.
+- "Visibility answers" counts the answers of `gold.event_visibility` (one event and one user each) that the test
+  compared with the release's own filter. All are equal.
+- "Replication rows" counts the rows that `lakehouse replicate serve` sent and that the release's own classes parsed.
+- The test also compresses the room state. The result equals that of Synapse's own compressor.
 
 [Upgrade Synapse](../how-to/upgrade-synapse.md) describes later schema versions.
 """
@@ -165,9 +170,10 @@ def integrity_checks_page() -> str:
     return "\n".join([
         _NOTICE + "# Checks of Synapse's database\n",
         "`gold.state_integrity` has one row for each finding. The [runbook](../runbooks/integrity.md) describes the",
-        "severities, the checks by hand and the repair. `lakehouse doctor --deep` prints the remedy. A finding has no",
-        "alert if a check that can cause it has a finding in the same room, or for a check of indexes, in the same",
-        "index.\n",
+        "severities, the checks by hand and the repair. `lakehouse doctor --deep` prints the remedy. The column",
+        '"can follow from" names other checks. A finding has no alert if one of them has a finding of severity `fail`',
+        "or `warn` in the same room. For a check of indexes, this finding must be in the same index. A finding of",
+        "severity `info` never has an alert.\n",
         *_table(
             ("check", "findings", "consequence", "harm", "alert", "can follow from"),
             [(*cells, ", ".join(f"`{cause}`" for cause in causes)) for *cells, causes in rows],
@@ -193,7 +199,7 @@ def synapse_releases_page() -> str:
         rows.append((
             f"{releases[0].version} to {releases[-1].version}" if releases[1:] else releases[0].version,
             ", ".join(str(version) for version in sorted({release.schema_version for release in releases})),
-            ", ".join(added) if absent_before else "all other tables, columns and streams",
+            ", ".join(added) if absent_before else "all tables, columns and streams that no later row adds",
             ", ".join(f"`{delta}`" for delta in deltas) if absent_before else "",
             ", ".join(release.version for release in releases if release.version in REPRESENTATIVES),
             *_result_cells([release.version for release in releases if release.version in results], results),

@@ -25,7 +25,9 @@ class ParquetFile:
 def write_parquet(
     groups: Iterable[pa.Table], schema: pa.Schema, io: FileIO, folder: str, unique_columns: Collection[str] = ()
 ) -> ParquetFile | None:
-    """Write each of ``groups`` as a row group of one new file in ``folder``; return the file, or None without groups.
+    """Write each of ``groups`` as a row group of one new file in ``folder``; return the file.
+
+    Return None if there is no group.
 
     :param schema: schema of all groups, with Iceberg's field IDs in the metadata of its fields.
     :param unique_columns: columns that are written without a dictionary.

@@ -39,7 +39,8 @@ def grants(
         bool,
         typer.Option(
             "--harden",
-            help="Print other statements: they revoke privileges of all roles. Comments explain the side effects.",
+            help="Print statements that revoke privileges of all roles, instead of the grants. "
+            "Comments explain the side effects.",
         ),
     ] = False,
 ) -> None:

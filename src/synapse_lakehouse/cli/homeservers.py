@@ -7,7 +7,7 @@ _COLUMNS = ("homeserver", "server_name", "state", "release", "published_at", "he
 
 
 def homeservers(format: output.FormatOption = output.OutputFormat.TABLE) -> None:
-    """List the homeservers of LAKEHOUSE_HOMESERVERS, with the newest release and what is wrong with each."""
+    """List the homeservers of LAKEHOUSE_HOMESERVERS, each with its newest release and its problems."""
     from synapse_lakehouse.report.overview import read_overview
 
     names = list_homeservers()

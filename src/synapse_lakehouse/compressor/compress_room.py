@@ -53,12 +53,12 @@ class CompressionResult:
     disk_after: int
 
     def cost_columns(self) -> dict[str, float | None]:
-        """Read cost and disk usage: columns of ``audit.compression_runs``."""
+        """Return the columns of ``audit.compression_runs`` for the read cost and the disk usage."""
         return cost_columns(self.cost_before, self.cost_after, (self.disk_before, self.disk_after))
 
 
 def plan_room(room: StoredRoom, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
-    """Plan a room that was read.
+    """Plan the compression of a room whose state groups were read.
 
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     :raises RoomSkippedError: for saved levels that no compressor can have written.

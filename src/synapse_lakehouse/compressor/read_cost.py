@@ -46,7 +46,7 @@ class ReadCost:
 
 
 def cost_columns(before: ReadCost | None, after: ReadCost | None, disk: tuple[int, int]) -> dict[str, float | None]:
-    """Read cost and disk usage, before and after: columns of ``audit.compression_runs``."""
+    """Return the read cost and disk usage before and after: columns of ``audit.compression_runs``."""
     return {
         "groups_sampled": len(before.groups) if before else None,
         "chain_before": before.chain if before else None,

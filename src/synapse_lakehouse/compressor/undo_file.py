@@ -88,8 +88,9 @@ def _explain_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CompressorError(
-            f"The undo file cannot be written to {folder}: {error.strerror}. Nothing is compressed without it. "
-            "Free disk space there, or give the user of this command write access, and run it again."
+            f"The undo file cannot be written to {folder}: {error.strerror}. Nothing was compressed. "
+            "Delete other files on that disk, or give the user of this command write access to the folder. Then run "
+            "the command again."
         ) from None
 
 

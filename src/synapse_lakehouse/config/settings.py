@@ -166,7 +166,9 @@ class Settings(BaseSettings):
     )
     lakehouse_timezone: TimeZone = Field("UTC", description="time zone of LAKEHOUSE_SCHEDULE, such as Europe/Berlin")
     lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] | None = Field(
-        None, description="hours after which a lake without a new release raises an alert; unset: 2 after the next run"
+        None,
+        description="hours without a new release after which an alert is sent; unset: until 2 hours after the time of "
+        "the next run",
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
         None, description="a stream raises an alert if more than this percentage of its new IDs have no row; unset: 50"

@@ -19,7 +19,7 @@ _GROUP_CAUSES: Final = (*_INDEX_CAUSES, "state_group_missing", "state_group_miss
 INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_reset",
-        "pieces of current state that differ from the last change",
+        "pieces of current state that differ from their last recorded change",
         "current_state_events differs from the last row of current_state_delta_stream. The room's members, name or "
         "other state may have been reset although no user changed them.",
         "Compare the two events in a client or with `lakehouse state-at`. Sending the state event again repairs it.",
@@ -28,7 +28,7 @@ INTEGRITY_CHECKS: Final = (
         "current_state_differs",
         "pieces of current state that differ from the state at the forward extremities",
         "All forward extremities of the room agree on the piece of state, but current_state_events contains another "
-        "event, or none. Synapse answers with one or the other, depending on the request.",
+        "event, or none. Depending on the request, Synapse answers from the current state or from the extremities.",
         "Compare the two events with `lakehouse state-at`. Sending the state event again repairs it.",
         follows=("state_group_changed", "state_group_incomplete"),
     ),
@@ -63,8 +63,9 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "index_missing_entry",
         "rows that an index lacks",
-        "Synapse does not find the row, and answers as if it did not exist. When it stores a state again, for example "
-        "before it deletes the group's predecessor, the new state lacks the row. A unique index accepts the row twice.",
+        "Synapse does not find the row, and answers as if it did not exist. Synapse stores the state of a group again "
+        "when it deletes the group's predecessor; the new state then lacks the row. A unique index that lacks a row "
+        "accepts a second row with the same key.",
         _REBUILD,
         harm=Harm.LOST,
         follows=("index_foreign_entry",),
@@ -79,7 +80,7 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "index_unreadable",
         "indexes that PostgreSQL cannot read",
-        "Synapse's queries that need these entries fail.",
+        "Queries of Synapse fail if they need an entry that PostgreSQL cannot read.",
         _REBUILD,
         follows=(*_INDEX_CAUSES, "index_repeated_entry"),
     ),
@@ -93,8 +94,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "event_lost",
         "lost events whose JSON is still stored",
-        "The event was not deleted by Synapse, because Synapse deletes an event together with its JSON. Clients do "
-        "not see the event. Its stream ID is unknown, or only bounds of the ID are known.",
+        "The JSON is still stored. Synapse deletes an event together with its JSON, so Synapse did not delete this "
+        "event. Clients do not see the event. Its stream ID is unknown, or only bounds of the ID are known.",
         "Restore the rows of events from a backup, or from the last release that has them. If they cannot be "
         "restored, add the room to LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
         harm=Harm.LOST,
@@ -112,7 +113,7 @@ INTEGRITY_CHECKS: Final = (
         "event_altered",
         "events whose JSON was changed after they were signed",
         "The stored JSON was changed after it was signed, but not by a redaction. Other servers reject the event. If "
-        "the event ID differs, too, requests that load the event fail.",
+        "the event ID does not match the JSON either, requests that load the event fail.",
         "gold.event_hashes contains the hash that differs. Restore the row of event_json from a backup, or from the "
         "last release in which the event was intact.",
     ),
@@ -126,7 +127,7 @@ INTEGRITY_CHECKS: Final = (
     ),
     IntegrityCheck(
         "event_without_state_group",
-        "events without a state group that are not outliers",
+        "events that have no state group although they are not outliers",
         "Synapse cannot determine the room's state at the event, and requests that need it fail.",
         "Restore the rows of event_to_state_groups from a backup.",
         harm=Harm.LOST,
@@ -134,7 +135,7 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_missing",
         "missing state groups that events refer to",
-        "Synapse treats the room's state at these events as empty.",
+        "Synapse treats the room's state at the events of such a state group as empty.",
         _RESTORE,
         harm=Harm.LOST,
         follows=_INDEX_CAUSES,
@@ -151,8 +152,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_changed",
         "state groups whose state has changed since an earlier release",
-        "Rows of state were lost or changed in the database. Synapse answers with the wrong state, and may delete more "
-        "rows, for example by a damaged index.",
+        "Rows of state were lost or changed in the database. Synapse answers with the wrong state. If a damaged index "
+        "is the cause, Synapse may delete more rows.",
         "Stop purges and compressions now. silver.state_changes has every piece of state. `lakehouse state "
         "restore-plan` prints SQL that restores the rows. If you accept the change, add the room to "
         "LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
@@ -162,7 +163,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_without_creation",
         "state groups without the creation event of their room",
-        "Requests that need the room's state at these events fail: nobody can send, join or read there.",
+        "Requests fail if they need the room's state at an event of such a state group. Users cannot send, join or "
+        "read there.",
         "Stop purges and compressions. `lakehouse state restore-plan` prints SQL that restores the rows of the named "
         "group from an earlier release. The groups after it follow.",
         harm=Harm.LOST,
@@ -172,7 +174,7 @@ INTEGRITY_CHECKS: Final = (
         "state_not_of_previous_event",
         "events whose state does not follow from the previous events",
         "The state group of the event, or of the event before it, has lost or changed rows, or the event has the wrong "
-        "state group. Synapse answers with this state.",
+        "state group. Synapse answers with this wrong state.",
         "Compare both states with `lakehouse state-at`. `lakehouse state restore-plan` prints SQL that restores lost "
         "rows from an earlier release.",
         follows=(
@@ -223,14 +225,15 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_newer_predecessor",
         "state groups whose predecessor is newer",
-        "Synapse lets the newer group overwrite the older group, so the resulting state is wrong.",
+        "The predecessor has the higher number. Synapse lets its rows replace those of the group, so the resulting "
+        "state is wrong.",
         _RESTORE,
     ),
     IntegrityCheck(
         "state_chain_too_long",
         "rooms with chains of more than 100 state groups",
-        "Reading state takes as many steps as the chain has groups. A compressor with the default levels leaves chains "
-        "of up to 175 groups.",
+        "Reading state takes as many steps as the chain has groups. Synapse's compressor, with its default "
+        "levels (100, 50, 25), leaves chains of up to 175 groups.",
         "`lakehouse compress plan` shows the result of LAKEHOUSE_COMPRESSOR_STRATEGY=best.",
         harm=Harm.UNTIDY,
     ),
@@ -254,15 +257,16 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "unreadable_value",
         "values that should be JSON objects",
-        "The copy does not contain such a value. Some requests fail if they read a value that is not JSON, for "
-        "example a sync with the receipts of the room.",
+        "The copy does not contain such a value. A request may fail if it reads a value that is not JSON. An example "
+        "is a sync that contains the receipts of the room.",
         "The finding's subject contains the column and the key. Restore the row from a backup, or delete it. Clients "
         "send their receipts again.",
     ),
     IntegrityCheck(
         "forward_extremities",
         "rooms with many forward extremities",
-        "Every new event refers to forward extremities, at most 20 of them, so sending to the room is slow.",
+        "Every new event refers to up to 20 forward extremities, and Synapse resolves their states, so sending to the "
+        "room is slow.",
         "Send a few messages to the room as a local user. Or delete the forward extremities by the admin API "
         "(rooms/…/forward_extremities).",
         harm=Harm.UNTIDY,

@@ -10,8 +10,8 @@ REFERENCE_CHECKS: Final = (
     IntegrityCheck(
         "event_missing",
         "missing events that rows refer to",
-        "Synapse needs the event but cannot load it: it is current state, a membership, a forward extremity, an "
-        "authorization event, or a part of the room's history.",
+        "Synapse needs the event but cannot load it. The event is a piece of current state, a membership, a forward "
+        "extremity, an authorization event, or a part of the room's history.",
         _RESTORE_ROWS + " If other servers have the event and it is only history, insert its ID into "
         "event_backward_extremities, so that Synapse fetches it.",
         harm=Harm.LOST,
@@ -19,9 +19,9 @@ REFERENCE_CHECKS: Final = (
     IntegrityCheck(
         "event_incomplete",
         "events without rows that belong to them",
-        "The event has no row in state_events, room_memberships, event_edges or rejections, or fewer rows in "
-        "event_edges or event_auth than its JSON names. Synapse does not treat it as state, as a membership, as a part "
-        "of the history, or as rejected, or does not find events before it.",
+        "The event lacks its row in state_events, room_memberships, event_edges or rejections. Or it has fewer rows in "
+        "event_edges or event_auth than its JSON lists. Without the row, Synapse does not treat the event as state, as "
+        "a membership, as a part of the history, or as rejected, or does not find the events before it.",
         _RESTORE_ROWS,
         harm=Harm.LOST,
     ),
@@ -47,14 +47,15 @@ REFERENCE_CHECKS: Final = (
     ),
     IntegrityCheck(
         "partial_state_without_room",
-        "rooms that have events with partial state but no fast join",
+        "rooms without a fast join that have events with partial state",
         "Synapse waits forever for the full state at these events.",
         _RESTORE_ROWS,
     ),
     IntegrityCheck(
         "stray_event_rows",
         "leftover rows of events that are not stored",
-        "Only these rows refer to the event. A row of event_to_state_groups keeps a state group from deletion.",
+        "The event is not stored, and nothing else refers to it. A row of event_to_state_groups keeps a state group "
+        "from deletion.",
         "If the event was purged, delete the rows. Read them without an index first.",
         harm=Harm.UNTIDY,
     ),

@@ -61,7 +61,7 @@ def _describe(lost: LostRows, *, overwrite: bool) -> Iterator[str]:
         effect = "restores" if overwrite else "does not change"
         yield f"{len(lost.changed):,} rows have another event than before, or are new. This SQL {effect} them:"
     for group, type_, state_key, before, now in lost.changed[:_MAX_CHANGED]:
-        yield to_printable(f"state group {group}, {type_} {state_key!r}: {before or 'nothing'} before, {now} now")
+        yield to_printable(f"state group {group}, {type_} {state_key!r}: {before or 'no row'} before, {now} now")
 
 
 def _iterate_sql(connection: DuckDBPyConnection, lost: LostRows, changed: Sequence[Sequence[object]]) -> Iterator[str]:

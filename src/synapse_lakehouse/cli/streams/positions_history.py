@@ -35,7 +35,7 @@ from samples group by stream order by stream
 
 
 def show_history(format: output.OutputFormat) -> None:
-    """Write a table with one line per stream; as CSV or JSON, all samples."""
+    """Write a table with one line per stream. CSV and JSON contain one line per sample."""
     with lake_session.open_lake() as (settings, connection):
         if _TABLE not in list_catalog_entries(settings):
             raise LakeReadError(_NO_SAMPLES)

@@ -11,8 +11,8 @@ from synapse_lakehouse.numba_jit import BoolArray, Int32Array
 def limit_chains(groups: StateGroups, in_range: BoolArray, max_chain: int) -> StateGroups:
     """Store a group ``in_range`` as a full state if its chain would have more than ``max_chain`` groups.
 
-    This adds rows, so it is the last step. Chains get too long when a room grows while it is compressed, or when
-    another compressor writes them.
+    This step adds rows, so it comes after the steps that remove rows. Chains get too long when a room grows while it
+    is compressed, or when another compressor writes them.
     """
     if groups.chain_nodes().max(initial=0) <= max_chain:
         return groups

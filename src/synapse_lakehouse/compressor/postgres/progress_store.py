@@ -118,7 +118,7 @@ def save_progress(
 
 
 def save_levels(connection: Connection[Any], room_id: str, saved: SavedProgress, chunk: ChunkResult) -> SavedProgress:
-    """Write the progress after a complete chunk, as Synapse's compressor does; return the new saved progress."""
+    """Save the levels after a complete chunk, as Synapse's compressor does; return the saved progress."""
     levels = [
         (number, level.size, level.length, level.head) for number, level in enumerate(chunk.progress.levels, start=1)
     ]

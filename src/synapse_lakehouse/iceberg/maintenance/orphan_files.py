@@ -28,8 +28,8 @@ class SharedWarehouseError(LakehouseError):
 
     def __init__(self, metadata: str) -> None:
         super().__init__(
-            f"{metadata} belongs to another table than this lake's table in the same folder, so no orphan file was "
-            "deleted in that folder. If two lakes share a warehouse, an orphan file of one lake may be data of the "
+            f"{metadata} belongs to a table of another lake, or to a table that was dropped. No orphan file was "
+            "deleted in its folder. If two lakes share a warehouse, an orphan file of one lake may be data of the "
             "other. Give each lake its own LAKEHOUSE_WAREHOUSE. If there is no other lake, for example because a "
             "table was dropped and created again, delete the named file and clear the task."
         )

@@ -21,8 +21,8 @@ _DELTAS_SQL = "select file from applied_schema_deltas where file = any(%s)"
 def find_absent_objects(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> Sequence[str]:
     """Return the tables (``threads``) and columns (``events.depth``) that the connected database legitimately lacks.
 
-    The schema changes that Synapse applied decide: a table that was added and then dropped is not among them. If the
-    role may not read them, nothing is.
+    A table or column is legitimately absent if Synapse has not applied the schema change that adds it. A table that was
+    added and then dropped is not returned. If the role may not read ``applied_schema_deltas``, nothing is returned.
     """
     if connection.execute(_MAY_READ_DELTAS_SQL).fetchone() != (True,):
         return ()

@@ -21,7 +21,7 @@ def hash_rows(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str]) 
 
 
 def combine_hashes(hashes: Iterable[int]) -> int:
-    """Return the hash of all rows, from the ``hashes`` of their parts."""
+    """Combine the ``hashes`` of the parts of a table into the hash of all rows."""
     return sum(hashes) % _MODULUS
 
 

@@ -82,7 +82,7 @@ def estimate_rows(connection: Connection, names: Sequence[str]) -> dict[str, int
 
 
 def count_stream_ids(connection: Connection, table: Table, stream_column: str) -> list[StreamIdCounts]:
-    """Return the stream IDs of a table whose rows are only counted, one result per writer."""
+    """Count the rows and stream IDs of a table that is not copied; return one result per writer."""
     return [StreamIdCounts(*row) for row in connection.execute(build_stream_id_counts(table, stream_column)).fetchall()]
 
 

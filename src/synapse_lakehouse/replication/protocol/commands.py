@@ -29,7 +29,7 @@ class Rdata:
 class Position:
     """A stream is at ``token``, and has no row between ``previous`` and ``token``.
 
-    ``previous`` is None in the dialect ``tokens``.
+    ``previous`` is None in the replication dialect ``tokens``.
     """
 
     stream: str

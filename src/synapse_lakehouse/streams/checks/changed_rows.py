@@ -45,7 +45,7 @@ def find_reread_ids(tables: StreamTables, comparable: Collection[str]) -> list[R
     """Find the IDs below the previous safe bound that this run read again, in append-only tables.
 
     :param comparable: tables that this run and the previous release read with the same statement. Only these tables are
-        compared, because the catalogue may have changed for others.
+        compared, because the declarations of other tables may have changed.
     """
     changed, files = tables.changed_tables().intersection(comparable), {}
     for stream, table in tables.catalogue.stream_table_pairs():

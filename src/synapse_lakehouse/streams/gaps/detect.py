@@ -97,7 +97,7 @@ class GapDetector:
         return windows
 
     def _searched_windows(self) -> dict[str, StreamWindow]:
-        """Windows that are not empty. Streams in which any ID may be missing are left out."""
+        """Return the windows that are not empty, of the streams in which no ID may be missing."""
         contiguities = {stream.name: stream.contiguity for stream in self.tables.catalogue.streams}
         return {
             name: window
