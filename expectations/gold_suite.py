@@ -3,22 +3,14 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from pyiceberg.catalog import Catalog
-
-from expectations import key_counts
 from expectations.dbt_result_expectations import ExpectDbtTest, ExpectModelBuilt
 from expectations.metric_expectation import FAIL, WARN, MetricExpectation, Metrics
-from expectations.table_expectations import ExpectRowsOfTable, expect_valid_key
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-
-ORIGIN_TABLES: Final = {"gold.events": "bronze.events"}
-"""Tables with one row for each row of another table."""
 
 
 class DbtArtifactError(LakehouseError):
@@ -66,7 +58,7 @@ def read_artifacts(settings: Settings, run: Run) -> DbtArtifacts:
 def build_suite(dbt: DbtArtifacts) -> list[MetricExpectation]:
     """Return expectations of every model and every test of dbt."""
     return [
-        *chain.from_iterable(_expect_model(subject, node) for subject, node in dbt.models()),
+        *(ExpectModelBuilt(column=subject, severity=FAIL, description="dbt built it") for subject, _ in dbt.models()),
         *(
             ExpectDbtTest(
                 column=subject,
@@ -79,55 +71,18 @@ def build_suite(dbt: DbtArtifacts) -> list[MetricExpectation]:
     ]
 
 
-def collect_metrics(
-    dbt: DbtArtifacts, catalog: Catalog, branch: str, table_facts: Iterable[Mapping[str, Any]]
-) -> dict[str, Metrics]:
-    """Return metrics by subject: dbt's results, and key counts on ``branch`` (on main if a table has no such branch).
-
-    :param table_facts: the run's rows of ``audit.table_facts``.
-    """
+def collect_metrics(dbt: DbtArtifacts) -> dict[str, Metrics]:
+    """Return dbt's results by subject."""
     results = {result["unique_id"]: result for result in dbt.results["results"]}
-    rows = {f"bronze.{fact['table_name']}": fact["rows"] for fact in table_facts}
-    metrics: dict[str, dict[str, Any]] = {}
-    for subject, node in dbt.models():
-        counted = (
-            key_counts.count_keys_on_branch(catalog, branch, subject, _key(node), _nullable(node))
-            if _is_table(node)
-            else {}
-        )
-        origin = {"rows_origin": rows.get(ORIGIN_TABLES.get(subject, ""))}
-        metrics[subject] = {"status": results.get(node["unique_id"], {}).get("status")} | counted | origin
+    metrics: dict[str, dict[str, Any]] = {
+        subject: {"status": results.get(node["unique_id"], {}).get("status")} for subject, node in dbt.models()
+    }
     for subject, node in dbt.tests():
         result = results.get(node["unique_id"], {})
         metrics.setdefault(subject, {}).update(
             {f"{node['name']}.status": result.get("status"), f"{node['name']}.failures": result.get("failures")}
         )
     return dict(metrics)
-
-
-def _expect_model(subject: str, node: Mapping[str, Any]) -> list[MetricExpectation]:
-    expected: list[MetricExpectation] = [ExpectModelBuilt(column=subject, severity=FAIL, description="dbt built it")]
-    if origin := ORIGIN_TABLES.get(subject):
-        expected.append(
-            ExpectRowsOfTable(
-                column=subject, origin=origin, severity=FAIL, description=f"it has as many rows as {origin}"
-            )
-        )
-    key = _key(node)
-    return [*expected, *expect_valid_key(subject, key, _nullable(node))] if key and _is_table(node) else expected
-
-
-def _is_table(node: Mapping[str, Any]) -> bool:
-    """Return whether there are rows to count. Views are created later, when the release is published."""
-    return bool(node["config"]["materialized"] != "view")
-
-
-def _key(node: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(node["config"]["meta"].get("primary_key", ()))
-
-
-def _nullable(node: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(node["config"]["meta"].get("nullable_key", ()))
 
 
 def _name(node: Mapping[str, Any]) -> str:

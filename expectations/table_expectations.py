@@ -55,16 +55,6 @@ class ExpectRowsOfSource(MetricExpectation):
         return rows == source_rows, f"{format_count(rows, 'row')}, {source_rows:,} in the source"
 
 
-class ExpectRowsOfTable(MetricExpectation):
-    """The table has as many rows as the table that it derives from."""
-
-    origin: str
-
-    def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
-        rows, origin_rows = metrics["rows"], metrics["rows_origin"]
-        return rows == origin_rows, f"{format_count(rows, 'row')}, {origin_rows:,} in {self.origin}"
-
-
 class ExpectNoNullKey(CountExpectation):
     """No required column of the table's key is NULL."""
 

@@ -50,20 +50,15 @@ def validate_bronze(settings: Settings, catalog: Catalog, run: Run) -> Validatio
 
 
 def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationResult:
-    """Validate dbt's models and the results of its tests on the run's branch; append every check to ``audit.checks``.
+    """Validate the results of dbt's models and tests on the run's branch; append every check to ``audit.checks``.
 
     :raises DbtArtifactError: if dbt's artifacts are missing or belong to another run.
     """
     dbt = gold_suite.read_artifacts(settings, run)
-    facts, findings = (
-        store.read_run_rows(catalog, f"audit.{name}", run.run_id) for name in ("table_facts", "integrity")
-    )
-    metrics = gold_suite.collect_metrics(dbt, catalog, run.branch, facts) | integrity_expectations.collect_metrics(
-        findings
-    )
-    return _validate(
-        settings, catalog, run, "gold", [*gold_suite.build_suite(dbt), *integrity_expectations.build_suite()], metrics
-    )
+    findings = store.read_run_rows(catalog, "audit.integrity", run.run_id)
+    metrics = gold_suite.collect_metrics(dbt) | integrity_expectations.collect_metrics(findings)
+    suite = [*gold_suite.build_suite(dbt), *integrity_expectations.build_suite()]
+    return _validate(settings, catalog, run, "gold", suite, metrics)
 
 
 def collect_samples(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:

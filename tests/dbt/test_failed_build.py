@@ -49,9 +49,8 @@ def test_failed_tests_are_named_and_main_stays(catalog: Catalog, published: Publ
     assert "progress: gold.current_rooms: skipped" in result.stdout
     explained = result.stderr[result.stderr.index("error: ") :]
     assert "nothing is published" in explained
-    assert "test events_event_id_is_unique: 1 rows violate it" in explained
     assert "test events_has_one_row_for_each_event: 1 rows violate it" in explained
-    assert explained.count("violate it") == 2
+    assert explained.count("violate it") == 1
     assert "Traceback" not in result.stderr
     # what is made of the same as before was left as it is
     on_branch = {".".join(table.name()) for table in branches.load_run_tables(catalog) if RUN.branch in table.refs()}

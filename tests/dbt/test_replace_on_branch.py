@@ -90,6 +90,31 @@ def test_a_table_is_rebuilt_on_a_branch(session: DbtSession, project: OneModelPr
     assert session.sql("select count(*) as snapshots from silver.thing.snapshots") == [{"snapshots": 2}]
 
 
+@pytest.mark.parametrize(
+    ("rows", "failures"),
+    [
+        pytest.param("('a', 1, 1), ('a', 2, 1), ('b', null, 1)", 0, id="valid"),
+        pytest.param("('a', 1, 1), ('a', 1, 2), ('b', 1, 1)", 1, id="a repeated key"),
+        pytest.param("('a', null, 1), ('a', null, 2), ('b', 1, 3)", 1, id="a repeated key with NULL"),
+        pytest.param("(null, 1, 1), ('a', 1, 1)", 1, id="NULL in the key"),
+        pytest.param("('a', 1, null), ('b', 1, 1)", 1, id="NULL in another column"),
+        pytest.param("('a', 1, 1), ('a', 1, 1), (null, 2, 1), ('b', 2, null)", 3, id="several faults"),
+    ],
+)
+def test_keys_of_a_table_are_valid(session: DbtSession, project: OneModelProject, rows: str, failures: int) -> None:
+    project.model(
+        f"select * from values {rows} as rows(a, b, c)",
+        meta="{primary_key: [a, b], nullable_key: [b]}",
+        test="{valid_key: {name: thing_has_valid_keys, arguments: {not_null: [c]}}}",
+        a="string", b="int", c="int",
+    )  # fmt: skip
+    assert build(session, project, FIRST)[0] == "success"
+    result = session.dbt("test", branch=FIRST, project=project.folder)
+    status, message = result["results"]["thing_has_valid_keys"]
+    assert status == ("fail" if failures else "pass")
+    assert failures == 0 or f"Got {failures} result" in message
+
+
 def test_columns_may_not_be_dropped_or_changed(session: DbtSession, project: OneModelProject) -> None:
     project.model("select 3 as a, 'z' as b, 7L as c", a="int", b="string", c="bigint")
     assert build(session, project, FIRST)[0] == "success"

@@ -95,12 +95,15 @@ class OneModelProject:
         shutil.copytree(PROJECT_FOLDER / "dbt", folder, ignore=ignored)
         (folder / "models" / "silver").mkdir()
 
-    def model(self, sql: str, materialized: str = "replace_on_branch", **columns: str) -> None:
-        """Define the model ``thing`` as ``sql``, with a contract of ``columns``."""
+    def model(
+        self, sql: str, materialized: str = "replace_on_branch", meta: str = "{}", test: str = "", **columns: str
+    ) -> None:
+        """Define the model ``thing`` as ``sql``, with a contract of ``columns``; ``meta`` and ``test`` are YAML."""
         lines = [
             f"      - {{name: {name}, data_type: {type}, description: It's {name}}}" for name, type in columns.items()
         ]
-        config = f"    config: {{materialized: {materialized}}}"
-        head = ["models:", "  - name: thing", "    description: A thing", config, "    columns:"]
+        config = f"    config: {{materialized: {materialized}, meta: {meta}}}"
+        head = ["models:", "  - name: thing", "    description: A thing", config]
+        head += [f"    data_tests: [{test}]", "    columns:"]
         (self.folder / "models" / "silver" / "_thing.yml").write_text("\n".join([*head, *lines]))
         (self.folder / "models" / "silver" / "thing.sql").write_text(sql)

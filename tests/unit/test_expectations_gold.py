@@ -1,20 +1,18 @@
-"""Validation of gold: dbt's tests, and the keys on the run's branch."""
+"""Validation of gold: the results of dbt, and the findings of the integrity checks."""
 
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import yaml
 from pyiceberg.catalog.memory import InMemoryCatalog
 
-from expectations import gold_suite, key_counts, validate
+from expectations import gold_suite, validate
 from expectations.alert_findings import build_findings
 from expectations.dbt_result_expectations import ExpectDbtTest, ExpectModelBuilt
 from expectations.integrity_expectations import ExpectNoFinding
 from expectations.metric_expectation import MetricExpectation
-from expectations.table_expectations import ExpectNoNullKey, ExpectRowsOfTable, ExpectUniqueKey
 from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
@@ -23,7 +21,6 @@ from synapse_lakehouse.room_state import integrity_checks
 
 DAY = datetime(2026, 11, 17, tzinfo=UTC)
 RUN = Run("scheduled__2026-11-18T00:00:00+00:00", DAY, DAY + timedelta(days=1))
-EVENTS = pa.schema([("event_id", pa.string()), ("room_id", pa.string())])
 
 MANIFEST: dict[str, Any] = {
     "nodes": {
@@ -64,19 +61,12 @@ def results(**statuses: tuple[str, int | None]) -> dict[str, Any]:
 
 @pytest.fixture
 def lake(settings: Settings) -> InMemoryCatalog:
-    """A lake in which bronze.events has three rows, and gold_suite.events has them on the run's branch only."""
+    """A lake with the audit tables that the validation of gold reads and writes."""
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
-    for schema in ("audit", "gold"):
-        catalog.create_namespace(schema)
-    for name in ("audit.snapshots", "audit.table_facts", "audit.integrity", "audit.checks"):
+    catalog.create_namespace("audit")
+    for name in ("audit.snapshots", "audit.integrity", "audit.checks"):
         catalog.create_table(name, schema=store.AUDIT_SCHEMAS[name])
     find(catalog)
-    store.append_audit_rows(
-        catalog, "audit.table_facts", [{"table_name": "events", "rows": 3, "measured_at": DAY}], RUN
-    )
-    events = catalog.create_table("gold.events", schema=EVENTS)
-    events.append(pa.table({"event_id": ["$0"], "room_id": ["!a"]}, schema=EVENTS))
-    write(catalog, ["$1", "$2"])
     return catalog
 
 
@@ -89,18 +79,6 @@ def find(catalog: InMemoryCatalog, **serious: int) -> None:
         for check in integrity_checks.INTEGRITY_CHECKS
     ]
     store.append_audit_rows(catalog, "audit.integrity", rows, RUN)
-
-
-def write(catalog: InMemoryCatalog, event_ids: list[str | None]) -> None:
-    """Append to gold_suite.events on the run's branch."""
-    events = catalog.load_table("gold.events")
-    snapshot = events.current_snapshot()
-    assert snapshot
-    if RUN.branch not in events.refs():
-        events.manage_snapshots().create_branch(snapshot.snapshot_id, RUN.branch).commit()
-    events.append(
-        pa.table({"event_id": event_ids, "room_id": ["!a"] * len(event_ids)}, schema=EVENTS), branch=RUN.branch
-    )
 
 
 def leave(settings: Settings, run_results: dict[str, Any]) -> None:
@@ -117,16 +95,13 @@ def test_a_successful_dbt_build_passes(settings: Settings, lake: InMemoryCatalog
     result.raise_if_failed()
     assert [(check.type, check.subject) for check in result.checks] == [
         (ExpectModelBuilt.expectation_type, "gold.events"),
-        (ExpectRowsOfTable.expectation_type, "gold.events"),
-        (ExpectNoNullKey.expectation_type, "gold.events"),
-        (ExpectUniqueKey.expectation_type, "gold.events"),
         (ExpectDbtTest.expectation_type, "gold.events"),
         (ExpectDbtTest.expectation_type, "bronze.rooms"),
         *((ExpectNoFinding.expectation_type, f"check {check.name}") for check in integrity_checks.INTEGRITY_CHECKS),
     ]
     recorded = lake.load_table("audit.checks").scan().to_arrow()
     assert set(recorded["stage"].to_pylist()) == {"gold"}
-    assert recorded["severity"].to_pylist() == ["fail"] * 5 + ["warn"] * (1 + len(integrity_checks.INTEGRITY_CHECKS))
+    assert recorded["severity"].to_pylist() == ["fail"] * 2 + ["warn"] * (1 + len(integrity_checks.INTEGRITY_CHECKS))
 
 
 def test_integrity_findings_warn_and_block_no_release(settings: Settings, lake: InMemoryCatalog) -> None:
@@ -210,29 +185,6 @@ def test_a_test_that_dbt_did_not_run_fails(settings: Settings, lake: InMemoryCat
     (failure,) = validate.validate_gold(settings, lake, RUN).failures
     assert failure.type == ExpectDbtTest.expectation_type
     assert "unique_events.status" in failure.observed
-
-
-def test_keys_on_the_branch_are_validated(settings: Settings, lake: InMemoryCatalog) -> None:
-    write(lake, ["$2", None])
-    leave(settings, results())
-    failures = validate.validate_gold(settings, lake, RUN).failures
-    assert [check.type for check in failures] == [
-        ExpectRowsOfTable.expectation_type,
-        ExpectNoNullKey.expectation_type,
-        ExpectUniqueKey.expectation_type,
-    ]
-    assert ["5 rows" in failures[0].observed, *("1 row" in check.observed for check in failures[1:])] == [True] * 3
-
-
-def test_main_is_read_where_there_is_no_branch(lake: InMemoryCatalog) -> None:
-    assert key_counts.count_keys_on_branch(lake, "no such branch", "gold.events", ("event_id",))["rows"] == 1
-    assert key_counts.count_keys_on_branch(lake, RUN.branch, "gold.events", ()) == {"rows": 3}
-    assert key_counts.count_keys_on_branch(lake, RUN.branch, "gold.no_such_table", ("event_id",)) == {}
-
-
-def test_keys_of_several_columns_are_counted() -> None:
-    rows = pa.table({"user": ["a", "a", "a", None, None], "room id": [1, 2, 2, 3, 3]})
-    assert key_counts.count_keys(rows, ("user", "room id")) == {"rows": 5, "null_keys": 2, "duplicate_keys": 1}
 
 
 def test_artifacts_of_another_run_are_refused(settings: Settings, lake: InMemoryCatalog) -> None:
