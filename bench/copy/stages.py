@@ -25,7 +25,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables as iceberg_tables
 from synapse_lakehouse.iceberg.write.commits import get_parquet_schema
 from synapse_lakehouse.postgres.connection import build_conninfo
-from synapse_lakehouse.postgres.rows import copy_to_parquet
+from synapse_lakehouse.postgres.rows import copy_to_parquet, snapshot_reader
 from synapse_lakehouse.postgres.rows.page_ranges import PAGES_PER_CHUNK
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 
@@ -100,7 +100,7 @@ class StageRunner:
 
     def _execute(self, statement: str) -> dbapi.Cursor:
         cursor = dbapi.connect(build_conninfo(self.settings)).cursor()
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(copy_to_parquet.BATCH_BYTES)})
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(snapshot_reader.BATCH_BYTES)})
         cursor.execute(statement)
         return cursor
 

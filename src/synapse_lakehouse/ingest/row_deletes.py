@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.errors import LakehouseError
@@ -16,15 +17,13 @@ from synapse_lakehouse.iceberg.read.changed_rows import read_rows_at
 from synapse_lakehouse.iceberg.read.data_files import read_data_files
 from synapse_lakehouse.ingest.baseline import Baseline
 from synapse_lakehouse.ingest.copy_target import CopyTarget
-from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.rows.key_buckets import KeyBuckets, count_rows_per_bucket, list_bucket_widths, read_keys
+from synapse_lakehouse.postgres.connection import build_conninfo
+from synapse_lakehouse.postgres.rows.key_buckets import build_keys_query, count_rows_per_bucket, get_bucket_width
 from synapse_lakehouse.postgres.rows.older_versions import has_older_versions
+from synapse_lakehouse.postgres.rows.snapshot_reader import iterate_rows
 
-_KEYS_WITHOUT_NARROWING: Final = 50_000
-"""Up to this many keys are read for comparison; with more, narrower buckets locate the differences first."""
-
-_MAX_KEYS: Final = 1_000_000
-"""With more keys than this a full copy is cheaper than a comparison of keys."""
+_MAX_REPEATED_KEYS: Final = 1_000_000
+"""Maximum number of keys of a table with repeated keys that the driver passes to the source; they need 100 MB."""
 
 
 class FullCopyRequiredError(LakehouseError):
@@ -50,7 +49,7 @@ def delete_rows(
 
     The files contain every row that the source wrote since ``base``; all other rows are current in ``base``. So the
     number of rows to delete follows from counts. Rows without a newer version in the files were deleted in the source.
-    Row counts per key bucket on both sides, and the keys of differing buckets, locate them.
+    Row counts per key bucket on both sides, and the source's keys in differing buckets, locate them.
 
     :param new_pages: files with pages that ``base`` lacks, already on the branch.
     :param changes: files with changed rows of the other pages, not yet on the branch.
@@ -77,7 +76,7 @@ def delete_rows(
     if not missing:
         return DeletedRows(outdated)
     on_branch = _read_keys(spark, table, snapshot_id)
-    missing_keys = persist_to_disk(_find_missing(spark, target.connection, table, on_branch, changes))
+    missing_keys = persist_to_disk(_find_missing(target, on_branch, changes))
     deleted, _ = target.delete_keys(missing_keys)
     if deleted != missing:
         raise FullCopyRequiredError(f"{deleted} deleted rows of {table.name} were found; the counts require {missing}")
@@ -102,8 +101,8 @@ def _may_share_keys(target: CopyTarget, base: Baseline, changed_keys: DataFrame)
     table = target.table
     lake_keys = _read_keys(target.app.spark, table, base.snapshot_id)
     same_key = _same_key(lake_keys, changed_keys, table.primary_key)
-    keys = lake_keys.join(changed_keys, same_key, "left_semi").distinct().limit(_MAX_KEYS + 1).toArrow()
-    return keys.num_rows > _MAX_KEYS or has_older_versions(target.connection, table, keys, base.since)
+    keys = lake_keys.join(changed_keys, same_key, "left_semi").distinct().limit(_MAX_REPEATED_KEYS + 1).toArrow()
+    return keys.num_rows > _MAX_REPEATED_KEYS or has_older_versions(target.connection, table, keys, base.since)
 
 
 def find_deleted_keys(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame:
@@ -112,42 +111,33 @@ def find_deleted_keys(spark: SparkSession, table: Table, before: int, after: int
     return persist_to_disk(old.join(new, _same_key(old, new, table.primary_key), "left_anti"))
 
 
-def _find_missing(
-    spark: SparkSession, connection: Connection, table: Table, on_branch: DataFrame, changes: Sequence[str]
-) -> DataFrame:
+def _find_missing(target: CopyTarget, on_branch: DataFrame, changes: Sequence[str]) -> DataFrame:
     """Return the keys on the branch that the source does not have."""
+    table, width = target.table, get_bucket_width(target.table)
+    bucket = f.expr(width.spark_sql())
     keys = on_branch
     if changes:
-        keys = keys.union(read_data_files(spark, f"bronze.{table.name}", changes).select(*table.primary_key))
-    differing = _find_differing_buckets(connection, table, keys)
-    source_keys = spark.createDataFrame(read_keys(connection, table, differing), on_branch.schema)
-    return on_branch.where(_is_in(differing)).join(
-        f.broadcast(source_keys), _same_key(on_branch, source_keys, table.primary_key), "left_anti"
+        keys = keys.union(read_data_files(target.app.spark, f"bronze.{table.name}", changes).select(*table.primary_key))
+    in_lake = {row.bucket: row["count"] for row in keys.groupBy(bucket.alias("bucket")).count().collect()}
+    in_source = count_rows_per_bucket(target.connection, table, width)
+    buckets = in_lake.keys() | in_source.keys()
+    differing = sorted(name for name in buckets if in_lake.get(name, 0) != in_source.get(name, 0))
+    source_keys = _read_source_keys(target, build_keys_query(table, width, differing).as_string(), on_branch)
+    return on_branch.where(bucket.isin(differing)).join(
+        source_keys, _same_key(on_branch, source_keys, table.primary_key), "left_anti"
     )
 
 
-def _find_differing_buckets(connection: Connection, table: Table, lake_keys: DataFrame) -> KeyBuckets:
-    """Return the buckets in which the row counts of ``lake_keys`` and of the source differ.
-
-    :raises FullCopyRequiredError: when the source has too many rows in them.
-    """
-    differing, rows = None, 0
-    for width in list_bucket_widths(table):
-        frame = lake_keys if differing is None else lake_keys.where(_is_in(differing))
-        counted = frame.groupBy(f.expr(width.spark_sql()).alias("bucket")).count().collect()
-        in_lake = {row.bucket: row["count"] for row in counted}
-        in_source = count_rows_per_bucket(connection, table, width, differing)
-        names = [name for name in in_lake.keys() | in_source.keys() if in_lake.get(name, 0) != in_source.get(name, 0)]
-        differing, rows = KeyBuckets(width, sorted(names)), sum(in_source.get(name, 0) for name in names)
-        if rows <= _KEYS_WITHOUT_NARROWING:
-            break
-    if differing is None or rows > _MAX_KEYS:
-        raise FullCopyRequiredError(f"rows were deleted in too many key ranges of {table.name}")
-    return differing
-
-
-def _is_in(buckets: KeyBuckets) -> Column:
-    return f.expr(buckets.width.spark_sql()).isin(list(buckets.names))
+def _read_source_keys(target: CopyTarget, statement: str, like: DataFrame) -> DataFrame:
+    """Return the rows of ``statement`` in the source, with the columns of ``like``. One Spark task reads them."""
+    read = partial(
+        iterate_rows,
+        conninfo=build_conninfo(target.app.settings, target.table.database),
+        snapshot=target.snapshot.name,
+        statement=statement,
+        schema=to_arrow_schema(like.schema),
+    )
+    return target.app.spark.range(1, numPartitions=1).mapInArrow(read, like.schema)
 
 
 def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:

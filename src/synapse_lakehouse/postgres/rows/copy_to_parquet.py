@@ -3,20 +3,15 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
-import adbc_driver_postgresql
 import pyarrow as pa
 import pyarrow.parquet as pq
-from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Error
+from adbc_driver_manager import AdbcConnection
 from pyiceberg.io import FileIO, load_file_io
 
 from synapse_lakehouse import parquet_writer
-from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT
-from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes, hash_rows
-
-BATCH_BYTES = 2 << 20
+from synapse_lakehouse.postgres.rows.snapshot_reader import open_snapshot, read_batches
 
 
 @dataclass(frozen=True)
@@ -67,41 +62,14 @@ def copy_chunks(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
     """
     if not chunks:
         return []
-    try:
-        with AdbcConnection(_connected_database(chunks[0].conninfo)) as connection:
-            connection.set_autocommit(False)
-            _execute(connection, "set transaction isolation level repeatable read read only")
-            _execute(connection, f"set transaction snapshot '{chunks[0].snapshot}'")
-            _execute(connection, DISABLE_TRANSACTION_TIMEOUT)
-            return [_copy_chunk(chunk, connection) for chunk in chunks]
-    except (Error, OSError) as error:
-        # ADBC (in the middle of a result) and the warehouse both raise OSError.
-        if isinstance(error, OSError) and "libpq" not in str(error):
-            raise
-        raise ReadError(error) from None
-
-
-@cache
-def _connected_database(conninfo: str) -> AdbcDatabase:
-    """Return ADBC's database object from a cache, because creating it takes longer than a connection."""
-    database: AdbcDatabase = adbc_driver_postgresql.connect(conninfo)
-    return database
-
-
-def _execute(connection: AdbcConnection, statement: str) -> None:
-    with AdbcStatement(connection) as running:
-        running.set_sql_query(statement)
-        running.execute_update()
+    with open_snapshot(chunks[0].conninfo, chunks[0].snapshot) as connection:
+        return [_copy_chunk(chunk, connection) for chunk in chunks]
 
 
 def _copy_chunk(chunk: ReadChunk, connection: AdbcConnection) -> WrittenPart:
     started = time.monotonic()
-    with AdbcStatement(connection) as reading:
-        reading.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-        reading.set_sql_query(chunk.statement)
-        stream, _ = reading.execute_query()
-        with pa.RecordBatchReader._import_from_c(stream.address) as reader:
-            written = _write_chunk(chunk, reader)
+    with read_batches(connection, chunk.statement) as reader:
+        written = _write_chunk(chunk, reader)
     return replace(written, seconds=time.monotonic() - started)
 
 
