@@ -24,6 +24,12 @@ RECORDED = Path(__file__).with_name("answers.json.gz")
 RECORDED_ROWS = 4_000
 SEED = "recorded"
 
+RAISING_REASONS = {
+    "not_json", "unusable_ids", "metadata_missing", "metadata_not_an_object", "room_unknown", "not_canonical",
+    "other_event_id",
+}  # fmt: skip
+"""Reasons for which Synapse answers a request with an error. For all other reasons it treats the event as unknown."""
+
 
 def answers_of_synapse(dsn: str, questions: Sequence[Row], scratch: Path) -> list[Any]:
     """Synapse's answers on the database ``dsn``, which gets the rows.
@@ -72,7 +78,7 @@ def _ours(row: Row) -> Any:
     if loaded.unloadable is None:
         without = {"hash_verdict", "hash_reason", "room_property", "predecessor"}
         return [value for name, value in loaded._asdict().items() if name not in without]
-    return False if loaded.unloadable in load_stored_event.RAISING_REASONS else None
+    return False if loaded.unloadable in RAISING_REASONS else None
 
 
 def digest(questions: Iterable[Row]) -> str:

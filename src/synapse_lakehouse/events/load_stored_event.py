@@ -37,19 +37,6 @@ UNLOADABLE_REASONS: Final = {
 _NOT_STORABLE: Final = re.compile(r"[\0\ud800-\udfff]")
 """Characters that PostgreSQL's text cannot contain."""
 
-RAISING_REASONS: Final = frozenset(
-    {
-        "not_json",
-        "unusable_ids",
-        "metadata_missing",
-        "metadata_not_an_object",
-        "room_unknown",
-        "not_canonical",
-        "other_event_id",
-    }
-)
-"""Reasons for which Synapse answers a request with an error. For all other reasons it treats the event as unknown."""
-
 FORMAT_OF_ROOM_VERSION: Final = {
     version: 1 + sum(rules >= first for first in (3, 4, 12, 13)) for version, rules in ROOM_VERSION_RULES.items()
 }
