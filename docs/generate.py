@@ -118,6 +118,8 @@ def tables_page() -> str:
         _NOTICE + "# Tables of bronze, silver and gold\n",
         "This page describes the tables and their columns. The [audit tables](audit.md) and the",
         "[checks](integrity-checks.md) of `gold.state_integrity` have pages of their own.",
+        "A table of references says which columns refer to rows of other tables, which check finds a missing row,",
+        "with its severity and the consequence, and in which cases a missing row is no fault.",
         "Column types are those of Spark SQL. The [glossary](../glossary.md) explains the terms.\n",
     ]  # fmt: skip
     files = [file for file in sorted(MODELS.rglob("*.yml")) if file.parent.name != "audit"]
@@ -270,7 +272,7 @@ def _references(references: Sequence[dict[str, Any]]) -> list[str]:
         )
         for item in references
     ]
-    return [*_table(("reference", "target", "check of a missing target", "legal cases"), rows), ""] if rows else []
+    return [*_table(("reference", "target", "check of a missing target", "allowed cases"), rows), ""] if rows else []
 
 
 def _described(entry: dict[str, Any]) -> str:

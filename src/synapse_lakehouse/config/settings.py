@@ -97,7 +97,8 @@ class Settings(BaseSettings):
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: str = Field(
-        "", description="room IDs; acknowledges their lost events without a known ID and their changed state groups"
+        "",
+        description="IDs of rooms in which lost events without a known ID, and changed state groups, are acknowledged",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -106,10 +107,12 @@ class Settings(BaseSettings):
         3600, description="statement timeout on Synapse's database, in seconds"
     )
     lakehouse_source_disk_bytes: ByteSize | None = Field(
-        None, description="disk space for Synapse's database and its WAL, such as 500GiB, to forecast its growth"
+        None,
+        description="disk space for Synapse's database and its WAL, such as 500GiB, for forecasts and alerts",
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
-        "fail", description="if a table differs from the catalogue: fail the run, or leave out the table (partial)"
+        "fail",
+        description="if a table differs from the catalogue: fail the run, or publish its previous content (partial)",
     )
     lakehouse_lease_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         300, description="seconds after which a lake lease that is not renewed expires"
@@ -118,7 +121,8 @@ class Settings(BaseSettings):
         900, description="seconds that a run waits for another run to release the lake lease"
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
-        30, description="days for which earlier releases stay readable; then content that only they have is deleted"
+        30,
+        description="days for which a release is readable; then maintenance deletes content that no newer release has",
     )
     lakehouse_retention_enabled: bool | None = Field(
         None, description="whether Synapse hides expired messages; unset: retention in SYNAPSE_CONFIG, or false"
@@ -162,19 +166,19 @@ class Settings(BaseSettings):
     lakehouse_data_docs_url: str | None = Field(None, description="URL of the Data Docs, for links; unset: their path")
     lakehouse_schedule: CronExpression = Field(
         "0 0 * * *",
-        description="times of runs: a cron expression of five fields, or @hourly; runs copy the present state",
+        description="times of runs: a cron expression of five fields, or @hourly",
     )
     lakehouse_timezone: TimeZone = Field("UTC", description="time zone of LAKEHOUSE_SCHEDULE, such as Europe/Berlin")
     lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] | None = Field(
         None,
-        description="hours without a new release after which an alert is sent; unset: until 2 hours after the time of "
-        "the next run",
+        description="hours without a new release after which an alert is sent; unset: the longest interval of the "
+        "schedule plus 2 hours",
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
         None, description="a stream raises an alert if more than this percentage of its new IDs have no row; unset: 50"
     )
     lakehouse_stale_hours: Annotated[int, Field(ge=0, le=24 * MAX_DAYS)] = Field(
-        24, description="hours of standstill after which a stream or a standby raises an alert; 0: never"
+        24, description="hours without a new position after which a stream or a standby raises an alert; 0: never"
     )
     lakehouse_tap_minutes: Annotated[int, Field(ge=0, le=1440 * MAX_DAYS)] = Field(
         15, description="minutes without data after which a replication tap raises an alert; 0: never"
@@ -196,7 +200,8 @@ class Settings(BaseSettings):
         None, description="number of rooms that a run compresses, most uncompressed state first; 5 by default"
     )
     lakehouse_compressor_default_levels: str | None = Field(
-        None, description="sizes of the levels, the level with the smallest deltas first; 100,50,25 by default"
+        None,
+        description="sizes of the levels of Synapse's own compressor, the lowest level first; 100,50,25 by default",
     )
     lakehouse_compressor_time_between_runs: str | None = Field(
         None, description="time between runs of the compressor, such as 12h; 1d by default"
