@@ -118,8 +118,7 @@ def tables_page() -> str:
         _NOTICE + "# Tables of bronze, silver and gold\n",
         "This page describes the tables and their columns. The [audit tables](audit.md) and the",
         "[checks](integrity-checks.md) of `gold.state_integrity` have pages of their own.",
-        "A table of references says which columns refer to rows of other tables, which check finds a missing row,",
-        "with its severity and the consequence, and in which cases a missing row is no fault.",
+        "A table of references names the check that finds a missing row, and the cases in which it is no fault.",
         "Column types are those of Spark SQL. The [glossary](../glossary.md) explains the terms.\n",
     ]  # fmt: skip
     files = [file for file in sorted(MODELS.rglob("*.yml")) if file.parent.name != "audit"]

@@ -97,8 +97,7 @@ class Settings(BaseSettings):
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: str = Field(
-        "",
-        description="IDs of rooms in which lost events without a known ID, and changed state groups, are acknowledged",
+        "", description="IDs of rooms whose lost events without a known ID and changed state groups are acknowledged"
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -107,12 +106,10 @@ class Settings(BaseSettings):
         3600, description="statement timeout on Synapse's database, in seconds"
     )
     lakehouse_source_disk_bytes: ByteSize | None = Field(
-        None,
-        description="disk space for Synapse's database and its WAL, such as 500GiB, for forecasts and alerts",
+        None, description="disk space for Synapse's database and its WAL, such as 500GiB, for forecasts and alerts"
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
-        "fail",
-        description="if a table differs from the catalogue: fail the run, or publish its previous content (partial)",
+        "fail", description="if a table differs from the catalogue: fail the run, or use its previous rows (partial)"
     )
     lakehouse_lease_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         300, description="seconds after which a lake lease that is not renewed expires"
@@ -121,8 +118,7 @@ class Settings(BaseSettings):
         900, description="seconds that a run waits for another run to release the lake lease"
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
-        30,
-        description="days for which a release is readable; then maintenance deletes content that no newer release has",
+        30, description="days for which a release is readable; then content that no newer release has is deleted"
     )
     lakehouse_retention_enabled: bool | None = Field(
         None, description="whether Synapse hides expired messages; unset: retention in SYNAPSE_CONFIG, or false"
@@ -165,14 +161,11 @@ class Settings(BaseSettings):
     )
     lakehouse_data_docs_url: str | None = Field(None, description="URL of the Data Docs, for links; unset: their path")
     lakehouse_schedule: CronExpression = Field(
-        "0 0 * * *",
-        description="times of runs: a cron expression of five fields, or @hourly",
+        "0 0 * * *", description="times of runs: a cron expression of five fields, or @hourly"
     )
     lakehouse_timezone: TimeZone = Field("UTC", description="time zone of LAKEHOUSE_SCHEDULE, such as Europe/Berlin")
     lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] | None = Field(
-        None,
-        description="hours without a new release after which an alert is sent; unset: the longest interval of the "
-        "schedule plus 2 hours",
+        None, description="hours without a release after which an alert is sent; unset: 2 more than between two runs"
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
         None, description="a stream raises an alert if more than this percentage of its new IDs have no row; unset: 50"
@@ -200,8 +193,7 @@ class Settings(BaseSettings):
         None, description="number of rooms that a run compresses, most uncompressed state first; 5 by default"
     )
     lakehouse_compressor_default_levels: str | None = Field(
-        None,
-        description="sizes of the levels of Synapse's own compressor, the lowest level first; 100,50,25 by default",
+        None, description="sizes of the levels of Synapse's compressor, the lowest level first; 100,50,25 by default"
     )
     lakehouse_compressor_time_between_runs: str | None = Field(
         None, description="time between runs of the compressor, such as 12h; 1d by default"
