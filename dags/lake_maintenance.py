@@ -37,15 +37,12 @@ from synapse_lakehouse.orchestration import (
     assets,
     callbacks,
     metrics_tasks,
-    page_tasks,
     run_lifecycle,
     spark_tasks,
+    task_groups,
     validation_tasks,
 )
 from synapse_lakehouse.orchestration.dag_homeservers import DagHomeserver, list_dag_homeservers
-
-# One slot for all DAGs: Synapse's database never serves two snapshots at once.
-SOURCE_POOL = "synapse_source"
 
 PARAMS: Final[dict[str, Any]] = {
     "parity_seconds": Param(
@@ -101,14 +98,9 @@ def lake_maintenance(homeserver: DagHomeserver) -> None:
         spark_tasks.create_spark_task(
             "reconcile_bronze",
             "Copy and compare the tables",
-            pool=SOURCE_POOL,
+            pool=task_groups.SOURCE_POOL,
             overrides={"LAKEHOUSE_PARITY_SECONDS": _setting("parity_seconds")},
         )
-
-    @task_group(group_display_name="Silver and gold", tooltip="dbt models on the same branch")
-    def silver_and_gold() -> None:
-        resolved = spark_tasks.create_spark_task("resolve_state", "Resolve the state of rooms")
-        resolved >> spark_tasks.create_spark_task("build_models", "Build silver and gold", task_id="dbt_build")
 
     opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
         run_lifecycle.open_maintenance
@@ -127,29 +119,17 @@ def lake_maintenance(homeserver: DagHomeserver) -> None:
     report = task(task_display_name="Report", on_success_callback=metrics_tasks.complete_release)(
         run_lifecycle.report_reconciliation
     )()
-    page = task(task_display_name="Write the page")(page_tasks.write_page)
-    close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
-        run_lifecycle.close_run
-    )
 
-    opened >> bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> published
+    (
+        opened
+        >> bronze()
+        >> task_groups.audit_bronze()
+        >> task_groups.silver_and_gold()
+        >> task_groups.audit_gold()
+        >> published
+    )
     [opened, published] >> maintained
-    [published, maintained] >> report >> page() >> close().as_teardown()
-
-
-@task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it")
-def audit_bronze() -> None:
-    """Measure the branch, then validate it."""
-    measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
-    measured >> validation_tasks.create_validation_task(
-        "validate_bronze", "Validate bronze", validation_tasks.validate_bronze
-    )
-
-
-@task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
-def audit_gold() -> None:
-    """Validate silver and gold on the branch."""
-    validation_tasks.create_validation_task("validate_gold", "Validate gold", validation_tasks.validate_gold)
+    [published, maintained] >> report >> task_groups.write_page() >> task_groups.close_run().as_teardown()
 
 
 def _setting(param: str) -> str:

@@ -36,15 +36,12 @@ from synapse_lakehouse.orchestration import (
     assets,
     callbacks,
     metrics_tasks,
-    page_tasks,
     run_lifecycle,
     spark_tasks,
+    task_groups,
     validation_tasks,
 )
 from synapse_lakehouse.orchestration.dag_homeservers import DagHomeserver, list_dag_homeservers
-
-# One slot: at most one snapshot is read from Synapse's database at any time, by all DAGs together.
-SOURCE_POOL = "synapse_source"
 
 PARAMS: Final[dict[str, Any]] = {
     "rehearse": Param(
@@ -96,25 +93,7 @@ def lakehouse(homeserver: DagHomeserver) -> None:
             # executor.
             max_active_tis_per_dag=1,
         )(run_lifecycle.open_run)
-        opened() >> spark_tasks.create_spark_task("snapshot_tables", "Copy the tables", pool=SOURCE_POOL)
-
-    @task_group(
-        group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it"
-    )
-    def audit_bronze() -> None:
-        measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
-        measured >> validation_tasks.create_validation_task(
-            "validate_bronze", "Validate bronze", validation_tasks.validate_bronze
-        )
-
-    @task_group(group_display_name="Silver and gold", tooltip="Resolved state, then dbt models, on the same branch")
-    def silver_and_gold() -> None:
-        resolved = spark_tasks.create_spark_task("resolve_state", "Resolve the state of rooms")
-        resolved >> spark_tasks.create_spark_task("build_models", "Build silver and gold", task_id="dbt_build")
-
-    @task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
-    def audit_gold() -> None:
-        validation_tasks.create_validation_task("validate_gold", "Validate gold", validation_tasks.validate_gold)
+        opened() >> spark_tasks.create_spark_task("snapshot_tables", "Copy the tables", pool=task_groups.SOURCE_POOL)
 
     @task_group(group_display_name="Publish", tooltip="All tables at once, then the release row")
     def publish() -> None:
@@ -126,11 +105,15 @@ def lakehouse(homeserver: DagHomeserver) -> None:
             outlets=assets.published_assets(homeserver.name),
         )
 
-    page = task(task_display_name="Write the page")(page_tasks.write_page)
-    close = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
-        run_lifecycle.close_run
+    (
+        bronze()
+        >> task_groups.audit_bronze()
+        >> task_groups.silver_and_gold()
+        >> task_groups.audit_gold()
+        >> publish()
+        >> task_groups.write_page()
+        >> task_groups.close_run().as_teardown()
     )
-    bronze() >> audit_bronze() >> silver_and_gold() >> audit_gold() >> publish() >> page() >> close().as_teardown()
 
 
 for each in list_dag_homeservers():

@@ -1,0 +1,39 @@
+"""What runs of ``lakehouse`` and of ``lake_maintenance`` share: the audits, the models, and the end of a run."""
+
+from datetime import timedelta
+from typing import Final
+
+from airflow.sdk import task, task_group
+
+from synapse_lakehouse.orchestration import page_tasks, run_lifecycle, spark_tasks, validation_tasks
+
+SOURCE_POOL: Final = "synapse_source"
+"""Airflow's pool with one slot: the runs of all DAGs read one PostgreSQL snapshot of Synapse at a time."""
+
+
+@task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it")
+def audit_bronze() -> None:
+    """Measure the branch, then validate it."""
+    measured = spark_tasks.create_spark_task("measure_streams", "Measure keys and streams")
+    measured >> validation_tasks.create_validation_task(
+        "validate_bronze", "Validate bronze", validation_tasks.validate_bronze
+    )
+
+
+@task_group(group_display_name="Silver and gold", tooltip="Resolved state, then dbt models, on the same branch")
+def silver_and_gold() -> None:
+    """Resolve the state of rooms, then build the models."""
+    resolved = spark_tasks.create_spark_task("resolve_state", "Resolve the state of rooms")
+    resolved >> spark_tasks.create_spark_task("build_models", "Build silver and gold", task_id="dbt_build")
+
+
+@task_group(group_display_name="Audit of gold", tooltip="Great Expectations validates silver and gold")
+def audit_gold() -> None:
+    """Validate silver and gold on the branch."""
+    validation_tasks.create_validation_task("validate_gold", "Validate gold", validation_tasks.validate_gold)
+
+
+write_page = task(task_display_name="Write the page")(page_tasks.write_page)
+close_run = task(task_display_name="Close the run", retries=2, retry_delay=timedelta(seconds=10))(
+    run_lifecycle.close_run
+)
