@@ -124,7 +124,7 @@ def get_dag_id(dag: str, homeserver: str | None) -> str:
 
 
 def split_dag_id(dag_id: str) -> tuple[str, str]:
-    """Return the DAG and the homeserver of a DAG ID. The name is empty if there is only one homeserver."""
+    """Return the DAG and the name of the homeserver of a DAG ID; an empty name without LAKEHOUSE_HOMESERVERS."""
     dag, _, homeserver = dag_id.partition(".")
     return dag, homeserver
 

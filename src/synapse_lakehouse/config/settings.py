@@ -165,7 +165,8 @@ class Settings(BaseSettings):
     )
     lakehouse_timezone: TimeZone = Field("UTC", description="time zone of LAKEHOUSE_SCHEDULE, such as Europe/Berlin")
     lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] | None = Field(
-        None, description="hours without a release after which an alert is sent; unset: 2 more than between two runs"
+        None,
+        description="hours without a release after which an alert is sent; unset: the longest interval of runs + 2",
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
         None, description="a stream raises an alert if more than this percentage of its new IDs have no row; unset: 50"

@@ -265,7 +265,7 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "forward_extremities",
         "rooms with many forward extremities",
-        "Every new event refers to up to 20 forward extremities, and Synapse resolves their states, so sending to the "
+        "Every new event refers to up to 10 forward extremities, and Synapse resolves their states, so sending to the "
         "room is slow.",
         "Send a few messages to the room as a local user. Or delete the forward extremities by the admin API "
         "(rooms/…/forward_extremities).",

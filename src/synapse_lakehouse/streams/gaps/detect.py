@@ -97,7 +97,7 @@ class GapDetector:
         return windows
 
     def _searched_windows(self) -> dict[str, StreamWindow]:
-        """Return the windows that are not empty, of the streams in which no ID may be missing."""
+        """Return the windows of append-only streams that are not empty."""
         contiguities = {stream.name: stream.contiguity for stream in self.tables.catalogue.streams}
         return {
             name: window
