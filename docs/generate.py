@@ -38,9 +38,9 @@ row.
 
 The column "additions" lists what a row has and all earlier rows lack. If a homeserver runs an earlier release, the
 lake has an empty table for a missing table, and a constant or NULL for a missing column. For example,
-`redactions.recheck` is then true in all rows. The lakehouse checks no stream that the release lacks. In
-parentheses, "instead" names the place where earlier releases store the same information. `audit.snapshots.absent_objects` and `lakehouse doctor`
-list the missing tables and columns.
+`redactions.recheck` is then true in all rows. The lakehouse checks no stream that the release lacks. In parentheses,
+"instead" names the place where earlier releases store the same information. `audit.snapshots.absent_objects` and
+`lakehouse doctor` list the missing tables and columns.
 
 Tests use one release of each row:
 
