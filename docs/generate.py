@@ -32,8 +32,8 @@ _RELEASE_COLUMNS = (
 )  # fmt: skip
 _RELEASES = """# Releases of Synapse
 
-For each minor release of Synapse in this table, the code of the release created a database. `sample/releases.json`
-contains the schema of that database. The lakehouse reads the same tables, columns and streams from all releases of one
+Each minor release of Synapse in this table created a database once, by its own code. `sample/releases.json` contains
+the schemas of these databases. The lakehouse reads the same tables, columns and streams from all releases of one
 row.
 
 The column "additions" lists what a row has and all earlier rows lack. If a homeserver runs an earlier release, the
@@ -137,7 +137,7 @@ def audit_page() -> str:
     lines = [
         _NOTICE + "# Audit tables\n",
         "The audit tables record the data that runs read, measured, validated and published. They are append-only and",
-        "have no branches. If a run has several tries, the rows of the last try count. Times are in UTC. The",
+        "have no branches. If a run has several tries, only the rows of the last try are valid. Times are in UTC. The",
         "[glossary](../glossary.md) explains the terms.\n",
         "`audit.releases` names the run of each release. To read the records of a release, join the table with",
         "`audit.releases` by `using (run_id)`.\n",
@@ -172,9 +172,9 @@ def integrity_checks_page() -> str:
         _NOTICE + "# Checks of Synapse's database\n",
         "`gold.state_integrity` has one row for each finding. The [runbook](../runbooks/integrity.md) describes the",
         "severities, the checks by hand and the repair. `lakehouse doctor --deep` prints the remedy. The column",
-        '"can follow from" names other checks. A finding has no alert if one of them has a finding of severity `fail`',
-        "or `warn` in the same room. For a check of indexes, this finding must be in the same index. A finding of",
-        "severity `info` never has an alert.\n",
+        '"can follow from" names other checks. A finding has no alert if one of these other checks has a',
+        "finding of severity `fail` or `warn` in the same room (between two checks of indexes: in the same index). A",
+        "finding of severity `info` never has an alert.\n",
         *_table(
             ("check", "findings", "consequence", "harm", "alert", "can follow from"),
             [(*cells, ", ".join(f"`{cause}`" for cause in causes)) for *cells, causes in rows],

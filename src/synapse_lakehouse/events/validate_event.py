@@ -74,7 +74,7 @@ def _find_invalid_field_of_format(event: Mapping[str, Any], rules: int) -> str |
 
 
 def convert_numbers_to_objects(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a valid event that are numbers but should be objects, as the class represents them."""
+    """Return the fields of a valid event that are numbers but should be objects, as Synapse's class represents them."""
     return {name: {_NUMBER: json.dumps(event[name])} for name in ("content", "hashes") if type(event[name]) is not dict}
 
 

@@ -134,7 +134,7 @@ class PlannedCopy:
     def accept_part(
         self, parts: WrittenParts, part: ReadPart, written: WrittenPart, expected_rows: int | None
     ) -> WrittenParts:
-        """Return ``parts`` with one more part. Some whole pages are committed at a time; a resumed run skips them."""
+        """Return ``parts`` with one more part. A resumed run skips the whole pages that were committed."""
         expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
         progress = parts.progress.advance(written, self.started.target.heap.count_pages(part.pages), expected_rows)
         uncommitted = (*parts.uncommitted, *([(part, written)] if part.since is None else []))

@@ -225,8 +225,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_newer_predecessor",
         "state groups whose predecessor is newer",
-        "The predecessor has the higher number. Synapse lets its rows replace those of the group, so the resulting "
-        "state is wrong.",
+        "The predecessor has the higher number. Synapse lets the predecessor's rows replace the group's own rows, "
+        "so the resulting state is wrong.",
         _RESTORE,
     ),
     IntegrityCheck(

@@ -20,8 +20,8 @@ REFERENCE_CHECKS: Final = (
         "event_incomplete",
         "events without rows that belong to them",
         "The event lacks its row in state_events, room_memberships, event_edges or rejections. Or it has fewer rows in "
-        "event_edges or event_auth than its JSON lists. Without the row, Synapse does not treat the event as state, as "
-        "a membership, as a part of the history, or as rejected, or does not find the events before it.",
+        "event_edges or event_auth than its JSON lists. The effect depends on the table: Synapse does not treat the "
+        "event as what it is (state, membership, history, rejected), or does not find the events before it.",
         _RESTORE_ROWS,
         harm=Harm.LOST,
     ),
@@ -47,7 +47,7 @@ REFERENCE_CHECKS: Final = (
     ),
     IntegrityCheck(
         "partial_state_without_room",
-        "rooms without a fast join that have events with partial state",
+        "rooms that have events with partial state, but no fast join",
         "Synapse waits forever for the full state at these events.",
         _RESTORE_ROWS,
     ),

@@ -160,7 +160,7 @@ class Progress:
     def receive_position(self, command: Position) -> MissedRange | None:
         """Move to the announced position, or return the missed range before it.
 
-        The client follows a new source from its first position, unless the source appeared during an interruption.
+        The client follows a new stream writer from its first position, unless it appeared during an interruption.
         """
         source = (command.stream, command.instance)
         self._received_sources.add(source)

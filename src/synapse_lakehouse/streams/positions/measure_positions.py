@@ -26,7 +26,7 @@ class PositionMeasurer:
     * ``uncopied``: tables that this run could not copy. They have the content of the previous release.
     * ``sequences``: last value and is_called by sequence.
     * ``previous_positions``: positions of the previous release, by stream and writer.
-    * ``previously_vanished``: by stream, the writers without a position that the previous release reported.
+    * ``previously_vanished``: by stream, the writers that the previous release reported as vanished.
     """
 
     tables: StreamTables
