@@ -39,7 +39,7 @@ def grants(
         bool,
         typer.Option(
             "--harden",
-            help="Print statements that revoke privileges of all roles, instead of the grants. "
+            help="Instead of the grants, print statements that revoke privileges that every role has (PUBLIC). "
             "Comments explain the side effects.",
         ),
     ] = False,

@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     )
     synapse_config: Path | None = Field(
         None,
-        description="path of homeserver.yaml, of a folder with files, or several paths separated by colons, for"
+        description="paths of homeserver.yaml and of further files or folders, separated by colons; they configure"
         " stream_writers, retention and state_compressor; optional",
     )
     lakehouse_home: AbsolutePath = Field(Path(".lakehouse"), description="folder for all local files of the platform")
@@ -97,7 +97,7 @@ class Settings(BaseSettings):
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: str = Field(
-        "", description="IDs of rooms whose lost events without a known ID and changed state groups are acknowledged"
+        "", description="rooms in which changed state groups, and lost events whose ID is unknown, are acknowledged"
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -118,7 +118,7 @@ class Settings(BaseSettings):
         900, description="seconds that a run waits for another run to release the lake lease"
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
-        30, description="days for which a release is readable; then content that no newer release has is deleted"
+        30, description="days for which a release is readable; then content that only this release has is deleted"
     )
     lakehouse_retention_enabled: bool | None = Field(
         None, description="whether Synapse hides expired messages; unset: retention in SYNAPSE_CONFIG, or false"
@@ -185,7 +185,7 @@ class Settings(BaseSettings):
     )
     # If one of these is unset, the section state_compressor of SYNAPSE_CONFIG applies, or else the default.
     lakehouse_compressor_enabled: str | None = Field(
-        None, description="true: the state compressor runs on its schedule; unset: enabled in SYNAPSE_CONFIG"
+        None, description="true: the state compressor runs on its schedule; unset: as SYNAPSE_CONFIG says"
     )
     lakehouse_compressor_chunk_size: str | None = Field(
         None, description="approximate number of state groups per chunk of the compressor; 500 by default"

@@ -126,7 +126,7 @@ def find_interrupted_baseline(
 
     :param read_valid_positions: as :func:`read_valid_wal_positions`; called only if the branch has such content.
     :param count_rows: counts the rows of an Iceberg snapshot of the table. The snapshot's summary is unsuitable: it
-        still counts deletes of files that were replaced since.
+        still counts position deletes of data files that were replaced.
     """
     head = ancestor = lake_table.snapshot_by_name(branch)
     copied_pages: list[PageRange] = []

@@ -181,7 +181,7 @@ def undo(
         bool,
         typer.Option(
             "--repair",
-            help="Also restore groups whose state has changed since, in a room that verify reported as wrong.",
+            help="Also restore groups whose state has changed since, in a room that `verify` reported as wrong.",
         ),
     ] = False,
 ) -> None:

@@ -57,7 +57,7 @@ def prove_erased(
 ) -> None:
     """Show the remaining data of an erased user by table, with the reason; fails if a file has message content.
 
-    Exit code 1: the lake contains content that Synapse's database no longer has, of the user or of a purged event; or a
+    Exit code 1: the lake contains content of the user or of a purged event that Synapse's database no longer has, or a
     file of the warehouse cannot be read. Exit code 3: all remaining content is also in Synapse's database. Exit code 0:
     no message content remains.
     """

@@ -22,7 +22,7 @@ def state_at(
         bool,
         typer.Option(
             "--before",
-            help="Show the state before the event, which other servers receive. Default: the state after the event.",
+            help="Show the state before the event, as other servers receive it. Default: the state after the event.",
         ),
     ] = False,
     type: Annotated[str | None, typer.Option("--type", help="Only this event type, such as m.room.member.")] = None,

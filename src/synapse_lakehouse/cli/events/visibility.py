@@ -81,7 +81,7 @@ def visible(
         bool | None,
         typer.Option(
             "--peeking/--as-member",
-            help="Apply the rules for peeking users, which are not in the room, or for members. By default, a user"
+            help="Apply the rules for peeking users (those not in the room), or for members. By default, a user"
             " that is joined, or that left the room without forgetting it, gets the rules for members. All other users,"
             " for example after a ban, get the rules for peeking users.",
         ),

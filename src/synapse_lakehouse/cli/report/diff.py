@@ -24,7 +24,7 @@ def diff(
     after: Annotated[int | None, typer.Argument(min=1, help="Later release; default: the latest.")] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
     compare_all: Annotated[
-        bool, typer.Option("--all", help=f"Compare files of any size; default: {MAX_ROWS:,} rows in all tables.")
+        bool, typer.Option("--all", help=f"Compare all files that differ; default: at most {MAX_ROWS:,} rows.")
     ] = False,
 ) -> None:
     """Compare two releases: rows added, changed and removed by table, new rooms and users, findings, growth.

@@ -91,7 +91,7 @@ def store_rewritten_groups(connection: DuckDBPyConnection) -> None:
 def store_differing_pieces(connection: DuckDBPyConnection, then: dict[str, str], now: dict[str, str]) -> None:
     """Create ``differing_pieces``: state_group, room_id, type, state_key, event_before, event_now, is_own.
 
-    ``event_before`` or ``event_now`` is NULL if the state lacks the piece. ``is_own``: the group has a row of it.
+    ``event_before`` or ``event_now`` is NULL if the state lacks the piece. ``is_own``: the group itself has the row.
 
     :param then: the SELECTs that read POSITIONS and INTERVALS at the earlier release. ``now``: at the newest release.
     """
