@@ -88,9 +88,9 @@ def _explain_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CompressorError(
-            f"The undo file cannot be written to {folder}: {error.strerror}. The "
-            "room is not compressed without it. Free disk space, or give the user of this command write access to the "
-            "folder. Then run the command again."
+            f"The undo file cannot be written to {folder}: {error.strerror}. The room is not "
+            "compressed without it. Free disk space, or give the user of this command write access to the folder. "
+            "Then run the command again."
         ) from None
 
 

@@ -29,7 +29,8 @@ def get_java_options(settings: Settings, jars: Sequence[Path]) -> str:
 def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
     """Create the archive for this Java and these jars if it is absent. It takes 30 s.
 
-    Some versions of Java cannot create it."""
+    Some versions of Java cannot create it.
+    """
     archive = _archive_path(jars)
     if archive.exists():
         return

@@ -1,4 +1,4 @@
-"""What runs of ``lakehouse`` and of ``lake_maintenance`` share: the audits, the models, and the end of a run."""
+"""The DAGs ``lakehouse`` and ``lake_maintenance`` share these task groups and tasks: audits, models, end of a run."""
 
 from datetime import timedelta
 from typing import Final
