@@ -84,7 +84,12 @@ def create_dag(homeserver: DagHomeserver) -> DAG:
         tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
         user_defined_macros=spark_tasks.TEMPLATE_MACROS,
         params=PARAMS,
-        default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
+        default_args={
+            "owner": "lakehouse",
+            "retries": 0,
+            "weight_rule": task_groups.WEIGHT_RULE,
+            "on_failure_callback": callbacks.alert_on_dag_failure,
+        },
     ) as dag:
         lake_maintenance(homeserver)
     return dag
@@ -102,9 +107,7 @@ def lake_maintenance(homeserver: DagHomeserver) -> None:
             overrides={"LAKEHOUSE_PARITY_SECONDS": _setting("parity_seconds")},
         )
 
-    opened = task(task_display_name="Open the run", task_id="open_run", retries=3, retry_delay=timedelta(minutes=1))(
-        run_lifecycle.open_maintenance
-    )()
+    opened = task(task_id="open_run", **task_groups.OPEN_RUN)(run_lifecycle.open_maintenance)()
     published = spark_tasks.create_spark_task(
         "publish_release", "Publish the release", outlets=assets.published_assets(homeserver.name)
     )

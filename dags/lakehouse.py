@@ -74,7 +74,12 @@ def create_dag(homeserver: DagHomeserver) -> DAG:
         tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
         user_defined_macros=spark_tasks.TEMPLATE_MACROS,
         params=PARAMS,
-        default_args={"owner": "lakehouse", "retries": 0, "on_failure_callback": callbacks.alert_on_dag_failure},
+        default_args={
+            "owner": "lakehouse",
+            "retries": 0,
+            "weight_rule": task_groups.WEIGHT_RULE,
+            "on_failure_callback": callbacks.alert_on_dag_failure,
+        },
     ) as dag:
         lakehouse(homeserver)
     return dag
@@ -85,14 +90,7 @@ def lakehouse(homeserver: DagHomeserver) -> None:
 
     @task_group(group_display_name="Bronze", tooltip="Copy of one PostgreSQL snapshot on the run's branch")
     def bronze() -> None:
-        opened = task(
-            task_display_name="Open the run",
-            retries=3,
-            retry_delay=timedelta(minutes=1),
-            # The runs of a backfill wait for the lease one at a time, as waiting tasks would fill all slots of the
-            # executor.
-            max_active_tis_per_dag=1,
-        )(run_lifecycle.open_run)
+        opened = task(**task_groups.OPEN_RUN)(run_lifecycle.open_run)
         opened() >> spark_tasks.create_spark_task("snapshot_tables", "Copy the tables", pool=task_groups.SOURCE_POOL)
 
     @task_group(group_display_name="Publish", tooltip="All tables at once, then the release row")

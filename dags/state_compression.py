@@ -12,7 +12,8 @@ room as soon as it is known. `lakehouse compress history` shows these outcomes, 
 **When it fails.** The log of the red task ends with the reason.
 
 * `plan_compression`: there is no release yet, a named room does not exist, or the saved progress cannot be read from
-  the database. Nothing was changed. (Airflow shows an invalid setting as an import error of this DAG.)
+  the database. Nothing was changed. (If a setting is invalid, Airflow shows an import error of this DAG. With several
+  homeservers, the runs of this homeserver fail.)
 * `apply`: `SYNAPSE_WRITE_DSN` is not set, its role lacks a privilege (`lakehouse grants --compress`), another
   compressor is running, or the connection was lost. Or a room's state changed: the room was restored, and you should
   report this bug. All other changes are correct and stay. If a room is recorded as faulty, nothing is written until
@@ -30,7 +31,8 @@ from typing import Any, Final
 
 from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param, task
 
-from synapse_lakehouse.compressor.settings import load_compressor_settings
+from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.orchestration import callbacks, compression_tasks, spark_tasks
 from synapse_lakehouse.orchestration.dag_homeservers import DagHomeserver, list_dag_homeservers
 
@@ -75,7 +77,7 @@ PARAMS: Final[dict[str, Any]] = {
 
 def create_dag(homeserver: DagHomeserver) -> DAG:
     """Return the DAG of ``homeserver``."""
-    compressor = load_compressor_settings(homeserver.settings)
+    compressor = _load_settings(homeserver)
     between_runs = timedelta(milliseconds=compressor.time_between_runs)
     with DAG(
         dag_id=homeserver.get_dag_id("state_compression"),
@@ -99,6 +101,16 @@ def create_dag(homeserver: DagHomeserver) -> DAG:
     ) as dag:
         state_compression(between_runs)
     return dag
+
+
+def _load_settings(homeserver: DagHomeserver) -> CompressorSettings:
+    """Return the compressor's settings. If those of one of several homeservers are wrong, its runs fail."""
+    try:
+        return load_compressor_settings(homeserver.settings)
+    except LakehouseError:
+        if not homeserver.name:
+            raise
+        return CompressorSettings(enabled=True)
 
 
 def state_compression(between_runs: timedelta) -> None:

@@ -19,7 +19,7 @@ before you have read the log of `preflight`: it contains the SQL that repairs th
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, CronTriggerTimetable, task
+from airflow.sdk import DAG, CronTriggerTimetable, WeightRule, task
 
 from synapse_lakehouse.orchestration import callbacks, stream_watch_tasks
 from synapse_lakehouse.orchestration.dag_homeservers import DagHomeserver, list_dag_homeservers
@@ -45,6 +45,9 @@ def create_dag(homeserver: DagHomeserver) -> DAG:
             "owner": "lakehouse",
             "retries": 1,
             "retry_delay": timedelta(seconds=20),
+            # The tasks take seconds, and their samples cannot be taken later.
+            "priority_weight": 1000,
+            "weight_rule": WeightRule.ABSOLUTE,
             "on_failure_callback": callbacks.alert_on_dag_failure,
             "on_success_callback": callbacks.resolve_dag_incident,
         },

@@ -20,6 +20,7 @@ answers = {
     dag_id: {
         "schedule": getattr(dag.timetable, "expression", None),
         "assets": [asset.uri for task in dag.tasks for asset in task.outlets],
+        "weights": [(task.weight_rule, task.priority_weight) for task in dag.tasks],
     }
     for dag_id, dag in bag.dags.items()
 }
@@ -30,17 +31,21 @@ print(json.dumps({
     "budgets": [each.lakehouse_gap_budget for each in settings],
 }))
 """
+NAMES = ("one", "two", "wrong", "slow")
 DAGS = ("lake_maintenance", "lakehouse", "state_compression", "stream_watch")
 
 
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The DAGs of two homeservers, and of one with a wrong setting."""
+    """The DAGs of two homeservers, and of two with a wrong setting; and files that belong to none."""
     folder = tmp_path_factory.mktemp("homeservers")
+    for misnamed in ("Shop.env", ".#one.env"):
+        (folder / misnamed).touch()
     own: dict[str, dict[str, object]] = {
         "one": {"lakehouse_schedule": "@hourly", "lakehouse_gap_budget": 3},
         "two": {"lakehouse_compressor_enabled": "true"},
         "wrong": {"lakehouse_gap_budget": "many"},
+        "slow": {"lakehouse_compressor_time_between_runs": "daily"},
     }
     for name, further in own.items():
         write_homeserver(
@@ -62,12 +67,22 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_each_homeserver_has_all_dags(parsed: dict[str, Any]) -> None:
     assert parsed["errors"] == {}
-    assert sorted(parsed["dags"]) == sorted(f"{dag}.{name}" for dag in DAGS for name in ("one", "two", "wrong"))
+    assert sorted(parsed["dags"]) == sorted(f"{dag}.{name}" for dag in DAGS for name in NAMES)
 
 
 def test_each_homeserver_has_its_schedule(parsed: dict[str, Any]) -> None:
     assert parsed["dags"]["lakehouse.one"]["schedule"] == "0 * * * *"
     assert parsed["dags"]["lakehouse.two"]["schedule"] == "0 0 * * *"
+
+
+def test_samples_of_the_streams_come_before_all_other_tasks(parsed: dict[str, Any]) -> None:
+    weights = {dag_id: answers["weights"] for dag_id, answers in parsed["dags"].items()}
+    watching = weights.pop("stream_watch.one")
+    assert {rule for rule, _ in watching} == {"absolute"}
+    # With the other rules, the weight of a task is the sum of those of tasks of its DAG.
+    assert min(weight for _, weight in watching) > max(
+        sum(weight for _, weight in of_dag) for dag_id, of_dag in weights.items() if dag_id.endswith(".one")
+    )
 
 
 def test_homeservers_share_no_asset(parsed: dict[str, Any]) -> None:

@@ -45,8 +45,13 @@ def test_it_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
     assert dag.max_active_runs == 1
 
 
-def test_only_the_copy_takes_a_slot_of_the_source_pool(dag: "DAG") -> None:
-    assert {task.task_id for task in dag.tasks if task.pool == "synapse_source"} == {"bronze.reconcile_bronze"}
+def test_opening_and_the_copy_take_a_slot_of_the_source_pool(dag: "DAG") -> None:
+    pooled = {task.task_id for task in dag.tasks if task.pool == "synapse_source"}
+    assert pooled == {"open_run", "bronze.reconcile_bronze"}
+
+
+def test_a_run_that_has_begun_comes_before_new_runs(dag: "DAG") -> None:
+    assert {(task.weight_rule, task.priority_weight) for task in dag.tasks} == {("upstream", 1)}
 
 
 def test_files_are_maintained_after_a_failed_copy(dag: "DAG") -> None:

@@ -53,8 +53,13 @@ def test_the_source_is_guarded_by_its_pool(lakehouse_dag: "DAG") -> None:
     from synapse_lakehouse.local.airflow.prepare_airflow import POOLS
 
     pooled = {task.task_id for task in lakehouse_dag.tasks if task.pool == "synapse_source"}
-    assert pooled == {"bronze.snapshot_tables"}
+    assert pooled == {"bronze.open_run", "bronze.snapshot_tables"}
     assert POOLS["synapse_source"][0] == 1
+    assert {lakehouse_dag.get_task(task).pool for task in SPARK} == set(POOLS)
+
+
+def test_a_run_that_has_begun_comes_before_new_runs(lakehouse_dag: "DAG") -> None:
+    assert {(task.weight_rule, task.priority_weight) for task in lakehouse_dag.tasks} == {("upstream", 1)}
 
 
 def test_retries_are_where_they_help(lakehouse_dag: "DAG") -> None:

@@ -2,13 +2,16 @@
 
 import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
+from synapse_lakehouse.alerts.message import AlertMessage
 from synapse_lakehouse.config.run import Run
+from tests.support.homeserver_files import write_homeserver
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG, Context
@@ -144,6 +147,32 @@ def test_a_task_without_downstream_has_its_own_incident(news: dict[str, list[Ale
         callback_context("preflight", callbacks.AlreadyReportedError("a sequence is behind"))
     )
     assert news["dag nightly, task preflight"] == []
+
+
+@pytest.mark.parametrize(("dag", "sent"), [("lakehouse.shop", 1), ("stream_watch.shop", 0)])
+def test_a_homeserver_with_wrong_settings_alerts(
+    dag: str, sent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from synapse_lakehouse.alerts.sinks import AlertSink
+    from synapse_lakehouse.orchestration import callbacks, dag_homeservers
+
+    variables = os.environ | {"LAKEHOUSE_HOMESERVERS": str(tmp_path), "LAKEHOUSE_ALERT_URLS": "json://localhost"}
+    write_homeserver(tmp_path, "shop", lakehouse_gap_budget="many")
+    messages: list[str] = []
+
+    def send(_: AlertSink, message: AlertMessage, __: float) -> bool:
+        messages.append(message.title)
+        return True
+
+    monkeypatch.setattr(dag_homeservers, "_shared_environment", variables)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setattr(AlertSink, "send", send)
+    context = callback_context("open_run", RuntimeError("the settings are wrong"))
+    context["dag"].dag_id = dag
+    callbacks.alert_on_dag_failure(context)
+    callbacks.resolve_dag_incident(context)
+    assert len(messages) == sent
+    assert all(title.startswith("shop: ") for title in messages)
 
 
 def test_findings_name_the_run() -> None:

@@ -93,19 +93,20 @@ def asked_several(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
             (files / name / page / "index.html").write_text(f"the {page} of {name}")
         write_homeserver(
             files, name, synapse_dsn="postgresql://r@db/one", synapse_server_name=f"{name}.example",
-            lakehouse_catalog_uri="postgresql://lake@127.0.0.1:1/one", **own,
+            lakehouse_catalog_uri=f"postgresql://lake@127.0.0.1:1/{name}", **own,
         )  # fmt: skip
     write_homeserver(files, "wrong", synapse_dsn="postgresql://r@db/one")
-    return ask(home, folder, SEVERAL_ROUTES, LAKEHOUSE_HOMESERVERS=str(files))
+    return ask(home, folder, SEVERAL_ROUTES, files)
 
 
-def ask(home: Path, folder: Path, routes: Sequence[str], **variables: str) -> dict[str, Any]:
+def ask(home: Path, folder: Path, routes: Sequence[str], files: Path | None = None) -> dict[str, Any]:
     """Answers of the routes with LAKEHOUSE_HOME ``folder``."""
     arguments = [sys.executable, "-c", ASK, json.dumps(USERS), json.dumps(routes)]
     own = {"LAKEHOUSE_HOME": str(folder), "LAKEHOUSE_METRICS_TOKEN": "right"}
-    with prepare_airflow.prepare_airflow(Settings(_env_file=None, lakehouse_home=home)) as prepared:
+    settings = Settings(_env_file=None, lakehouse_home=home, lakehouse_homeservers=files)
+    with prepare_airflow.prepare_airflow(settings) as prepared:
         result = subprocess.run(
-            arguments, env=prepared.environment | own | variables, text=True, capture_output=True, check=False,
+            arguments, env=prepared.environment | own, text=True, capture_output=True, check=False,
             cwd=folder,
         )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr

@@ -43,7 +43,7 @@ def test_branches_of_crashed_holders_are_handed_on(new_lake: Callable[..., Setti
         assert third.acquire() == ("one", "two")
         third.renew()
         third.release()
-        assert third.acquire(60) == ("one", "two"), "given back without having disposed of them"
+        assert third.acquire() == ("one", "two"), "given back without having disposed of them"
         branches.resume_branch(catalog, ("one", "two"), "three")
         third.settle()
         refs_by_table = {name: set(catalog.load_table(f"bronze.{name}").refs()) for name in ("rooms", "users")}

@@ -18,12 +18,13 @@ from tests.support.homeserver_files import write_homeserver, write_lake
 from tests.support.report_lake import TEXTS, open_report_lake, publish
 
 
-def lakehouse(folder: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def lakehouse(folder: Path, home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command of an installation with the homeservers in ``folder``."""
     own = {"LAKEHOUSE_HOMESERVERS": str(folder), "LAKEHOUSE_HOME": str(home), "COLUMNS": "120"}
     return subprocess.run(
-        [BIN / "lakehouse", *arguments], env=os.environ | own, cwd=folder, text=True, capture_output=True, check=False
-    )
+        [BIN / "lakehouse", *arguments], env=os.environ | own | variables, cwd=folder, text=True, capture_output=True,
+        check=False,
+    )  # fmt: skip
 
 
 def test_the_overview_shows_every_homeserver(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
@@ -33,13 +34,17 @@ def test_the_overview_shows_every_homeserver(new_lake: Callable[..., Settings], 
             publish(catalog, 1, TEXTS)
         write_lake(tmp_path, name, settings)
     write_homeserver(tmp_path, "wrong", synapse_dsn="postgresql://r@127.0.0.1:1/none")
-    shown = lakehouse(tmp_path, tmp_path, "homeservers", "--format", "json")
+    (tmp_path / "copy.env").write_bytes((tmp_path / "one.env").read_bytes())
+    (tmp_path / "Two.env").touch()
+    shown = lakehouse(tmp_path, tmp_path, "homeservers", "--format", "json", LAKEHOUSE_HOMESERVER="two")
     assert shown.returncode == 0, shown.stderr
     rows = {row["homeserver"]: row for row in json.loads(shown.stdout)}
-    assert [(name, row["server_name"], row["release"]) for name, row in rows.items()] == [
-        ("one", "one.example", 1), ("two", "two.example", 1), ("wrong", "", None),
+    (tmp_path / "copy.env").unlink()
+    assert [(name, row["release"]) for name, row in rows.items()] == [
+        ("copy", None), ("one", None), ("two", 1), ("wrong", None), ("Two.env", None),
     ]  # fmt: skip
-    assert rows["wrong"]["state"] == "warning"
+    assert rows["two"]["server_name"] == "two.example"
+    assert {row["state"] for name, row in rows.items() if name != "two"} == {"warning"}
 
     chosen = lakehouse(tmp_path, tmp_path, "--homeserver", "two", "releases", "--format", "json")
     assert [row["release"] for row in json.loads(chosen.stdout)] == [1]

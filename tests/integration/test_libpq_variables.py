@@ -1,6 +1,7 @@
 """libpq's variables do not affect the embedded PostgreSQL, and affect the source as in libpq."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import FORMAT_PROPERTIES, RELEASES_TABLE
 from synapse_lakehouse.config import libpq_variables
+from synapse_lakehouse.config.libpq_variables import HIDDEN_PREFIX
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
@@ -37,8 +39,10 @@ FOR_THE_SOURCE = (
 
 
 @pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libpq_variables, "_removed", {})
+def _as_before() -> Iterator[None]:
+    yield
+    for name in [name for name in os.environ if name.startswith(HIDDEN_PREFIX)]:
+        del os.environ[name]
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +88,7 @@ def test_the_source_is_connected_to_with_them(
     configured = Settings(
         _env_file=None, lakehouse_home=tmp_path, synapse_dsn=without, synapse_server_name="synapse.example"
     )
-    libpq_variables.remove_from_environment()
+    libpq_variables.hide_from_libpq()
     with connect(configured) as connection:
         (count,) = connection.execute("select count(*) from users").fetchone() or (0,)
         assert count > 0

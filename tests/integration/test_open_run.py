@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 from typer.testing import CliRunner
 
 from synapse_lakehouse.audit import store
@@ -21,7 +21,7 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.orchestration import run_lifecycle
 from tests.conftest import use_settings
-from tests.support.runs import lease_holder
+from tests.support.runs import lease_holder, lease_of_another_run
 
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
 WRONG: list[dict[str, object]] = [
@@ -39,9 +39,7 @@ OPENINGS = [run_lifecycle.open_run, run_lifecycle.open_maintenance]
 @pytest.fixture
 def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
     """An empty lake that the tasks of this process open, with changed settings."""
-    dag = SimpleNamespace(dag_id="lakehouse")
-    context = {"dag": dag, "run_id": "manual__1", "data_interval_start": START, "data_interval_end": END}
-    monkeypatch.setattr(run_lifecycle, "get_current_context", lambda: context)
+    waited_since(None, monkeypatch)
     monkeypatch.chdir(tmp_path)
     created = new_lake()
 
@@ -51,6 +49,14 @@ def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.
         return settings
 
     return configure
+
+
+def waited_since(time: datetime | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The context of a task whose first try waited for the lease since ``time``."""
+    task = SimpleNamespace(get_first_reschedule_date=lambda _: time)
+    context = {"dag": SimpleNamespace(dag_id="lakehouse"), "run_id": "manual__1", "ti": task}
+    context |= {"data_interval_start": START, "data_interval_end": END}
+    monkeypatch.setattr(run_lifecycle, "get_current_context", lambda: context)
 
 
 def release_of(server_name: str, settings: Settings) -> None:
@@ -76,6 +82,26 @@ def test_a_lake_of_another_homeserver_is_refused(opening: Callable[[], None], la
 def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
     settings = lake()
     release_of(sample.read_server_name(), settings)
+    opening()
+    assert lease_holder(settings) == "manual__1"
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_a_run_that_waits_for_the_lease_frees_its_slot(
+    opening: Callable[[], None], lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = lake(lakehouse_lease_wait_seconds=3600)
+    other = lease_of_another_run(settings)
+    with pytest.raises(AirflowRescheduleException):
+        opening()
+    waited_since(datetime.now(UTC) - timedelta(minutes=59), monkeypatch)
+    with pytest.raises(AirflowRescheduleException):
+        opening()
+    waited_since(datetime.now(UTC) - timedelta(minutes=61), monkeypatch)
+    with pytest.raises(AirflowFailException, match="the first run"):
+        opening()
+    assert lease_holder(settings) == "the first run"
+    other.release()
     opening()
     assert lease_holder(settings) == "manual__1"
 

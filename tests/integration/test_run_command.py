@@ -152,7 +152,7 @@ def _waiting(settings: Settings) -> subprocess.Popen[str]:
     """A run that waits for another one, ``the first run``."""
     runs.lease_of_another_run(settings)
     run = runs.start(settings)
-    runs.read_until(run, "waiting for run the first run")
+    runs.read_until(run, "Run the first run holds the lake lease")
     return run
 
 

@@ -125,7 +125,7 @@ def test_a_run_limits_its_connections_and_stops_cleanly(
     other = runs.lease_of_another_run(settings)
     run = runs.start(settings)
     try:
-        runs.read_until(run, "waiting for run the first run")
+        runs.read_until(run, "Run the first run holds the lake lease")
         assert not _sessions(watcher)
         other.release()
         looks: list[set[object]] = []

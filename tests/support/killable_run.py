@@ -17,6 +17,7 @@ from synapse_lakehouse.iceberg.write import branches, tables
 from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.incremental_lake import AdvancingLake
+from tests.support.runs import acquire_when_free
 
 WAIT_SECONDS = 120
 NAMES = (
@@ -51,7 +52,7 @@ def _run(lake: AdvancingLake, app: SparkApp) -> None:
     """Open, copy, publish and close, as the DAG's tasks do."""
     tables.ensure_tables(app.catalog, catalogue.load_catalogue())
     lease = Lease(app.catalog, app.run.run_id, app.run.branch, lake.settings.lakehouse_lease_seconds)
-    crashed = lease.acquire(WAIT_SECONDS)
+    crashed = acquire_when_free(lease, WAIT_SECONDS)
     if app.run.branch not in crashed:
         branches.drop_branch(app.catalog, app.run.branch)
     if crashed:

@@ -2,13 +2,14 @@
 
 import re
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from synapse_lakehouse.iceberg.lease.lease import LEASES_TABLE, Lease
+from synapse_lakehouse.iceberg.lease.lease import LEASES_TABLE, Lease, LeaseError
 from synapse_lakehouse.iceberg.lease.lease_holder import parse_current_lease
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
@@ -55,6 +56,18 @@ def lease_of_another_run(settings: Settings) -> Lease:
     lease = Lease(catalog, "the first run", "run_20261120T000000Z_00000000", seconds=600)
     lease.acquire()
     return lease
+
+
+def acquire_when_free(lease: Lease, seconds: float) -> tuple[str, ...]:
+    """Take the lease. Wait while another run holds it, which may have been killed."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return lease.acquire()
+        except LeaseError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1)
 
 
 def lease_holder(settings: Settings) -> str | None:

@@ -50,10 +50,10 @@ def test_the_file_obeys_the_compose_specification() -> None:
         specification.validate({"services": {"postgres": {"healthchek": {}}}})
 
 
-def test_the_pool_is_the_one_that_a_single_machine_has() -> None:
-    (pool,) = [command[3:] for command in airflow_commands("docker/initialise.sh") if command[1:3] == ["pools", "set"]]
+def test_the_pools_are_those_that_a_single_machine_has() -> None:
+    pools = [command[3:] for command in airflow_commands("docker/initialise.sh") if command[1:3] == ["pools", "set"]]
 
-    assert [pool] == [[name, str(slots), why] for name, (slots, why) in POOLS.items()]
+    assert pools == [[name, str(slots), why] for name, (slots, why) in POOLS.items()]
 
 
 @pytest.mark.parametrize("service", ["spark-master", "spark-worker"])

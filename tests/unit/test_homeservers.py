@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from synapse_lakehouse.config.homeservers import (
     OWN_SETTINGS,
     PLACES,
     HomeserverError,
+    explain_misnamed_files,
     list_homeservers,
     load_homeserver_settings,
     require_one_homeserver,
+    require_own_catalog,
 )
 from synapse_lakehouse.config.settings import Settings
 from tests.support.homeserver_files import write_homeserver
@@ -47,6 +50,7 @@ def test_names_are_in_order(folder: Path) -> None:
     for name in ("two", "one"):
         write_homeserver(folder, name, **OWN)
     (folder / "README.md").touch()
+    (folder / ".env").touch()
     assert list_homeservers() == ["one", "two"]
     with pytest.raises(HomeserverError):
         require_one_homeserver()
@@ -58,13 +62,14 @@ def test_one_homeserver_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None
     require_one_homeserver()
 
 
-@pytest.mark.parametrize("name", ["One", "a.b", "-a", "a b", "../a", "é"])
-def test_names_that_are_refused(folder: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["One", ".#one", "-a", "a b", "../a", "é"])
+def test_a_misnamed_file_is_no_homeserver_and_stops_no_other(folder: Path, name: str) -> None:
+    write_homeserver(folder, "shop.example", **OWN)
     path = (folder / f"{name}.env").resolve()
     path.touch()
-    if path.parent == folder:
-        with pytest.raises(HomeserverError):
-            list_homeservers()
+    assert list_homeservers() == ["shop.example"]
+    is_listed = path.parent == folder and not name.startswith(".")
+    assert explain_misnamed_files().keys() == ({path.name} if is_listed else set())
     with pytest.raises(HomeserverError):
         load_homeserver_settings(name)
 
@@ -98,7 +103,7 @@ def test_own_settings_are_never_shared(folder: Path, monkeypatch: pytest.MonkeyP
     for name in OWN_SETTINGS:
         if name != "lakehouse_homeservers":
             monkeypatch.setenv(name.upper(), "500" if name.endswith("bytes") else "shared")
-    for name in PLACES:
+    for name in set(PLACES) - {"lakehouse_warehouse"}:
         monkeypatch.setenv(name.upper(), "/shared")
     settings = load_homeserver_settings("one")
     expected = OWN | CATALOG
@@ -115,6 +120,36 @@ def test_shared_places_have_a_placeholder(folder: Path, monkeypatch: pytest.Monk
     assert settings.lakehouse_catalog_uri == "postgresql://lake:p%40@db/lake_one"
     assert settings.lakehouse_warehouse == "s3://bucket/one"
     assert settings.lakehouse_metrics_file == Path("/metrics/one.prom")
+
+
+def test_each_homeserver_has_its_own_warehouse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        write_homeserver(folder, name, **OWN, lakehouse_catalog_uri=f"postgresql://lake@db/{name}")
+    one, two = map(load_homeserver_settings, ("one", "two"))
+    assert one.warehouse == (one.lake_folder.absolute() / "warehouse").as_uri() != two.warehouse
+    monkeypatch.setenv("LAKEHOUSE_WAREHOUSE", "s3://bucket/lake")
+    with pytest.raises(HomeserverError, match="LAKEHOUSE_WAREHOUSE"):
+        load_homeserver_settings("one")
+    write_homeserver(folder, "one", **OWN, **CATALOG, lakehouse_warehouse="s3://other/lake")
+    assert load_homeserver_settings("one").warehouse == "s3://other/lake"
+
+
+@pytest.mark.parametrize(
+    ("uri", "warehouses", "is_refused"),
+    [
+        ("postgresql://lake@db/one", ("/a", "/b"), True),
+        ("http://catalog", ("a", "b"), False),
+        ("http://catalog", ("a", "a"), True),
+    ],
+)
+def test_two_homeservers_have_two_catalogs(
+    folder: Path, uri: str, warehouses: tuple[str, str], is_refused: bool
+) -> None:
+    for name, warehouse in zip(("one", "two"), warehouses, strict=True):
+        write_homeserver(folder, name, **OWN, lakehouse_catalog_uri=uri, lakehouse_warehouse=warehouse)
+    (folder / "broken.env").write_bytes(b"\xe9")
+    with pytest.raises(HomeserverError, match="two") if is_refused else nullcontext():
+        require_own_catalog(load_homeserver_settings("one"))
 
 
 @pytest.mark.parametrize("missing", ["synapse_dsn", "synapse_server_name", "lakehouse_catalog_uri"])

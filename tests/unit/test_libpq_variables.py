@@ -1,6 +1,9 @@
 """libpq's variables affect connections that an operator configures, and none to the embedded PostgreSQL."""
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,14 +11,16 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
 from synapse_lakehouse.config import libpq_variables
-from synapse_lakehouse.config.libpq_variables import CATALOG_PARAMETERS
+from synapse_lakehouse.config.libpq_variables import CATALOG_PARAMETERS, HIDDEN_PREFIX
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog import catalog_uri
 
 
 @pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libpq_variables, "_removed", {})
+def _as_before() -> Iterator[None]:
+    yield
+    for name in [name for name in os.environ if name.startswith(HIDDEN_PREFIX)]:
+        del os.environ[name]
 
 
 def test_every_variable_of_libpq_is_listed() -> None:
@@ -48,8 +53,20 @@ def test_a_uri_is_completed_as_libpq_does(
     for _ in range(2):
         complete = libpq_variables.apply_to_uri(uri)
         assert (complete == uri) if added is None else (conninfo_to_dict(complete) == conninfo_to_dict(uri) | added)
-        libpq_variables.remove_from_environment()
+        libpq_variables.hide_from_libpq()
         assert not variables.keys() & os.environ.keys()
+
+
+def test_child_processes_get_the_parameters_and_not_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's tasks read the DSN of a homeserver from its file, after ``lakehouse ui`` hid the variables."""
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    libpq_variables.hide_from_libpq()
+    complete = (
+        "from synapse_lakehouse.config.libpq_variables import apply_to_uri; print(apply_to_uri('postgresql:///d'))"
+    )
+    child = subprocess.run([sys.executable, "-c", complete], text=True, capture_output=True, check=True)
+    assert conninfo_to_dict(child.stdout.strip()) == {"dbname": "d", "sslmode": "verify-full"}
+    assert "PGSSLMODE" not in os.environ
 
 
 def test_a_service_wins_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_a_failure_is_reported_until_the_next_try() -> None:
     assert [step.text for step in steps] == ["", "broken", "", ""]
 
 
+def test_a_task_that_waits_starts_and_ends_once() -> None:
+    start, end = (f"[DAG TEST] {what} task_id=a map_index=-1" for what in ("starting", "end task"))
+    _, steps = read(
+        line(start), line("Task instance state updated", new_state="up_for_reschedule"), line(end, 2),
+        line(start, 20), line("Task instance state updated", 21, new_state="up_for_reschedule"), line(end, 22),
+        line(start, 50), line("Task instance state updated", 51, new_state="success"), line(end, 52),
+    )  # fmt: skip
+    assert [(step.kind, step.seconds) for step in steps] == [("started", 0), ("success", 52)]
+
+
 def test_a_task_whose_process_died_failed() -> None:
     _, steps = read(
         line("[DAG TEST] starting task_id=a map_index=-1"), line("[DAG TEST] end task task_id=a map_index=-1", 1)

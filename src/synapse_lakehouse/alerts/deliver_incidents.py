@@ -66,6 +66,19 @@ def update_incidents(
         _deliver(settings, catalog, IncidentLog(events, log.deliveries), due, silent)
 
 
+def send_unrecorded(
+    settings: Settings, homeserver: str, scope: str, findings: Collection[AlertFinding], page: str = ""
+) -> None:
+    """Send messages about a homeserver whose lake is unknown, so that no incident can be recorded.
+
+    :param settings: settings with the sinks.
+    """
+    events = compute_incident_events([], findings, scope, page, datetime.now(UTC))
+    for sink in load_sinks(settings):
+        for message in build_messages(events, homeserver, settings.lakehouse_runbooks.rstrip("/")):
+            sink.send(message, MAX_SECONDS)
+
+
 def _is_due_for_all(event: IncidentEvent, now: datetime) -> bool:
     # Only the report of its own scope knows the details of a notice.
     return now - event.at > _OWN_SCOPE_TIME and event.kind not in NOTICE_KINDS

@@ -45,12 +45,17 @@ def prepare_process(
 ) -> None:
     """Keep written files private, because the lake contains messages. Ignore libpq's environment variables."""
     os.umask(0o077)
-    libpq_variables.remove_from_environment()
+    libpq_variables.hide_from_libpq()
     if shows_help(context):
         return
-    if homeserver:
+    is_of_all = context.invoked_subcommand in _OF_ALL_HOMESERVERS
+    source = context.get_parameter_source("homeserver")
+    if is_of_all and not (source and source.name == "COMMANDLINE"):
+        # The variable names the homeserver of the other commands.
+        os.environ.pop("LAKEHOUSE_HOMESERVER", None)
+    elif homeserver:
         homeservers.select_homeserver(homeserver)
-    elif context.invoked_subcommand not in _OF_ALL_HOMESERVERS:
+    else:
         homeservers.require_one_homeserver()
 
 

@@ -8,7 +8,7 @@ _COLUMNS = ("homeserver", "server_name", "state", "release", "published_at", "he
 
 def homeservers(format: output.FormatOption = output.OutputFormat.TABLE) -> None:
     """List the homeservers of LAKEHOUSE_HOMESERVERS, each with its newest release and its problems."""
-    from synapse_lakehouse.report.overview import read_overview
+    from synapse_lakehouse.report.overview import describe_misnamed_files, read_overview
 
     names = list_homeservers()
     if not names:
@@ -26,6 +26,6 @@ def homeservers(format: output.FormatOption = output.OutputFormat.TABLE) -> None
             row.status.headline,
             row.status.next_step,
         )
-        for row in read_overview(names)
+        for row in [*read_overview(names), *describe_misnamed_files()]
     )
     output.write_rows(_COLUMNS, rows, format)

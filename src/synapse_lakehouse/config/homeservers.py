@@ -35,7 +35,9 @@ OWN_SETTINGS: Final = (
 """Settings that a homeserver has only if its own file sets them. It shares all others with the other homeservers."""
 
 _REQUIRED: Final = ("synapse_dsn", "synapse_server_name", "lakehouse_catalog_uri")
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
+
+_NAME_RULE: Final = "lower-case letters, digits, -, _ and . (41 characters at most, a letter or digit first)"
 
 
 class HomeserverError(LakehouseError):
@@ -49,26 +51,26 @@ class UnknownHomeserverError(HomeserverError):
 def list_homeservers() -> list[str]:
     """Return the names of the homeservers, in order. Without LAKEHOUSE_HOMESERVERS, the list is empty.
 
-    :raises HomeserverError: when the folder cannot be read, has no file, or a file's name is no name of a homeserver.
+    :raises HomeserverError: when the folder cannot be read, or has no file of a homeserver.
     """
     folder = Settings().lakehouse_homeservers
     if folder is None:
         return []
-    try:
-        names = sorted(path.stem for path in folder.iterdir() if path.suffix == ".env")
-    except OSError as error:
-        raise _explain_unreadable_folder(folder, error) from None
+    names = [path.stem for path in _list_files(folder) if _NAME.fullmatch(path.stem)]
     if not names:
         raise HomeserverError(
-            f"{folder} has no file NAME.env. Write one per homeserver, or unset LAKEHOUSE_HOMESERVERS."
+            f"{folder} has no file NAME.env, where NAME is {_NAME_RULE}. Write one per homeserver, or unset "
+            "LAKEHOUSE_HOMESERVERS."
         )
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise HomeserverError(
-                f"{folder / name}.env has a name that no homeserver can have. Rename it: lower-case letters, digits, "
-                "- and _, 41 characters at most."
-            )
     return names
+
+
+def explain_misnamed_files() -> dict[str, str]:
+    """Return the files in LAKEHOUSE_HOMESERVERS that no homeserver has because of their names, with the remedy."""
+    folder = Settings().lakehouse_homeservers
+    files = _list_files(folder) if folder else []
+    remedy = f"Rename it: {_NAME_RULE}, and .env."
+    return {file.name: remedy for file in files if not _NAME.fullmatch(file.stem)}
 
 
 def load_homeserver_settings(name: str) -> Settings:
@@ -88,12 +90,43 @@ def load_homeserver_settings(name: str) -> Settings:
     values = {setting: Settings.model_fields[setting].default for setting in OWN_SETTINGS}
     values |= {setting: _fill_place(getattr(shared, setting), name) for setting in PLACES}
     values |= own | {"lakehouse_homeserver": name}
+    if shared.lakehouse_warehouse and not values["lakehouse_warehouse"]:
+        raise HomeserverError(
+            f"LAKEHOUSE_WAREHOUSE={shared.lakehouse_warehouse} would be the warehouse of all homeservers, but each "
+            f"needs its own. Add {PLACEHOLDER} to the value, which stands for the name, or set it in {path}."
+        )
     if missing := [setting.upper() for setting in _REQUIRED if not values[setting]]:
         raise HomeserverError(
             f"{path} does not set {' and '.join(missing)}. Each homeserver has its own. For the catalogs, you may also "
             f"set LAKEHOUSE_CATALOG_URI once for all, with {PLACEHOLDER} in place of the name."
         )
     return Settings(**values)
+
+
+def require_own_catalog(settings: Settings) -> None:
+    """Raise :class:`HomeserverError` if another homeserver has the catalog of the homeserver with ``settings``.
+
+    Files are copied to add a homeserver, and the copy may have the catalog of the original.
+    """
+    shared, own_name = Settings(), settings.lakehouse_homeserver
+    for name in list_homeservers():
+        if name == own_name:
+            continue
+        try:
+            own = _read(_find_file(shared.lakehouse_homeservers, name))
+        except (LakehouseError, ValueError):
+            continue
+        uri, warehouse = (
+            own.get(setting) or _fill_place(getattr(shared, setting), name)
+            for setting in ("lakehouse_catalog_uri", "lakehouse_warehouse")
+        )
+        # A REST server may have several catalogs, which the warehouse distinguishes.
+        is_another_warehouse = str(uri).startswith("http") and warehouse != settings.lakehouse_warehouse
+        if uri == settings.lakehouse_catalog_uri and not is_another_warehouse:
+            raise HomeserverError(
+                f"The homeservers {own_name} and {name} have the same LAKEHOUSE_CATALOG_URI, so each would write to "
+                "the lake of the other. Set another catalog in one of their files."
+            )
 
 
 def require_one_homeserver() -> None:
@@ -113,6 +146,7 @@ def select_homeserver(name: str) -> None:
     # With this variable, the shared settings in .env would not be read.
     os.environ.pop("LAKEHOUSE_HOMESERVER", None)
     settings = load_homeserver_settings(name)
+    require_own_catalog(settings)
     for setting in Settings.model_fields:
         os.environ.pop(setting.upper(), None)
     os.environ.update(settings.to_environment())
@@ -127,6 +161,14 @@ def split_dag_id(dag_id: str) -> tuple[str, str]:
     """Return the DAG and the name of the homeserver of a DAG ID; an empty name without LAKEHOUSE_HOMESERVERS."""
     dag, _, homeserver = dag_id.partition(".")
     return dag, homeserver
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """Return the files of homeservers, in order. Editors write hidden files."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".env" and not path.name.startswith("."))
+    except OSError as error:
+        raise _explain_unreadable_folder(folder, error) from None
 
 
 def _find_file(folder: Path | None, name: str) -> Path:

@@ -58,17 +58,20 @@ CATALOG_PARAMETERS: Final = frozenset({
 _IGNORED: Final = ("PGOPTIONS", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIRESSL")
 """Variables that have no effect, because the lakehouse sets its session settings with ``options`` of the URI."""
 
-_removed: dict[str, str] = {}
+HIDDEN_PREFIX: Final = "OPERATOR_"
+"""The variables have this prefix once they are hidden from libpq."""
 
 
-def remove_from_environment() -> None:
-    """Remove the variables from the environment of this process and its children. :func:`apply_to_uri` still adds them.
+def hide_from_libpq() -> None:
+    """Rename the variables in the environment of this process and its children. :func:`apply_to_uri` still adds them.
 
     PGSERVICEFILE and PGSYSCONFDIR stay, because libpq reads their files only if a URI contains a service.
     """
-    for name in (*PARAMETER_BY_VARIABLE, *_IGNORED):
+    for name in PARAMETER_BY_VARIABLE:
         if name in os.environ:
-            _removed[name] = os.environ.pop(name)
+            os.environ[HIDDEN_PREFIX + name] = os.environ.pop(name)
+    for name in _IGNORED:
+        os.environ.pop(name, None)
 
 
 def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
@@ -104,8 +107,11 @@ def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
 
 
 def _read_variables() -> dict[str, str]:
-    variables = _removed | dict(os.environ)
-    return {name: variables[variable] for variable, name in PARAMETER_BY_VARIABLE.items() if variable in variables}
+    values = {
+        name: os.environ.get(variable, os.environ.get(HIDDEN_PREFIX + variable))
+        for variable, name in PARAMETER_BY_VARIABLE.items()
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _append_parameter(uri: str, name: str, value: str) -> Iterator[str]:

@@ -115,7 +115,7 @@ class Settings(BaseSettings):
         300, description="seconds after which a lake lease that is not renewed expires"
     )
     lakehouse_lease_wait_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = Field(
-        900, description="seconds that a run waits for another run to release the lake lease"
+        21_600, description="seconds that a run waits for another run to release the lake lease"
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
         30, description="days for which a release is readable; then content that only this release has is deleted"
@@ -278,7 +278,7 @@ class Settings(BaseSettings):
     @property
     def warehouse(self) -> str:
         """URI of the warehouse, without a trailing slash."""
-        location = (self.lakehouse_warehouse or str(self.lakehouse_home / "warehouse")).rstrip("/")
+        location = (self.lakehouse_warehouse or str(self.lake_folder / "warehouse")).rstrip("/")
         return location if "://" in location else check_paths.resolve_path(Path(location)).as_uri()
 
     @property

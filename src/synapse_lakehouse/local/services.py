@@ -41,12 +41,14 @@ def connect_services(
         and differs from the sample's.
     """
     configured = settings or Settings()
-    libpq_variables.remove_from_environment()
+    libpq_variables.hide_from_libpq()
     with ExitStack() as stack:
         needs_sample = source and configured.uses_sample
         if needs_sample:
             _refuse_name_without_dsn(configured)
-        if configured.lakehouse_catalog_uri and not needs_sample:
+        # Of several homeservers, each file names the catalog.
+        has_catalog = configured.lakehouse_catalog_uri or configured.lakehouse_homeservers
+        if has_catalog and not needs_sample:
             yield configured
             return
         server = stack.enter_context(run_embedded_server(configured))

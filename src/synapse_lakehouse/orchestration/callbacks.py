@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from synapse_lakehouse.config import homeservers
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
@@ -30,13 +31,8 @@ class AlreadyReportedError(LakehouseError, AirflowFailException):
 def alert_on_dag_failure(context: Context) -> None:
     """Callback of a task that failed its last try: opens the incident of its DAG."""
     if not isinstance(context.get("exception"), AlreadyReportedError):
-        dag_id = context["dag"].dag_id
-        report_findings(
-            load_task_settings(dag_id),
-            f"dag {dag_id}",
-            [_failure_finding(context, f"DAG {dag_id}")],
-            context["ti"].log_url,
-        )
+        subject = f"DAG {context['dag'].dag_id}"
+        _report(context, _dag_scope(context), [_failure_finding(context, subject)], context["ti"].log_url)
 
 
 def alert_on_timeout(context: Context) -> None:
@@ -49,15 +45,12 @@ def alert_on_timeout(context: Context) -> None:
 
         subject = f"DAG {context['dag'].dag_id}"
         description = f"run {context['run_id']} exceeded its timeout ({context['dag'].dagrun_timeout}) and was ended"
-        dag_id = context["dag"].dag_id
-        finding = AlertFinding(IncidentKind.RUN_FAILED, subject, description)
-        report_findings(load_task_settings(dag_id), f"dag {dag_id}", [finding])
+        _report(context, _dag_scope(context), [AlertFinding(IncidentKind.RUN_FAILED, subject, description)])
 
 
 def resolve_dag_incident(context: Context) -> None:
     """Callback of the task whose success completes a DAG run: resolves the incident of its DAG."""
-    dag_id = context["dag"].dag_id
-    report_findings(load_task_settings(dag_id), f"dag {dag_id}", [])
+    _report(context, _dag_scope(context), [])
 
 
 def alert_on_task_failure(context: Context) -> None:
@@ -69,13 +62,12 @@ def alert_on_task_failure(context: Context) -> None:
         resolve_task_incident(context)
     else:
         subject = f"task {context['ti'].task_id} of DAG {context['dag'].dag_id}"
-        settings = load_task_settings(context["dag"].dag_id)
-        report_findings(settings, _task_scope(context), [_failure_finding(context, subject)], context["ti"].log_url)
+        _report(context, _task_scope(context), [_failure_finding(context, subject)], context["ti"].log_url)
 
 
 def resolve_task_incident(context: Context) -> None:
     """Callback of a task without downstream tasks: resolves its own incident."""
-    report_findings(load_task_settings(context["dag"].dag_id), _task_scope(context), [])
+    _report(context, _task_scope(context), [])
 
 
 def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFinding], page: str = "") -> None:
@@ -92,6 +84,31 @@ def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFind
     except Exception:
         # A fault of the alerts must not fail the data pipeline.
         log.warning("no alert could be sent", exc_info=True)
+
+
+def _report(context: Context, scope: str, findings: Sequence[AlertFinding], page: str = "") -> None:
+    """Report the findings of a DAG's homeserver. Never raises."""
+    dag_id = context["dag"].dag_id
+    try:
+        settings = load_task_settings(dag_id)
+    except (LakehouseError, ValueError):
+        log.warning("the settings of %s are wrong", dag_id, exc_info=True)
+        _report_wrong_settings(dag_id, scope, findings, page)
+    else:
+        report_findings(settings, scope, findings, page)
+
+
+def _report_wrong_settings(dag_id: str, scope: str, findings: Sequence[AlertFinding], page: str) -> None:
+    """Send a message about a failed run over the shared sinks. Never raises."""
+    from synapse_lakehouse.alerts.deliver_incidents import send_unrecorded
+
+    dag, homeserver = homeservers.split_dag_id(dag_id)
+    # No record shows that a message was sent before, and stream_watch fails every five minutes.
+    if homeserver and dag != "stream_watch":
+        try:
+            send_unrecorded(Settings(), homeserver, scope, findings, page)
+        except Exception:
+            log.warning("no alert could be sent", exc_info=True)
 
 
 def add_run_details(findings: Sequence[AlertFinding], run: Run) -> list[AlertFinding]:
@@ -111,6 +128,10 @@ def _failure_finding(context: Context, subject: str) -> AlertFinding:
     if start and end:
         description = f"{description}\n{_format_interval(start, end)}"
     return AlertFinding(IncidentKind.RUN_FAILED, subject, description)
+
+
+def _dag_scope(context: Context) -> str:
+    return f"dag {context['dag'].dag_id}"
 
 
 def _task_scope(context: Context) -> str:

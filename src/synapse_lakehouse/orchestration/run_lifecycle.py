@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from airflow.sdk import Context, get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config import homeservers
@@ -23,10 +23,11 @@ from synapse_lakehouse.printable_text import get_printable_logger
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from synapse_lakehouse.iceberg.lease.lease import Lease
+    from synapse_lakehouse.iceberg.lease.lease import Lease, LeaseError
 
 log = get_printable_logger(__name__)
 
+_LEASE_POLL: Final = timedelta(seconds=30)
 _SIZE_INTERVAL: Final = timedelta(hours=20)
 """Age of the newest sizes at which a maintenance run measures, so that a rare schedule has sizes of each day."""
 
@@ -73,9 +74,9 @@ def open_run() -> None:
 
     Also record whether Synapse can start after an upgrade.
 
-    :raises AirflowFailException: for a future interval, an invalid setting, a source that cannot be read, or a lake of
-        another homeserver; nothing was changed.
-    :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
+    :raises AirflowFailException: for a future interval, an invalid setting, a source that cannot be read, a lake of
+        another homeserver, or a lease that another run still holds after the wait; nothing was changed.
+    :raises AirflowRescheduleException: when another run holds the lease; the task frees its slots and tries again.
     """
     from synapse_lakehouse import configuration_problems
     from synapse_lakehouse.postgres import connection
@@ -104,8 +105,9 @@ def open_maintenance() -> None:
 
     Record sizes only if no run has measured them for 20 hours.
 
-    :raises AirflowFailException: for a future interval, or a lake of another homeserver.
-    :raises LeaseError: when another run still holds the lease after the wait; a retry waits again.
+    :raises AirflowFailException: for a future interval, a lake of another homeserver, or a lease that another run
+        still holds after the wait.
+    :raises AirflowRescheduleException: as :func:`open_run`.
     """
     context = get_current_context()
     run = get_run(context)
@@ -198,9 +200,21 @@ def create_lease(run: Run, catalog: Catalog, settings: Settings) -> Lease:
     return Lease(catalog, holder=run.run_id, branch=run.branch, seconds=settings.lakehouse_lease_seconds)
 
 
+def _wait_for_lease(error: LeaseError, longest: timedelta) -> NoReturn:
+    """Let Airflow start the task again later. A waiting task would occupy a slot that the other run needs."""
+    context = get_current_context()
+    now = datetime.now(UTC)
+    started = context["ti"].get_first_reschedule_date(context) or now
+    if now + _LEASE_POLL > started + longest:
+        raise AirflowFailException(str(error)) from None
+    log.warning("%s", error)
+    raise AirflowRescheduleException(now + _LEASE_POLL)  # type: ignore[no-untyped-call]
+
+
 def _open(run: Run, settings: Settings) -> None:
     from synapse_lakehouse.audit import releases, store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+    from synapse_lakehouse.iceberg.lease.lease import LeaseError
     from synapse_lakehouse.iceberg.write import branches, discard_earlier_format, tables
 
     with closing(open_catalog(settings)) as catalog:
@@ -210,7 +224,10 @@ def _open(run: Run, settings: Settings) -> None:
         if not discard_earlier_format.is_earlier(catalog):
             tables.ensure_tables(catalog, catalogue.load_catalogue())
         lease = create_lease(run, catalog, settings)
-        crashed = lease.acquire(settings.lakehouse_lease_wait_seconds)
+        try:
+            crashed = lease.acquire()
+        except LeaseError as error:
+            _wait_for_lease(error, timedelta(seconds=settings.lakehouse_lease_wait_seconds))
         # Checked again, because another run may have rebuilt the lake while this one waited for the lease.
         if discard_earlier_format.is_earlier(catalog):
             replace_earlier_lake(catalog)

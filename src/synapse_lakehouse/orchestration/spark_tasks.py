@@ -20,6 +20,10 @@ from synapse_lakehouse.orchestration.run_lifecycle import lake_run_id
 if TYPE_CHECKING:
     from pathlib import Path
 
+SPARK_POOL: Final = "spark_drivers"
+"""Airflow's pool of Spark apps that do not read Synapse's database. It limits the memory that drivers use together, and
+leaves slots of the executor to short tasks."""
+
 RUN_ARGUMENTS: Final = (
     "--run-id", "{{ lake_run_id(dag.dag_id, run_id) }}",
     "--start", "{{ data_interval_start.isoformat() }}",
@@ -43,7 +47,7 @@ def create_spark_task(
     app: str,
     title: str,
     task_id: str | None = None,
-    pool: str = "default_pool",
+    pool: str = SPARK_POOL,
     outlets: Sequence[Asset] = (),
     pre_execute: Callable[[Context], None] | None = None,
     on_success: Callable[[Context], None] | None = None,

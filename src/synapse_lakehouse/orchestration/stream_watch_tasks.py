@@ -7,6 +7,7 @@ from contextlib import closing
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError, report_findings
 from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.orchestration.metrics_tasks import write_metrics
@@ -22,11 +23,12 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     An overdue release and a silent tap are reported first, because these checks do not need the source.
 
     :param ti: the task instance, from Airflow; alerts link to its log.
-    :raises AirflowFailException: when the source cannot be read, or a setting is invalid.
+    :raises AirflowFailException: when the source cannot be read, a setting is invalid, or the lake belongs to another
+        homeserver.
     :raises ReadError: when the source is too busy; a retry may succeed.
     """
     from synapse_lakehouse.alerts.live_check import check_lake, check_reports, observe_streams
-    from synapse_lakehouse.audit import store
+    from synapse_lakehouse.audit import releases, store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.iceberg.write import tables
     from synapse_lakehouse.streams.watch import observation_log
@@ -35,11 +37,15 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     settings = load_task_settings(ti.dag_id if ti else "")
     with fail_without_retry(), closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
-        releases = store.read_releases(catalog)
-        landed, overdue = check_lake(settings, catalog, releases)
+        published = store.read_releases(catalog)
+        if refusal := releases.describe_server_mismatch(
+            published[-1] if published else None, str(settings.synapse_server_name)
+        ):
+            raise LakehouseError(refusal)
+        landed, overdue = check_lake(settings, catalog, published)
         report_findings(settings, "lake", overdue, _log_url(ti))
         before = observation_log.read_latest(catalog)
-        looks, wrong = observe_streams(settings, catalog, releases, before)
+        looks, wrong = observe_streams(settings, catalog, published, before)
     report_findings(settings, "streams", wrong, _log_url(ti))
     with fail_without_retry():
         last_look = max((observation.watched_at for observation in before.values()), default=None)

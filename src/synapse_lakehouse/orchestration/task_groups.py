@@ -1,14 +1,26 @@
 """The DAGs ``lakehouse`` and ``lake_maintenance`` share these task groups and tasks: audits, models, end of a run."""
 
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
-from airflow.sdk import task, task_group
+from airflow.sdk import WeightRule, task, task_group
 
 from synapse_lakehouse.orchestration import page_tasks, run_lifecycle, spark_tasks, validation_tasks
 
 SOURCE_POOL: Final = "synapse_source"
 """Airflow's pool with one slot: the runs of all DAGs read one PostgreSQL snapshot of Synapse at a time."""
+
+OPEN_RUN: Final[dict[str, Any]] = {
+    "task_display_name": "Open the run",
+    "retries": 3,
+    "retry_delay": timedelta(minutes=1),
+    # No run opens while the copy of another run occupies the pool. Otherwise, its lake lease would expire meanwhile.
+    "pool": SOURCE_POOL,
+}
+"""Arguments of the task that opens a run."""
+
+WEIGHT_RULE: Final = WeightRule.UPSTREAM
+"""Runs that have begun get the next free slot, because a lake lease expires if the next task of its run waits long."""
 
 
 @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it")

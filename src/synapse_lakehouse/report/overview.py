@@ -3,10 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import duckdb
 from pydantic import ValidationError
 
 from synapse_lakehouse.config.env_file import EnvFileError
-from synapse_lakehouse.config.homeservers import HomeserverError, load_homeserver_settings
+from synapse_lakehouse.config.homeservers import (
+    HomeserverError,
+    explain_misnamed_files,
+    load_homeserver_settings,
+    require_own_catalog,
+)
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.report.load_template import load_template
@@ -28,6 +34,12 @@ def read_overview(names: Iterable[str]) -> list[HomeserverStatus]:
     return [_read(name) for name in names]
 
 
+def describe_misnamed_files() -> list[HomeserverStatus]:
+    """Return a row for each file of settings that no homeserver has because of its name."""
+    files = explain_misnamed_files().items()
+    return [_describe_failure(file, "", "No homeserver can have this name.", remedy) for file, remedy in files]
+
+
 def render_overview(rows: Sequence[HomeserverStatus]) -> str:
     """Return the HTML of the overview."""
     return load_template("overview.html.j2").render(rows=rows)
@@ -37,6 +49,7 @@ def _read(name: str) -> HomeserverStatus:
     server_name = ""
     try:
         settings = load_homeserver_settings(name)
+        require_own_catalog(settings)
         server_name = settings.synapse_server_name or ""
         with duckdb_reader.open_duckdb(settings) as connection:
             releases = duckdb_reader.list_releases(connection, settings)
@@ -47,7 +60,7 @@ def _read(name: str) -> HomeserverStatus:
         return _describe_failure(name, server_name, "Its settings are invalid.", "Correct its file.")
     except (EnvFileError, HomeserverError) as error:
         return _describe_failure(name, server_name, str(error), "Correct its file.")
-    except LakehouseError as error:
+    except (LakehouseError, duckdb.Error) as error:
         return _describe_failure(name, server_name, str(error), f"Run `lakehouse --homeserver {name} doctor`.")
 
 

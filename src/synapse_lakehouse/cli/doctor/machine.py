@@ -143,7 +143,7 @@ def check_disk(settings: Settings, database_bytes: int | None = None) -> Finding
 def check_privacy(settings: Settings) -> Findings:
     """Check that other users of this machine cannot read the lake."""
     home = settings.lakehouse_home
-    folders = [_warehouse(settings), home / "logs", home / "airflow" / "logs", home / "data_docs"]
+    folders = [_warehouse(settings), home / "logs", home / "airflow" / "logs", settings.lake_folder / "data_docs"]
     if open_folders := [str(folder) for folder in folders if folder and _is_open(folder)]:
         message = f"All users of this machine can read {', '.join(open_folders)}, which contain private messages."
         yield DoctorFinding(FindingLevel.WARN, "privacy", message, f"chmod -R go-rwx {' '.join(open_folders)}")

@@ -42,6 +42,8 @@ class TaskLogParser:
     _started: datetime | None = None
     _state: TaskState = "failed"
     _reason: str = ""
+    _is_waiting: bool = False
+    """Whether Airflow will start the task again, because it waits for another run."""
 
     def read(self, line: str) -> RunStep | None:
         """Parse one line of the log; return its step, if any."""
@@ -55,6 +57,8 @@ class TaskLogParser:
             return self._task_step(marker[1], marker[2], datetime.fromisoformat(entry["timestamp"]))
         elif event == "Task instance state updated" and entry.get("new_state") in get_args(TaskState):
             self._state = entry["new_state"]
+        elif event == "Task instance state updated" and entry.get("new_state") == "up_for_reschedule":
+            self._is_waiting = True
         elif "exception" in entry and self.task and event.startswith("Task failed"):
             self._reason = extract_failure_reason(entry["exception"][0]["exc_value"])
         elif str(entry.get("logger", "")).startswith("synapse_lakehouse"):
@@ -63,7 +67,10 @@ class TaskLogParser:
             return self._progress_step(event)
         return None
 
-    def _task_step(self, marker: str, task: str, at: datetime) -> RunStep:
+    def _task_step(self, marker: str, task: str, at: datetime) -> RunStep | None:
+        if self._is_waiting:
+            self._is_waiting = marker != "starting"
+            return None
         if marker == "starting":
             self.task, self._started, self._state, self._reason = task, at, "failed", ""
             return RunStep("started", task)

@@ -6,7 +6,6 @@ catalog. The summary of the Iceberg snapshot repeats the row, so that reading th
 """
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from synapse_lakehouse.printable_text import get_printable_logger
 log = get_printable_logger(__name__)
 
 LEASES_TABLE = "audit.leases"
-_POLL_SECONDS = 2.0
 
 
 class LeaseError(LakehouseError):
@@ -47,16 +45,14 @@ class Lease:
     branch: str
     seconds: int
 
-    def acquire(self, wait_seconds: float = 0) -> tuple[str, ...]:
-        """Take the lease, waiting up to ``wait_seconds`` for another holder. Idempotent.
+    def acquire(self) -> tuple[str, ...]:
+        """Take the lease. Idempotent.
 
         :returns: branches of runs that crashed or did not finish, the latest last. This run's own branch may be
             included. The caller resumes or drops the branches and then calls :meth:`settle`. If the caller crashes
             before, the next holder gets the same branches.
-        :raises LeaseError: when another run still has the lease at the end of the wait.
+        :raises LeaseError: when another run has the lease.
         """
-        deadline = time.monotonic() + wait_seconds
-        is_logged = False
         while True:
             table = self.catalog.load_table(LEASES_TABLE)
             last = _read(table)
@@ -66,16 +62,11 @@ class Lease:
                 if self._write(table, "renew" if last.holder == self.holder else "acquire", crashed):
                     return crashed
                 continue
-            if time.monotonic() >= deadline:
-                raise LeaseError(
-                    f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, and may renew the "
-                    "lease. Meanwhile this run cannot change the tables. It has changed nothing. Wait until that run "
-                    "ends or, if it crashed, until the lease expires. Then run again."
-                )
-            if not is_logged:
-                log.warning("waiting for run %s, which holds the lake lease", last.holder)
-                is_logged = True
-            time.sleep(_POLL_SECONDS)
+            raise LeaseError(
+                f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, and may renew the "
+                "lease. Meanwhile this run cannot change the tables. It has changed nothing. Wait until that run "
+                "ends or, if it crashed, until the lease expires. Then run again."
+            )
 
     def renew(self) -> None:
         """Extend the lease.

@@ -24,7 +24,10 @@ from synapse_lakehouse.local.airflow import credentials
 from synapse_lakehouse.local.postgres import roles
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
-POOLS = {"synapse_source": (1, "Tasks that read Synapse's database, one at a time")}
+POOLS = {
+    "synapse_source": (1, "Tasks that read Synapse's database, one at a time"),
+    "spark_drivers": (2, "Other Spark apps; each needs the memory of a driver"),
+}
 """Slots and description of each pool, by name. The operator may change the number of slots."""
 
 SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
@@ -168,16 +171,16 @@ def _with_driver(driver: str, uri: str) -> str:
 
 
 def _migrate_database(airflow: PreparedAirflow, server: EmbeddedServer) -> None:
-    """Migrate the metadata database to this version of Airflow. The database's comment records the version."""
-    name, airflow_version = services.AIRFLOW_DATABASE, version("apache-airflow")
-    if server.comment(name) == airflow_version:
+    """Migrate the metadata database to this version of Airflow, and create the pools. The comment records both."""
+    name, prepared = services.AIRFLOW_DATABASE, f"{version('apache-airflow')}, pools {', '.join(POOLS)}"
+    if server.comment(name) == prepared:
         return
     _run_airflow(airflow, "db", "migrate")
     existing = json.loads(_run_airflow(airflow, "pools", "list", "--output", "json"))
     for pool, (slots, description) in POOLS.items():
         if pool not in {entry["pool"] for entry in existing}:
             _run_airflow(airflow, "pools", "set", pool, str(slots), description)
-    server.tool("psql", "-XqAtc", f"comment on database {name} is '{airflow_version}'", stdout=subprocess.DEVNULL)
+    server.tool("psql", "-XqAtc", f"comment on database {name} is '{prepared}'", stdout=subprocess.DEVNULL)
 
 
 def _run_airflow(airflow: PreparedAirflow, *arguments: str) -> str:
