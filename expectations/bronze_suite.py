@@ -1,5 +1,6 @@
 """The suite of bronze, derived from the catalogue, and the metrics that it evaluates."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -93,8 +94,7 @@ def collect_metrics(
     for row in table_facts:
         metrics.setdefault(f"bronze.{row['table_name']}", {}).update(_select(row, _TABLE_METRICS))
     stream_positions = list(stream_positions)
-    provisional = sorted(row["stream"] for row in stream_positions if row["rule"] == BoundRule.PROVISIONAL)
-    metrics[_WRITERS] = {"provisional_streams": provisional}
+    metrics[_WRITERS] = _collect_learned_writers(stream_positions)
     for row in stream_positions:
         positions = [position for _, position in row["writers"] or []]
         metrics.setdefault(f"stream {row['stream']}", {}).update(
@@ -104,6 +104,25 @@ def collect_metrics(
         facts = {f"{row['table_name']}.{name}": value for name, value in _select(row, _BACKING_METRICS).items()}
         metrics.setdefault(f"stream {row['stream']}", {}).update(facts)
     return {**metrics}
+
+
+def _collect_learned_writers(stream_positions: Iterable[Row]) -> dict[str, Any]:
+    """Return everything of the streams that rests on learned writers, for :class:`ExpectNoProvisionalBound`."""
+    rows = sorted(stream_positions, key=lambda row: row["stream"])
+    counts = Counter[str]()
+    for row in rows:
+        counts.update(dict(row["provisional_gaps"] or ()))
+    missing = {
+        row["stream"]: sorted(row["missing_writers"] or ())
+        for row in rows
+        if row["rule"] == BoundRule.MISSING_LEARNED_WRITER
+    }
+    return {
+        "provisional_streams": [row["stream"] for row in rows if row["rule"] == BoundRule.PROVISIONAL],
+        "missing_learned_writers": missing,
+        "provisional_gaps": counts,
+        "faults": [fault for row in rows for fault in row["faults"] or ()],
+    }
 
 
 def _expect_table(table: Table) -> list[MetricExpectation]:
@@ -148,7 +167,7 @@ def _expect_stream(
             ExpectSequenceNotBehind(
                 column=subject, severity=WARN, description=f"{stream.sequence} is not behind positions and ids"
             ),
-            ExpectNoVanishedWriter(column=subject, severity=WARN, description="no writer lost its position"),
+            ExpectNoVanishedWriter(column=subject, severity=WARN, description="no configured writer lost its position"),
         ]
     if stream.gap_budget and (percent := gap_budget or stream.gap_budget):
         description = f"at most {percent} % of the newly closed IDs have no row"

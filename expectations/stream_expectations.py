@@ -55,7 +55,7 @@ class ExpectUniqueStreamId(_BackingTableExpectation):
 
 
 class ExpectNoLateId(_BackingTableExpectation):
-    """No new ID is at or below the safe bound of an earlier release."""
+    """No new ID is at or below the safe bound of an earlier release, unless that bound was provisional."""
 
     metric: ClassVar[str] = "late_ids"
     noun: ClassVar[str] = "late ID"
@@ -151,12 +151,15 @@ class ExpectSequenceNotBehind(MetricExpectation):
 
 
 class ExpectNoVanishedWriter(MetricExpectation):
-    """Every writer that had a position still has a position. Otherwise the stream has no safe bound."""
+    """Every configured writer that had a position still has a position. Otherwise the stream has no safe bound.
+
+    :class:`ExpectNoProvisionalBound` reports learned writers.
+    """
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         vanished = ", ".join(sorted(metrics.get("vanished_writers", ())))
         if metrics["rule"] != BoundRule.MISSING_WRITER.value or not vanished:
-            return True, "no writer lost its position"
+            return True, "no configured writer lost its position"
         return False, f"{vanished} lost its position, so there is no safe bound"
 
 
@@ -170,7 +173,9 @@ class ExpectConfiguredWriters(MetricExpectation):
         rule = BoundRule(metrics["rule"])
         missing, unknown = (", ".join(sorted(metrics.get(f"{name}_writers", ()))) for name in ("missing", "unknown"))
         if rule is BoundRule.PROVISIONAL:
-            return True, "the bound is provisional, because its writers were learned from the data"
+            return True, "the bound is provisional, because it rests on writers that were learned from the data"
+        if rule is BoundRule.MISSING_LEARNED_WRITER:
+            return True, f"no position of {missing or 'any writer'}, a learned writer, so there is no safe bound"
         if rule is BoundRule.MISSING_WRITER and unknown:
             return False, (
                 f"{unknown} wrote and is not configured, and there is no position of {missing}; compare "
@@ -188,16 +193,32 @@ class ExpectConfiguredWriters(MetricExpectation):
 
 
 class ExpectNoProvisionalBound(MetricExpectation):
-    """The writers of all streams come from the configuration, so the safe bounds are proven."""
+    """The writers of all streams come from the configuration, so that the safe bounds are proven.
+
+    This check alone reports what rests on learned writers: provisional bounds, missing bounds, late and lost IDs.
+    """
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
-        streams = metrics["provisional_streams"]
-        if not streams:
+        provisional, missing, gaps = (
+            metrics[name] for name in ("provisional_streams", "missing_learned_writers", "provisional_gaps")
+        )
+        observed = []
+        if provisional:
+            bounds = f"the bounds of {format_count(len(provisional), 'stream')} are provisional"
+            observed.append(f"{bounds}: {', '.join(provisional)}")
+        if missing:
+            streams = [f"{stream} ({', '.join(writers) or 'any writer'})" for stream, writers in missing.items()]
+            count = format_count(len(streams), "stream")
+            observed.append(f"{count} without a bound, because a learned writer has no position: {', '.join(streams)}")
+        if gaps:
+            counts = ", ".join(f"{ids:,} {name}" for name, ids in sorted(gaps.items()))
+            faults = "".join(_list_faults(metrics, f"provisional {name}") for name in sorted(gaps))
+            observed.append(f"IDs at or below a provisional bound: {counts}{faults}")
+        if not observed:
             return True, "no bound is provisional"
         return False, (
-            f"the bounds of {format_count(len(streams), 'stream')} are provisional, because the writers were learned "
-            f"from the data: {', '.join(streams)}. Set SYNAPSE_CONFIG to homeserver.yaml, or set "
-            "LAKEHOUSE_STREAM_WRITERS"
+            f"{'; '.join(observed)}. Set SYNAPSE_CONFIG to homeserver.yaml, or set LAKEHOUSE_STREAM_WRITERS. A bound "
+            "stays provisional until the positions of all configured writers reach it"
         )
 
 

@@ -1,18 +1,27 @@
 """Writers without configuration are inferred from stored positions and rows."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import pytest
 
+from expectations import validate
+from expectations.stream_expectations import ExpectNoProvisionalBound
+from expectations.table_expectations import ExpectKnownSchema
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.ledger import record_measured_tables
+from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, PROVISIONAL_FLAG
 from synapse_lakehouse.streams.pipeline import measure
 from tests.support.incremental_lake import advancing
+from tests.support.stream_lake import Database, Examined
 
+WRITERS = "backfill:persister2 receipts:worker1 account_data:worker1"
 TABLES = ("account_data", "room_account_data", "room_tags_revisions", "stream_positions")
 
 
@@ -49,3 +58,79 @@ def test_counted_rows_without_a_writer_are_the_only_writer_s(
         facts = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
     assert count
     assert [fact["rows_by_writer"] for fact in facts if fact["table_name"] == "device_inbox"] == [[("worker1", *count)]]
+
+
+@dataclass
+class MeasuredEvents:
+    """One run's row of ``audit.stream_positions`` for the stream ``events``, its gaps, and its warnings."""
+
+    position: dict[str, Any]
+    faults: set[tuple[str, int, tuple[str, ...]]]
+    warnings: set[str]
+
+    @property
+    def bound(self) -> tuple[int | None, str, str | None]:
+        """The safe bound, its rule, and the rule of the previous bound."""
+        return self.position["safe_bound"], self.position["rule"], self.position["previous_rule"]
+
+
+def measure_events(examined: Examined) -> MeasuredEvents:
+    """Run, validate and publish."""
+    examined.examine()
+    app = examined.app()
+    examined.runs -= 1
+    run = Run(f"test_{examined.runs}", app.run.start, app.run.end)
+    result = validate.validate_bronze(examined.settings, app.catalog, run)
+    assert result.failed == 0, result.failures
+    rows = store.read_run_rows(app.catalog, "audit.stream_positions", run.run_id)
+    gaps = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()
+    return MeasuredEvents(
+        next(row for row in rows if row["stream"] == "events"),
+        {
+            (row["class"], row["first_id"], tuple(row["flags"]))
+            for row in gaps
+            if row["run_id"] == run.run_id and row["stream"] == "events" and row["class"] in FAULT_CLASSES
+        },
+        # The catalogue of this lake lacks most tables.
+        {check.type for check in result.warnings} - {ExpectKnownSchema.expectation_type},
+    )
+
+
+def test_a_provisional_bound_blocks_nothing_and_stays_provisional(examined_lake: tuple[Examined, Database]) -> None:
+    """A new worker, ep3, has two transactions open in the first run, of which one ends before each later run."""
+    examined, source = examined_lake
+    examined.settings = examined.settings.model_copy(update={"lakehouse_stream_writers": ""})
+    (like,) = source.fetch_one("select event_id from events where state_key is null and stream_ordering > 0 limit 1")
+    first, second = source.reserve(), source.reserve()
+    bound = source.reserve()
+    source.write(like, bound)
+    source.store()
+    one_check = {ExpectNoProvisionalBound.expectation_type}
+
+    measured = measure_events(examined)
+    assert (measured.bound, measured.faults) == ((bound, "provisional", None), set())
+    assert measured.warnings == one_check
+
+    # ep3 commits its row. Synapse stores the position later.
+    source.run("update events set instance_name = 'ep3' where event_id = %s", [source.write(like, first)])
+    measured = measure_events(examined)
+    assert measured.bound == (None, "missing_learned_writer", "provisional")
+    assert measured.position["missing_writers"] == ["ep3"]
+    assert measured.faults == {("late", first, (PROVISIONAL_FLAG,))}
+    assert dict(measured.position["provisional_gaps"]) == {"late": 1}
+    assert measured.position["faults"] == [f"provisional late {first} in events (ep3)"]
+    assert measured.warnings == one_check
+
+    # The configuration names ep3. The bound is ahead of its position.
+    source.run("insert into stream_positions values ('events', 'ep3', %s)", [first])
+    configured = {"lakehouse_stream_writers": f"{WRITERS} events:persister1,persister2,ep3"}
+    examined.settings = examined.settings.model_copy(update=configured)
+    measured = measure_events(examined)
+    assert (measured.bound, measured.faults) == ((bound, "provisional", "provisional"), set())
+    assert measured.position["linear_minimum"] == first
+
+    source.run("update events set instance_name = 'ep3' where event_id = %s", [source.write(like, second)])
+    source.run("update stream_positions set stream_id = %s where instance_name = 'ep3'", [second])
+    measured = measure_events(examined)
+    assert measured.bound == (bound, "configured", "provisional"), "every ID from ep3's position to the bound has a row"
+    assert measured.faults == {("late", second, (PROVISIONAL_FLAG,))}

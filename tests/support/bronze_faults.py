@@ -115,6 +115,24 @@ FAULTS: Final[list[tuple[str, Plant, str, list[tuple[type[MetricExpectation], st
         [(ExpectNoProvisionalBound, "writers of the streams")], "events … SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS",
     ),
     (
+        "vanished learned writer",
+        change(
+            "stream_positions", 0, rule="missing_learned_writer", safe_bound=None, missing_writers=["persister2"],
+            vanished_writers=["persister2"],
+        ),
+        "warn", [(ExpectNoProvisionalBound, "writers of the streams")],
+        "events (persister2) … SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS",
+    ),
+    (
+        "late ID below a provisional bound",
+        change(
+            "stream_positions", 1, previous_rule="provisional", provisional_gaps=[("late", 2), ("lost", 1)],
+            faults=["provisional late -79..-78 in events (ep2)", "provisional lost -70 in events"],
+        ),
+        "warn", [(ExpectNoProvisionalBound, "writers of the streams")],
+        "2 late … 1 lost … -79..-78 in events (ep2) … -70 in events … SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS",
+    ),
+    (
         "vanished writer",
         change(
             "stream_positions", 0, rule="missing_writer", safe_bound=None, missing_writers=["persister2"],

@@ -70,6 +70,7 @@ def healthy() -> Rows:
         actual = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
         sequence: dict[str, Any] = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
         sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": [], "regressions": []}
+        sequence |= {"provisional_gaps": [], "previous_rule": None if previous is None else "configured"}
         closed = None if previous is None else abs(bound or 0) - abs(previous)
         sequence |= {"closed_ids": closed, "rowless_ids": None if closed is None else 3}
         return (

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.streams.checks.operator_acknowledgements import ACKNOWLEDGED_FLAG
 from synapse_lakehouse.streams.gaps import classify, record_gaps
 from synapse_lakehouse.streams.gaps.classify import (
+    PROVISIONAL_FLAG,
     Evidence,
     Explanation,
     GapClass,
@@ -189,6 +191,58 @@ def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
     ends = sorted(item for item in present if item <= last)
     expected = [(low + 1, high - 1) for low, high in zip([1, *ends], [*ends, last + 1], strict=True) if high > low + 1]
     assert [(gap.first, gap.last) for gap in actual] == expected
+
+
+ACCEPTED_IS_PROVISIONAL = StreamWindow(6, 9, 12, is_accepted_provisional=True)
+BOUND_IS_PROVISIONAL = StreamWindow(6, 9, 12, is_bound_provisional=True)
+
+
+@pytest.mark.parametrize(
+    ("gap", "window", "is_flagged"),
+    [
+        (PresentId(4, "t"), ACCEPTED_IS_PROVISIONAL, True),
+        (PresentId(4, "t"), BOUND_IS_PROVISIONAL, False),
+        (PresentId(4, "t", rows=2, was_accepted=True), ACCEPTED_IS_PROVISIONAL, False),
+        (MissingIds(4, 4, "t", Evidence.OTHER_ID), ACCEPTED_IS_PROVISIONAL, True),
+        (MissingIds(4, 4, "t", Evidence.OTHER_ID), BOUND_IS_PROVISIONAL, False),
+        (MissingIds(8, 8, "t", Evidence.RDATA), BOUND_IS_PROVISIONAL, True),
+        (MissingIds(8, 8, "t", Evidence.RDATA), ACCEPTED_IS_PROVISIONAL, False),
+        (MissingIds(8, 8, "t", Evidence.RDATA, Explanation.ROOM_DELETED), BOUND_IS_PROVISIONAL, False),
+        (MissingIds(4, 4, "t", Evidence.ACCEPTED_ROW), ACCEPTED_IS_PROVISIONAL, False),
+        (MissingIds(8, 8, "t", Evidence.DELTA), BOUND_IS_PROVISIONAL, False),
+        (MissingIds(8, 8), BOUND_IS_PROVISIONAL, False),
+    ],
+)
+def test_faults_that_rest_on_a_provisional_bound_are_flagged(
+    gap: PresentId | MissingIds, window: StreamWindow, is_flagged: bool
+) -> None:
+    if isinstance(gap, PresentId):
+        (classified,) = classify.classify_present(gap, window)
+    else:
+        (classified,) = classify.classify_missing(gap, window)
+    assert (PROVISIONAL_FLAG in classified.flags) is is_flagged
+
+
+def test_flagged_faults_are_counted_apart() -> None:
+    stream = catalogue.load_catalogue().stream("events")
+    counts = record_gaps.GapCounts({"events": StreamWindow(6, 9, 12)})
+    flags = (PROVISIONAL_FLAG,)
+    for gap in (
+        StreamGap(4, 5, GapClass.LATE, "events", flags=flags),
+        StreamGap(8, 8, GapClass.LOST, "events", Evidence.RDATA, flags=flags),
+        StreamGap(3, 3, GapClass.LOST, "events", Evidence.ACCEPTED_ROW),
+        StreamGap(2, 2, GapClass.LATE, "events", flags=(*flags, ACKNOWLEDGED_FLAG)),
+    ):
+        counts.add(stream, gap)
+    columns = counts.position_columns("events", lambda *_: ["ep2"])
+    assert columns["gaps"] == [("lost", 1)]
+    assert columns["provisional_gaps"] == [("late", 2), ("lost", 1)]
+    assert columns["faults"] == [
+        "provisional late 4..5 in events (ep2)", "provisional lost 8 in events (ep2)", "lost 3 in events (ep2)",
+    ]  # fmt: skip
+    assert columns["rowless_ids"] == 1
+    fact = {"stream": "events", "table_name": "events", "late_ids": 3, "duplicate_ids": 0}
+    assert counts.correct_fact(fact)["late_ids"] == 0
 
 
 def test_streams_that_count_downwards_are_mirrored() -> None:

@@ -82,7 +82,7 @@ def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
         ("stream-positions", {"stream-positions": [{**STREAM, "missing_writers": "b", "safe_bound": None},
                                                    {**STREAM, "stream": "caches", "safe_bound": None,
                                                     "rule": "no positions"}]},
-         ["presence (b has never written)", "caches (no positions)."]),
+         ["presence (b has no position)", "caches (no positions)."]),
         ("background-updates", {"background-updates": [UPDATE], "postgresql": [SERVER]},
          ["not yet", "sort_rooms", "release 7 (2026-11-20 12:00 UTC)", "16.14", "2099-01-01"]),
         ("background-updates", {"postgresql": [{**SERVER, "supported_until": date(2020, 1, 1)}]},

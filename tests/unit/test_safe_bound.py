@@ -10,6 +10,8 @@ from synapse_lakehouse.streams.positions.safe_bound import (
     compute_bound,
     compute_closed_end,
     extend_without_gap,
+    find_accepted_rule,
+    find_learned_writers,
     find_missing_writers,
 )
 
@@ -61,6 +63,34 @@ def test_inferred_writers_come_from_rows_too() -> None:
     assert compute_bound({"ep1": 7}, None, ["ep2"], sign=1, is_used=True).missing == ("ep2",)
 
 
+@pytest.mark.parametrize(
+    ("positions", "seen", "missing"),
+    [({"ep1": 7, "ep2": 9}, ["master"], ("master",)), ({"ep1": 7}, ["ep2"], ("ep2",)), ({}, [], ())],
+    ids=["former monolith", "new writer", "no writer at all"],
+)
+def test_a_missing_learned_writer_has_a_rule_of_its_own(
+    positions: dict[str, int], seen: list[str], missing: tuple[str, ...]
+) -> None:
+    bound = compute_bound(positions, None, seen, sign=1, is_used=True)
+    assert bound == SafeBound(None, BoundRule.MISSING_LEARNED_WRITER, missing)
+    configured = compute_bound(positions, frozenset({*positions, "ep9"}), seen, sign=1, is_used=True)
+    assert configured.rule is BoundRule.MISSING_WRITER
+
+
+@pytest.mark.parametrize(
+    ("row", "rule"),
+    [
+        ({"rule": "provisional", "safe_bound": 9, "previous_rule": "configured"}, "provisional"),
+        ({"rule": "configured", "safe_bound": 9, "previous_rule": "provisional"}, "configured"),
+        ({"rule": "missing_writer", "safe_bound": None, "previous_rule": "provisional"}, "provisional"),
+        ({"rule": "missing_learned_writer", "safe_bound": None, "previous_rule": None}, None),
+        ({"rule": "not_copied", "safe_bound": 9, "previous_rule": "provisional"}, "provisional"),
+    ],
+)
+def test_a_run_without_a_bound_keeps_the_rule_of_the_accepted_bound(row: dict[str, object], rule: str | None) -> None:
+    assert find_accepted_rule(row) == rule
+
+
 def test_an_unused_stream_has_no_missing_writer() -> None:
     assert compute_bound({}, frozenset({"ep1"}), [], sign=1, is_used=False).rule is BoundRule.UNUSED
 
@@ -78,6 +108,23 @@ def test_writers_that_went_are_missed_unless_as_many_came() -> None:
     assert find_missing_writers((), {"main"}, ()) == find_missing_writers((), (), {"main"}) == {"main"}
     assert find_missing_writers({"worker"}, (), {"main"}) == set(), "renamed, and only now it writes"
     assert find_missing_writers({"ep1", "ep2"}, {"ep1"}, {"ep2"}) == set()
+
+
+@pytest.mark.parametrize(
+    ("row_writers", "former_row_writers", "missing", "learned"),
+    [
+        ({"ep1", "ep2"}, {"ep1"}, set(), {"ep2"}),
+        ({"ep1", "old"}, {"ep1", "old"}, set(), set()),
+        ({"ep1", "ep2"}, {"ep1", "ep2"}, {"ep2"}, {"ep2"}),
+        ({"ep1", "master"}, {"ep1"}, set(), set()),
+        ({"ep1", "master"}, {"ep1"}, {"master"}, {"master"}),
+    ],
+    ids=["first row", "removed earlier", "vanished", "rows without a writer", "vanished main process"],
+)
+def test_new_rows_teach_writers(
+    row_writers: set[str], former_row_writers: set[str], missing: set[str], learned: set[str]
+) -> None:
+    assert find_learned_writers(row_writers, former_row_writers, missing, "master") == learned
 
 
 @given(WRITERS, st.sets(st.integers(1, 60)), st.sampled_from([1, -1]))

@@ -102,7 +102,18 @@ def test_a_removed_writer_is_not_missing() -> None:
 def test_a_vanished_inferred_writer_is_missing() -> None:
     watcher = Watcher(configured=None)
     assert watcher.sees({"ep1": 7, "ep2": 9}, 9).rule == "provisional"
-    assert watcher.sees({"ep1": 9}, 9).vanished_writers == ("ep2",)
+    actual = watcher.sees({"ep1": 9}, 9)
+    assert (actual.vanished_writers, actual.safe_bound, actual.rule) == (("ep2",), None, "missing_learned_writer")
+
+
+def test_a_provisional_bound_does_not_become_a_configured_one() -> None:
+    watcher = Watcher(configured=None)
+    assert watcher.sees({"ep1": 1000}, 1000).rule == "provisional"
+    watcher.configured = BOTH
+    actual = watcher.sees({"ep1": 1000, "ep2": 900}, 1000)
+    assert (actual.safe_bound, actual.lag, actual.rule) == (900, 100, "configured")
+    actual = watcher.sees({"ep1": 1000, "ep2": 1000}, 1000)
+    assert (actual.safe_bound, actual.rule) == (1000, "configured")
 
 
 def test_a_renamed_inferred_writer_is_not_missing() -> None:

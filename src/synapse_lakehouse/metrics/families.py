@@ -71,10 +71,14 @@ def stream_families(streams: Sequence[Mapping[str, Any]]) -> Iterator[GaugeMetri
             "ID up to which the stream is complete; see stream_bound_is_provisional.",
             "safe_bound",
         ),
-        ("stream_bound_is_provisional", "1 if the writers of the stream were learned from the data.", "is_provisional"),
+        (
+            "stream_bound_is_provisional",
+            "1 if the safe bound rests on writers that were learned from the data.",
+            "is_provisional",
+        ),
         ("stream_last_allocated_id", "Last ID that the stream's sequence allocated.", "last_allocated_id"),
         ("stream_open_ids", "Allocated stream IDs beyond the safe bound.", "open_ids"),
-        ("stream_missing_writers", "Configured stream writers without a position.", "missing_writers"),
+        ("stream_missing_writers", "Configured or learned stream writers without a position.", "missing_writers"),
         ("stream_observed_timestamp_seconds", "Time of the stream's observation.", "observed_at"),
         ("stream_open_since_timestamp_seconds", "Time since which the first open ID is open.", "open_since"),
     ):

@@ -107,7 +107,7 @@ def is_watched(writers: PanelRows) -> bool:
 
 def _name_reason(position: Row) -> str:
     writers = position["missing_writers"]
-    return f"{_short(writers)} has never written" if writers else _short(position["rule"])
+    return f"{_short(writers)} has no position" if writers else _short(position["rule"])
 
 
 def _describe_changes(diff: ReleaseDiff) -> str:

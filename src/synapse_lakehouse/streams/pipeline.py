@@ -25,6 +25,7 @@ from synapse_lakehouse.streams.gaps.record_gaps import add_recorded_ids, record_
 from synapse_lakehouse.streams.gaps.writers_of_gap import find_responsible_writers
 from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 from synapse_lakehouse.streams.positions.measure_positions import PositionMeasurer
+from synapse_lakehouse.streams.positions.safe_bound import find_accepted_rule
 from synapse_lakehouse.streams.primary_key_counts import measure_table_facts
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
@@ -123,6 +124,15 @@ class _AuditRows:
         )
 
     @property
+    def previous_row_writers(self) -> dict[str, set[str]]:
+        """Writers of the previous release's rows, by stream."""
+        writers: dict[str, set[str]] = {}
+        for fact in self.previous["stream_facts"]:
+            named = (writer for writer, rows in fact["rows_by_writer"] or () if rows)
+            writers.setdefault(fact["stream"], set()).update(named)
+        return writers
+
+    @property
     def repaired_ranges(self) -> dict[str, list[str]]:
         """Key ranges that this run repaired, by table."""
         ranges: dict[str, list[str]] = {}
@@ -189,6 +199,8 @@ def _position_measurer(settings: Settings, tables: StreamTables, audit: _AuditRo
         sequences={row["name"]: (row["last_value"], row["is_called"]) for row in snapshot["sequences"]},
         previous_positions={row["stream"]: dict(row["writers"]) for row in previous},
         previously_vanished={row["stream"]: row["vanished_writers"] or () for row in previous},
+        previous_rules={row["stream"]: find_accepted_rule(row) for row in previous},
+        previous_row_writers=audit.previous_row_writers,
     )
 
 

@@ -64,7 +64,7 @@ class StreamWriters:
         if self._logged_bounds.get(stream) == reason:
             return
         self._logged_bounds[stream] = reason
-        if bound.rule is BoundRule.MISSING_WRITER:
+        if bound.rule in (BoundRule.MISSING_WRITER, BoundRule.MISSING_LEARNED_WRITER):
             names = ", ".join(bound.missing) or "any writer"
             log.warning("Stream %s does not advance, because %s has no position yet", stream, names)
         if bound.rule is BoundRule.UNCONFIGURED_WRITER:

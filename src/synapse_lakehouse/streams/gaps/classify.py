@@ -65,14 +65,37 @@ class Explanation(StrEnum):
 BEFORE_FIRST_RUN: Final = "before_first_run"
 """Flag of a gap that is older than the first release."""
 
+PROVISIONAL_FLAG: Final = "provisional_bound"
+"""Flag of a late or lost ID that is a fault only if a provisional bound was safe. It does not block a release."""
+
 
 @dataclass(frozen=True)
 class StreamWindow:
-    """A stream's safe bound in the previous release (or None), its present bound, and the last assigned ID."""
+    """A stream's safe bound in the previous release (or None), its present bound, and the last assigned ID.
+
+    ``is_accepted_provisional``, ``is_bound_provisional``: whether the first or the second bound is provisional.
+    """
 
     accepted: int | None
     bound: int
     last: int
+    is_accepted_provisional: bool = False
+    is_bound_provisional: bool = False
+
+    @property
+    def late_flags(self) -> tuple[str, ...]:
+        """Flags of late IDs: a writer that was not known may write at or below a provisional bound."""
+        return (PROVISIONAL_FLAG,) if self.is_accepted_provisional else ()
+
+    def lost_flags(self, evidence: Evidence) -> tuple[str, ...]:
+        """Return the flags of lost IDs with this evidence.
+
+        At or below a provisional bound, an unknown writer may write a key again with a lower ID, and it may commit and
+        announce a row after the run read the database. All other evidence is valid without a bound.
+        """
+        is_accepted = evidence is Evidence.OTHER_ID and self.is_accepted_provisional
+        is_present = evidence is Evidence.RDATA and self.is_bound_provisional
+        return (PROVISIONAL_FLAG,) if is_accepted or is_present else ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +141,10 @@ def classify_missing(missing: MissingIds, window: StreamWindow) -> Iterator[Stre
     """Classify IDs without a row. A range that contains the safe bound is split at the bound."""
     gap = StreamGap(missing.first, missing.last, GapClass.LOST, missing.table, missing.evidence, missing.explanation)
     if missing.evidence is not None:
-        yield replace(gap, gap_class=GapClass.PURGED if missing.explanation else GapClass.LOST)
+        if missing.explanation:
+            yield replace(gap, gap_class=GapClass.PURGED)
+        else:
+            yield replace(gap, flags=window.lost_flags(missing.evidence))
         return
     flags = (BEFORE_FIRST_RUN,) if window.accepted is None else ()
     if missing.first <= window.bound:
@@ -135,6 +161,6 @@ def classify_present(present: PresentId, window: StreamWindow, *, repeats: bool 
     gap = StreamGap(present.id, present.id, GapClass.LATE, present.table)
     is_closed = window.accepted is not None and present.id <= window.accepted
     if is_closed and not present.was_accepted and not present.is_second_life:
-        yield gap
+        yield replace(gap, flags=window.late_flags)
     if present.rows > 1 and not repeats:
         yield replace(gap, gap_class=GapClass.DUPLICATE)

@@ -93,8 +93,15 @@ class GapDetector:
                 last = row["sequence_last_value"] - (0 if row["sequence_is_called"] else 1)
                 bound = stream.direction * row["safe_bound"]
                 accepted = None if previous is None else stream.direction * previous
-                windows[stream.name] = StreamWindow(accepted, bound, max(last, bound))
+                is_provisional = row["rule"] == BoundRule.PROVISIONAL
+                windows[stream.name] = StreamWindow(
+                    accepted, bound, max(last, bound), self._is_accepted_provisional(stream), is_provisional
+                )
         return windows
+
+    def _is_accepted_provisional(self, stream: Stream) -> bool:
+        rows = (row for row in self.positions if row["stream"] == stream.name)
+        return any(row["previous_rule"] == BoundRule.PROVISIONAL for row in rows)
 
     def _searched_windows(self) -> dict[str, StreamWindow]:
         """Return the windows of append-only streams that are not empty."""
@@ -204,7 +211,8 @@ class GapDetector:
             yield stream, StreamGap(row.first_id, row.last_id, GapClass.CHANGED, row.table_name, Evidence(row.evidence))
         added = changed_rows.find_added_ids(self.tables, self.reread_ids, self.repaired)
         for stream, row in self._ranges(added) if added is not None else ():
-            yield stream, StreamGap(row.first_id, row.last_id, GapClass.LATE, row.table_name)
+            flags = self._window(stream).late_flags
+            yield stream, StreamGap(row.first_id, row.last_id, GapClass.LATE, row.table_name, flags=flags)
 
     def _ranges(self, ids: DataFrame) -> Iterator[tuple[Stream, Any]]:
         """Ranges of ``ids`` (columns ``EVIDENCE_COLUMNS``): the stream, and a row with first_id and last_id."""
@@ -268,7 +276,8 @@ class GapDetector:
         # Without a new bound the run closes no IDs, and closed IDs stay closed.
         bound = self.tables.previous_bound(stream)
         accepted = None if bound is None else stream.direction * bound
-        return StreamWindow(accepted, accepted or FIRST_ID, accepted or FIRST_ID)
+        end = accepted or FIRST_ID
+        return StreamWindow(accepted, end, end, self._is_accepted_provisional(stream))
 
 
 def _best_evidence(evidenced: DataFrame) -> DataFrame:

@@ -17,7 +17,13 @@ from synapse_lakehouse.streams.checks.operator_acknowledgements import (
     AcknowledgedIds,
     flag_acknowledged,
 )
-from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, GapClass, StreamGap, StreamWindow
+from synapse_lakehouse.streams.gaps.classify import (
+    FAULT_CLASSES,
+    PROVISIONAL_FLAG,
+    GapClass,
+    StreamGap,
+    StreamWindow,
+)
 
 _BATCH_ROWS: Final = 100_000
 _LISTED_FAULTS: Final = 5
@@ -32,29 +38,32 @@ class GapCounts:
     """Numbers of IDs that are not acknowledged.
 
     * ``windows``: by stream, the window that the run searched.
-    * ``by_class``: number of IDs by stream and class.
+    * ``by_class``: number of IDs by stream and class, without those of ``provisional``.
+    * ``provisional``: the same of faults that rest on a provisional bound.
     * ``late``, ``duplicate``: number of IDs by stream and table. The table is None if several tables share the ID.
     * ``acknowledged``: streams and tables with acknowledged duplicates.
-    * ``faults``: the first faults of each stream, table and class.
+    * ``faults``: the first faults of each stream, table and class, those that rest on a provisional bound apart.
     * ``rowless``: by stream, number of newly closed IDs that have neither a row nor an explanation.
     """
 
     windows: Mapping[str, StreamWindow] = field(default_factory=dict)
     by_class: dict[str, Counter[str]] = field(default_factory=dict)
+    provisional: dict[str, Counter[str]] = field(default_factory=dict)
     late: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     duplicate: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     acknowledged: set[tuple[str, str | None]] = field(default_factory=set)
-    faults: dict[tuple[str, str | None, GapClass], list[tuple[Stream, StreamGap]]] = field(default_factory=dict)
+    faults: dict[tuple[str, str | None, GapClass, bool], list[tuple[Stream, StreamGap]]] = field(default_factory=dict)
     rowless: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        total = sum(self.by_class.values(), Counter[str]())
+        total = sum([*self.by_class.values(), *self.provisional.values()], Counter[str]())
         return ", ".join(f"{ids:,} IDs {name.replace('_', ' ')}" for name, ids in total.items()) or "none"
 
     def position_columns(self, stream: str, find_writers: FindWriters) -> dict[str, Any]:
         """Return the columns of ``audit.stream_positions`` about gaps: their numbers, and a list of the faults."""
         columns = {
             "gaps": sorted(self.by_class.get(stream, {}).items()),
+            "provisional_gaps": sorted(self.provisional.get(stream, {}).items()),
             "shared_ids": self.duplicate[stream, None],
             "faults": [
                 _describe(*fault, find_writers(*fault))
@@ -69,7 +78,7 @@ class GapCounts:
         return columns
 
     def correct_fact(self, fact: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the row ``fact`` of ``audit.stream_facts`` without acknowledged late and duplicate IDs."""
+        """Return the row ``fact`` of ``audit.stream_facts`` without late and duplicate IDs that block no release."""
         corrected, pair = dict(fact), (fact["stream"], fact["table_name"])
         if fact["late_ids"] is not None:
             corrected["late_ids"] = self.late[pair]
@@ -83,16 +92,17 @@ class GapCounts:
             if gap.gap_class is GapClass.DUPLICATE:
                 self.acknowledged.add((stream.name, gap.table))
             return
-        ids = gap.last - gap.first + 1
-        self.by_class.setdefault(stream.name, Counter())[gap.gap_class.value] += ids
+        ids, is_provisional = gap.last - gap.first + 1, PROVISIONAL_FLAG in gap.flags
+        by_class = self.provisional if is_provisional else self.by_class
+        by_class.setdefault(stream.name, Counter())[gap.gap_class.value] += ids
         window = self.windows.get(stream.name)
         if gap.gap_class in (GapClass.ROLLED_BACK, GapClass.LOST) and window and window.accepted is not None:
             self.rowless[stream.name] += max(min(gap.last, window.bound) - max(gap.first, window.accepted + 1) + 1, 0)
         if gap.gap_class in FAULT_CLASSES:
-            faults = self.faults.setdefault((stream.name, gap.table, gap.gap_class), [])
+            faults = self.faults.setdefault((stream.name, gap.table, gap.gap_class, is_provisional), [])
             if len(faults) < _LISTED_FAULTS:
                 faults.append((stream, gap))
-        if gap.gap_class is GapClass.LATE:
+        if gap.gap_class is GapClass.LATE and not is_provisional:
             self.late[stream.name, gap.table] += ids
         if gap.gap_class is GapClass.DUPLICATE:
             self.duplicate[stream.name, gap.table] += ids
@@ -136,11 +146,12 @@ def add_recorded_ids(catalog: Catalog, acknowledged: AcknowledgedIds) -> Acknowl
 
 
 def _describe(stream: Stream, gap: StreamGap, writers: Sequence[str]) -> str:
-    """A description of a fault, such as ``late 5..7 in events (persister1)``."""
+    """A description of a fault, such as ``late 5..7 in events (persister1)`` or ``provisional late 5 in events``."""
     first, last = _signed_ends(stream, gap)
     ids = str(first) if first == last else f"{first}..{last}"
     by = f" ({', '.join(writers)})" if writers else ""
-    return f"{gap.gap_class} {ids} in {gap.table or 'several tables'}{by}"
+    provisional = "provisional " if PROVISIONAL_FLAG in gap.flags else ""
+    return f"{provisional}{gap.gap_class} {ids} in {gap.table or 'several tables'}{by}"
 
 
 def _signed_ends(stream: Stream, gap: StreamGap) -> tuple[int, int]:

@@ -1,17 +1,19 @@
 """Measure the positions and the safe bound of every stream on the run's branch with Spark."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 from synapse_lakehouse.catalogue import LoadMode, Stream, Table
+from synapse_lakehouse.streams.positions.configured_writers import default_writer
 from synapse_lakehouse.streams.positions.safe_bound import (
     BoundRule,
     SafeBound,
     compute_bound,
     compute_closed_end,
+    find_learned_writers,
     find_missing_writers,
 )
 from synapse_lakehouse.streams.sql import GAPLESS_RUNS
@@ -27,6 +29,9 @@ class PositionMeasurer:
     * ``sequences``: last value and is_called by sequence.
     * ``previous_positions``: positions of the previous release, by stream and writer.
     * ``previously_vanished``: by stream, the writers that the previous release reported as vanished.
+    * ``previous_rules``: by stream, the rule of the bound that the previous release accepted, see
+      :func:`safe_bound.find_accepted_rule`.
+    * ``previous_row_writers``: by stream, the writers of its rows in the previous release.
     """
 
     tables: StreamTables
@@ -35,6 +40,8 @@ class PositionMeasurer:
     sequences: Mapping[str, tuple[int, bool]]
     previous_positions: Mapping[str, Mapping[str, int]]
     previously_vanished: Mapping[str, Sequence[str]]
+    previous_rules: Mapping[str, str | None]
+    previous_row_writers: Mapping[str, Collection[str]]
 
     @cached_property
     def positions(self) -> dict[str, dict[str, int]]:
@@ -73,6 +80,8 @@ class PositionMeasurer:
             name: end for name, end in closed_ends.items() if _has_ids_beyond(streams[name], end, facts_of[name])
         }
         ends = closed_ends | self._extend_ends(extensible)
+        for name in self._find_unproven(bounds, closed_ends):
+            bounds[name] = replace(bounds[name], rule=BoundRule.PROVISIONAL)
         return [
             self._row(stream, positions[name], bounds[name], ends.get(name, bounds[name].minimum), facts_of[name])
             for name, stream in streams.items()
@@ -84,12 +93,12 @@ class PositionMeasurer:
         backing = self.tables.catalogue.backing_tables(stream.name)
         if any(table.name in self.uncopied and table.load is not LoadMode.MEASURE for table, _ in backing):
             return SafeBound(self.tables.previous_bound(stream), BoundRule.NOT_COPIED)
-        # If an earlier run recorded positions, a writer without a position is missing only if it lost its position
-        # since then. Other writers of rows were removed.
         writers = {writer for fact in facts for writer, rows in fact["rows_by_writer"] if rows}
         previous, vanished = self.previous_positions.get(stream.name, {}), self.previously_vanished.get(stream.name, ())
         if previous or vanished:
-            writers = find_missing_writers(positions, previous, vanished)
+            missing, unnamed = find_missing_writers(positions, previous, vanished), default_writer(positions)
+            former_writers = self.previous_row_writers.get(stream.name, writers)
+            writers = find_learned_writers(writers, former_writers, missing, unnamed)
         _, is_called = self.sequences[stream.sequence]
         return compute_bound(
             positions,
@@ -99,6 +108,22 @@ class PositionMeasurer:
             is_used=is_called,
             before=self.previous_positions.get(stream.name),
         )
+
+    def _find_unproven(self, bounds: Mapping[str, SafeBound], closed_ends: Mapping[str, int]) -> list[str]:
+        """Return configured streams whose bound is only that of an earlier, provisional one.
+
+        The configured writers prove the lowest position, and the IDs that follow it without a gap.
+        """
+        minima = {
+            name: minimum
+            for name, end in closed_ends.items()
+            if self.previous_rules.get(name) == BoundRule.PROVISIONAL
+            and bounds[name].rule is not BoundRule.PROVISIONAL
+            and (minimum := bounds[name].minimum) is not None
+            and minimum != end
+        }
+        proven = self._extend_ends(minima)
+        return [name for name in minima if abs(proven[name]) < abs(closed_ends[name])]
 
     def _extend_ends(self, ends: Mapping[str, int]) -> dict[str, int]:
         """:func:`safe_bound.extend_without_gap` for each stream, in Spark, because the IDs may not fit in memory."""
@@ -124,6 +149,7 @@ class PositionMeasurer:
         facts: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         last_value, is_called = self.sequences[stream.sequence]
+        previous_bound = self.tables.previous_bound(stream)
         earlier_writers = {
             *self.previous_positions.get(stream.name, ()),
             *self.previously_vanished.get(stream.name, ()),
@@ -138,7 +164,8 @@ class PositionMeasurer:
             "linear_maximum": end,
             "safe_bound": end,
             "rule": bound.rule.value,
-            "previous_bound": self.tables.previous_bound(stream),
+            "previous_bound": previous_bound,
+            "previous_rule": None if previous_bound is None else self.previous_rules.get(stream.name),
             "sequence": stream.sequence,
             "sequence_last_value": last_value,
             "sequence_is_called": is_called,

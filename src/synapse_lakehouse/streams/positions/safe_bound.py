@@ -7,7 +7,7 @@ it committed its rows, so all of its rows with an ID up to the position are comm
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 FIRST_ID: Final = 1
 """This ID counts as written from the start, because a new sequence assigns the next ID first."""
@@ -19,13 +19,18 @@ class BoundRule(StrEnum):
     CONFIGURED = "configured"
     """All configured writers have positions."""
     PROVISIONAL = "provisional"
-    """The writers were learned from positions and rows, so a writer that never wrote may be missing."""
+    """The bound rests on writers that were learned from positions and rows. Another writer may have open IDs below it.
+
+    A provisional bound stays provisional after the configuration names the writers, until they are complete up to it.
+    """
     UNKNOWN_WRITER = "unknown_writer"
     """A writer that is not configured has written since the previous bound."""
     UNCONFIGURED_WRITER = "unconfigured_writer"
     """A writer with a position is not configured, and wrote nothing new. It is idle, or was removed."""
     MISSING_WRITER = "missing_writer"
-    """A writer has no position, so its open transactions may have any ID."""
+    """A configured writer has no position, so its open transactions may have any ID."""
+    MISSING_LEARNED_WRITER = "missing_learned_writer"
+    """No writers are configured, and a writer that was learned has no position, or no writer is known."""
     NOT_COPIED = "not_copied"
     """A table of the stream was not copied, so the bound of the previous release stays."""
     UNUSED = "unused"
@@ -76,11 +81,12 @@ def compute_bound(
     writers = frozenset(configured if configured is not None else {*positions, *seen})
     others = tuple(sorted(set(positions) - writers))
     advanced = () if before is None else tuple(name for name in others if _has_advanced(positions, before, name, sign))
-    if missing := tuple(sorted(writers - set(positions))):
+    missing = tuple(sorted(writers - set(positions)))
+    if configured is None and (missing or not writers):
+        return SafeBound(None, BoundRule.MISSING_LEARNED_WRITER, missing)
+    if missing:
         # Before the first bound, any writer may be active, because the configured names may be misspelled.
         return SafeBound(None, BoundRule.MISSING_WRITER, missing, others if before is None else advanced)
-    if not writers:
-        return SafeBound(None, BoundRule.MISSING_WRITER)
     minimum = sign * min(sign * position for position in positions.values())
     if advanced:
         return SafeBound(minimum, BoundRule.UNKNOWN_WRITER, unknown=advanced)
@@ -91,6 +97,16 @@ def compute_bound(
 
 def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], writer: str, sign: int) -> bool:
     return writer not in before or sign * positions[writer] > sign * before[writer]
+
+
+def find_accepted_rule(row: Mapping[str, Any]) -> str | None:
+    """Return the rule of the bound that a release accepted, from its row of ``audit.stream_positions``.
+
+    A run without a bound of its own keeps the bound of the previous release, and so its rule.
+    """
+    has_own_bound = row["safe_bound"] is not None and row["rule"] != BoundRule.NOT_COPIED
+    rule: str | None = row["rule" if has_own_bound else "previous_rule"]
+    return rule
 
 
 def find_missing_writers(
@@ -109,6 +125,21 @@ def find_missing_writers(
     earlier = {*before, *missing_before}
     missing, new = earlier - set(positions), set(positions) - earlier
     return set(sorted(missing)[len(new) :])
+
+
+def find_learned_writers(
+    row_writers: Collection[str], former_row_writers: Collection[str], missing: Collection[str], unnamed: str
+) -> set[str]:
+    """Return writers that may be active, for a stream without configured writers whose positions a release contains.
+
+    A writer stores its position after its first row. So a writer that only new rows name may have no position yet. The
+    other writers of rows that have no position were removed.
+
+    :param row_writers: writers of the rows; ``former_row_writers``: the same in the previous release.
+    :param missing: the result of :func:`find_missing_writers`.
+    :param unnamed: the writer to which rows without a writer are attributed. It changes with the positions.
+    """
+    return {*missing, *(set(row_writers) - {*former_row_writers, unnamed})}
 
 
 def extend_without_gap(minimum: int, ids: Iterable[int], *, sign: int) -> int:

@@ -62,10 +62,13 @@ def find_bound_and_closed_end(
 ) -> tuple[SafeBound, int | None]:
     """Return the bound of ``stream``, and its closed end according to its positions and the previous observation.
 
-    The closed end is None if nothing bounds the stream. The parameters are those of :func:`observe_stream`.
+    The closed end is None if nothing bounds the stream. It goes back once, to the lowest position, if the previous
+    bound was provisional and the writers are configured now. The parameters are those of :func:`observe_stream`.
     """
     missing_writers = find_missing_writers(positions, before.writers, before.vanished_writers) if before else set()
-    sign, accepted = stream.direction, before.safe_bound if before else None
+    # Configured writers may have open IDs at or below a provisional bound.
+    is_provisional = before is not None and before.rule == BoundRule.PROVISIONAL and configured is not None
+    sign, accepted = stream.direction, before.safe_bound if before and not is_provisional else None
     previous = before.writers if before else None
     bound = compute_bound(
         positions, configured, missing_writers, sign=sign, is_used=last_allocated_id > 0, before=previous
