@@ -17,7 +17,6 @@ from expectations.stream_expectations import (
     ExpectIdInOneTable,
     ExpectNoLostId,
     ExpectNoPositionRegression,
-    ExpectNoProvisionalBound,
     ExpectUnchangedRows,
     ExpectUniqueStreamId,
 )
@@ -105,33 +104,6 @@ def test_a_writer_that_never_wrote_is_no_fault(settings: Settings, missing: list
     result = validate_run(settings, plant)
     assert all(check.success for check in result.checks)
     assert any(f"no position of {observed} yet" in check.observed for check in result.checks)
-
-
-def test_one_check_warns_of_all_provisional_bounds(settings: Settings) -> None:
-    def plant(rows: Rows) -> None:
-        for row in rows["stream_positions"][:2]:
-            row["rule"] = "provisional"
-
-    (check,) = validate_run(settings, plant).warnings
-    assert check.type == ExpectNoProvisionalBound.expectation_type
-    assert contains_in_order(check.observed, "backfill, events … SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS")
-
-
-@pytest.mark.parametrize("vanished", [[], ["persister2"]], ids=["first run of a former monolith", "removed worker"])
-def test_one_check_warns_of_all_missing_learned_writers(settings: Settings, vanished: list[str]) -> None:
-    def plant(rows: Rows) -> None:
-        for row, writer in zip(rows["stream_positions"][:2], (["persister2"], []), strict=True):
-            row |= {"rule": "missing_learned_writer", "safe_bound": None, "missing_writers": writer}
-            row["vanished_writers"] = vanished
-
-    result = validate_run(settings, plant)
-    (check,) = result.warnings
-    assert check.type == ExpectNoProvisionalBound.expectation_type
-    assert contains_in_order(
-        check.observed, "backfill … events (persister2) … SYNAPSE_CONFIG … LAKEHOUSE_STREAM_WRITERS"
-    )
-    (finding,) = build_findings(result, is_first=False, fails_on_warnings=False)
-    assert (finding.kind, finding.subject) == (IncidentKind.AUDIT_WARNED, "writers of the streams")
 
 
 def test_a_removed_writer_with_a_position_is_no_fault(settings: Settings) -> None:
