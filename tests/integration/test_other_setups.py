@@ -90,9 +90,9 @@ def test_another_collation_is_copied_and_named(
 
 def test_another_schema_is_copied(source_copy: str, new_lake: Callable[..., Settings]) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
-        owner.execute("alter schema public rename to matrix")
-        owner.execute("create schema public")
-    dsn = make_conninfo(source_copy, options="-c search_path=matrix")
+        owner.execute('alter schema public rename to "Matrix server"')
+        owner.execute("create schema public; create schema matrix")
+    dsn = make_conninfo(source_copy, options=r'-c search_path="Matrix\ server"')
     require_equal_copies(new_lake(synapse_dsn=dsn), dsn)
 
 

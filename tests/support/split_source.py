@@ -43,8 +43,9 @@ def drop_tables(dsn: str, names: list[str]) -> None:
 def _tables_except(dsn: str, names: tuple[str, ...]) -> list[str]:
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
-            "select relname::text from pg_class where relkind in ('r', 'p') and not relispartition"
-            " and relnamespace = current_schema()::regnamespace and not relname = any(%s)",
+            "select relname::text from pg_class join pg_namespace on pg_namespace.oid = relnamespace"
+            " where relkind in ('r', 'p') and not relispartition and nspname = current_schema()"
+            " and not relname = any(%s)",
             [list(names)],
         ).fetchall()
     return [name for (name,) in rows]

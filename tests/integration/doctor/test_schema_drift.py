@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
@@ -46,6 +47,18 @@ def test_unknown_tables_and_columns_are_listed(examine: Examine, source_copy: st
     code, findings = examine(synapse_dsn=source_copy)
     assert (code, findings["novelties"][0]["level"]) == (0, "WARN")
     assert "polls, users.mood" in findings["novelties"][0]["message"]
+
+
+def test_unknown_columns_of_a_schema_whose_name_needs_quotation_marks(examine: Examine, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute('alter schema public rename to "Matrix"')
+        owner.execute("create schema matrix; create table matrix.polls (id bigint)")
+        owner.execute('alter table "Matrix".users add column mood text')
+    code, findings = examine(synapse_dsn=make_conninfo(source_copy, options='-c search_path="Matrix"'))
+    (schema,), (novelty,) = findings["schema"], findings["novelties"]
+    assert (code, schema["level"], novelty["level"]) == (0, "OK", "WARN")
+    assert "users.mood" in novelty["message"]
+    assert "polls" not in novelty["message"]
 
 
 def test_an_unsupported_schema_version(examine: Examine, source_copy: str) -> None:

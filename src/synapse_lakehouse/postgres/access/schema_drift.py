@@ -83,8 +83,9 @@ group by name, attrelid
 
 ALL_COLUMNS_SQL = """
 select relname::text, array_agg(attname::text order by attname) from pg_class
+join pg_namespace on pg_namespace.oid = relnamespace
 join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
-where relkind in ('r', 'p') and not relispartition and relnamespace = any(current_schemas(false)::regnamespace[])
+where relkind in ('r', 'p') and not relispartition and nspname = any(current_schemas(false))
   -- work tables of the background updates that fill the user directory, for hours on a large server
   and not starts_with(relname::text, '_temp_')
   -- progress of synapse_port_db, and of the compressors
