@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,10 +20,11 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from synapse_lakehouse.local.postgres.sample import SAMPLE_DUMP, restore_sample
 from synapse_lakehouse.postgres.collation import find_collation_faults
-from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import SourceError
 from tests.support.incremental_lake import advancing
 from tests.support.postgres_builds import server_of_version
+from tests.support.reader_role import reader_role
 from tests.support.sockets import listening
 
 pytestmark = pytest.mark.heavy
@@ -173,13 +174,24 @@ def pgbouncer(dsn: str, **options: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("mode", ["session", "transaction"])
 def test_a_pooler_is_refused_with_the_reason(source_copy: str, new_lake: Callable[..., Settings], mode: str) -> None:
-    with (
-        pgbouncer(source_copy, pool_mode=mode) as dsn,
-        pytest.raises(SourceError, match="pooler"),
-        connect(new_lake(synapse_dsn=dsn)),
-    ):
-        pass
-    with pgbouncer(source_copy, pool_mode=mode, ignore_startup_parameters="options") as dsn:
-        for opened in (connect(new_lake(synapse_dsn=dsn)), open_write_connection(dsn)):
-            with pytest.raises(SourceError, match="pooler"), opened:
+    """Also for the roles of ``lakehouse grants``, whose settings a pooled session has."""
+    settings = new_lake(synapse_dsn=source_copy)
+
+    def read(dsn: str) -> AbstractContextManager[Connection]:
+        return connect(settings.model_copy(update={"synapse_dsn": dsn}))
+
+    with reader_role(settings, source_copy) as reader, reader_role(settings, source_copy, "--compress") as compressor:
+        for opened, dsn in (
+            (read, source_copy), (read, reader.dsn),
+            (open_write_connection, source_copy), (open_write_connection, compressor.dsn),
+        ):  # fmt: skip
+            with opened(dsn):
                 pass
+            require_refused(opened, dsn, pool_mode=mode)
+            require_refused(opened, dsn, pool_mode=mode, ignore_startup_parameters="options")
+
+
+def require_refused(opened: Callable[[str], AbstractContextManager[Connection]], dsn: str, **options: str) -> None:
+    """A PgBouncer in front of ``dsn`` is refused."""
+    with pgbouncer(dsn, **options) as pooled, pytest.raises(SourceError, match="pooler"), opened(pooled):
+        pass

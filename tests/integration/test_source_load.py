@@ -17,6 +17,7 @@ from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.postgres.connection import (
     APPLICATION_NAME,
     build_conninfo,
+    build_session_settings,
     connect,
 )
 from synapse_lakehouse.postgres.errors import SourceError
@@ -24,6 +25,7 @@ from synapse_lakehouse.postgres.rows.key_buckets import count_rows_per_bucket, g
 from synapse_lakehouse.postgres.rows.row_counts import count_changed_rows, count_rows, count_stream_ids
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from tests.support import runs
+from tests.support.reader_role import reader_role
 
 ROWS = 1_500_000
 CANCEL_SECONDS = 5.0
@@ -102,6 +104,24 @@ def test_a_session_without_its_options_is_refused(
     monkeypatch.setattr("synapse_lakehouse.postgres.connection.add_session_settings", lambda *_: source_copy)
     with pytest.raises(SourceError, match=r"lock_timeout, .*statement_timeout"), connect(reading):
         pass
+
+
+def test_settings_of_the_role_do_not_replace_the_options(
+    settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reader_role(settings, source_copy) as role:
+        reading = settings.model_copy(update={"synapse_dsn": role.dsn})
+        with connect(reading) as connection:
+            sources = dict(
+                connection.execute(
+                    "select name, source from pg_settings where name = any(%s)",
+                    [list(build_session_settings(settings))],
+                ).fetchall()
+            )
+        assert sources == dict.fromkeys(build_session_settings(settings), "client")
+        monkeypatch.setattr("synapse_lakehouse.postgres.connection.add_session_settings", lambda *_: role.dsn)
+        with pytest.raises(SourceError, match=r"lock_timeout, .*statement_timeout"), connect(reading):
+            pass
 
 
 def test_a_statement_whose_client_was_killed_ends_soon(settings: Settings, source_copy: str) -> None:

@@ -23,9 +23,9 @@ class Role:
     dsn: str
 
 
-def create_role(settings: Settings, name: str, database: str) -> None:
+def create_role(settings: Settings, name: str, database: str, *options: str) -> None:
     """Create the role as documented, with psql and the printed SQL."""
-    run_script(settings, database, "grants", "--role", name)
+    run_script(settings, database, "grants", *options, "--role", name)
 
 
 def run_script(settings: Settings, database: str, *command: str) -> None:
@@ -39,10 +39,10 @@ def run_script(settings: Settings, database: str, *command: str) -> None:
 
 
 @contextmanager
-def reader_role(settings: Settings, database: str) -> Iterator[Role]:
-    """A role with the privileges of ``lakehouse grants``; it is dropped at the end."""
+def reader_role(settings: Settings, database: str, *options: str) -> Iterator[Role]:
+    """A role with the privileges of ``lakehouse grants`` and ``options``; it is dropped at the end."""
     name = f"reader_{uuid.uuid4().hex[:8]}"
-    create_role(settings, name, database)
+    create_role(settings, name, database, *options)
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(f"alter role {name} password 'p'".encode())
         yield Role(name, make_conninfo(database, user=name, password="p"))

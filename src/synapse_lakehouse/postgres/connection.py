@@ -142,9 +142,10 @@ def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocom
             raise explain_connection_failure(error, conninfo, setting) from None
         if lost:
             raise SourceError(
-                f"The session of {setting} lacks the requested settings {', '.join(lost)}. A connection pooler drops "
-                "startup options, as PgBouncer does with ignore_startup_parameters = options. Without these settings a "
-                f"session could overload or block the database. Set the address of PostgreSQL itself in {setting}."
+                f"The session of {setting} does not have the settings {', '.join(lost)} from its own startup options. "
+                "A connection pooler drops startup options, as PgBouncer does with ignore_startup_parameters=options. "
+                "A pooled session may lose its settings and locks between two statements, and could then overload or "
+                f"block the database. Set the address of PostgreSQL itself in {setting}."
             )
         connection.autocommit = autocommit
         stack.pop_all()
@@ -152,12 +153,21 @@ def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocom
 
 
 def _find_lost_settings(connection: Connection, session: Mapping[str, str]) -> list[str]:
-    """Return the settings that are off although ``session`` turns them on, and the reverse."""
+    """Return the settings of ``session`` that are not in force, or not as startup options of this session.
+
+    A role or a database may have the same settings (``lakehouse grants`` sets them for the role). Then a pooled session
+    has them, too, but ``pg_settings.source`` is ``client`` only for startup options.
+    """
     required = {**session, "transaction_timeout": "0"}
     rows = connection.execute(
-        "select name, setting in ('0', 'off') from pg_settings where name = any(%s) order by name", [list(required)]
+        "select name, setting in ('0', 'off'), source = 'client' from pg_settings where name = any(%s) order by name",
+        [list(required)],
     ).fetchall()
-    return [name for name, is_off in rows if is_off is not (required[name] in ("0", "off"))]
+    return [
+        name
+        for name, is_off, is_startup_option in rows
+        if is_off is not (required[name] in ("0", "off")) or (name in session and not is_startup_option)
+    ]
 
 
 def has_table(connection: Connection, name: str) -> bool:
