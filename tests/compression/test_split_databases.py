@@ -60,6 +60,11 @@ def parts(settings: Settings, split: tuple[str, str]) -> Iterator[dict[str, Any]
         yield roles
 
 
+def invoke(changes: dict[str, Any], *arguments: str) -> Result:
+    environment = Settings(_env_file=None, synapse_server_name="synapse.example", **changes).to_environment()
+    return CliRunner().invoke(app, ["compress", *arguments], env=environment)
+
+
 def pending(dsn: str) -> set[int]:
     with psycopg.connect(dsn) as connection:
         return {group for (group,) in connection.execute("select state_group from state_groups_pending_deletion")}
@@ -75,10 +80,6 @@ def test_a_state_database_is_compressed_as_a_whole_one(
         "lakehouse_home": tmp_path / "whole",
     }
     parts["lakehouse_home"] = tmp_path / "parts"
-
-    def invoke(changes: dict[str, Any], *arguments: str) -> Result:
-        environment = Settings(_env_file=None, synapse_server_name="synapse.example", **changes).to_environment()
-        return CliRunner().invoke(app, ["compress", *arguments], env=environment)
 
     def compress(changes: dict[str, Any], *arguments: str) -> list[dict[str, object]]:
         result = invoke(changes, *arguments, "--format", "json")
@@ -102,3 +103,20 @@ def test_a_state_database_is_compressed_as_a_whole_one(
         assert undone.exit_code == 0, undone.output
     assert read_state(state) == read_state(source_copy)
     assert all_states(state) == states
+
+
+def test_state_of_another_homeserver_is_not_compressed(
+    split: tuple[str, str], parts: dict[str, Any], tmp_path: Path
+) -> None:
+    _, state = split
+    with psycopg.connect(state) as owner:
+        owner.execute("update state_groups set room_id = '!of_another_homeserver' || id")
+    before = read_state(state), pending(state)
+    for setting, arguments in (
+        ("SYNAPSE_STATE_DSN", ("plan",)),
+        ("SYNAPSE_WRITE_DSN", ("apply", *BEST, "--hand-over-unreferenced", "--yes")),
+    ):
+        result = invoke(parts | {"lakehouse_home": tmp_path}, *arguments)
+        assert result.exit_code == 1
+        assert setting in result.stderr
+    assert (read_state(state), pending(state)) == before

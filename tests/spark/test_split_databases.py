@@ -16,6 +16,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import split_by_database
+from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import lake_maker
 from tests.support.incremental_lake import AdvancingLake, advancing
@@ -142,4 +143,17 @@ def test_a_fresh_pair_after_a_deletion(lake: SplitLake, snapshots: Snapshots) ->
     lose_group(lake, GROUP + 1)
     lake.advance()
     assert snapshots.count == 8, "a lost group is no reason for another pair"
+    assert lake.departures() == {}
+
+
+@pytest.mark.parametrize("job", ["snapshot_tables", "reconcile_bronze"])
+def test_state_of_another_homeserver_is_not_copied(lake: SplitLake, server: EmbeddedServer, job: str) -> None:
+    lake.advance()
+    with split_source(server) as (_, other):
+        with psycopg.connect(other) as owner:
+            owner.execute("update state_groups set room_id = '!of_another_homeserver' || id")
+        foreign = SplitLake(lake.settings.model_copy(update={"synapse_state_dsn": other}))
+        foreign.job = job
+        with pytest.raises(SourceError, match="SYNAPSE_STATE_DSN"):
+            foreign.advance()
     assert lake.departures() == {}

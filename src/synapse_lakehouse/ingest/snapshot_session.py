@@ -15,6 +15,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.catalogue import Catalogue, Database, Table
 from synapse_lakehouse.iceberg.write import branches
 from synapse_lakehouse.ingest.baseline import PublishedTable, read_published_tables
+from synapse_lakehouse.postgres.access import preflight, state_database
 from synapse_lakehouse.postgres.connection import Connection, split_by_database
 from synapse_lakehouse.postgres.errors import RecoveryConflictError
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, export_snapshot
@@ -70,7 +71,7 @@ def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterat
     groups that main names, except groups that Synapse deleted between both.
 
     :param declared: the tables to copy; by default those of the project's catalogue.
-    :raises SourceError: when a database does not fit the catalogue.
+    :raises SourceError: when a database does not fit the catalogue, or both belong to different homeservers.
     :raises RecoveryConflictError: when a standby cancels a snapshot.
     """
     declared = declared or catalogue.load_catalogue()
@@ -81,7 +82,10 @@ def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterat
             connection, snapshot = stack.enter_context(export_snapshot(app.settings, part))
             exported.append(ExportedSnapshot(_exclude_drifted_tables(app, part, snapshot), connection, snapshot))
         if len(exported) > 1:
-            stack.enter_context(_heartbeat([part.connection for part in exported]))
+            connections = [part.connection for part in exported]
+            if state_database.can_compare(*(part.catalogue for part in exported)):
+                preflight.check_state_database(*connections)
+            stack.enter_context(_heartbeat(connections))
         copyable = {table.name for part in exported for table in part.catalogue.tables}
         absent_objects = {name for part in exported for name in part.snapshot.absent_objects}
         present = declared.restrict_to_source(absent_objects)

@@ -79,7 +79,6 @@ def open_run() -> None:
     :raises AirflowRescheduleException: when another run holds the lease; the task frees its slots and tries again.
     """
     from synapse_lakehouse import configuration_problems
-    from synapse_lakehouse.postgres import connection
     from synapse_lakehouse.postgres.access import preflight
 
     context, declared = get_current_context(), catalogue.load_catalogue()
@@ -90,11 +89,7 @@ def open_run() -> None:
         problems = configuration_problems.find_problems(declared, settings)
         if messages := [problem.message for problem in problems if problem.stops_runs]:
             raise LakehouseError("\n".join(messages))
-        for part in connection.split_by_database(settings, declared):
-            with connection.connect(settings, part.databases[0]) as source:
-                preflight.check_source_database(
-                    source, part, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy
-                )
+        preflight.check_source(settings, declared)
     _open(run, settings)
     size_tasks.record_sizes(settings, run)
     upgrade_check_tasks.record_upgrade_checks(settings, declared, run)

@@ -92,9 +92,17 @@ def _source(
         with running as settings:
             for part in split_by_database(settings, declared) if declared else [None]:
                 _examine_database(result, settings, part, deep, index_tables, is_sample=configured.uses_sample)
+            if declared and settings.synapse_state_dsn and not _is_unreadable(result.findings):
+                result.findings += source.compare_databases(settings, declared)
     except (EmbeddedPostgresError, LocalServicesError, SourceError) as error:
         result.findings.append(DoctorFinding(FindingLevel.FAIL, "source", str(error)))
     return result
+
+
+def _is_unreadable(findings: Sequence[DoctorFinding]) -> bool:
+    """Return whether a finding reports that a database cannot be read completely."""
+    subjects = ("source", "schema", "drift", "rights", "row security")
+    return any(finding.level is FindingLevel.FAIL and finding.subject in subjects for finding in findings)
 
 
 def _examine_database(

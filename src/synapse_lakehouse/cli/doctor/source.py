@@ -1,6 +1,7 @@
 """Check Synapse's database: connection, clock, role and schema."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,9 +12,15 @@ from synapse_lakehouse.cli.doctor import excess_privileges
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access import preflight
-from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
-from synapse_lakehouse.postgres.access.schema_drift import find_drift, find_drifted_tables, find_unknown_objects
-from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects, read_source_catalogue
+from synapse_lakehouse.postgres.access.schema_drift import (
+    exclude_drifted_tables,
+    find_drift,
+    find_drifted_tables,
+    find_unknown_objects,
+)
+from synapse_lakehouse.postgres.access.state_database import can_compare, explain_foreign_state
+from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 
 _CLOCK_SECONDS: Final = 5
@@ -47,6 +54,23 @@ def examine(
     except psycopg.Error as error:
         message = f"The schema cannot be examined. PostgreSQL reported: {' '.join(str(error).split())}"
         yield DoctorFinding(FindingLevel.FAIL, "schema", message, "Correct the cause, then run this again.")
+
+
+def compare_databases(settings: Settings, declared: catalogue.Catalogue) -> Findings:
+    """Check that the databases of SYNAPSE_DSN and SYNAPSE_STATE_DSN belong to the same homeserver."""
+    parts = split_by_database(settings, declared)
+    with ExitStack() as stack:
+        main, state = (stack.enter_context(connect(settings, part.databases[0])) for part in parts)
+        present = [
+            exclude_drifted_tables(read_source_catalogue(part, connection), connection, may_be_partial=True)
+            for part, connection in zip(parts, (main, state), strict=True)
+        ]
+        if not can_compare(*present):
+            return
+        if problem := explain_foreign_state(main, state, "SYNAPSE_STATE_DSN"):
+            yield DoctorFinding(FindingLevel.FAIL, "state database", problem)
+        else:
+            yield DoctorFinding(FindingLevel.OK, "state database", "it has the state of the homeserver in SYNAPSE_DSN")
 
 
 def check_snapshot_age(connection: Connection) -> Findings:

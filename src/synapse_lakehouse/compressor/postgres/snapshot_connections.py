@@ -15,6 +15,7 @@ from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
+from synapse_lakehouse.postgres.access.state_database import explain_foreign_state
 from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT, build_session_settings, open_connection
 from synapse_lakehouse.postgres.errors import ReadError
 
@@ -27,7 +28,8 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
     """Connect to ``dsn`` to read state; ``setting``: the name of the setting that contains the DSN.
 
     :raises SourceError: when no connection can be opened.
-    :raises CompressorError: when it is not Synapse's database, or the role lacks a privilege.
+    :raises CompressorError: when it is not Synapse's database, or the role lacks a privilege, or the state is that of
+        another homeserver than the events.
     :raises ReadError: when another statement fails, or a connection is lost.
     """
     session = build_session_settings(settings)
@@ -37,6 +39,8 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
         if settings.synapse_state_dsn:
             events = stack.enter_context(open_connection(str(settings.synapse_dsn), session, "SYNAPSE_DSN")[1])
         _require_synapse(connection, setting)
+        if events is not connection and (problem := explain_foreign_state(events, connection, setting)):
+            raise CompressorError(problem)
         with postgresql.connect(info) as arrow:
 
             @contextmanager

@@ -1,15 +1,18 @@
 """Checks of Synapse's database before a copy: schema version, drift, grants, row-level security, server name."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue, Database
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
 from synapse_lakehouse.postgres.access.grants import COMPAT_VERSION, SCHEMA_TABLES, Grant, list_required_grants
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables, find_drift
-from synapse_lakehouse.postgres.connection import Connection
+from synapse_lakehouse.postgres.access.state_database import can_compare, explain_foreign_state
+from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 
 _TABLES: Final = {
@@ -32,10 +35,40 @@ _FOREIGN_USER_SQL: Final = {
 
 @dataclass(frozen=True)
 class SourceSchema:
-    """``version``: Synapse's SCHEMA_VERSION. ``absent_objects``: tables and columns that this release lacks."""
+    """The schema of a database of Synapse.
+
+    * ``version``: Synapse's SCHEMA_VERSION.
+    * ``absent_objects``: tables and columns of the catalogue that this release lacks.
+    * ``catalogue``: the tables that can be copied.
+    """
 
     version: int
     absent_objects: Sequence[str]
+    catalogue: Catalogue
+
+
+def check_source(settings: Settings, declared: Catalogue) -> list[SourceSchema]:
+    """Check that Synapse's databases can be copied completely and belong together; return their schemas, main first.
+
+    :raises SourceError: with all problems of a database, one per line.
+    """
+    parts = split_by_database(settings, declared)
+    name, may_be_partial = str(settings.synapse_server_name), settings.allows_partial_copy
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(settings, part.databases[0])) for part in parts]
+        schemas = [
+            check_source_database(connection, part, name, may_be_partial=may_be_partial)
+            for connection, part in zip(connections, parts, strict=True)
+        ]
+        if len(parts) > 1 and can_compare(*(schema.catalogue for schema in schemas)):
+            check_state_database(*connections)
+    return schemas
+
+
+def check_state_database(main: Connection, state: Connection) -> None:
+    """Raise :class:`SourceError` if the database of SYNAPSE_STATE_DSN belongs to another homeserver than main."""
+    if problem := explain_foreign_state(main, state, "SYNAPSE_STATE_DSN"):
+        raise SourceError(problem)
 
 
 def check_source_database(
@@ -57,7 +90,7 @@ def check_source_database(
     problems = problems or check_server_name(connection, catalogue, server_name)
     if problems:
         raise SourceError("\n".join(problems))
-    return SourceSchema(version, absent)
+    return SourceSchema(version, absent, catalogue)
 
 
 def explain_unsupported_version(connection: Connection, catalogue: Catalogue, version: int) -> str | None:

@@ -1,0 +1,51 @@
+"""Compare the state groups that the main database names with those of the state database."""
+
+from typing import Final
+
+from synapse_lakehouse.catalogue import Catalogue, Database
+from synapse_lakehouse.postgres.connection import Connection
+
+_SAMPLE_ROWS: Final = 200
+"""Rows that are read from each end of ``event_to_state_groups``, so that the comparison takes milliseconds."""
+
+# Both parts read Synapse's index on state_group. The oldest groups are in a backup or a standby that lags behind, too.
+_NAMED_GROUPS_SQL: Final = """
+select distinct state_group, room_id from (
+  (select event_id, state_group from event_to_state_groups order by state_group desc limit %(rows)s)
+  union all
+  (select event_id, state_group from event_to_state_groups order by state_group limit %(rows)s)
+) as named join events using (event_id)
+"""
+
+
+def can_compare(main: Catalogue, state: Catalogue) -> bool:
+    """Return whether the tables of the comparison are among the tables that can be copied."""
+    names = {table.name for part in (main, state) for table in part.tables}
+    return Database.MAIN not in state.databases and {"events", "event_to_state_groups", "state_groups"} <= names
+
+
+def explain_foreign_state(main: Connection, state: Connection, setting: str) -> str | None:
+    """Return why ``state`` is not the state database of the homeserver of ``main``; None if it may be.
+
+    One group that the events of its room name suffices. Synapse never uses the ID of a group again, so a group of
+    another room proves that the databases do not belong together. If no group exists, they may have been deleted since
+    the events were read, so this counts only with groups of several rooms.
+
+    :param setting: name of the setting with the DSN of ``state``, for the message.
+    """
+    named = set(main.execute(_NAMED_GROUPS_SQL, {"rows": _SAMPLE_ROWS}).fetchall())
+    groups = sorted({group for group, _ in named})
+    stored = set(state.execute("select id, room_id from state_groups where id = any(%s)", [groups]).fetchall())
+    is_evident = bool(stored) or len({room for _, room in named}) > 1
+    if named & stored or not is_evident:
+        return None
+    row = state.execute("select current_database()").fetchone()
+    assert row is not None
+    ids = {group for group, _ in stored}
+    content = f"it has {len(ids)}, all of them in other rooms" if ids else "it has none"
+    return (
+        f"The database {row[0]} of {setting} does not contain the state of the homeserver in SYNAPSE_DSN: of "
+        f"{len(groups)} state groups that events name, {content}. The state of every room would be wrong or lost. Set "
+        f"{setting} to the database with the data_stores state, which `databases` in homeserver.yaml names, or correct "
+        "SYNAPSE_DSN."
+    )
