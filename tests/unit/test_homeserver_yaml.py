@@ -31,8 +31,14 @@ SECRET = "s3cret"
         (f"{SECRET}\n", "has no settings"),
         ("", "has no settings"),
         (f"{SECRET}: {'[' * 2_000}", "nested too deeply"),
+        (f"password: !!bool {SECRET}\n", "invalid number or date"),
+        (f"password: !!timestamp {SECRET}\n", "invalid number or date"),
+        (f'{SECRET}: !!int ""\n', "invalid number or date"),
+        (f'{SECRET}: !!float ""\n', "invalid number or date"),
+        (f"{SECRET}: 1{':1' * 200}.5\n", "invalid number or date"),
+        (f"{SECRET}: 2026-02-31\n", "invalid number or date"),
     ],
-    ids=range(13),
+    ids=range(19),
 )
 def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, reason: str, tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
@@ -71,6 +77,34 @@ def test_a_section_without_a_value_replaces_an_earlier_one(tmp_path: Path) -> No
     first.write_text("retention: {enabled: true}")
     second.write_text("retention:")
     assert read_section(tmp_path, "retention", LakehouseError) == {}
+
+
+@pytest.mark.parametrize("value", ["[]", "false", "''", "0", "{}", ""])
+@pytest.mark.parametrize("name", ["stream_writers", "databases"])
+def test_a_false_value_is_an_empty_section_where_synapse_takes_it_as_one(name: str, value: str, tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text(f"{name}: {value}")
+    assert read_section(config, name, LakehouseError) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("stream_writers", "[a]"), ("databases", "true"), ("retention", "[]"), ("retention", "false")]
+)
+def test_another_value_is_no_section(name: str, value: str, tmp_path: Path) -> None:
+    config = tmp_path / "homeserver.yaml"
+    config.write_text(f"{name}: {value}")
+    with pytest.raises(LakehouseError, match=name):
+        read_section(config, name, LakehouseError)
+
+
+@pytest.mark.parametrize("paths", ["{0}:", ":{0}", "{0}::{0}"])
+def test_an_empty_path_is_not_the_current_folder(paths: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, folder = tmp_path / "homeserver.yaml", tmp_path / "elsewhere"
+    config.write_text("server_name: here")
+    folder.mkdir()
+    (folder / "other.yaml").write_text("retention: {enabled: true}")
+    monkeypatch.chdir(folder)
+    assert read_section(Path(paths.format(config)), "retention", LakehouseError) == {}
 
 
 def test_a_folder_without_settings_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,12 @@ _UNITS: Final = {
     "y": 365 * DAY_MILLISECONDS,
 }
 
+_MAY_BE_FALSE: Final = ("stream_writers", "databases")
+"""Sections of which Synapse treats a false value, such as an empty list, as an empty section."""
+
+_INVALID_VALUE_ERRORS: Final = (ValueError, LookupError, AttributeError, ArithmeticError)
+"""Errors of the YAML parser for a scalar that does not fit its type, such as ``!!bool x``."""
+
 
 def read_section(config: Path | None, name: str, error: type[LakehouseError]) -> Mapping[str, Any]:
     """Return the top-level section ``name`` of SYNAPSE_CONFIG; empty if there is no such section.
@@ -39,6 +45,8 @@ def read_section(config: Path | None, name: str, error: type[LakehouseError]) ->
     if not mappings:
         raise error(f"SYNAPSE_CONFIG={config} has no settings. A homeserver.yaml must be a mapping of names to values.")
     section = next((mapping[name] for mapping in reversed(mappings) if name in mapping), None)
+    if name in _MAY_BE_FALSE and not section:
+        return {}
     if not isinstance(section, Mapping | None):
         raise error(f"{name} in SYNAPSE_CONFIG must be a section.")
     return section or {}
@@ -46,7 +54,7 @@ def read_section(config: Path | None, name: str, error: type[LakehouseError]) ->
 
 def _find_files(config: Path, error: type[LakehouseError]) -> Iterator[Path]:
     """Yield the files in the order in which Synapse reads them: of a folder ``*.yaml``, sorted by name."""
-    for path in map(Path, str(config).split(os.pathsep)):
+    for path in map(Path, filter(None, str(config).split(os.pathsep))):
         try:
             files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else None
         except OSError as problem:
@@ -59,7 +67,7 @@ def _read_file(file: Path, error: type[LakehouseError]) -> Any:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as problem:
         raise error(f"SYNAPSE_CONFIG={file} cannot be read: {problem.strerror}.") from None
-    except (ValueError, RecursionError, yaml.YAMLError) as problem:
+    except (*_INVALID_VALUE_ERRORS, RecursionError, yaml.YAMLError) as problem:
         raise error(f"SYNAPSE_CONFIG={file} cannot be read as YAML: {_explain(problem)}.") from None
 
 
@@ -78,7 +86,7 @@ def require_one_database(config: Path | None, error: type[LakehouseError]) -> No
             )
 
 
-def _explain(problem: ValueError | RecursionError | yaml.YAMLError) -> str:
+def _explain(problem: Exception) -> str:
     if isinstance(problem, yaml.MarkedYAMLError) and problem.problem and problem.problem_mark:
         mark = problem.problem_mark
         # The text after the first quotation mark may be content of the file, so it is removed.
@@ -90,7 +98,7 @@ def _explain(problem: ValueError | RecursionError | yaml.YAMLError) -> str:
         return "it has a character that YAML does not allow"
     if isinstance(problem, RecursionError):
         return "it is nested too deeply"
-    return "it has an invalid number or date"
+    return "it has a value that does not fit its type, such as an invalid number or date"
 
 
 def parse_duration(duration: object) -> int:
