@@ -28,8 +28,11 @@ CREATE TABLE state_groups_pending_deletion (
     sequence_number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, state_group bigint NOT NULL UNIQUE,
     insertion_ts bigint NOT NULL
 );
+CREATE TABLE schema_version (version integer NOT NULL, upgraded boolean NOT NULL);
+INSERT INTO schema_version VALUES (94, false);
+CREATE TABLE applied_schema_deltas (version integer NOT NULL, file text NOT NULL);
 """
-"""Synapse's tables of room state, and their indexes."""
+"""Synapse's tables of room state with their indexes, and those of the schema version."""
 
 _CHAIN = 100
 

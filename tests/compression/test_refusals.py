@@ -8,10 +8,14 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.compressor.postgres import progress_store
+from synapse_lakehouse.compressor.postgres.connection import open_write_connection
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.access.preflight import explain_unsupported_version
+from synapse_lakehouse.postgres.errors import SourceError
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
 from tests.support.state_database import read_state
 from tests.support.state_rooms import World
@@ -145,6 +149,29 @@ def test_a_file_that_is_no_undo_file_is_refused(compress: Compress, rooms: tuple
     assert "cannot be read as an undo file" in result.stderr
 
 
+@pytest.mark.parametrize(("version", "compatible_with"), [(87, 84), (99, 99)])
+def test_an_unsupported_version_is_not_compressed(
+    compress: Compress, source_copy: str, version: int, compatible_with: int
+) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("update schema_version set version = %s", [version])
+        owner.execute("update schema_compat_version set compat_version = %s", [compatible_with])
+        message = explain_unsupported_version(owner, load_catalogue(), version)
+    before = read_state(source_copy)
+    for command in (("plan",), ("apply", *BEST, "--yes"), ("verify",)):
+        result = compress(source_copy, *command)
+        assert (result.exit_code, result.stderr.strip()) == (1, f"Error: {message}")
+    with pytest.raises(SourceError, match=str(version)), open_write_connection(source_copy):
+        pass
+    assert read_state(source_copy) == before
+
+
+def test_a_later_compatible_version_is_compressed(compress: Compress, source_copy: str) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("update schema_version set version = 999")
+    assert rows(compress(source_copy, "plan", *BEST, "--format", "json"))
+
+
 def test_groups_are_not_handed_over_before_1_124(compress: Compress, rooms: tuple[str, World]) -> None:
     dsn, _ = rooms
     before = read_state(dsn)
@@ -182,6 +209,7 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
                     *(f"select from {table}" for table in tables),
                     *(f"delete from {table}" for table in [*tables, "state_groups", "state_groups_pending_deletion"]),
                     "update state_groups set id = id", "insert into state_groups values (1, '', '')",
+                    "update schema_version set version = 1", "delete from schema_version",
                     "truncate state_groups_state", "create table public.mine (id int)",
                 ):  # fmt: skip
                     with pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -105,6 +105,16 @@ def test_a_state_database_is_compressed_as_a_whole_one(
     assert all_states(state) == states
 
 
+def test_the_version_of_the_state_database_decides(
+    split: tuple[str, str], parts: dict[str, Any], tmp_path: Path
+) -> None:
+    for dsn, code in zip(split, (0, 1), strict=True):
+        with psycopg.connect(dsn) as owner:
+            owner.execute("update schema_version set version = 87")
+        result = invoke(parts | {"lakehouse_home": tmp_path}, "apply", *BEST, "--number-of-rooms", "1", "--yes")
+        assert (result.exit_code, "version 87" in result.stderr) == (code, bool(code))
+
+
 def test_state_of_another_homeserver_is_not_compressed(
     split: tuple[str, str], parts: dict[str, Any], tmp_path: Path
 ) -> None:

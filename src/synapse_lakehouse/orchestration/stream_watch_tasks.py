@@ -23,8 +23,8 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     An overdue release and a silent tap are reported first, because these checks do not need the source.
 
     :param ti: the task instance, from Airflow; alerts link to its log.
-    :raises AirflowFailException: when the source cannot be read, a setting is invalid, or the lake belongs to another
-        homeserver.
+    :raises AirflowFailException: when the source cannot be read or is not supported, a setting is invalid, or the lake
+        belongs to another homeserver.
     :raises ReadError: when the source is too busy; a retry may succeed.
     """
     from synapse_lakehouse.alerts.live_check import check_lake, check_reports, observe_streams
@@ -64,11 +64,12 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
     :param ti: the task instance, from Airflow; alerts link to its log.
     :raises AlreadyReportedError: when sequences do not match the tables. The message contains SQL, which no task runs.
-    :raises AirflowFailException: when no connection to the source can be opened.
+    :raises AirflowFailException: when no connection to the source can be opened, or its version is not supported.
     :raises ReadError: when the source is too busy, or a stream cannot be read; a retry may succeed.
     """
     from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
     from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
+    from synapse_lakehouse.postgres.access.preflight import require_supported_version
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
     from synapse_lakehouse.postgres.connection import connect, split_by_database
     from synapse_lakehouse.streams.checks import synapse_startup
@@ -77,6 +78,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     wrong = []
     for part in split_by_database(settings, catalogue.load_catalogue()):
         with fail_without_retry(), connect(settings, part.databases[0]) as source:
+            require_supported_version(source, part)
             declared = read_source_catalogue(part, source)
             declared = exclude_drifted_tables(declared, source, may_be_partial=settings.allows_partial_copy)
             wrong += synapse_startup.check_startup(source, declared)

@@ -10,8 +10,9 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
+from synapse_lakehouse.postgres.access.preflight import require_supported_version
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
-from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 
 _MAX_SECONDS: Final = 10
@@ -45,11 +46,12 @@ def read_live_positions(
     """Return the positions of all streams of the source, by stream name. All are from one PostgreSQL snapshot.
 
     :param compute_closed_end: returns the ID up to which a stream is closed. Only rows beyond this ID are read.
-    :raises SourceError: when no connection can be made.
+    :raises SourceError: when no connection can be made, or this version of Synapse is not supported.
     :raises ReadError: when a statement fails, or takes too long.
     """
     with connect(settings) as connection:
         try:
+            require_supported_version(connection, split_by_database(settings, catalogue)[0])
             present = read_source_catalogue(catalogue, connection)
             readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
             return _read_all(connection, readable, compute_closed_end)

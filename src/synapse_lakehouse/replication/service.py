@@ -50,10 +50,10 @@ def serve(
 
     :param release: the release of Synapse that defines the row formats; by default the newest.
     :raises ReplicationServiceError: if the port cannot be opened.
-    :raises SourceError: if the database cannot be read.
+    :raises SourceError: if the database cannot be read, or this version of Synapse is not supported.
     """
     name = str(settings.synapse_server_name)
-    reader = DatabaseReader(settings, catalogue.load_catalogue(), schemas=row_schemas_of(release))
+    reader = DatabaseReader(settings, catalogue.load_catalogue(), schemas=row_schemas_of(release), supported_only=True)
     server = ReplicationServer(reader, dialect, name, create_recorder(_log_folder(settings)))
 
     async def run() -> None:

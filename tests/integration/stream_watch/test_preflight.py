@@ -7,9 +7,11 @@ import psycopg
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
+from synapse_lakehouse.postgres.access.preflight import explain_unsupported_version
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import lakehouse, use_settings
 from tests.integration.stream_watch.conftest import WRITERS, Looks
@@ -26,6 +28,20 @@ def test_faults_that_stop_synapse_s_start_are_reported(source_copy: str, looked:
         AirflowFailException, match=r"Synapse will refuse to start(?s:.*)select setval\('events_stream_seq', "
     ):
         preflight()
+
+
+@pytest.mark.parametrize("task", [watch_streams, preflight])
+@pytest.mark.parametrize(("version", "compatible_with"), [(87, 84), (99, 99)])
+def test_an_unsupported_version_is_refused(
+    source_copy: str, looked: Callable[[], Looks], task: Callable[[], None], version: int, compatible_with: int
+) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute("update schema_version set version = %s", [version])
+        synapse.execute("update schema_compat_version set compat_version = %s", [compatible_with])
+        message = explain_unsupported_version(synapse, load_catalogue(), version)
+    with pytest.raises(AirflowFailException) as refused:
+        task()
+    assert str(refused.value) == message
 
 
 def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callable[[], Looks]) -> None:

@@ -7,6 +7,7 @@ from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Fi
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.postgres.connection import require_rights
 from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS, WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.supported_version import require_supported_version
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import open_connection
 from synapse_lakehouse.postgres.errors import SourceError
@@ -23,6 +24,7 @@ def examine(settings: Settings) -> Findings:
         with connection:
             connection.read_only = True
             require_rights(connection)
+            require_supported_version(connection)
             findings = list(
                 excess_privileges.examine(
                     connection, excess_privileges.compressor_privileges(), "lakehouse grants --compress", _SUBJECT

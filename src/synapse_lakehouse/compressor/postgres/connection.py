@@ -12,6 +12,7 @@ from synapse_lakehouse.compressor.errors import CompressorRunningError, convert_
 from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES, PROGRESS_TABLES, WRITTEN_TABLES
 from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS, WRITE_DSN_SETTING
+from synapse_lakehouse.compressor.postgres.supported_version import require_supported_version
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.connection import Connection, open_connection
@@ -38,7 +39,7 @@ def require_write_dsn(settings: Settings) -> str:
 def open_write_connection(dsn: str) -> Iterator[Connection]:
     """Open the connection in autocommit mode, take the advisory lock and create missing progress tables.
 
-    :raises SourceError: when no connection can be opened.
+    :raises SourceError: when no connection can be opened, or this version of Synapse is not supported.
     :raises CompressorRunningError: when another compressor of this product has the lock.
     :raises CompressorError: when the database is read-only, the role lacks a privilege, or a statement fails.
     """
@@ -47,6 +48,7 @@ def open_write_connection(dsn: str) -> Iterator[Connection]:
         with connection:
             _take_lock(connection)
             require_rights(connection)
+            require_supported_version(connection)
             progress_store.create_tables(connection)
             yield connection
     except psycopg.Error as error:

@@ -39,6 +39,8 @@ PRIVILEGES: Final = {
     "state_groups_persisting": "SELECT",
     "state_groups_pending_deletion": "SELECT, INSERT",
     "state_compressor_total_progress": "SELECT",
+    "schema_version": "SELECT (version)",
+    "schema_compat_version": "SELECT (compat_version)",
 } | dict.fromkeys(WRITTEN_TABLES, "SELECT, INSERT, UPDATE, DELETE")
 """Privileges by table; no other object is used."""
 

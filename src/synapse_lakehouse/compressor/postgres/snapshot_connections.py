@@ -13,7 +13,9 @@ from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.errors import convert_database_error
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
+from synapse_lakehouse.compressor.postgres.supported_version import require_supported_version
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.grants import SCHEMA_TABLES
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.access.state_database import explain_foreign_state
 from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT, build_session_settings, open_connection
@@ -27,7 +29,7 @@ ReaderFactory = Callable[[], AbstractContextManager[RoomReader]]
 def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[ReaderFactory]:
     """Connect to ``dsn`` to read state; ``setting``: the name of the setting that contains the DSN.
 
-    :raises SourceError: when no connection can be opened.
+    :raises SourceError: when no connection can be opened, or this version of Synapse is not supported.
     :raises CompressorError: when it is not Synapse's database, or the role lacks a privilege, or the state is that of
         another homeserver than the events.
     :raises ReadError: when another statement fails, or a connection is lost.
@@ -39,6 +41,7 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
         if settings.synapse_state_dsn:
             events = stack.enter_context(open_connection(str(settings.synapse_dsn), session, "SYNAPSE_DSN")[1])
         _require_synapse(connection, setting)
+        require_supported_version(connection)
         if events is not connection and (problem := explain_foreign_state(events, connection, setting)):
             raise CompressorError(problem)
         with postgresql.connect(info) as arrow:
@@ -72,7 +75,7 @@ def _convert_errors() -> Iterator[None]:
 def _require_synapse(connection: psycopg.Connection[Any], setting: str) -> None:
     row = connection.execute(
         "select array(select t from unnest(%s::text[]) t where to_regclass(t) is null), current_database()",
-        [list(STATE_SCHEMAS)],
+        [[*STATE_SCHEMAS, *(grant.name for grant in SCHEMA_TABLES)]],
     ).fetchone()
     assert row is not None
     if row[0]:

@@ -50,8 +50,10 @@ def only_if(condition: str, statement: str) -> str:
     return f"DO $$ BEGIN IF {condition} THEN {statement} END IF; END $$;"
 
 
+SCHEMA_VERSION: Final = Grant("table", "schema_version", ("version",))
+
 SCHEMA_TABLES: Final = (
-    Grant("table", "schema_version", ("version",)),
+    SCHEMA_VERSION,
     Grant("table", "applied_schema_deltas", ("file",)),
 )
 """Tables that Synapse creates in each of its databases, and the columns that show the release."""

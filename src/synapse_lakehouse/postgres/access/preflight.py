@@ -79,9 +79,7 @@ def check_source_database(
     :param may_be_partial: whether to ignore tables that differ from the catalogue, so that the others can be copied.
     :raises SourceError: with all problems, one per line.
     """
-    version = read_schema_version(connection, catalogue.databases)
-    if problem := explain_unsupported_version(connection, catalogue, version):
-        raise SourceError(problem)
+    version = require_supported_version(connection, catalogue)
     absent = find_absent_objects(catalogue, connection)
     catalogue = catalogue.restrict_to_source(absent)
     catalogue = exclude_drifted_tables(catalogue, connection, may_be_partial=may_be_partial)
@@ -91,6 +89,20 @@ def check_source_database(
     if problems:
         raise SourceError("\n".join(problems))
     return SourceSchema(version, absent, catalogue)
+
+
+def require_supported_version(
+    connection: Connection, catalogue: Catalogue, grants: Sequence[Grant] = SCHEMA_TABLES
+) -> int:
+    """Return the schema version of the database.
+
+    :param grants: the tables with the version that the role may read.
+    :raises SourceError: when the version is not supported, or cannot be read.
+    """
+    version = read_schema_version(connection, catalogue.databases, grants)
+    if problem := explain_unsupported_version(connection, catalogue, version):
+        raise SourceError(problem)
+    return version
 
 
 def explain_unsupported_version(connection: Connection, catalogue: Catalogue, version: int) -> str | None:
@@ -108,7 +120,7 @@ def explain_unsupported_version(connection: Connection, catalogue: Catalogue, ve
         )
     if version <= newest:
         return None
-    if problems := _explain_missing_grants(connection, [COMPAT_VERSION]):
+    if problems := explain_missing_grants(connection, [COMPAT_VERSION]):
         raise SourceError("\n".join(problems))
     row = connection.execute("select compat_version from schema_compat_version").fetchone()
     if row is None or row[0] > newest:
@@ -125,10 +137,13 @@ def explain_unsupported_version(connection: Connection, catalogue: Catalogue, ve
     )
 
 
-def read_schema_version(connection: Connection, databases: Sequence[Database]) -> int:
+def read_schema_version(
+    connection: Connection, databases: Sequence[Database], grants: Sequence[Grant] = SCHEMA_TABLES
+) -> int:
     """Return the SCHEMA_VERSION that Synapse stored in the database.
 
     :param databases: the stores that the database must have.
+    :param grants: the tables that the role must be able to read, schema_version among them.
     :raises SourceError: when the database lacks one of them, or has no readable version.
     """
     rows = connection.execute(
@@ -137,8 +152,8 @@ def read_schema_version(connection: Connection, databases: Sequence[Database]) -
     ).fetchall()
     if problem := _explain_wrong_database({name: exists for name, exists, _ in rows}, rows[0][2], databases):
         raise SourceError(problem)
-    if problems := _explain_missing_grants(connection, SCHEMA_TABLES) or find_hidden_rows(
-        connection, [grant.name for grant in SCHEMA_TABLES]
+    if problems := explain_missing_grants(connection, grants) or find_hidden_rows(
+        connection, [grant.name for grant in grants]
     ):
         raise SourceError("\n".join(problems))
     row = connection.execute("select version from schema_version").fetchone()
@@ -158,7 +173,18 @@ def check_row_security(connection: Connection, catalogue: Catalogue) -> list[str
 
 def find_missing_grants(connection: Connection, catalogue: Catalogue) -> list[str]:
     """Return a message for each table or sequence that the role may not read, with the GRANT statement."""
-    return _explain_missing_grants(connection, list_required_grants(catalogue))
+    return explain_missing_grants(connection, list_required_grants(catalogue))
+
+
+def explain_missing_grants(connection: Connection, grants: Iterable[Grant]) -> list[str]:
+    """Return a message for each of ``grants`` that the role lacks, with the GRANT statement."""
+    row = connection.execute("select quote_ident(current_user)").fetchone()
+    role = str(row[0]) if row else "?"
+    return [
+        f"The role {role} may not read {grant.name}{columns}. As the owner of the database run: {grant.to_sql(role)}"
+        for grant in grants
+        if (columns := _find_unreadable_columns(connection, grant)) is not None
+    ]
 
 
 def check_server_name(connection: Connection, catalogue: Catalogue, server_name: str) -> list[str]:
@@ -203,16 +229,6 @@ def _explain_wrong_database(exists: Mapping[str, bool], name: str, databases: Se
             "which `databases` in homeserver.yaml names, or restore these tables if there is none."
         )
     return None
-
-
-def _explain_missing_grants(connection: Connection, grants: Iterable[Grant]) -> list[str]:
-    row = connection.execute("select quote_ident(current_user)").fetchone()
-    role = str(row[0]) if row else "?"
-    return [
-        f"The role {role} may not read {grant.name}{columns}. As the owner of the database run: {grant.to_sql(role)}"
-        for grant in grants
-        if (columns := _find_unreadable_columns(connection, grant)) is not None
-    ]
 
 
 def _find_unreadable_columns(connection: Connection, grant: Grant) -> str | None:

@@ -9,7 +9,8 @@ import psycopg
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
-from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.access.preflight import require_supported_version
+from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.printable_text import get_printable_logger
 from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS, RowSchema
@@ -36,14 +37,19 @@ class DatabaseReader:
         settle_seconds: float = SETTLE_SECONDS,
         schemas: Mapping[str, Sequence[RowSchema]] = ROW_SCHEMAS,
         read_transactions: ReadTransactions = read_transactions,
+        *,
+        supported_only: bool = False,
     ) -> None:
         """:param schemas: row schemas of the streams to read.
+
+        :param supported_only: whether to refuse a database that a run would refuse because of its schema version.
 
         :raises StreamWritersError: if the configured writers are invalid.
         """
         self._format = RowFormat(catalogue, schemas)
         self._settings = settings
         self._catalogue = catalogue
+        self._supported_only = supported_only
         configured = read_configured_writers(catalogue, settings.lakehouse_stream_writers, settings.synapse_config)
         self._writers = StreamWriters(configured)
         self._positions = PositionReader(catalogue, self._writers, settle_seconds, read_transactions)
@@ -61,7 +67,7 @@ class DatabaseReader:
     def read_positions(self) -> StreamPositions:
         """Like :meth:`PositionReader.read`.
 
-        :raises SourceError: if the database cannot be reached.
+        :raises SourceError: if the database cannot be reached, or its version is refused.
         :raises ReadError: if it cannot be read.
         """
         with self._transaction() as connection:
@@ -98,6 +104,8 @@ class DatabaseReader:
 
     def _prepare(self, connection: Connection) -> None:
         """Read which streams, tables and columns the source has, and which columns the role may not read."""
+        if self._supported_only:
+            require_supported_version(connection, split_by_database(self._settings, self._catalogue)[0])
         present = read_source_catalogue(self._catalogue, connection)
         unreadable = self._read_unreadable_columns(present, connection)
         self._format = replace(self._format, catalogue=present, unreadable=unreadable)
