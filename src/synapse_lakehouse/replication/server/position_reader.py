@@ -54,8 +54,12 @@ class PositionReader:
         self._searched_for_gaps: dict[str, object] = {}
 
     def prepare(self, catalogue: Catalogue, streams: Sequence[Stream]) -> None:
-        """Read these streams from now on, from the tables of ``catalogue``."""
+        """Read these streams from now on, from the tables of ``catalogue``. Forget the positions of all others."""
         self._catalogue, self._streams = catalogue, streams
+        names = {stream.name for stream in streams}
+        for state in (self._complete, self._settled, self._unbounded, self._searched_for_gaps):
+            for name in state.keys() - names:
+                state.pop(name)
 
     def read(self, connection: Connection) -> StreamPositions:
         """Return the current positions. ``connection`` must not have an open transaction."""

@@ -179,6 +179,9 @@ class ReplicationServer:
         for source in self.positions.by_instance:
             if before.by_stream and source not in before.by_instance:
                 self._new_source_starts[source] = self._find_start(source, before)
+        for stream in self.positions.by_stream:
+            if before.by_stream and stream not in before.by_stream:
+                self._new_source_starts[stream, None] = before.position_of((stream, None))
         if self._has_gone_back(before):
             self._first_positions = self.positions
             self._pages.clear()
@@ -199,7 +202,10 @@ class ReplicationServer:
 
     def _has_gone_back(self, before: StreamPositions) -> bool:
         # A subscriber may be ahead of the complete token, because it follows one writer or requested a later token.
-        return any(self.positions.by_stream[stream] < token for stream, token in before.by_stream.items()) or any(
+        # A database that was restored to an earlier release of Synapse lacks streams.
+        return any(
+            self.positions.by_stream.get(stream, 0) < token for stream, token in before.by_stream.items()
+        ) or any(
             self.positions.is_never_allocated((stream, None), token) for stream, token in before.last_allocated.items()
         )
 

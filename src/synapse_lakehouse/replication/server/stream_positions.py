@@ -26,9 +26,10 @@ class StreamPositions:
     unbounded: Mapping[str, int] = field(default_factory=dict)
 
     def position_of(self, source: Source) -> int:
-        """Return the position of a stream, or of one instance in it."""
+        """Return the position of a stream, or of one instance in it; FIRST_ID if the database lacks the stream."""
         stream, instance = source
-        return self.by_stream[stream] if instance is None else self.by_instance.get(source, self.by_stream[stream])
+        position = self.by_stream.get(stream, FIRST_ID)
+        return position if instance is None else self.by_instance.get(source, position)
 
     def latest(self, source: Source) -> int:
         """Return the token after which new rows follow, even if earlier rows are not complete."""

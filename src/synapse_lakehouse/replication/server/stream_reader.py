@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from time import monotonic
+from typing import Final
 
 import psycopg
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
-from synapse_lakehouse.postgres.access.preflight import require_supported_version
+from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
+from synapse_lakehouse.postgres.access.grants import list_required_grants
+from synapse_lakehouse.postgres.access.preflight import explain_missing_grants, require_supported_version
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -26,6 +29,9 @@ from synapse_lakehouse.streams.positions.configured_writers import read_configur
 
 log = get_printable_logger(__name__)
 
+EXAMINE_SECONDS: Final = 60.0
+"""Interval at which the reader examines whether an upgrade of Synapse has added tables and columns."""
+
 
 class DatabaseReader:
     """Reads a database, from one thread at a time. It connects when needed, and again after a failure."""
@@ -39,11 +45,12 @@ class DatabaseReader:
         read_transactions: ReadTransactions = read_transactions,
         *,
         supported_only: bool = False,
+        examine_seconds: float = EXAMINE_SECONDS,
     ) -> None:
         """:param schemas: row schemas of the streams to read.
 
         :param supported_only: whether to refuse a database that a run would refuse because of its schema version.
-
+        :param examine_seconds: interval at which the reader follows an upgrade of Synapse.
         :raises StreamWritersError: if the configured writers are invalid.
         """
         self._format = RowFormat(catalogue, schemas)
@@ -56,7 +63,10 @@ class DatabaseReader:
         self._skipped = SkippedRows()
         self._exit_stack = ExitStack()
         self._connection: Connection | None = None
-        self._is_prepared = False
+        self._absent_objects: Sequence[str] | None = None
+        self._examine_seconds = examine_seconds
+        self._examined_at = 0.0
+        self._ungranted: Sequence[str] = ()
 
     def close(self) -> None:
         """Close the connection, if it is open."""
@@ -88,12 +98,12 @@ class DatabaseReader:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
+        is_new = self._connection is None
         if self._connection is None:
             self._connection = self._exit_stack.enter_context(connect(self._settings))
-            self._is_prepared = False
         try:
-            if not self._is_prepared:
-                self._prepare(self._connection)
+            if is_new or monotonic() - self._examined_at >= self._examine_seconds:
+                self._examine(self._connection, is_new=is_new)
             yield self._connection
             self._connection.rollback()
         except BaseException as error:
@@ -102,16 +112,36 @@ class DatabaseReader:
                 raise ReadError(error) from None
             raise
 
-    def _prepare(self, connection: Connection) -> None:
-        """Read which streams, tables and columns the source has, and which columns the role may not read."""
-        if self._supported_only:
-            require_supported_version(connection, split_by_database(self._settings, self._catalogue)[0])
-        present = read_source_catalogue(self._catalogue, connection)
+    def _examine(self, connection: Connection, *, is_new: bool) -> None:
+        """Follow the source's release of Synapse, which an upgrade may have changed.
+
+        If the role may not read the additions, the streams of the release before are read until it may.
+        """
+        main = split_by_database(self._settings, self._catalogue)[0]
+        absent = find_absent_objects(main, connection)
+        is_changed = absent != self._absent_objects
+        if self._supported_only and (is_new or is_changed):
+            require_supported_version(connection, main)
+        present = main.restrict_to_source(absent)
+        ungranted = _explain_ungranted(connection, present) if is_changed and self._absent_objects is not None else []
+        if ungranted and ungranted != self._ungranted:
+            log.warning(
+                "Synapse was upgraded. Until the role may read what the upgrade added, only the streams and fields of"
+                " the release before are sent. Run the SQL of `lakehouse grants` again. %s",
+                " ".join(ungranted),
+            )
+        self._ungranted = ungranted
+        if not ungranted and (is_new or is_changed):
+            self._prepare(connection, present)
+            self._absent_objects = absent
+        self._examined_at = monotonic()
+        connection.rollback()
+
+    def _prepare(self, connection: Connection, present: Catalogue) -> None:
+        """Read the tables of ``present`` from now on, except columns that the role may not read and need not copy."""
         unreadable = self._read_unreadable_columns(present, connection)
         self._format = replace(self._format, catalogue=present, unreadable=unreadable)
         self._positions.prepare(present, [stream for stream in present.streams if stream.name in self._format.schemas])
-        self._is_prepared = True
-        connection.rollback()
 
     def _read_unreadable_columns(self, present: Catalogue, connection: Connection) -> frozenset[tuple[str, str]]:
         """Return the columns that are only served, not copied, and that the role may not read."""
@@ -135,3 +165,12 @@ class DatabaseReader:
                 ", ".join(sorted(f"{table}.{column}" for table, column in unreadable)),
             )
         return unreadable
+
+
+def _explain_ungranted(connection: Connection, catalogue: Catalogue) -> list[str]:
+    """Return a message for each table or sequence of a stream that the role may not read."""
+    names = {table.name for stream in catalogue.streams for table, _ in catalogue.backing_tables(stream.name)}
+    names |= {stream.sequence for stream in catalogue.streams}
+    return explain_missing_grants(
+        connection, [grant for grant in list_required_grants(catalogue) if grant.name in names]
+    )

@@ -52,6 +52,7 @@ class Subscriber:
         self._connection = ProtocolConnection(reader, writer, server.dialect, MAX_CLIENT_LINE_BYTES)
         self._name = ""
         self._positions: dict[Source, int] = {}
+        self._awaited: set[Source] = set()
         self._caught_up: set[Source] = set()
         self._wants_all = False
         self._wake = asyncio.Event()
@@ -179,6 +180,7 @@ class Subscriber:
                 raise _CommandRefusedError(f"REPLICATE: this stream does not exist. Streams: {streams}")
             log.warning("%s subscribes to %s, which has no table: the server sends no rows of it", self, stream)
             self._connection.send(_position((stream, None), 0, max(token or 0, 0)))
+            self._awaited.add((stream, None))
             return
         if token is not None and token < 0:
             raise _CommandRefusedError(f"{stream}: tokens count up from 0, also in streams with negative IDs")
@@ -192,6 +194,14 @@ class Subscriber:
         self._positions[source] = start
         self._connection.send(_position(source, start, start))
 
+    def _follow_awaited_streams(self) -> list[c.Position]:
+        """Follow requested streams that the source has since an upgrade of Synapse."""
+        present = {source for source in self._awaited if source[0] in self._server.positions.by_stream}
+        self._awaited -= present
+        starts = {source: self._server.start_of_new_source(source) for source in sorted(present)}
+        self._positions |= starts
+        return [_position(source, start, start) for source, start in starts.items()]
+
     def _follow_new_sources(self, find_start: Callable[[Source], int]) -> list[c.Position]:
         starts = {source: find_start(source) for source in self._server.sources() if source not in self._positions}
         self._positions |= starts
@@ -202,6 +212,7 @@ class Subscriber:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            self._connection.send(*self._follow_awaited_streams())
             if self._wants_all:
                 self._connection.send(*self._follow_new_sources(self._server.start_of_new_source))
             while await self._send_next_pages():

@@ -1,0 +1,141 @@
+"""The server follows an upgrade of Synapse while it runs: it announces and sends the streams that the upgrade adds."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
+from synapse_lakehouse.postgres.access.grants import build_grants_sql
+from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.server import stream_reader
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
+from tests.replication.conversation import MOST_SECONDS, Conversation, connected, serving
+from tests.replication.database import CATALOGUE, Database
+from tests.support.older_source import Source, hide_additions, show_additions
+
+STREAM = "thread_subscriptions"
+EXAMINE_SECONDS = 0.1
+
+
+@pytest.fixture
+def older(settings: Settings, source_copy: str) -> Iterator[Database]:
+    """A database of the oldest release, before its first event."""
+    overrides = {"synapse_dsn": source_copy, "synapse_config": None, "lakehouse_stream_writers": f"{STREAM}:worker"}
+    with Database(settings.model_copy(update=overrides)) as database:
+        database.empty()
+        change(database, hide_additions)
+        yield database
+
+
+def change(database: Database, change_source: Callable[[Source, Catalogue], object]) -> None:
+    with psycopg.connect(str(database.settings.synapse_dsn), autocommit=True) as owner:
+        change_source(owner, CATALOGUE)
+
+
+def upgrade(database: Database) -> None:
+    """Upgrade Synapse, which then subscribes a user to a thread."""
+    change(database, show_additions)
+    database.execute(
+        "set session_replication_role = replica;"
+        f" insert into {STREAM} (stream_id, instance_name, room_id, event_id, user_id, subscribed, automatic)"
+        " values (2, 'worker', '!r', '$e', '@a', true, false)"
+    )
+    database.set_last_allocated(STREAM, 2)
+    database.set_position(STREAM, "worker", 2)
+
+
+def converse(database: Database, dialect: Dialect, request: str, last_line: str) -> list[str]:
+    """Send ``request``, upgrade when it is answered, and return the later lines up to ``last_line``."""
+    reader = DatabaseReader(database.settings, CATALOGUE, settle_seconds=0.05, examine_seconds=EXAMINE_SECONDS)
+
+    async def follow(conversation: Conversation) -> list[str]:
+        conversation.send(request)
+        await conversation.read_until(lambda line: line.startswith("POSITION"))
+        await asyncio.sleep(2 * EXAMINE_SECONDS)
+        upgrade(database)
+        return await conversation.read_until(lambda line: line == last_line)
+
+    async def all_of_it() -> list[str]:
+        async with serving(reader, dialect) as port, connected(port) as conversation, asyncio.timeout(MOST_SECONDS):
+            return await follow(conversation)
+
+    return asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize("request_line", ["REPLICATE ALL NOW", f"REPLICATE {STREAM} NOW"])
+def test_a_new_stream_is_sent_in_the_dialect_of_tokens(older: Database, request_line: str) -> None:
+    lines = converse(older, Dialect.TOKENS, request_line, f'RDATA {STREAM} 2 ["@a","!r","$e"]')
+    assert [line for line in lines if STREAM in line][-2:] == [
+        f"POSITION {STREAM} 1",
+        f'RDATA {STREAM} 2 ["@a","!r","$e"]',
+    ]
+
+
+def test_a_new_stream_is_sent_in_the_dialect_of_instances(older: Database) -> None:
+    lines = converse(older, Dialect.INSTANCES, "REPLICATE", f'RDATA {STREAM} worker 2 ["@a","!r","$e"]')
+    assert [line for line in lines if STREAM in line][-2:] == [
+        f"POSITION {STREAM} worker 1 1",
+        f'RDATA {STREAM} worker 2 ["@a","!r","$e"]',
+    ]
+
+
+def test_the_source_is_examined_once_a_minute(older: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    examined, now = list[float](), [1000.0]
+
+    def find(*arguments: Any) -> Sequence[str]:
+        examined.append(now[0])
+        return find_absent_objects(*arguments)
+
+    monkeypatch.setattr(stream_reader, "find_absent_objects", find)
+    monkeypatch.setattr(stream_reader, "monotonic", lambda: now[0])
+    reader = older.open_reader()
+    for seconds in (0.0, 1.0, 58.0, 1.0, 59.0, 1.0):
+        now[0] += seconds
+        reader.read_positions()
+    assert examined == [1000.0, 1060.0, 1120.0]
+
+
+def test_without_a_grant_the_streams_of_before_are_served(older: Database, caplog: pytest.LogCaptureFixture) -> None:
+    role = f"reader_{uuid.uuid4().hex[:8]}"
+    grants = build_grants_sql(CATALOGUE, older.settings, role)
+    older.execute(grants)
+    older.execute(f"alter role {role} password 'p'")
+    dsn = make_conninfo(str(older.settings.synapse_dsn), user=role, password="p")
+    settings = older.settings.model_copy(update={"synapse_dsn": dsn})
+    reader = DatabaseReader(settings, CATALOGUE, settle_seconds=0.05, examine_seconds=0)
+    before = reader.read_positions().by_stream
+    assert STREAM not in before
+    upgrade(older)
+    with caplog.at_level(logging.WARNING):
+        assert [reader.read_positions().by_stream.keys() for _ in range(2)] == [before.keys()] * 2
+    assert len([record for record in caplog.records if STREAM in record.getMessage()]) == 1
+    older.execute(grants)
+    assert reader.read_positions().by_stream[STREAM] == 2
+    reader.close()
+    older.execute(f"drop owned by {role}; drop role {role}")
+
+
+def test_a_stream_that_a_restored_database_lacks_ends_the_subscriptions(older: Database) -> None:
+    change(older, show_additions)
+    reader = DatabaseReader(older.settings, CATALOGUE, settle_seconds=0.05, examine_seconds=EXAMINE_SECONDS)
+
+    async def all_of_it() -> list[str]:
+        async with (
+            serving(reader, Dialect.TOKENS) as port,
+            connected(port) as conversation,
+            asyncio.timeout(MOST_SECONDS),
+        ):
+            conversation.send("REPLICATE ALL NOW")
+            await conversation.read_until(lambda line: line.startswith(f"POSITION {STREAM}"))
+            change(older, hide_additions)
+            return await conversation.read_all()
+
+    assert asyncio.run(all_of_it())[-1].startswith("ERROR ")
