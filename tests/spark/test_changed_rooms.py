@@ -15,16 +15,11 @@ from synapse_lakehouse.iceberg.write.commits import ensure_branch
 from synapse_lakehouse.iceberg.write.publish import fast_forward_main
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
+from tests.support.incremental_lake import plan_for_few_rows
 from tests.support.state_rooms import KINDS, World, begin, grow, linear
 
 BRONZE = ("bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state")
 SILVER = ("silver.state_positions", "silver.state_intervals", "silver.state_faults")
-FOR_FEW_ROWS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
-}
 
 
 @pytest.fixture
@@ -32,8 +27,7 @@ def app(new_lake: Callable[..., Settings]) -> Iterator[SparkApp]:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     app = SparkApp("rooms", Run("rooms", start, start + timedelta(days=1)), new_lake())
     tables.ensure_tables(app.catalog, catalogue.load_catalogue())
-    for name, value in FOR_FEW_ROWS.items():
-        app.spark.conf.set(name, value)
+    plan_for_few_rows(app.spark)
     yield app
     app.spark.stop()
 

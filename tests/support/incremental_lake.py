@@ -25,6 +25,12 @@ from tests.conftest import lake_maker
 from tests.support.dataframe_compare import compare_with_source
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
+_FOR_FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
 _DECLARED = catalogue.load_catalogue()
 """The whole catalogue, also while a test has replaced it."""
 
@@ -97,6 +103,12 @@ def advancing(settings: Settings) -> Iterator[AdvancingLake]:
     _end_session()
     yield AdvancingLake(settings)
     _end_session()
+
+
+def plan_for_few_rows(spark: SparkSession) -> None:
+    """Let the session plan quickly, for queries of few rows: without generated code and adaptive execution."""
+    for name, value in _FOR_FEW_ROWS.items():
+        spark.conf.set(name, value)
 
 
 def _end_session() -> None:

@@ -48,11 +48,13 @@ class ChangedRooms(NumberedRooms):
 
     * ``first_changes``: as of :func:`first_changes.find_first_changes`.
     * ``renumbered``: room_id of the rooms of which all groups were numbered. Of a room to which groups were only
-      appended, ``nodes`` has the groups on which the state from the first change on depends, and ``faults`` has none.
+      appended, ``nodes`` has the new groups and those whose ranges contain new groups, and ``faults`` has none.
+    * ``predecessors``: room_id and state_group of the predecessors of appended groups.
     """
 
     first_changes: DataFrame
     renumbered: DataFrame
+    predecessors: DataFrame
 
 
 def number_all_rooms(spark: SparkSession) -> NumberedRooms:
@@ -86,6 +88,7 @@ def number_changed_rooms(
         numbered.faults,
         numbered.first_changes.unionByName(rest.first_changes),
         numbered.renumbered,
+        rest.predecessors,
     )
 
 
@@ -101,8 +104,9 @@ def _number_appended(appended: DataFrame) -> ChangedRooms:
     buckets = appended.groupBy(f.pmod(f.hash("room_id"), tasks))
     nodes = materialize(buckets.applyInArrow(number_appended_groups, _NODE_TYPES))
     first_changes = appended.select("room_id", f.expr("room_end + 1 as position")).distinct()
+    predecessors = appended.where("position is null").select("room_id", f.col("prev_state_group").alias("state_group"))
     no_faults = spark.createDataFrame([], "room_id string, state_group bigint, fault string")
-    return ChangedRooms(nodes, no_faults, first_changes, no_faults.select("room_id"))
+    return ChangedRooms(nodes, no_faults, first_changes, no_faults.select("room_id"), predecessors)
 
 
 def _renumber(
@@ -189,7 +193,7 @@ def _number(groups: DataFrame, edges: DataFrame, previous: DataFrame, changed: D
     # A room may have lost all its groups.
     rooms = nodes.select("room_id").unionAll(first_changes.select("room_id")).distinct()
     faults = numbered.where("fault is not null").select("room_id", "state_group", "fault")
-    return ChangedRooms(nodes, faults, first_changes, rooms)
+    return ChangedRooms(nodes, faults, first_changes, rooms, nodes.select("room_id", "state_group").where("false"))
 
 
 def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:

@@ -42,7 +42,7 @@ MINIMUM_ROWS_TO_RESOLVE_IN_PART: Final = 1_000_000
 MAX_RENUMBERED_SHARE: Final = 0.5
 """If the rooms to renumber have more than this share of all state groups, all rooms are resolved."""
 
-_MAX_GROUPS_TO_BROADCAST: Final = 200_000
+_MAX_ROWS_TO_BROADCAST: Final = 200_000
 """About 20 MB in the driver and in each executor."""
 
 _POSITIONS: Final = state_changes.POSITIONS
@@ -100,7 +100,8 @@ def resolve_rooms(
         numbered = number_all_rooms(spark)
         input_fingerprint.replace_table(spark, _FAULTS, branch, numbered.faults, fingerprint)
         ranges = numbered.nodes.withColumn("first_position", f.col("position"))
-        input_fingerprint.replace_table(spark, _INTERVALS, branch, _resolve_intervals(_read_rows(ranges)), fingerprint)
+        intervals = _resolve_intervals(_join_ranges(spark.table(number_rooms.ROWS), ranges))
+        input_fingerprint.replace_table(spark, _INTERVALS, branch, intervals, fingerprint)
         positions = state_digests.add_digests(numbered.nodes.where("is_group"), spark.table(_INTERVALS))
         input_fingerprint.replace_table(spark, _POSITIONS, branch, positions, fingerprint)
     input_fingerprint.replace_table(spark, _CHANGES, branch, _find_changes(spark, catalog, branch), fingerprint)
@@ -155,11 +156,15 @@ def _resolve_in_part(spark: SparkSession, numbered: ChangedRooms, fingerprint: s
         .withColumns({"last_position": f.expr("first_change - 1"), "position": f.col("first_position")})
     )
     later = numbered.nodes.join(changes, "room_id").where("last_position >= first_change")
-    later = later.withColumn("first_position", f.greatest("position", "first_change"))
-    if later.count() <= _MAX_GROUPS_TO_BROADCAST:
-        # Otherwise, Spark sorts all rows of state_groups_state.
-        later = f.broadcast(later)
-    intervals = _resolve_intervals(shortened.drop("first_change").unionByName(_read_rows(later)))
+    renumbered = later.join(numbered.renumbered, "room_id", "left_semi")
+    appended = later.join(numbered.renumbered, "room_id", "left_anti")
+    rows = (
+        shortened.drop("first_change")
+        .unionByName(_read_later_rows(renumbered))
+        .unionByName(_read_later_rows(appended.where("position >= first_change")))
+        .unionByName(_inherit_state(appended.join(numbered.predecessors, ["room_id", "state_group"], "left_semi")))
+    )
+    intervals = _resolve_intervals(rows)
     _replace_rows(spark, _INTERVALS, changes, reaches_it, intervals, fingerprint)
     positions = numbered.nodes.where("is_group").join(changes, "room_id").where(reaches_it)
     reaching = spark.table(_INTERVALS).join(changes, "room_id").where(reaches_it).drop("first_change")
@@ -184,9 +189,45 @@ def _replace_rows(
     input_fingerprint.append_rows(spark, name, rows, fingerprint)
 
 
-def _read_rows(ranges: DataFrame) -> DataFrame:
-    """Return the rows of ``state_groups_state`` with the ranges of their groups."""
-    rows = ranges.sparkSession.table(number_rooms.ROWS).select("state_group", "type", "state_key", "event_id")
+def _read_later_rows(nodes: DataFrame) -> DataFrame:
+    """Return the rows of ``nodes`` with their ranges from the first change on."""
+    ranges = _broadcast_if_small(nodes.withColumn("first_position", f.greatest("position", "first_change")))
+    # Most changed groups are new. Then Iceberg skips most data files.
+    (oldest,) = nodes.agg(f.min("state_group")).collect()[0]
+    is_recent = f.col("state_group") >= f.lit(oldest).cast("bigint")
+    return _join_ranges(nodes.sparkSession.table(number_rooms.ROWS).where(is_recent), ranges)
+
+
+def _inherit_state(predecessors: DataFrame) -> DataFrame:
+    """Return the state of appended groups' predecessors, with the ranges of the predecessors from the first change on.
+
+    Of several predecessors with the same event, only the outermost one has a row, because its range contains the
+    others' ranges.
+    """
+    spark, earlier = predecessors.sparkSession, predecessors.where("position < first_change")
+    rooms = earlier.groupBy("room_id", "first_change").agg(
+        f.sort_array(f.collect_list(f.struct("position", "last_position"))).alias("predecessors")
+    )
+    within = "filter(predecessors, p -> p.position between first_position and last_position)"
+    intervals = spark.table(_INTERVALS).join(_broadcast_if_small(rooms), "room_id")
+    return (
+        intervals.withColumn("outermost", f.expr(f"get({within}, 0)"))
+        .where("outermost is not null")
+        .select(
+            *state_intervals.INTERVAL_KEY, "first_change", "outermost.last_position", "event_id", "outermost.position"
+        )
+        .withColumnRenamed("first_change", "first_position")
+    )
+
+
+def _broadcast_if_small(rows: DataFrame) -> DataFrame:
+    """Mark ``rows`` to be sent to all executors, unless there are many. Otherwise, Spark sorts the table they join."""
+    return f.broadcast(rows) if rows.count() <= _MAX_ROWS_TO_BROADCAST else rows
+
+
+def _join_ranges(rows: DataFrame, ranges: DataFrame) -> DataFrame:
+    """Return ``rows`` of ``state_groups_state`` with the ranges of their groups."""
+    rows = rows.select("state_group", "type", "state_key", "event_id")
     return rows.join(ranges, "state_group").select(
         *state_intervals.INTERVAL_KEY, "first_position", "last_position", "event_id", "position"
     )
