@@ -1,6 +1,6 @@
 """Plan the compression of rooms from a release of the lake; one Spark task per room."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial, reduce
 from typing import Any, Final
@@ -25,7 +25,6 @@ from synapse_lakehouse.compressor.postgres.room_reader import StoredRoom
 from synapse_lakehouse.compressor.settings import CompressorSettings
 from synapse_lakehouse.compressor.unreferenced_groups import find_unreferenced
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE
-from synapse_lakehouse.numba_jit import Int64Array
 
 _TABLES: Final = (*STATE_SCHEMAS, "event_to_state_groups", "state_groups_pending_deletion")
 
@@ -48,10 +47,14 @@ left join state_groups as prev on prev.id = e.prev_state_group where not child.r
 """
 """Edges between two rooms; the room of a deleted group is NULL."""
 
-_EDGES: Final = """
-select e.state_group, e.prev_state_group from state_group_edges as e left join state_groups as g on g.id = e.state_group
-left join reached on reached.room_id = g.room_id where g.id is null or reached.room_id is not null
+_CHAINS: Final = """
+select r.number, g.id, null as prev from state_groups as g join rooms as r on r.room_id = g.room_id
+union all
+select r.number, e.state_group, e.prev_state_group
+from state_group_edges as e left join state_groups as g on g.id = e.state_group
+join reached as r on r.room_id <=> g.room_id
 """
+"""The groups of each room, and the edges of all rooms that its chains reach."""
 
 _PARTS: Final = (
     """
@@ -146,34 +149,25 @@ class CompressionPlanner:
         if not saved:
             return []
         rooms = list(saved)
-        self.spark.createDataFrame(self._needed_groups(rooms, saved)).createOrReplaceTempView("needed")
+        self._needed_groups(rooms, saved).persist().createOrReplaceTempView("needed")
         parts = self.spark.sql(" union all ".join(_PARTS))
         plan = partial(_plan_in_task, rooms=rooms, settings=self.settings, saved=dict(saved))
         schema = ", ".join(f"{field.name} {'bigint' if field.type == pa.int64() else 'string'}" for field in _PLANNED)
         plans = parts.repartitionById(len(rooms), "number").mapInArrow(plan, schema).collect()
         return [row.asDict() for row in plans]
 
-    def _needed_groups(self, rooms: Sequence[str], saved: Mapping[str, SavedProgress]) -> pa.Table:
+    def _needed_groups(self, rooms: Sequence[str], saved: Mapping[str, SavedProgress]) -> DataFrame:
         """Return rows of room ``number`` and group ``id``: its groups, the heads of its levels, and both chains."""
-        links = self.spark.sql("select distinct room_id, prev_room_id from links").collect()
-        reached = _reachable_rooms(set(rooms), [(row.room_id, row.prev_room_id) for row in links])
-        self._view([(room,) for room in reached], "room_id string", "reached")
+        prev_rooms: dict[str | None, set[str | None]] = {}
+        for row in self.spark.sql("select distinct room_id, prev_room_id from links").collect():
+            prev_rooms.setdefault(row.room_id, set()).add(row.prev_room_id)
+        reached = [(number, room) for number, name in enumerate(rooms) for room in _reachable_rooms(name, prev_rooms)]
+        self._view(reached, "number int, room_id string", "reached")
         self._view(list(enumerate(rooms)), "number int, room_id string", "rooms")
-        edges = self.spark.sql(_EDGES).toArrow()
-        groups = self.spark.sql("select number, id from state_groups join rooms using (room_id)").toArrow()
-        children, prevs = edges["state_group"].to_numpy(), edges["prev_state_group"].to_numpy()
-        ids = np.unique(np.concatenate([groups["id"].to_numpy(), children, prevs]))
-        prev = np.full(len(ids), NONE)
-        prev[np.searchsorted(ids, children)] = np.searchsorted(ids, prevs)
-        needed, marked = list[Int64Array](), np.zeros(len(ids), bool)
-        for number, room in enumerate(rooms):
-            progress = saved[room].progress
-            heads = [level.head for level in progress.levels if level.head is not None] if progress else []
-            group_ids = groups.filter(pc.equal(groups["number"], number))["id"].to_numpy()
-            positions = np.searchsorted(ids, np.union1d(group_ids, np.intersect1d(np.array(heads, np.int64), ids)))
-            needed.append(ids[add_chain_groups(positions, prev, marked)])
-        numbers = np.repeat(np.arange(len(rooms), dtype=np.int32), [len(ids) for ids in needed])
-        return pa.table({"number": numbers, "id": np.concatenate(needed)})
+        levels = [progress.levels if (progress := saved[room].progress) else () for room in rooms]
+        heads = [[level.head for level in of_room if level.head is not None] for of_room in levels]
+        chains = self.spark.sql(_CHAINS).repartitionById(len(rooms), "number")
+        return chains.mapInArrow(partial(_find_chains_in_task, heads=heads), "number int, id bigint")
 
     def _table(self, name: str) -> DataFrame:
         snapshot_id = self.release.tables.get(f"bronze.{name}")
@@ -186,12 +180,31 @@ class CompressionPlanner:
         self.spark.createDataFrame(rows, columns).createOrReplaceTempView(name)
 
 
-def _reachable_rooms(rooms: set[str], links: Sequence[tuple[str | None, str | None]]) -> set[str]:
-    """Return the rooms, and all rooms that their chains can reach by ``links``."""
-    reached: set[str | None] = set(rooms)
-    while more := {prev for room, prev in links if room in reached} - reached:
-        reached |= more
-    return {room for room in reached if room is not None}
+def _reachable_rooms(room: str, prev_rooms: Mapping[str | None, Collection[str | None]]) -> set[str | None]:
+    """Return the room, and all rooms that its chains can reach; None for deleted groups."""
+    reached: set[str | None] = {room}
+    added = reached
+    while added:
+        added = {prev for reached_room in added for prev in prev_rooms.get(reached_room, ())} - reached
+        reached |= added
+    return reached
+
+
+def _find_chains_in_task(batches: Iterable[pa.RecordBatch], heads: Sequence[Sequence[int]]) -> Iterator[pa.RecordBatch]:
+    """Yield the groups of one room, the heads of its levels, and both chains, from its rows of ``_CHAINS``."""
+    rows = [batch for batch in batches if batch.num_rows]
+    if not rows:
+        return
+    table = pa.Table.from_batches(rows)
+    number = table["number"][0].as_py()
+    edges, groups = table.filter(pc.is_valid(table["prev"])), table.filter(pc.is_null(table["prev"]))
+    children, prevs = edges["id"].to_numpy(), edges["prev"].to_numpy()
+    ids = np.unique(np.concatenate([groups["id"].to_numpy(), children, prevs]))
+    prev = np.full(len(ids), NONE)
+    prev[np.searchsorted(ids, children)] = np.searchsorted(ids, prevs)
+    chosen = np.union1d(groups["id"].to_numpy(), np.intersect1d(np.array(heads[number], np.int64), ids))
+    needed = ids[add_chain_groups(np.searchsorted(ids, chosen), prev, np.zeros(len(ids), bool))]
+    yield pa.record_batch({"number": pa.array(np.full(len(needed), number), pa.int32()), "id": needed})
 
 
 def _plan_in_task(
