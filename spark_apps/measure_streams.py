@@ -3,7 +3,6 @@
 from functools import partial
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.replication.coverage.measure_coverage import prepare_comparison, summarize
 from synapse_lakehouse.spark_app import SparkApp, run_spark_app
 from synapse_lakehouse.streams import pipeline
@@ -14,8 +13,7 @@ def measure_streams(app: SparkApp) -> None:
 
     If a tap received commands since the previous run, append to ``audit.replication_coverage`` as well.
     """
-    spill = duckdb_spill.create_spill_folder(app.settings)
-    compare = partial(prepare_comparison, app.catalog, app.run, catalogue.load_catalogue(), spill=spill)
+    compare = partial(prepare_comparison, app.spark, app.catalog, app.run, catalogue.load_catalogue())
     report = pipeline.measure(app, compare)
     report.append(app.catalog, app.run)
     if report.replication_coverage:

@@ -24,7 +24,6 @@ from sample.redis import redis
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
-from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.coverage.measure_coverage import prepare_comparison
 from synapse_lakehouse.replication.protocol.dialect import Dialect
@@ -32,8 +31,10 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress, 
 from synapse_lakehouse.replication.server.async_reader import AsyncReader
 from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME, follow_redis
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
+from synapse_lakehouse.spark_app import SparkApp
 from tests.replication.conversation import serving
 from tests.replication.database import CATALOGUE, Database
+from tests.support.incremental_lake import advancing
 
 pytestmark = pytest.mark.heavy
 
@@ -185,7 +186,7 @@ def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., S
 
 def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
     """The coverage of the received commands, the announced rows that are not stored, and all received tokens."""
-    with Database(settings) as database, closing(open_catalog(settings)) as catalog:
+    with Database(settings) as database, closing(open_catalog(settings)) as catalog, advancing(settings):
         bounds = database.open_reader().read_positions().by_stream
         tables.ensure_tables(catalog, CATALOGUE)
         for table in CATALOGUE.copied_tables():
@@ -198,17 +199,13 @@ def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, 
                 bronze = pa.Table.from_pylist(ids, schema=tables.get_arrow_schema(table))
                 catalog.load_table(f"bronze.{table.name}").append(bronze)
         now = datetime.now(UTC)
-        covered = prepare_comparison(
-            catalog,
-            Run("live", now - timedelta(days=1), now),
-            CATALOGUE,
-            bounds,
-            duckdb_spill.create_spill_folder(settings),
-        )
+        app = SparkApp("test", Run("live", now - timedelta(days=1), now), settings)
+        covered = prepare_comparison(app.spark, catalog, app.run, CATALOGUE, bounds)
         assert covered
+        announced = covered.announced().toArrow().to_pylist()
         received_rows = (
             catalog.load_table(COMMANDS_TABLE).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
         )
         key = ("stream", "instance", "token", "ordinal")
         landed = [tuple(row[name] for name in key) for row in received_rows if row["stream"] in STREAMS]
-        return covered.rows(), covered.announced(), landed
+        return covered.rows(), announced, landed

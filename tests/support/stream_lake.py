@@ -11,7 +11,6 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store as audit_store
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.replication.coverage.measure_coverage import prepare_comparison
 from synapse_lakehouse.streams.pipeline import measure
 from tests.support.incremental_lake import AdvancingLake, advancing
@@ -42,8 +41,7 @@ class Examined(AdvancingLake):
         """Copy, measure and publish; return the gaps."""
         app = self.app()
         self.copy(app)
-        spill = duckdb_spill.create_spill_folder(app.settings)
-        compare = partial(prepare_comparison, app.catalog, app.run, catalogue.load_catalogue(), spill=spill)
+        compare = partial(prepare_comparison, app.spark, app.catalog, app.run, catalogue.load_catalogue())
         measure(app, compare).append(app.catalog, app.run)
         if publish:
             self.publish(app)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from pyiceberg.catalog import Catalog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import releases, store
@@ -50,7 +50,7 @@ class MeasureContext(Protocol):
 class ReplicationComparison(Protocol):
     """A run's comparison of received replication commands with bronze."""
 
-    def announced(self) -> Rows:
+    def announced(self) -> DataFrame:
         """Return announced rows that are not stored, with the columns ``ANNOUNCED_COLUMNS``."""
 
     def rows(self) -> Rows:
@@ -172,7 +172,7 @@ def measure(context: MeasureContext, compare_replication: CompareReplication = l
     regressions = find_unacknowledged_regressions(declared, positions, audit.previous["stream_positions"], acknowledged)
     detector = _gap_detector(tables, audit, positions, facts, table_facts)
     comparison = compare_replication({name: window.bound for name, window in detector.windows.items()})
-    gaps = detector.find_gaps(comparison.announced() if comparison else ())
+    gaps = detector.find_gaps(comparison.announced() if comparison else None)
     counts = record_gaps(context.catalog, context.run, gaps, acknowledged, detector.windows)
     context.report_progress(f"gaps examined: {counts}")
 

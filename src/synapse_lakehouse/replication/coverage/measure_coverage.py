@@ -1,35 +1,19 @@
 """Compare received replication commands with bronze: rows of ``audit.replication_coverage``.
 
-A run reads only the commands received since the previous run, and only the IDs of bronze that it compares. DuckDB
-compares them, without a JVM; it spills to disk if memory is too small.
+A run reads only the commands received since the previous run, and only the IDs of bronze that it compares.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
-from pathlib import Path
+from functools import partial, reduce
+from operator import or_
 from typing import Any, Final
 
-import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import (
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-    NotIn,
-    NotNull,
-    Or,
-)  # fmt: skip
-from pyiceberg.table import Table as IcebergTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue, Contiguity, LoadMode, Stream, Table
@@ -39,35 +23,21 @@ from synapse_lakehouse.iceberg.read.recent_rows import iterate_recent_spans
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.coverage import comparison_sql, token_windows
 from synapse_lakehouse.replication.coverage.token_windows import TapPositions, Window
-from synapse_lakehouse.replication.protocol.rdata_subject import read_subject
+from synapse_lakehouse.replication.protocol.rdata_subject import read_subjects
 from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS
+from synapse_lakehouse.streams.gaps.evidence import ANNOUNCED_COLUMNS
 from synapse_lakehouse.streams.positions.configured_writers import default_writer
+from synapse_lakehouse.streams.stream_tables import union_all
 
 TABLE: Final = "audit.replication_coverage"
+_GAPS_TABLE: Final = "audit.stream_gaps"
 
 Row = dict[str, Any]
 
-_COMMAND_COLUMNS: Final = (
-    "received_at",
-    "source",
-    "dialect",
-    "command",
-    "stream",
-    "instance",
-    "token",
-    "previous",
-    "fields",
+_WINDOW_COLUMNS: Final = (
+    "number int, dialect string, stream string, instance string, listened_from bigint, after bigint, upto bigint,"
+    " bound bigint, read_from timestamp, read_until timestamp, default_writer string, removal_reason string"
 )
-_ID_SCHEMA: Final = pa.schema(
-    [("stream", pa.string()), ("writer", pa.string()), ("id", pa.int64()), ("is_announced", pa.bool_())]
-)
-_TABLES: Final = """
-create table windows (
-    number bigint, dialect text, stream text, instance text, listened_from bigint, after bigint, upto bigint,
-    bound bigint, read_from timestamptz, read_until timestamptz, removal_reason text
-);
-create table ids (stream text, writer text, id bigint, is_announced boolean)
-"""
 _REMOVAL_REASONS: Final = {
     Contiguity.UPSERT: "replaced",
     Contiguity.PRUNED: "pruned",
@@ -75,74 +45,47 @@ _REMOVAL_REASONS: Final = {
     Contiguity.UNCHECKED: "unchecked",
 }
 """Reasons why an announced row may no longer be stored."""
+_PERSISTED: Final = ("ids", "rowless")
 _COUNTS: Final = ("rows", "tokens_received", "tokens_read", "gaps", "token_regressions")
-_MAX_LISTED_TOKENS: Final = 500
-_MEMORY_LIMIT: Final = "1GB"
 
 
 @dataclass(frozen=True)
 class CoverageComparison:
-    """The comparison of one run. ``duck`` is the DuckDB connection with the data of ``windows``.
+    """The comparison of one run. ``frames`` are the data frames that ``comparison_sql`` names."""
 
-    ``unread`` selects the ``commands`` that no earlier run compared.
-    """
-
-    catalog: Catalog
-    run: Run
+    spark: SparkSession
     declared: Catalogue
-    commands: IcebergTable
-    unread: BooleanExpression
+    run: Run
+    commands_snapshot: int
     windows: Sequence[Window]
-    duck: duckdb.DuckDBPyConnection
+    frames: Mapping[str, DataFrame]
 
-    def announced(self) -> list[Row]:
+    def announced(self) -> DataFrame:
         """Return announced rows of append-only streams that are not stored. Columns: ``evidence.ANNOUNCED_COLUMNS``.
 
         An event's own row is preferred to rows of its state changes, because the own row contains more.
         """
-        rowless = self.duck.execute("select stream, id from rowless where removal_reason is null").fetchall()
-        if not rowless:
-            return []
-        tokens = [token for _, token in rowless]
-        token_range = And(
-            GreaterThanOrEqual(term="token", value=min(tokens)), LessThanOrEqual(term="token", value=max(tokens))
-        )
-        condition = And(
-            self.unread,
-            EqualTo(term="command", value="RDATA"),
-            In(term="stream", literals={stream for stream, _ in rowless}),
-            In(term="token", literals=tokens) if len(tokens) <= _MAX_LISTED_TOKENS else token_range,
-        )
-        columns = ("dialect", "stream", "token", "ordinal", "row", "received_at")
-        self.duck.from_arrow(_scan(self.commands, condition, columns)).create("rdata")
-        rows = self.duck.execute(
-            "select distinct on (rdata.stream, id) rdata.stream, id, row, received_at from rdata join rowless"
-            " on rdata.stream = rowless.stream and rdata.dialect = rowless.dialect and token = id"
-            """ where removal_reason is null order by rdata.stream, id, row like '["state%', ordinal"""
-        ).fetchall()
-        return [
-            {"stream": stream, "id": token, "received_at": received_at} | subject
-            for stream, token, row, received_at in rows
-            if (subject := read_subject(self.declared, stream, row))
-        ]
+        rows = self.spark.sql(comparison_sql.ANNOUNCED, None, **self.frames).select("stream", "id", "first.*")
+        schema = ", ".join(f"{name} {type_}" for name, type_ in ANNOUNCED_COLUMNS.items())
+        return rows.mapInArrow(partial(read_subjects, self.declared), schema)
 
     def rows(self) -> list[Row]:
-        """Return rows of ``TABLE``. Call it after the run's gaps were recorded."""
-        with_evidence = And(EqualTo(term="run_id", value=self.run.run_id), NotNull(term="evidence"))
-        columns = ("stream", "first_id", "last_id", "class", "explanation")
-        gaps = self.catalog.load_table("audit.stream_gaps").scan(with_evidence, selected_fields=columns).to_arrow()
-        self.duck.from_arrow(gaps).create("gaps")
-        self.duck.execute(
-            "create temp table evidenced as select stream, least(abs(first_id), abs(last_id)) as first_id,"
-            " greatest(abs(first_id), abs(last_id)) as last_id, coalesce(explanation, class) as reason from gaps"
-        )
+        """Return rows of ``TABLE``, and free memory. Call it after the run's gaps were recorded."""
+        is_evidenced = (f.col("run_id") == self.run.run_id) & f.col("evidence").isNotNull()
+        # PyIceberg wrote the gaps, and Spark may have read the table before.
+        self.spark.catalog.refreshTable(_GAPS_TABLE)
+        frames = {**self.frames, "gaps": self.spark.table(_GAPS_TABLE).where(is_evidenced)}
+        frames["stored"] = self.spark.sql(comparison_sql.STORED, None, **frames)
+        parameters = {"max_ranges": token_windows.MAX_RANGES}
         missing: dict[int, list[Row]] = {}
-        for range_ in self._fetch(comparison_sql.MISSING, max_ranges=token_windows.MAX_RANGES):
+        for range_ in _fetch(self.spark.sql(comparison_sql.MISSING, parameters, **frames)):
             missing.setdefault(range_["number"], []).append(range_)
         counted, expected = (
-            {row.pop("number"): row for row in self._fetch(query)}
+            {row.pop("number"): row for row in _fetch(self.spark.sql(query, None, **frames))}
             for query in (comparison_sql.COUNTED, comparison_sql.EXPECTED)
         )
+        for name in _PERSISTED:
+            self.frames[name].unpersist()
         return [self._row(window, counted, expected, missing.get(window.number, [])) for window in self.windows]
 
     def _row(
@@ -163,57 +106,49 @@ class CoverageComparison:
                 {name: range_[name] for name in ("first_id", "last_id", "side", "reason")} for range_ in missing
             ],
             "open_since": counted.get("open_since"),
-            "snapshot_id": _current_snapshot_id(self.commands),
+            "snapshot_id": self.commands_snapshot,
             "measured_at": datetime.now(UTC),
         }
 
-    def _fetch(self, query: str, **parameters: Any) -> Iterator[Row]:
-        result = self.duck.execute(query, parameters or None)
-        names = [column[0] for column in result.description or ()]
-        yield from (dict(zip(names, row, strict=True)) for row in result.fetchall())
-
 
 def prepare_comparison(
-    catalog: Catalog, run: Run, declared: Catalogue, bounds: Mapping[str, int], spill: Path
+    spark: SparkSession, catalog: Catalog, run: Run, declared: Catalogue, bounds: Mapping[str, int]
 ) -> CoverageComparison | None:
     """Read the commands and IDs to compare. Return None if no command was received since the previous run.
 
     :param bounds: the run's safe bounds by stream, without the sign of negative streams.
-    :param spill: folder for data that does not fit in memory.
     """
-    commands = tables.load_table_or_none(catalog, COMMANDS_TABLE)
-    if commands is None or commands.current_snapshot() is None:
+    table = tables.load_table_or_none(catalog, COMMANDS_TABLE)
+    snapshot = table.current_snapshot() if table else None
+    if snapshot is None:
         return None
     previous = {(row["dialect"], row["stream"], row["instance"]): row for row in read_latest_rows(catalog)}
-    snapshot_id = _current_snapshot_id(commands)
-    if previous and all(row["snapshot_id"] == snapshot_id for row in previous.values()):
+    if previous and all(row["snapshot_id"] == snapshot.snapshot_id for row in previous.values()):
         return None
-    duck = duckdb.connect(config={"temp_directory": str(spill), "memory_limit": _MEMORY_LIMIT})
-    duck.execute("set TimeZone = 'UTC'")
-    unread = _unread_commands(token_windows.compute_read_start_times(previous))
-    duck.from_arrow(_scan(commands, unread, _COMMAND_COLUMNS)).create("commands")
+    commands = spark.read.option("versionAsOf", snapshot.snapshot_id).table(COMMANDS_TABLE)
+    commands = commands.where(_is_unread(token_windows.compute_read_start_times(previous)))
     taps = {
-        dialect: TapPositions(_positions(first), _positions(last), first_at, last_at)
-        for dialect, first_at, last_at, first, last in duck.execute(comparison_sql.TAPS).fetchall()
+        row["dialect"]: TapPositions(_positions(row["first"]), _positions(row["last"]), row["first_at"], row["last_at"])
+        for row in _fetch(spark.sql(comparison_sql.TAPS, commands=commands))
     }
     first_tokens = {
-        (dialect, *source): token for dialect, *source, token in duck.execute(comparison_sql.FIRST_TOKENS).fetchall()
+        (row["dialect"], row["stream"], row["instance"]): row["token"]
+        for row in _fetch(spark.sql(comparison_sql.FIRST_TOKENS, commands=commands))
     }
     compared = {stream.name: bounds.get(stream.name) for stream in declared.streams if stream.stream_positions}
     windows = list(token_windows.compute_windows(previous, taps, first_tokens, compared))
     if not windows:
         return None
-    duck.execute(_TABLES)
-    duck.executemany(
-        "insert into windows values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-        [(*vars(window).values(), _removal_reason(declared, window.stream)) for window in windows],
-    )
-    for stream, table, after in _tables_to_read(declared, windows):
-        instances = {window.instance for window in windows if window.stream == stream.name and window.instance}
-        bronze, writer = catalog.load_table(f"bronze.{table.name}"), default_writer(instances)
-        duck.from_arrow(_read_ids(bronze, run.branch, stream, table, after, writer)).insert_into("ids")
-    duck.execute(comparison_sql.CREATE_SOURCE_COMMANDS).execute(comparison_sql.CREATE_ROWLESS)
-    return CoverageComparison(catalog, run, declared, commands, unread, windows, duck)
+    frames = {
+        "commands": commands,
+        "windows": spark.createDataFrame(
+            [_describe_window(declared, window, windows) for window in windows], _WINDOW_COLUMNS
+        ),
+        "ids": _read_ids(spark, declared, windows).persist(),
+    }
+    frames["source_commands"] = spark.sql(comparison_sql.SOURCE_COMMANDS, None, **frames)
+    frames["rowless"] = spark.sql(comparison_sql.ROWLESS, None, **frames).persist()
+    return CoverageComparison(spark, declared, run, snapshot.snapshot_id, windows, frames)
 
 
 def read_latest_rows(catalog: Catalog) -> list[Row]:
@@ -236,48 +171,46 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{received:,} tokens received, {read:,} read from the database, {missed:,} missing without an explanation"
 
 
-def _unread_commands(starts: Mapping[str, datetime]) -> BooleanExpression:
-    """Return the filter of commands that the previous run did not compare completely."""
-    conditions: list[BooleanExpression] = [
-        And(EqualTo(term="dialect", value=dialect), GreaterThanOrEqual(term="received_at", value=start.isoformat()))
-        for dialect, start in starts.items()
-    ]
-    conditions.append(NotIn(term="dialect", literals=list(starts)))
-    return reduce(Or, conditions)
+def _is_unread(starts: Mapping[str, datetime]) -> Column:
+    """Return the condition that the previous run did not compare a command completely."""
+    conditions = [(f.col("dialect") == dialect) & (f.col("received_at") >= start) for dialect, start in starts.items()]
+    return reduce(or_, conditions, ~f.col("dialect").isin(*starts))
 
 
-def _tables_to_read(declared: Catalogue, windows: Sequence[Window]) -> Iterator[tuple[Stream, Table, int]]:
-    """Yield the streams and tables to compare, with the ID after which rows are read."""
+def _describe_window(declared: Catalogue, window: Window, windows: Sequence[Window]) -> tuple[Any, ...]:
+    """Return a row of ``windows`` in ``comparison_sql``."""
+    writers = {other.instance for other in windows if other.stream == window.stream and other.instance}
+    return (*vars(window).values(), default_writer(writers), _removal_reason(declared, window.stream))
+
+
+def _read_ids(spark: SparkSession, declared: Catalogue, windows: Sequence[Window]) -> DataFrame:
+    """Return stream, writer, id and is_announced of the stored rows that the run compares, once per table."""
     starts: dict[str, int] = {}
     for window in windows:
         if window.bound is not None and window.bound > window.after:
             starts[window.stream] = min(starts.get(window.stream, window.after), window.after)
+    frames = [spark.createDataFrame([], "stream string, writer string, id bigint, is_announced boolean")]
     for stream, table in declared.stream_table_pairs():
         if stream.name in starts:
-            yield stream, table, starts[stream.name]
+            frames.append(_read_table_ids(spark, stream, table, starts[stream.name]))
+    return union_all(frames).distinct()
 
 
-def _read_ids(bronze: IcebergTable, branch: str, stream: Stream, table: Table, after: int, writer: str) -> pa.Table:
-    """Return distinct stream, writer, id and is_announced of the rows after the ID ``after`` on the branch.
-
-    :param writer: the writer of rows that do not name their writer.
-    """
-    column, refs = table.streams[stream.name], bronze.refs()
-    ref = refs.get(branch) or refs.get("main")
-    if ref is None:
-        return _ID_SCHEMA.empty_table()
-    is_negative = stream.sign == "negative"
-    is_later = LessThan(term=column, value=-after) if is_negative else GreaterThan(term=column, value=after)
-    selected = tuple(filter(None, (column, table.writer_column)))
-    rows = bronze.scan(is_later, selected_fields=selected, snapshot_id=ref.snapshot_id).to_arrow()
-    writers = rows[table.writer_column].fill_null(writer) if table.writer_column else pa.repeat(writer, len(rows))
+def _read_table_ids(spark: SparkSession, stream: Stream, table: Table, after: int) -> DataFrame:
+    column = table.streams[stream.name]
+    is_later = f.col(column) < -after if stream.sign == "negative" else f.col(column) > after
+    writer = f.col(table.writer_column) if table.writer_column else f.lit(None).cast("string")
     is_announced = all(schema.is_announced for schema in ROW_SCHEMAS[stream.name] if schema.table == table.name)
-    columns = [pa.repeat(stream.name, len(rows)), writers, pc.abs(rows[column]), pa.repeat(is_announced, len(rows))]
-    return pa.table(columns, schema=_ID_SCHEMA).group_by(_ID_SCHEMA.names).aggregate([])
+    id_ = f.abs(f.col(column)).cast("bigint")
+    return (
+        spark.table(f"bronze.{table.name}").where(is_later).select(f.lit(stream.name), writer, id_, f.lit(is_announced))
+    )
 
 
-def _scan(commands: IcebergTable, condition: BooleanExpression, columns: Sequence[str]) -> pa.RecordBatchReader:
-    return commands.scan(condition, selected_fields=tuple(columns)).to_arrow_batch_reader()
+def _fetch(frame: DataFrame) -> list[Row]:
+    """Return the rows of a small frame, with times in UTC."""
+    rows: list[Row] = frame.toArrow().to_pylist()
+    return rows
 
 
 def _removal_reason(declared: Catalogue, name: str) -> str | None:
@@ -285,11 +218,6 @@ def _removal_reason(declared: Catalogue, name: str) -> str | None:
     if all(table.load is LoadMode.MEASURE for table, _ in declared.backing_tables(name)):
         return token_windows.NOT_COPIED
     return _REMOVAL_REASONS.get(declared.stream(name).contiguity)
-
-
-def _current_snapshot_id(commands: IcebergTable) -> int | None:
-    snapshot = commands.current_snapshot()
-    return snapshot.snapshot_id if snapshot else None
 
 
 def _positions(fields: str) -> dict[tuple[str, str | None], int]:

@@ -1,7 +1,10 @@
 """Read the subject of an announced row: table, event, room, user and state key. It helps to explain a missing row."""
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
+
+import pyarrow as pa
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS, RowSchema
@@ -27,6 +30,27 @@ def read_subject(catalogue: Catalogue, stream: str, row: str) -> dict[str, Any] 
             }
             return {"table_name": schema.table} | subject
     return None
+
+
+def read_subjects(catalogue: Catalogue, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the subjects of recorded rows: a function for ``mapInArrow``. Rows that no schema matches are left out.
+
+    ``batches`` have the columns stream, id, row and received_at. The columns of the result are stream, table_name, id,
+    those of ``_SUBJECT_COLUMNS``, and received_at.
+    """
+    for batch in batches:
+        subjects = [
+            read_subject(catalogue, stream, row)
+            for stream, row in zip(batch["stream"].to_pylist(), batch["row"].to_pylist(), strict=True)
+        ]
+        kept = batch.filter(pa.array([subject is not None for subject in subjects]))
+        columns = {
+            name: pa.array([subject[name] for subject in subjects if subject], pa.string())
+            for name in ("table_name", *_SUBJECT_COLUMNS)
+        }
+        table_name = columns.pop("table_name")
+        identified = {"stream": kept["stream"], "table_name": table_name, "id": kept["id"]}
+        yield pa.record_batch(identified | columns | {"received_at": kept["received_at"]})
 
 
 def _fields_by_column(schema: RowSchema, row: Any) -> dict[str, Any] | None:

@@ -60,7 +60,7 @@ class GapDetector:
     comparable: frozenset[str]
     repaired: Mapping[str, Sequence[str]]
 
-    def find_gaps(self, announced: Sequence[Row] = ()) -> Iterator[tuple[Stream, StreamGap]]:
+    def find_gaps(self, announced: DataFrame | None = None) -> Iterator[tuple[Stream, StreamGap]]:
         """Yield all gaps and faults, each with its stream.
 
         :param announced: rows that a writer announced and that are not stored, with the columns ``ANNOUNCED_COLUMNS``.
@@ -112,7 +112,7 @@ class GapDetector:
             if contiguities[name] is Contiguity.APPEND_ONLY and _start(window) < window.last
         }
 
-    def _evidenced_ids(self, announced: Sequence[Row]) -> DataFrame | None:
+    def _evidenced_ids(self, announced: DataFrame | None) -> DataFrame | None:
         """IDs whose row existed and is missing now, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``."""
         frames = [
             evidence.find_vanished_ids(self.tables, self.previous_read_at, announced),

@@ -10,8 +10,8 @@ refer become the room's backward extremities. Only a purge does this to a stored
 task, and the minimum depth may decrease again.
 """
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Container
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -60,7 +60,7 @@ _MAXIMUM_CLOCK_SKEW: Final = 300_000
 
 
 def find_vanished_ids(
-    tables: StreamTables, previous_read_at: int | None, announced: Sequence[Mapping[str, Any]] = ()
+    tables: StreamTables, previous_read_at: int | None, announced: DataFrame | None = None
 ) -> DataFrame | None:
     """Return the IDs of vanished rows of append-only tables; None if there are none.
 
@@ -74,8 +74,8 @@ def find_vanished_ids(
         for stream, table, previous in tables.changed_pairs()
         if effective_contiguity(stream, table) is Contiguity.APPEND_ONLY
     ]
-    if announced:
-        frames.append(_announced_rows(tables, announced, previous_read_at))
+    if announced is not None:
+        frames.append(_announced_rows(announced, previous_read_at))
     if not frames:
         return None
     missing_rows = union_all(frames).persist()
@@ -203,16 +203,12 @@ def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: Dat
     return missing_rows.select(*names, f.expr(distance_sql(stream, table)).alias("id"), *_context(columns), *evidence)
 
 
-def _announced_rows(
-    tables: StreamTables, announced: Sequence[Mapping[str, Any]], previous_read_at: int | None
-) -> DataFrame:
+def _announced_rows(announced: DataFrame, previous_read_at: int | None) -> DataFrame:
     """Announced rows that are not stored, with the columns of :func:`_gone_rows`."""
-    types = ", ".join(f"{name} {type_}" for name, type_ in ANNOUNCED_COLUMNS.items())
-    rows = tables.spark.createDataFrame([tuple(row[name] for name in ANNOUNCED_COLUMNS) for row in announced], types)
     recent_from = previous_read_at + _MAXIMUM_CLOCK_SKEW if previous_read_at else None
     is_recent = f.unix_millis("received_at") >= recent_from if recent_from else f.lit(False)
     evidence = f.lit(Evidence.RDATA.value).alias("evidence"), is_recent.alias("is_recent")
-    return rows.select("stream", "table_name", "id", *_context(ANNOUNCED_COLUMNS), *evidence)
+    return announced.select("stream", "table_name", "id", *_context(ANNOUNCED_COLUMNS), *evidence)
 
 
 def _context(columns: Container[str]) -> list[Column]:
