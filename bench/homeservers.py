@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,14 +20,17 @@ from bench.report import DOCS, Cell, Folder, Table, write_page
 from sample.homeserver import SERVER_NAME, homeserver
 from sample.processes import free_ports
 from sample.settle import settle
+from synapse_lakehouse.audit import store
+from synapse_lakehouse.audit.releases import RELEASES_TABLE
 from synapse_lakehouse.cli.runs.scheduler_run import ScheduledRun, trigger_run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.local import child_processes
 from synapse_lakehouse.local.airflow import credentials
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.local.services import run_embedded_server
+from synapse_lakehouse.local.services import AIRFLOW_DATABASE, run_embedded_server
 
 SERVERS: Final = 20
 MESSAGES: Final = 50
@@ -53,30 +56,44 @@ class FailedRunError(LakehouseError):
     """A run failed, so the measurement says nothing."""
 
 
-def main(folder: Folder = DOCS, servers: Annotated[int, typer.Option(help="number of homeservers")] = SERVERS) -> None:
+def main(
+    folder: Folder = DOCS,
+    servers: Annotated[int, typer.Option(help="number of homeservers")] = SERVERS,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="keep the homeservers and lakes of a benchmark that was stopped")
+    ] = False,
+) -> None:
     """Create homeservers with the content of the sample, and let the scheduler run their DAGs, one kind at a time."""
     machine = describe_machine(("apache-airflow", "pyspark", "pyiceberg"))
     shared = Settings().lakehouse_home
     home = shared / "bench" / "homeservers"
-    shutil.rmtree(home, ignore_errors=True)
-    (home / "settings").mkdir(parents=True)
-    (home / "spark").symlink_to(shared / "spark")
+    if not resume:
+        shutil.rmtree(home, ignore_errors=True)
+    (home / "settings").mkdir(parents=True, exist_ok=True)
+    if not (home / "spark").exists():
+        (home / "spark").symlink_to(shared / "spark")
     names = [f"server{number:02}" for number in range(1, servers + 1)]
     rows: list[tuple[Cell, ...]] = []
     with run_embedded_server(Settings().model_copy(update={"lakehouse_home": home})) as server:
+        # Airflow would continue the runs that were stopped.
+        server.tool("dropdb", "--if-exists", "--force", AIRFLOW_DATABASE)
         for name in names:
             create_homeserver(home, server, name)
+        uncopied = [name for name in names if not has_release(home, server, name)]
         with run_airflow(home, server) as (process, address):
-            for measured, dag in NIGHTS.items():
+            for number, (measured, dag) in enumerate(NIGHTS.items()):
+                run = names if number else uncopied
+                if not run:
+                    continue
                 if dag == "lakehouse":
-                    send_messages(home, server, names)
+                    send_messages(home, server, run)
                 with Meter(
                     process.pid, server_pid(home / "postgres"), jvm=True, sample_seconds=_SAMPLE_SECONDS
                 ) as meter:
-                    run_dags(home, address, [f"{dag}.{name}" for name in names])
-                rows.append(describe_night(measured, servers, meter.cost))
+                    run_dags(home, address, [f"{dag}.{name}" for name in run])
+                rows.append(describe_night(measured, len(run), meter.cost))
                 # A later failure keeps the measured rows.
-                heading = f"{servers} homeservers" + (" (incomplete)" if len(rows) < len(NIGHTS) else "")
+                heading = f"{servers} homeservers" + (" (incomplete)" if number + 1 < len(NIGHTS) else "")
                 write_page("bench-homeservers.md", folder, machine, Table(heading, COLUMNS, rows))
     shutil.rmtree(home)
 
@@ -85,8 +102,9 @@ def create_homeserver(home: Path, server: EmbeddedServer, name: str) -> None:
     """Create a database with the content of the sample, a catalog, and the file of settings."""
     if sample.SAMPLE_DATABASE not in server.databases():
         sample.restore_sample(server)
-    server.create_database(name, sample.SAMPLE_DATABASE)
-    server.create_database(f"iceberg_{name}")
+    if name not in server.databases():
+        server.create_database(name, sample.SAMPLE_DATABASE)
+        server.create_database(f"iceberg_{name}")
     own = {
         "SYNAPSE_DSN": server.dsn(name),
         "SYNAPSE_SERVER_NAME": SERVER_NAME,
@@ -94,6 +112,14 @@ def create_homeserver(home: Path, server: EmbeddedServer, name: str) -> None:
     }
     text = "".join(f"{setting}='{value}'\n" for setting, value in own.items())
     (home / "settings" / f"{name}.env").write_text(text, encoding="utf-8")
+
+
+def has_release(home: Path, server: EmbeddedServer, name: str) -> bool:
+    """Return whether an earlier run of the benchmark published a release of the homeserver."""
+    places = {"lakehouse_home": home, "lakehouse_homeserver": name}
+    settings = Settings().model_copy(update={"lakehouse_catalog_uri": server.dsn(f"iceberg_{name}")} | places)
+    with closing(open_catalog(settings)) as catalog:
+        return catalog.table_exists(RELEASES_TABLE) and store.read_latest_release(catalog) is not None
 
 
 def send_messages(home: Path, server: EmbeddedServer, names: Sequence[str]) -> None:
@@ -146,11 +172,9 @@ def run_dags(home: Path, address: str, dags: Sequence[str]) -> None:
         typer.echo(f"{number} of {len(runs)}: {run.dag_id}")
 
 
-def describe_night(measured: str, servers: int, cost: Cost) -> tuple[Cell, ...]:
+def describe_night(measured: str, runs: int, cost: Cost) -> tuple[Cell, ...]:
     """Return the row of a kind of run."""
-    return (
-        measured, servers, cost.wall / 60, cost.cpu / servers, cost.source_cpu / servers, cost.memory / 1024**3,
-    )  # fmt: skip
+    return measured, runs, cost.wall / 60, cost.cpu / runs, cost.source_cpu / runs, cost.memory / 1024**3
 
 
 def _trigger(home: Path, address: str, dag: str) -> ScheduledRun:
