@@ -50,6 +50,12 @@ def test_a_configured_writer_without_a_position_leaves_no_bound() -> None:
     assert (bound.minimum, bound.rule, bound.missing) == (None, BoundRule.MISSING_WRITER, ("ep2",))
 
 
+@pytest.mark.parametrize("positions", [{}, {"ep1": 7}])
+def test_an_empty_list_of_writers_leaves_no_bound(positions: dict[str, int]) -> None:
+    bound = compute_bound(positions, frozenset(), [], sign=1, is_used=True)
+    assert bound == SafeBound(None, BoundRule.MISSING_WRITER)
+
+
 def test_a_missing_writer_may_be_a_renamed_one() -> None:
     def unknown(before: dict[str, int] | None) -> tuple[str, ...]:
         writers = frozenset({"ep1", "epp2"})

@@ -81,12 +81,12 @@ def compute_bound(
     writers = frozenset(configured if configured is not None else {*positions, *seen})
     others = tuple(sorted(set(positions) - writers))
     advanced = () if before is None else tuple(name for name in others if _has_advanced(positions, before, name, sign))
-    missing = tuple(sorted(writers - set(positions)))
-    if configured is None and (missing or not writers):
-        return SafeBound(None, BoundRule.MISSING_LEARNED_WRITER, missing)
-    if missing:
+    unbounded = BoundRule.MISSING_LEARNED_WRITER if configured is None else BoundRule.MISSING_WRITER
+    if missing := tuple(sorted(writers - set(positions))):
         # Before the first bound, any writer may be active, because the configured names may be misspelled.
-        return SafeBound(None, BoundRule.MISSING_WRITER, missing, others if before is None else advanced)
+        return SafeBound(None, unbounded, missing, others if before is None else advanced)
+    if not writers:
+        return SafeBound(None, unbounded)
     minimum = sign * min(sign * position for position in positions.values())
     if advanced:
         return SafeBound(minimum, BoundRule.UNKNOWN_WRITER, unknown=advanced)
