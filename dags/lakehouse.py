@@ -74,12 +74,7 @@ def create_dag(homeserver: DagHomeserver) -> DAG:
         tags=["layer:bronze", "layer:silver", "layer:gold", "impact:publishes", "impact:reads-source"],
         user_defined_macros=spark_tasks.TEMPLATE_MACROS,
         params=PARAMS,
-        default_args={
-            "owner": "lakehouse",
-            "retries": 0,
-            "weight_rule": task_groups.WEIGHT_RULE,
-            "on_failure_callback": callbacks.alert_on_dag_failure,
-        },
+        default_args=task_groups.DEFAULT_ARGUMENTS,
     ) as dag:
         lakehouse(homeserver)
     return dag

@@ -15,7 +15,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.catalogue import Catalogue, Database, Table
 from synapse_lakehouse.iceberg.write import branches
 from synapse_lakehouse.ingest.baseline import PublishedTable, read_published_tables
-from synapse_lakehouse.postgres.access import preflight, state_database
+from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.connection import Connection, split_by_database
 from synapse_lakehouse.postgres.errors import RecoveryConflictError
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, export_snapshot
@@ -83,8 +83,7 @@ def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterat
             exported.append(ExportedSnapshot(_exclude_drifted_tables(app, part, snapshot), connection, snapshot))
         if len(exported) > 1:
             connections = [part.connection for part in exported]
-            if state_database.can_compare(*(part.catalogue for part in exported)):
-                preflight.check_state_database(*connections)
+            preflight.check_state_database(connections, [part.catalogue for part in exported])
             stack.enter_context(_heartbeat(connections))
         copyable = {table.name for part in exported for table in part.catalogue.tables}
         absent_objects = {name for part in exported for name in part.snapshot.absent_objects}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -78,11 +78,16 @@ def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFind
     from synapse_lakehouse.alerts.deliver_incidents import update_incidents
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
+    with _log_failure(), closing(open_catalog(settings)) as catalog:
+        update_incidents(settings, catalog, scope, findings, page)
+
+
+@contextmanager
+def _log_failure() -> Iterator[None]:
+    """Log an error instead of raising it, because a fault of the alerts must not fail the data pipeline."""
     try:
-        with closing(open_catalog(settings)) as catalog:
-            update_incidents(settings, catalog, scope, findings, page)
+        yield
     except Exception:
-        # A fault of the alerts must not fail the data pipeline.
         log.warning("no alert could be sent", exc_info=True)
 
 
@@ -105,10 +110,8 @@ def _report_wrong_settings(dag_id: str, scope: str, findings: Sequence[AlertFind
     dag, homeserver = homeservers.split_dag_id(dag_id)
     # No record shows that a message was sent before, and stream_watch fails every five minutes.
     if homeserver and dag != "stream_watch":
-        try:
+        with _log_failure():
             send_unrecorded(Settings(), homeserver, scope, findings, page)
-        except Exception:
-            log.warning("no alert could be sent", exc_info=True)
 
 
 def add_run_details(findings: Sequence[AlertFinding], run: Run) -> list[AlertFinding]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from airflow.sdk import WeightRule, task, task_group
 
-from synapse_lakehouse.orchestration import page_tasks, run_lifecycle, spark_tasks, validation_tasks
+from synapse_lakehouse.orchestration import callbacks, page_tasks, run_lifecycle, spark_tasks, validation_tasks
 
 SOURCE_POOL: Final = "synapse_source"
 """Airflow's pool with one slot: the runs of all DAGs read one PostgreSQL snapshot of Synapse at a time."""
@@ -19,8 +19,14 @@ OPEN_RUN: Final[dict[str, Any]] = {
 }
 """Arguments of the task that opens a run."""
 
-WEIGHT_RULE: Final = WeightRule.UPSTREAM
-"""Runs that have begun get the next free slot, because a lake lease expires if the next task of its run waits long."""
+DEFAULT_ARGUMENTS: Final[dict[str, Any]] = {
+    "owner": "lakehouse",
+    "retries": 0,
+    # Runs that have begun get the next free slot, because a lake lease expires if the next task of its run waits long.
+    "weight_rule": WeightRule.UPSTREAM,
+    "on_failure_callback": callbacks.alert_on_dag_failure,
+}
+"""Arguments of all tasks of both DAGs."""
 
 
 @task_group(group_display_name="Audit of bronze", tooltip="Spark measures the branch, Great Expectations validates it")

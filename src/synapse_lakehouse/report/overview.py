@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import duckdb
 from pydantic import ValidationError
 
 from synapse_lakehouse.config.env_file import EnvFileError
@@ -60,7 +59,7 @@ def _read(name: str) -> HomeserverStatus:
         return _describe_failure(name, server_name, "Its settings are invalid.", "Correct its file.")
     except (EnvFileError, HomeserverError) as error:
         return _describe_failure(name, server_name, str(error), "Correct its file.")
-    except (LakehouseError, duckdb.Error) as error:
+    except LakehouseError as error:
         return _describe_failure(name, server_name, str(error), f"Run `lakehouse --homeserver {name} doctor`.")
 
 

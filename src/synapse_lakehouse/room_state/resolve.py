@@ -191,9 +191,9 @@ def _replace_rows(
 
 def _read_later_rows(nodes: DataFrame) -> DataFrame:
     """Return the rows of ``nodes`` with their ranges from the first change on."""
-    ranges = _broadcast_if_small(nodes.withColumn("first_position", f.greatest("position", "first_change")))
+    count, oldest = nodes.agg(f.count("*"), f.min("state_group")).collect()[0]
+    ranges = _broadcast_if_small(nodes.withColumn("first_position", f.greatest("position", "first_change")), count)
     # Most changed groups are new. Then Iceberg skips most data files.
-    (oldest,) = nodes.agg(f.min("state_group")).collect()[0]
     is_recent = f.col("state_group") >= f.lit(oldest).cast("bigint")
     return _join_ranges(nodes.sparkSession.table(number_rooms.ROWS).where(is_recent), ranges)
 
@@ -209,7 +209,7 @@ def _inherit_state(predecessors: DataFrame) -> DataFrame:
         f.sort_array(f.collect_list(f.struct("position", "last_position"))).alias("predecessors")
     )
     within = "filter(predecessors, p -> p.position between first_position and last_position)"
-    intervals = spark.table(_INTERVALS).join(_broadcast_if_small(rooms), "room_id")
+    intervals = spark.table(_INTERVALS).join(_broadcast_if_small(rooms, rooms.count()), "room_id")
     return (
         intervals.withColumn("outermost", f.expr(f"get({within}, 0)"))
         .where("outermost is not null")
@@ -220,9 +220,9 @@ def _inherit_state(predecessors: DataFrame) -> DataFrame:
     )
 
 
-def _broadcast_if_small(rows: DataFrame) -> DataFrame:
+def _broadcast_if_small(rows: DataFrame, count: int) -> DataFrame:
     """Mark ``rows`` to be sent to all executors, unless there are many. Otherwise, Spark sorts the table they join."""
-    return f.broadcast(rows) if rows.count() <= _MAX_ROWS_TO_BROADCAST else rows
+    return f.broadcast(rows) if count <= _MAX_ROWS_TO_BROADCAST else rows
 
 
 def _join_ranges(rows: DataFrame, ranges: DataFrame) -> DataFrame:

@@ -56,17 +56,16 @@ class Lease:
         while True:
             table = self.catalog.load_table(LEASES_TABLE)
             last = _read(table)
-            if last.holder == self.holder or not last.is_live(_now()):
-                crashed_branches = (*last.crashed, *([last.branch] if last.holder not in {"", self.holder} else []))
-                crashed = tuple(branch for branch in dict.fromkeys(crashed_branches) if branch)
-                if self._write(table, "renew" if last.holder == self.holder else "acquire", crashed):
-                    return crashed
-                continue
-            raise LeaseError(
-                f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, and may renew the "
-                "lease. Meanwhile this run cannot change the tables. It has changed nothing. Wait until that run "
-                "ends or, if it crashed, until the lease expires. Then run again."
-            )
+            if last.holder != self.holder and last.is_live(_now()):
+                raise LeaseError(
+                    f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, and may renew the "
+                    "lease. Meanwhile this run cannot change the tables. It has changed nothing. Wait until that run "
+                    "ends or, if it crashed, until the lease expires. Then run again."
+                )
+            crashed_branches = (*last.crashed, *([last.branch] if last.holder not in {"", self.holder} else []))
+            crashed = tuple(branch for branch in dict.fromkeys(crashed_branches) if branch)
+            if self._write(table, "renew" if last.holder == self.holder else "acquire", crashed):
+                return crashed
 
     def renew(self) -> None:
         """Extend the lease.

@@ -87,14 +87,20 @@ def require_current_format(connection: DuckDBPyConnection, settings: Settings) -
 def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
     """Return all releases, the latest first.
 
-    :raises LakeReadError: when the catalog cannot be reached.
+    :raises LakeReadError: when the catalog cannot be reached, or a file of the table cannot be read.
     """
     if RELEASES_TABLE not in list_catalog_entries(settings):
         return []
     create_views(connection, settings, None, [RELEASES_TABLE])
-    result = connection.execute("from audit.releases order by release desc")
-    names = [column[0] for column in result.description or ()]
-    return [Release.of_row(dict(zip(names, row, strict=True))) for row in result.fetchall()]
+    try:
+        result = connection.execute("from audit.releases order by release desc")
+        names = [column[0] for column in result.description or ()]
+        rows = result.fetchall()
+    except duckdb.Error as error:
+        raise LakeReadError(
+            f"The list of releases cannot be read: {str(error).splitlines()[0]}. Run `lakehouse doctor`."
+        ) from error
+    return [Release.of_row(dict(zip(names, row, strict=True))) for row in rows]
 
 
 def get_release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:

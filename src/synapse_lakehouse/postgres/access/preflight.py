@@ -60,14 +60,19 @@ def check_source(settings: Settings, declared: Catalogue) -> list[SourceSchema]:
             check_source_database(connection, part, name, may_be_partial=may_be_partial)
             for connection, part in zip(connections, parts, strict=True)
         ]
-        if len(parts) > 1 and can_compare(*(schema.catalogue for schema in schemas)):
-            check_state_database(*connections)
+        if len(parts) > 1:
+            check_state_database(connections, [schema.catalogue for schema in schemas])
     return schemas
 
 
-def check_state_database(main: Connection, state: Connection) -> None:
-    """Raise :class:`SourceError` if the database of SYNAPSE_STATE_DSN belongs to another homeserver than main."""
-    if problem := explain_foreign_state(main, state, "SYNAPSE_STATE_DSN"):
+def check_state_database(connections: Sequence[Connection], catalogues: Sequence[Catalogue]) -> None:
+    """Compare the database of SYNAPSE_STATE_DSN with main, unless a table of the comparison cannot be copied.
+
+    :param connections: to main and to the state database; ``catalogues``: their tables that can be copied.
+    :raises SourceError: when they belong to different homeservers.
+    """
+    main, state = connections
+    if can_compare(*catalogues) and (problem := explain_foreign_state(main, state, "SYNAPSE_STATE_DSN")):
         raise SourceError(problem)
 
 

@@ -61,10 +61,7 @@ class CoverageComparison:
     frames: Mapping[str, DataFrame]
 
     def announced(self) -> DataFrame:
-        """Return announced rows of append-only streams that are not stored. Columns: ``evidence.ANNOUNCED_COLUMNS``.
-
-        An event's own row is preferred to rows of its state changes, because the own row contains more.
-        """
+        """Return announced rows of append-only streams that are not stored. Columns: ``evidence.ANNOUNCED_COLUMNS``."""
         rows = self.spark.sql(comparison_sql.ANNOUNCED, None, **self.frames).select("stream", "id", "first.*")
         schema = ", ".join(f"{name} {type_}" for name, type_ in ANNOUNCED_COLUMNS.items())
         return rows.mapInArrow(partial(read_subjects, self.declared), schema)

@@ -115,7 +115,7 @@ class DatabaseReader:
     def _examine(self, connection: Connection, *, is_new: bool) -> None:
         """Follow the source's release of Synapse, which an upgrade may have changed.
 
-        If the role may not read the additions, the streams of the release before are read until it may.
+        While the role may not read what an upgrade added, the reader keeps the streams of the previous release.
         """
         main = split_by_database(self._settings, self._catalogue)[0]
         absent = find_absent_objects(main, connection)
@@ -126,8 +126,8 @@ class DatabaseReader:
         ungranted = _explain_ungranted(connection, present) if is_changed and self._absent_objects is not None else []
         if ungranted and ungranted != self._ungranted:
             log.warning(
-                "Synapse was upgraded. Until the role may read what the upgrade added, only the streams and fields of"
-                " the release before are sent. Run the SQL of `lakehouse grants` again. %s",
+                "Synapse was upgraded, and the role may not read what the upgrade added. The server sends only the"
+                " streams and fields of the previous release. Run the SQL of `lakehouse grants` again. %s",
                 " ".join(ungranted),
             )
         self._ungranted = ungranted
