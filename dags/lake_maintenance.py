@@ -98,7 +98,7 @@ def lake_maintenance(homeserver: DagHomeserver) -> None:
         spark_tasks.create_spark_task(
             "reconcile_bronze",
             "Copy and compare the tables",
-            pool=task_groups.SOURCE_POOL,
+            pool_slots=spark_tasks.COPY_SLOTS,
             overrides={"LAKEHOUSE_PARITY_SECONDS": _setting("parity_seconds")},
         )
 

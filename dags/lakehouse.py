@@ -86,7 +86,9 @@ def lakehouse(homeserver: DagHomeserver) -> None:
     @task_group(group_display_name="Bronze", tooltip="Copy of one PostgreSQL snapshot on the run's branch")
     def bronze() -> None:
         opened = task(**task_groups.OPEN_RUN)(run_lifecycle.open_run)
-        opened() >> spark_tasks.create_spark_task("snapshot_tables", "Copy the tables", pool=task_groups.SOURCE_POOL)
+        opened() >> spark_tasks.create_spark_task(
+            "snapshot_tables", "Copy the tables", pool_slots=spark_tasks.COPY_SLOTS
+        )
 
     @task_group(group_display_name="Publish", tooltip="All tables at once, then the release row")
     def publish() -> None:

@@ -4,10 +4,8 @@ set -eu
 umask 077
 airflow db migrate
 # A number of slots that the operator changed stays.
-airflow pools get synapse_source >/dev/null 2>&1 || \
-    airflow pools set synapse_source 1 "Tasks that read Synapse's database, one at a time"
 airflow pools get spark_drivers >/dev/null 2>&1 || \
-    airflow pools set spark_drivers 2 "Other Spark apps; each needs the memory of a driver"
+    airflow pools set spark_drivers 3 "Spark apps, each with the memory of a driver; opening a run and copying take two slots"
 python -c 'import json, os; print(json.dumps({"admin": os.environ["AIRFLOW_ADMIN_PASSWORD"]}))' \
     > "$AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 python -c 'from synapse_lakehouse.java import jars; from synapse_lakehouse.config.settings import Settings; jars.install_jars(Settings())'

@@ -32,7 +32,7 @@ def test_commands_of_services(tmp_path: Path) -> None:
     commands = [service["command"] for service in SERVICES.values() if service.get("command", [""])[0] == "airflow"]
     commands += airflow_commands("docker/initialise.sh")
     result = _python(PARSE, tmp_path, json.dumps(commands))
-    assert len(commands) == 9
+    assert len(commands) == 7
     assert result.returncode == 0, result.stderr
 
 

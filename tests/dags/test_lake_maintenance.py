@@ -45,8 +45,8 @@ def test_it_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
     assert dag.max_active_runs == 1
 
 
-def test_opening_and_the_copy_take_a_slot_of_the_source_pool(dag: "DAG") -> None:
-    pooled = {task.task_id for task in dag.tasks if task.pool == "synapse_source"}
+def test_opening_and_the_copy_exclude_each_other(dag: "DAG") -> None:
+    pooled = {task.task_id for task in dag.tasks if task.pool == "spark_drivers" and task.pool_slots == 2}
     assert pooled == {"open_run", "bronze.reconcile_bronze"}
 
 

@@ -49,13 +49,12 @@ def test_one_run_is_one_day_in_utc(lakehouse_dag: "DAG") -> None:
     assert lakehouse_dag.dagrun_timeout < timedelta(days=1)
 
 
-def test_the_source_is_guarded_by_its_pool(lakehouse_dag: "DAG") -> None:
+def test_one_run_at_a_time_opens_or_copies(lakehouse_dag: "DAG") -> None:
     from synapse_lakehouse.local.airflow.prepare_airflow import POOLS
 
-    pooled = {task.task_id for task in lakehouse_dag.tasks if task.pool == "synapse_source"}
-    assert pooled == {"bronze.open_run", "bronze.snapshot_tables"}
-    assert POOLS["synapse_source"][0] == 1
-    assert {lakehouse_dag.get_task(task).pool for task in SPARK} == set(POOLS)
+    slots = {task.task_id: task.pool_slots for task in lakehouse_dag.tasks if task.pool == "spark_drivers"}
+    assert slots == dict.fromkeys(SPARK, 1) | {"bronze.open_run": 2, "bronze.snapshot_tables": 2}
+    assert POOLS["spark_drivers"][0] < 2 * 2
 
 
 def test_a_run_that_has_begun_comes_before_new_runs(lakehouse_dag: "DAG") -> None:

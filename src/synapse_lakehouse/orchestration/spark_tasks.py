@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SPARK_POOL: Final = "spark_drivers"
-"""Airflow's pool of Spark apps that do not read Synapse's database. It limits the memory that drivers use together, and
+"""Airflow's pool of Spark apps and of the tasks that open runs. It limits the memory that drivers use together, and
 leaves slots of the executor to short tasks."""
+
+COPY_SLOTS: Final = 2
+"""Slots of a task that opens a run or copies Synapse's database: more than half of the pool's, so only one runs at a
+time. A waiting task of a run that has begun gets the first free slot. So no run opens while such a task waits, and no
+other run can take its lake lease, which expires meanwhile."""
 
 RUN_ARGUMENTS: Final = (
     "--run-id", "{{ lake_run_id(dag.dag_id, run_id) }}",
@@ -47,7 +52,7 @@ def create_spark_task(
     app: str,
     title: str,
     task_id: str | None = None,
-    pool: str = SPARK_POOL,
+    pool_slots: int = 1,
     outlets: Sequence[Asset] = (),
     pre_execute: Callable[[Context], None] | None = None,
     on_success: Callable[[Context], None] | None = None,
@@ -77,7 +82,8 @@ def create_spark_task(
         retries=2,
         retry_delay=timedelta(seconds=20),
         retry_policy=RetryUnlessReported(),
-        pool=pool,
+        pool=SPARK_POOL,
+        pool_slots=pool_slots,
         outlets=outlets,
         pre_execute=partial(_run_with_private_files, pre_execute),
         on_success_callback=on_success,

@@ -7,15 +7,12 @@ from airflow.sdk import WeightRule, task, task_group
 
 from synapse_lakehouse.orchestration import callbacks, page_tasks, run_lifecycle, spark_tasks, validation_tasks
 
-SOURCE_POOL: Final = "synapse_source"
-"""Airflow's pool with one slot: the runs of all DAGs read one PostgreSQL snapshot of Synapse at a time."""
-
 OPEN_RUN: Final[dict[str, Any]] = {
     "task_display_name": "Open the run",
     "retries": 3,
     "retry_delay": timedelta(minutes=1),
-    # No run opens while the copy of another run occupies the pool. Otherwise, its lake lease would expire meanwhile.
-    "pool": SOURCE_POOL,
+    "pool": spark_tasks.SPARK_POOL,
+    "pool_slots": spark_tasks.COPY_SLOTS,
 }
 """Arguments of the task that opens a run."""
 

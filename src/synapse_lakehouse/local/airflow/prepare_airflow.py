@@ -25,8 +25,7 @@ from synapse_lakehouse.local.postgres import roles
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 
 POOLS = {
-    "synapse_source": (1, "Tasks that read Synapse's database, one at a time"),
-    "spark_drivers": (2, "Other Spark apps; each needs the memory of a driver"),
+    "spark_drivers": (3, "Spark apps, each with the memory of a driver; opening a run and copying take two slots"),
 }
 """Slots and description of each pool, by name. The operator may change the number of slots."""
 
