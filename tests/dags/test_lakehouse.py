@@ -107,7 +107,7 @@ def test_spark_apps_get_the_run_and_no_secret(
 
     rendered = {name: getattr(task, name) for name in task.template_fields}
     assert rendered["application_args"] == INTERVAL.to_arguments()
-    assert rendered["jars"].count(".jar") >= 2
+    assert rendered["driver_class_path"].count(".jar") >= 2
     assert rendered["conf"]["spark.driver.memory"] == "2g"
     assert SECRET not in json.dumps(rendered)
     assert task._conn_id == "spark_default"

@@ -71,7 +71,6 @@ def create_spark_task(
         application=str(PROJECT_FOLDER / "spark_apps" / f"{app}.py"),
         application_args=list(RUN_ARGUMENTS),
         name=f"lakehouse {app} {{{{ run_id }}}}",
-        jars="{{ spark_jars(dag.dag_id) }}",
         driver_class_path="{{ spark_class_path(dag.dag_id) }}",
         conf={
             "spark.driver.memory": "{{ settings(dag.dag_id).lakehouse_driver_memory }}",
@@ -100,13 +99,8 @@ def _run_with_private_files(then: Callable[[Context], None] | None, context: Con
         then(context)
 
 
-def spark_jars(dag_id: str) -> str:
-    """Download missing jars; return the jars of all Spark apps, separated by commas."""
-    return ",".join(map(str, _install_jars(dag_id)))
-
-
 def spark_class_path(dag_id: str) -> str:
-    """Return the jars of all Spark apps as the class path of the driver."""
+    """Download missing jars; return the jars of all Spark apps as the class path of the driver."""
     from synapse_lakehouse.java import class_archive
 
     return class_archive.get_class_path(_install_jars(dag_id))
@@ -127,7 +121,6 @@ def _install_jars(dag_id: str) -> list[Path]:
 
 TEMPLATE_MACROS: Final = {
     "lake_run_id": lake_run_id,
-    "spark_jars": spark_jars,
     "spark_class_path": spark_class_path,
     "spark_java_options": spark_java_options,
     "settings": load_task_settings,

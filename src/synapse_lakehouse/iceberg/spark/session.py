@@ -35,6 +35,12 @@ _FIXED: Final = {
 
 _PARTITIONS_ON_CLUSTER: Final = 200
 """Spark's default, and the fewest partitions of a shuffle on a cluster."""
+_PAGE_SIZE: Final = "2m"
+"""Memory that each sort, join and aggregation of a task reserves at once, and again when it is full.
+
+Spark's default is a part of the heap, up to 64 MiB, so hundreds of small queries fill the heap with empty pages. A task
+has at most 8,192 pages, so 16 GiB.
+"""
 _PYTHON: Final = "spark.pyspark.python"
 
 
@@ -45,8 +51,8 @@ class SparkPropertiesError(LakehouseError):
 def create_spark_session(name: str, settings: Settings, branch: str | None = None) -> SparkSession:
     """Return the Spark session of this process. With ``branch``, it reads and writes that branch of branched tables.
 
-    Inside spark-submit, the submitter sets master and jars. Otherwise Spark runs on all cores of this machine. If a
-    session is running, it switches to the branch.
+    Inside spark-submit, the submitter sets the master and the driver's class path. Otherwise Spark runs on all cores of
+    this machine. If a session is running, it switches to the branch.
     """
     # PySpark reads the workers' Python from the environment only.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -57,6 +63,9 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
         SparkContext._ensure_initialized()
     master = (SparkConf().get("spark.master") if is_submitted else os.environ.get("SPARK_MASTER")) or "local[*]"
     options = get_session_properties(master, settings) | {"spark.app.name": name}
+    if not spark_network.is_local(master):
+        # On one machine the driver's class path is enough. Spark would encrypt the jars and send them to itself.
+        options["spark.jars"] = ",".join(map(str, jars.install_jars(settings)))
     if branch:
         options["spark.wap.branch"] = branch
     if not is_submitted and not SparkContext._active_spark_context:
@@ -65,7 +74,6 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
         jar_files = jars.install_jars(settings)
         options |= {
             "spark.master": master,
-            "spark.jars": ",".join(map(str, jar_files)),
             "spark.driver.extraClassPath": class_archive.get_class_path(jar_files),
             "spark.driver.defaultJavaOptions": class_archive.get_java_options(settings, jar_files),
         }
@@ -111,7 +119,8 @@ def get_session_properties(master: str, settings: Settings) -> dict[str, str]:
         partitions = max(8, 3 * (os.cpu_count() or 1))
     else:
         partitions = max(_PARTITIONS_ON_CLUSTER, 3 * _count_executor_cores(settings.lakehouse_spark_properties))
-    return {"spark.sql.shuffle.partitions": str(partitions)} | settings.lakehouse_spark_properties | own
+    defaults = {"spark.sql.shuffle.partitions": str(partitions), "spark.buffer.pageSize": _PAGE_SIZE}
+    return defaults | settings.lakehouse_spark_properties | own
 
 
 def _count_executor_cores(properties: Mapping[str, str]) -> int:
