@@ -1,5 +1,5 @@
 {#
-    Incremental models. The configuration `affected_by` names a model of the materialization `affected_keys`, which
+    Incremental models. The key `affected_by` of `meta` names a model of the materialization `affected_keys`, which
     contains the keys of all rows that may differ from those of the last release. If these are few, replace_on_branch
     deletes the affected rows and inserts the rows that the model's SQL selects. The SQL calls is_partial_build to
     select only affected rows.
@@ -63,7 +63,7 @@
 
 {# The SQL of the full build of the model. #}
 {% macro full_build_sql() -%}
-    {%- if not config.get('affected_by') -%}
+    {%- if not config.meta_get('affected_by') -%}
         {{- return(compiled_code) -}}
     {%- endif -%}
     {%- set plans = graph.setdefault('partial builds ' ~ invocation_id, {}) -%}

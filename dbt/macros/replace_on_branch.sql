@@ -4,10 +4,10 @@
     table at once (NULL on main until the next release); a removed column or another type is an error.
 
     Each snapshot records a fingerprint of its inputs: the model's SQL, and the fingerprints of the tables that it
-    reads. A table whose inputs are the same is left unchanged. With `compared_by: rows`, for small tables, the
+    reads. A table whose inputs are the same is left unchanged. With `compared_by: rows` in `meta`, for small tables, the
     fingerprint is computed from the rows. Then models that read the table are rebuilt only when its rows change.
 
-    With `affected_by`, only affected rows are deleted and inserted, if they are few (`partial_build.sql`).
+    With `affected_by` in `meta`, only affected rows are deleted and inserted, if they are few (`partial_build.sql`).
 
     With `clustered_by`, a column, rows with the same value are stored together, so that a query for one value reads
     little.
@@ -34,13 +34,13 @@
     {%- do set_properties(target_relation) -%}
 
     {%- set branch = wap_branch() -%}
-    {%- set affected = ref(config.get('affected_by')) if config.get('affected_by') else none -%}
+    {%- set affected = ref(config.meta_get('affected_by')) if config.meta_get('affected_by') else none -%}
     {%- set is_partial = affected is not none and is_partial_build(affected) -%}
     {%- set full_sql = full_build_sql() -%}
     {#- Models that read this model are built later in this invocation. A query of Iceberg's metadata takes most of a second. -#}
     {%- set fingerprints = graph.setdefault('built from ' ~ invocation_id, {}) -%}
     {%- set inputs = [table_columns | join(',')] -%}
-    {%- if config.get('compared_by') == 'rows' -%}
+    {%- if config.meta_get('compared_by') == 'rows' -%}
         {%- do inputs.extend(run_query(full_sql).rows | map('join', ' ')) -%}
     {%- else -%}
         {%- do inputs.append(full_sql) -%}
@@ -136,7 +136,7 @@
     {%- for column in model.columns.values() if (column.meta or {}).get('holds_content') -%}
         {%- do properties.update({"write.metadata.metrics.column." ~ column.name: 'none'}) -%}
     {%- endfor -%}
-    {%- if config.get('affected_by') -%}
+    {%- if config.meta_get('affected_by') -%}
         {%- do properties.update({'write.delete.mode': 'merge-on-read'}) -%}
     {%- endif -%}
     {%- if config.get('clustered_by') -%}

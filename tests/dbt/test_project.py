@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
+from itertools import chain
 from typing import Any
 
 import pytest
 import yaml
+from dbt.adapters.spark.impl import SparkConfig
+from dbt.artifacts.resources.v1.model import ModelConfig
 from dbt.cli.main import dbtRunner
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
@@ -51,6 +55,18 @@ def test_everything_is_described(manifest: dict[str, Any]) -> None:
     described = dict(_documented(manifest))
     assert len(described) > 300
     assert [name for name, text in described.items() if not (text or "").strip()] == []
+
+
+def test_dbt_knows_every_key(manifest: dict[str, Any]) -> None:
+    """Dbt 2 refuses other keys. In braces, an unquoted text with a comma becomes two keys."""
+    known = {field.name for config in (ModelConfig, SparkConfig) for field in fields(config)} | {"tblproperties"}
+    assert {key for model in _models(manifest) for key in model["unrendered_config"]} - known == set()
+    files = [yaml.safe_load(file.read_text()) for file in (DBT / "models").rglob("*.yml")]
+    described = [*chain.from_iterable(file.get("models", []) for file in files)]
+    described += [table for file in files for source in file.get("sources", []) for table in source["tables"]]
+    columns = [column for item in described for column in item.get("columns", [])]
+    assert len(columns) > 1000
+    assert {key for column in columns for key in column} == {"name", "data_type", "description", "config", "data_tests"}
 
 
 def test_no_materialization_bypasses_the_audit(models: list[dict[str, Any]]) -> None:

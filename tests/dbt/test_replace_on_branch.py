@@ -182,8 +182,8 @@ def test_a_table_is_only_rewritten_when_its_inputs_changed(session: DbtSession, 
     assert session.sql("select b from silver.more", SECOND) == [{"b": 3}]
     assert session.sql("select b from silver.more") == [{"b": 2}]
 
-    # With compared_by='rows', a change of the SQL alone rewrites nothing.
-    by_rows = "{{ config(compared_by='rows') }} "
+    # With compared_by: rows, a change of the SQL alone rewrites nothing.
+    by_rows = "{{ config(meta={'compared_by': 'rows'}) }} "
     project.model(by_rows + "select 2 as a", a="int")
     assert build(session, project, SECOND)[0] == "success"
     assert snapshots() == {"thing": 3, "more": 3}

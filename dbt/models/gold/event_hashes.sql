@@ -1,4 +1,4 @@
-{{ config(affected_by='affected_event_fields') }}
+{{ config(meta={'affected_by': 'affected_event_fields'}) }}
 {%- set affected = ref('affected_event_fields') -%}
 {%- set built = affected if is_partial_build(affected) else none %}
 select

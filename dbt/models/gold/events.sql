@@ -1,4 +1,4 @@
-{{ config(affected_by='affected_events') }}
+{{ config(meta={'affected_by': 'affected_events'}) }}
 {%- set affected = ref('affected_events') -%}
 {%- set built = affected if is_partial_build(affected) else none %}
 select

@@ -1,4 +1,4 @@
-{{ config(affected_by='affected_event_states') }}
+{{ config(meta={'affected_by': 'affected_event_states'}) }}
 {%- set affected, events = ref('affected_event_states'), ref('events') -%}
 {%- set is_affected = "where event_hash in (select event_hash from " ~ affected ~ ")" if is_partial_build(affected, events) else '' -%}
 -- Synapse stores all edges of an event at once (_handle_mult_prev_events, _persist_event_auth_chain_txn), and deletes them with

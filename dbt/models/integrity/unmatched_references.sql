@@ -1,4 +1,4 @@
-{{ config(affected_by='changed_references') }}
+{{ config(meta={'affected_by': 'changed_references'}) }}
 {%- set tables = referenced_tables() -%}
 {%- set references = declared_references() -%}
 {%- set compared = reference_places(references) -%}

@@ -1,4 +1,4 @@
-{{ config(affected_by='affected_event_states') }}
+{{ config(meta={'affected_by': 'affected_event_states'}) }}
 {%- set affected, events = ref('affected_event_states'), ref('events') -%}
 {%- set is_partial = is_partial_build(affected, events) -%}
 -- Synapse computes the state before an event from the states after the previous events, if it has all of these. A rejected

@@ -1,4 +1,4 @@
-{{ config(affected_by='affected_event_fields') }}
+{{ config(meta={'affected_by': 'affected_event_fields'}) }}
 {%- set affected = ref('affected_event_fields') -%}
 {%- set is_partial = is_partial_build(affected) %}
 -- Only this model loads events as Synapse does, by the rules of {{ var('rules_of_events') }}.

@@ -1,4 +1,4 @@
-{{ config(affected_by='affected_visibility_inputs', clustered_by='room_id') }}
+{{ config(meta={'affected_by': 'affected_visibility_inputs'}, clustered_by='room_id') }}
 {%- set affected, lookups = ref('affected_visibility_inputs'), ref('visibility_lookup_events') -%}
 {%- set is_partial = is_partial_build(affected) -%}
 {%- set built = affected if is_partial else none -%}

@@ -1,4 +1,4 @@
-{{ config(affected_by='affected_redactions') }}
+{{ config(meta={'affected_by': 'affected_redactions'}) }}
 {%- set affected = ref('affected_redactions') -%}
 {%- set is_partial = is_partial_build(affected) %}
 -- Synapse stores every redaction and decides on reading whether it applies; so does this model.

@@ -1,4 +1,4 @@
-{{ config(compared_by='rows') }}
+{{ config(meta={'compared_by': 'rows'}) }}
 {%- if var('retention_enabled') %}
 with moments as (
     select visibility_inputs.expires_at as at

@@ -1,4 +1,4 @@
-{{ config(compared_by='rows') }}
+{{ config(meta={'compared_by': 'rows'}) }}
 -- Resets that this release has, and resets of earlier releases, as long as Synapse stores the room.
 with found as (
     select
