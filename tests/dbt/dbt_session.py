@@ -32,8 +32,6 @@ FOR_FEW_ROWS = {
     "spark.sql.shuffle.partitions": "1",
 }
 """Planning and compiling take much longer than processing a few rows."""
-SMALL_PAGES = {"spark.buffer.pageSize": "1m"}
-"""With pages of Spark's size, the queries of four threads on a few rows fill half of the driver's memory."""
 
 
 def run_dbt(arguments: list[str]) -> dict[str, Any]:
@@ -45,8 +43,7 @@ def run_dbt(arguments: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     settings = Settings(_env_file=None)
-    properties = {"lakehouse_spark_properties": SMALL_PAGES | settings.lakehouse_spark_properties}
-    spark = create_spark_session("test dbt", settings.model_copy(update=properties))
+    spark = create_spark_session("test dbt", settings)
     dbt_build_project.prepare_session(spark)
     for name, value in FOR_FEW_ROWS.items():
         spark.conf.set(name, value)
