@@ -25,9 +25,11 @@ SPARK_POOL: Final = "spark_drivers"
 leaves slots of the executor to short tasks."""
 
 COPY_SLOTS: Final = 2
-"""Slots of a task that opens a run or copies Synapse's database: more than half of the pool's, so only one runs at a
-time. A waiting task of a run that has begun gets the first free slot. So no run opens while such a task waits, and no
-other run can take its lake lease, which expires meanwhile."""
+"""Slots of a task that opens a run or copies Synapse's database.
+
+They are more than half of the pool's slots, so one such task runs at a time. The tasks of open runs get free slots
+first. So no run opens while an open run waits, and no run takes the lease of the waiting run, even if it expires.
+"""
 
 RUN_ARGUMENTS: Final = (
     "--run-id", "{{ lake_run_id(dag.dag_id, run_id) }}",

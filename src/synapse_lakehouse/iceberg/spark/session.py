@@ -63,15 +63,15 @@ def create_spark_session(name: str, settings: Settings, branch: str | None = Non
         SparkContext._ensure_initialized()
     master = (SparkConf().get("spark.master") if is_submitted else os.environ.get("SPARK_MASTER")) or "local[*]"
     options = get_session_properties(master, settings) | {"spark.app.name": name}
+    jar_files = jars.install_jars(settings)
     if not spark_network.is_local(master):
         # On one machine the driver's class path is enough. Spark would encrypt the jars and send them to itself.
-        options["spark.jars"] = ",".join(map(str, jars.install_jars(settings)))
+        options["spark.jars"] = ",".join(map(str, jar_files))
     if branch:
         options["spark.wap.branch"] = branch
     if not is_submitted and not SparkContext._active_spark_context:
         os.environ |= runtime.build_java_environment()
         catalog.export_secrets(settings)
-        jar_files = jars.install_jars(settings)
         options |= {
             "spark.master": master,
             "spark.driver.extraClassPath": class_archive.get_class_path(jar_files),
