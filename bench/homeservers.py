@@ -1,5 +1,6 @@
 """Measure the nights of small homeservers that share one Airflow, and write ``docs/bench-homeservers.md``."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -60,7 +61,7 @@ def main(
     folder: Folder = DOCS,
     servers: Annotated[int, typer.Option(help="number of homeservers")] = SERVERS,
     resume: Annotated[
-        bool, typer.Option("--resume", help="keep the homeservers and lakes of a benchmark that was stopped")
+        bool, typer.Option("--resume", help="keep the lakes and the measured rows of a benchmark that was stopped")
     ] = False,
 ) -> None:
     """Create homeservers with the content of the sample, and let the scheduler run their DAGs, one kind at a time."""
@@ -73,7 +74,8 @@ def main(
     if not (home / "spark").exists():
         (home / "spark").symlink_to(shared / "spark")
     names = [f"server{number:02}" for number in range(1, servers + 1)]
-    rows: list[tuple[Cell, ...]] = []
+    measurements = home / "measurements.json"
+    rows: dict[str, Sequence[Cell]] = json.loads(measurements.read_text()) if measurements.exists() else {}
     with run_embedded_server(Settings().model_copy(update={"lakehouse_home": home})) as server:
         # Airflow would continue the runs that were stopped.
         server.tool("dropdb", "--if-exists", "--force", AIRFLOW_DATABASE)
@@ -83,7 +85,7 @@ def main(
         with run_airflow(home, server) as (process, address):
             for number, (measured, dag) in enumerate(NIGHTS.items()):
                 run = names if number else uncopied
-                if not run:
+                if measured in rows or not run:
                     continue
                 if dag == "lakehouse":
                     send_messages(home, server, run)
@@ -91,10 +93,11 @@ def main(
                     process.pid, server_pid(home / "postgres"), jvm=True, sample_seconds=_SAMPLE_SECONDS
                 ) as meter:
                     run_dags(home, address, [f"{dag}.{name}" for name in run])
-                rows.append(describe_night(measured, len(run), meter.cost))
+                rows[measured] = describe_night(measured, len(run), meter.cost)
                 # A later failure keeps the measured rows.
+                measurements.write_text(json.dumps(rows))
                 heading = f"{servers} homeservers" + (" (incomplete)" if number + 1 < len(NIGHTS) else "")
-                write_page("bench-homeservers.md", folder, machine, Table(heading, COLUMNS, rows))
+                write_page("bench-homeservers.md", folder, machine, Table(heading, COLUMNS, rows.values()))
     shutil.rmtree(home)
 
 
