@@ -5,6 +5,7 @@ import re
 
 import psycopg
 import pytest
+import yaml
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.events import event_hashes, load_stored_event, redaction
@@ -46,10 +47,9 @@ def test_the_versions_of_rooms_are_synapse_s() -> None:
 
 
 def test_the_table_s_description_names_every_verdict_and_reason() -> None:
-    described = (
-        (PROJECT_FOLDER / "dbt" / "models" / "gold" / "_gold.yml").read_text().partition("- name: event_hashes")[2]
-    )
-    described = described.partition("- name: verdict")[2].partition("- name: json_sha256")[0]
+    models = yaml.safe_load((PROJECT_FOLDER / "dbt" / "models" / "gold" / "_gold.yml").read_text())["models"]
+    (columns,) = (model["columns"] for model in models if model["name"] == "event_hashes")
+    described = "".join(column["description"] for column in columns if column["name"] in ("verdict", "reason"))
     names = set(re.findall(r"`([a-z_]+)`", described))
     assert names == event_hashes.HASH_VERDICTS.keys() | event_hashes.HASH_REASONS.keys()
 
