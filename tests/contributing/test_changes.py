@@ -24,7 +24,6 @@ TABLE = """\
         config:
           meta:
             primary_key: [destination]
-            load: replace
         columns:
           - {name: destination, data_type: string, description: Name of the server.}
           - {name: retry_interval, data_type: bigint, description: Milliseconds until the next try.}
@@ -37,9 +36,6 @@ STREAM = """\
             stream_positions: null
             sequence: device_lists_sequence
             writers: device_lists
-            sign: positive
-            unique_ids: true
-            immutable_below_bound: true
             contiguity: transient
             why: Rows are deleted when the change is announced.
 """

@@ -28,9 +28,8 @@ def table(name: str, columns: str, **declared: Any) -> Table:
 
 def stream(name: str, **declared: Any) -> Stream:
     """A declared stream."""
-    defaults = {"stream_positions": name, "writers": "events", "sign": "positive", "unique_ids": True}
-    names = {"name": name, "description": name, "sequence": f"{name}_seq", "why": name, "immutable_below_bound": True}
-    names["contiguity"] = "append_only"
+    names = {"name": name, "description": name, "sequence": f"{name}_seq", "why": name}
+    defaults = {"stream_positions": name, "writers": "events", "contiguity": "append_only"}
     return Stream(**names | defaults | declared)
 
 
@@ -41,7 +40,7 @@ DECLARED = Catalogue(
     streams=(
         stream("events", gap_budget=50),
         stream("backfill", sign="negative"),
-        stream("caches", stream_positions=None, immutable_below_bound=False, contiguity="unchecked"),
+        stream("caches", stream_positions=None, contiguity="unchecked"),
     ),
     tables=(
         table(

@@ -15,9 +15,6 @@ STREAM = {
     "stream_positions": "receipts",
     "sequence": "receipts_sequence",
     "writers": "receipts",
-    "sign": "positive",
-    "unique_ids": True,
-    "immutable_below_bound": True,
     "contiguity": "upsert",
     "why": "Newer receipts replace older ones.",
 }
@@ -154,6 +151,20 @@ def test_a_table_is_read_as_declared() -> None:
     assert (table.column("day").source_columns, table.column("day").source_type) == (("received_ts",), "integer")
     assert parsed.backing_tables("receipts") == ((table, "stream_id"),)
     assert (parsed.copied_tables(), parsed.measured_tables()) == ((table,), ())
+
+
+def test_omitted_keys_have_defaults() -> None:
+    table = deepcopy(RECEIPTS)
+    del table["config"]["meta"]["load"]
+    parsed = catalogue.parse_catalogue(sources(table))
+    assert parsed.table("receipts_linearized").load is LoadMode.REPLACE
+    stream = parsed.stream("receipts")
+    assert (stream.sign, stream.unique_ids, stream.immutable_below_bound) == ("positive", True, True)
+
+
+def test_a_stream_without_positions_may_change_below_its_bound() -> None:
+    parsed = catalogue.parse_catalogue(sources(RECEIPTS, receipts=STREAM | {"stream_positions": None}))
+    assert not parsed.stream("receipts").immutable_below_bound
 
 
 def test_unknown_names_are_key_errors() -> None:

@@ -29,9 +29,9 @@ class Stream(Declaration):
 
     * ``stream_positions``: the stream's name in the table ``stream_positions``; None if Synapse stores no position.
     * ``writers``: the key in ``stream_writers`` of homeserver.yaml, or ``master`` (fixed in Synapse), or ``any``.
-    * ``sign``: sign of the IDs in tables.
+    * ``sign``: sign of the IDs in tables; ``positive`` unless declared.
     * ``unique_ids``: each table of the stream without ``repeats_ids`` has one row per ID; a second row is a duplicate.
-    * ``immutable_below_bound``: no new ID may appear at or below an accepted safe bound.
+      True unless declared.
     * ``gap_budget``: percentage of newly closed IDs that may lack a row without an alert; None: no limit.
     * ``why``: the reason for the checks, in one sentence.
     """
@@ -41,20 +41,24 @@ class Stream(Declaration):
     stream_positions: str | None
     sequence: str
     writers: str
-    sign: Literal["positive", "negative"]
-    unique_ids: bool
-    immutable_below_bound: bool
+    sign: Literal["positive", "negative"] = "positive"
+    unique_ids: bool = True
     contiguity: Contiguity
     gap_budget: Annotated[int, Field(ge=1, le=100)] | None = None
     why: Annotated[str, Field(min_length=1)]
 
     @model_validator(mode="after")
     def _check_bound(self) -> "Stream":
-        if self.contiguity is Contiguity.APPEND_ONLY and not (self.stream_positions and self.immutable_below_bound):
-            raise ValueError(f"stream {self.name}: append_only requires stream_positions and immutable_below_bound")
+        if self.contiguity is Contiguity.APPEND_ONLY and not self.stream_positions:
+            raise ValueError(f"stream {self.name}: append_only requires stream_positions")
         if self.gap_budget and self.contiguity is not Contiguity.APPEND_ONLY:
             raise ValueError(f"stream {self.name}: gap_budget is allowed only in append_only streams")
         return self
+
+    @property
+    def immutable_below_bound(self) -> bool:
+        """Whether no new ID may appear at or below a safe bound. Without stored positions, no bound is safe."""
+        return self.stream_positions is not None
 
     @property
     def direction(self) -> int:

@@ -38,6 +38,7 @@ class Table(Evolving):
     * ``primary_key``: columns that identify a row; ``key_enforced``: Synapse has a unique index on them.
     * ``nullable_key``: columns of the key that may be NULL.
     * ``repeats_keys``: equal rows may legitimately occur more than once.
+    * ``load``: how the rows change; ``replace`` unless declared.
     * ``streams``: by stream, the column with the stream's IDs; ``repeats_ids``: several rows may share an ID.
     * ``follows``: a table with a stream ID. Rows of both tables with the same ``event_id`` belong together.
     * ``contiguity``: the contiguity of this table if it differs from the stream's; ``contiguity_why``: the reason.
@@ -53,7 +54,7 @@ class Table(Evolving):
     key_enforced: bool
     nullable_key: tuple[Identifier, ...] = ()
     repeats_keys: bool = False
-    load: LoadMode
+    load: LoadMode = LoadMode.REPLACE
     streams: Mapping[Identifier, Identifier]
     repeats_ids: bool = False
     follows: Identifier | None = None
