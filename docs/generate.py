@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from expectations.alert_findings import kind_of_check
-from sample.releases import REPRESENTATIVES, load_releases, load_results
+from sample.releases import REPRESENTATIVES, load_releases, load_results, load_rules
 from synapse_lakehouse.catalogue import Catalogue, load_catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
@@ -34,7 +34,17 @@ _RELEASES = """# Releases of Synapse
 
 Each minor release of Synapse in this table created a database once, by its own code. `sample/releases.json` contains
 the schemas of these databases. The lakehouse reads the same tables, columns and streams from all releases of one
-row.
+row, and all have the same rules of visibility.
+
+Three rules came with a release:
+
+- `soft_failed_option` and `policy_server_option`: an administrator may see soft-failed events
+  (`return_soft_failed_events`), or only those that a policy server marked as spam
+  (`return_policy_server_spammy_events`).
+- `hidden_call_invites`: a call invite in a public room is shown to nobody.
+
+`gold.event_visibility` applies a rule if the database has the schema changes of its release. After a rollback to an
+earlier release, the rules of the later one still apply.
 
 The column "additions" lists what a row has and all earlier rows lack. If a homeserver runs an earlier release, the
 lake has an empty table for a missing table, and a constant or NULL for a missing column. For example,
@@ -184,17 +194,21 @@ def integrity_checks_page() -> str:
 
 
 def synapse_releases_page() -> str:
-    """One row for each set of releases in which the lakehouse reads the same tables and columns."""
+    """One row for each set of releases with the same objects that the lakehouse reads and the same rules."""
     declared, results, rows = load_catalogue(), load_results(), []
-    absent_before, deltas_before = set[str](), set(declared.list_deltas())
-    groups = groupby(load_releases(), lambda release: {*declared.find_absent(release.columns, release.deltas)})
-    for absent, group in groups:
+    absent_before, rules_before = set[str](), set[str]()
+    deltas_before = {*declared.list_deltas(), *(rule["delta"] for rule in load_rules().values())}
+    groups = groupby(
+        load_releases(), lambda release: ({*declared.find_absent(release.columns, release.deltas)}, release.rules)
+    )
+    for (absent, rules), group in groups:
         releases = [*group]
         streams = {stream.name for stream in declared.restrict_to_source(absent).streams}
         before = {stream.name for stream in declared.restrict_to_source(absent_before).streams}
         added = [
             *(f"`{name}`{_name_replacement(declared, name)}" for name in sorted(absent_before - absent)),
             *(f"`stream {name}`" for name in sorted(streams - before)),
+            *(f"rule `{name}`" for name in sorted(rules - rules_before)),
         ]
         deltas = sorted(deltas_before & releases[0].deltas)
         rows.append((
@@ -205,7 +219,7 @@ def synapse_releases_page() -> str:
             ", ".join(release.version for release in releases if release.version in REPRESENTATIVES),
             *_result_cells([release.version for release in releases if release.version in results], results),
         ))  # fmt: skip
-        absent_before, deltas_before = absent, deltas_before - releases[0].deltas
+        absent_before, rules_before, deltas_before = absent, rules, deltas_before - releases[0].deltas
     return "\n".join([_NOTICE + _RELEASES, *_table(_RELEASE_COLUMNS, rows), ""])
 
 

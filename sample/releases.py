@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import psycopg
+import yaml
 
 from sample.environment import VERSION, python_with, synapse_python
+from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres import embedded_postgres
 
 RECORD: Final = Path(__file__).with_name("releases.json")
@@ -26,9 +29,10 @@ RESULTS: Final = Path(__file__).with_name("release_results.json")
 SCHEMA: Final = Path(__file__).with_name("synapse_schema.py")
 
 REPRESENTATIVES: Final = (
-    "1.120.2", "1.124.0", "1.128.0", "1.133.0", "1.135.2", "1.136.0", "1.148.0", "1.151.0", "1.152.1", VERSION,
+    "1.120.2", "1.124.0", "1.128.0", "1.133.0", "1.135.2", "1.136.0", "1.144.0", "1.148.0", "1.151.0", "1.152.1",
+    VERSION,
 )  # fmt: skip
-"""One release of each set of releases in which the lakehouse reads the same tables and columns, the oldest first."""
+"""One release of each set of releases with the same objects that the lakehouse reads and the same visibility rules."""
 
 _DAYS: Final = timedelta(days=7)
 """Of the dependencies, versions up to this time after the release are installed. Later versions may not fit it."""
@@ -83,6 +87,11 @@ class Release:
         return set(self.list_facts("delta"))
 
     @property
+    def rules(self) -> set[str]:
+        """The rules of visibility that the release has, of those that some supported releases lack."""
+        return {name for name, since in load_rules().items() if since["delta"] in self.deltas}
+
+    @property
     def minor(self) -> tuple[int, int]:
         """The release without the patch: ``(1, 120)``."""
         major, minor, _ = self.version.split(".")
@@ -97,6 +106,14 @@ def load_releases() -> list[Release]:
         facts = facts - frozenset(recorded.pop("removed")) | frozenset(recorded.pop("added"))
         releases.append(Release(version, facts=facts, **recorded))
     return releases
+
+
+@cache
+def load_rules() -> dict[str, dict[str, str]]:
+    """Return the rules of visibility that came with a release of Synapse, by name: ``release`` and ``delta``."""
+    project = yaml.safe_load((PROJECT_FOLDER / "dbt" / "dbt_project.yml").read_text(encoding="utf-8"))
+    rules: dict[str, dict[str, str]] = project["vars"]["rules_since"]
+    return rules
 
 
 def load_results() -> dict[str, dict[str, int]]:

@@ -40,6 +40,15 @@
 {%- endmacro %}
 
 
+{# Whether the homeserver's Synapse has a rule of the variable `rules_since`. The schema changes of its database show it. #}
+{% macro has_rule(name) -%}
+    (
+        select count(*) > 0 from {{ source('synapse', 'applied_schema_deltas') }}
+        where file = '{{ var("rules_since")[name]["delta"] }}'
+    )
+{%- endmacro %}
+
+
 {# Memberships that the rules distinguish. The rules for a user's own membership events are separate. #}
 {% macro membership_class(membership) -%}
     case when {{ membership }} in ('join', 'invite') then {{ membership }} else 'other' end

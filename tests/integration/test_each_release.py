@@ -48,6 +48,8 @@ DECLARED = catalogue.load_catalogue()
 RELEASES = {release.version: release for release in load_releases()}
 ENOUGH_ANSWERS = 20_000
 LEVELS = "100,50,25"
+SOFT_FAILED = '{"soft_failed": true}'
+SPAM = '{"soft_failed": true, "policy_server_spammy": true}'
 
 
 def departures(stage: Stage) -> None:
@@ -55,10 +57,27 @@ def departures(stage: Stage) -> None:
     depart(stage)
 
 
+def fail_softly(dsn: str) -> None:
+    """Mark two messages as soft-failed, one of them because of a policy server. Without federation, no event is."""
+    with psycopg.connect(dsn) as source:
+        for number, flags in enumerate((SOFT_FAILED, SPAM)):
+            source.execute(
+                """
+                update event_json set internal_metadata = (internal_metadata::jsonb || %s::jsonb)::text
+                where event_id = (
+                    select event_id from events join room_stats_state using (room_id)
+                    where type = 'm.room.message' and history_visibility = 'world_readable'
+                    order by stream_ordering desc limit 1 offset %s
+                )
+                """,
+                [flags, number],
+            )
+
+
 BEFORE: tuple[Scene, ...] = (
     visibility.all_visibilities, visibility.changing_visibility, rooms.retention, rooms.knocking, messages.redactions,
     messages.relations, accounts.devices, accounts.receipts, accounts.presence, accounts.push, accounts.account_data,
-    rooms.long_state_chain,
+    rooms.long_state_chain, messages.calls,
 )  # fmt: skip
 AFTER: tuple[Scene, ...] = (
     forks.forks, departures, visibility.peeking, accounts.ignoring, moderation.purged_history, rooms.spaces,
@@ -109,6 +128,7 @@ def copied(
             stage = populate(hs)
             play(stage, BEFORE, release.version)
             settle(dsn)
+            fail_softly(dsn)
             run(lake)
             play(stage, AFTER, release.version)
             play(stage, CLOSED_ACCOUNTS, release.version)

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from sample.releases import REPRESENTATIVES, Release, load_releases, load_results
+from sample.releases import REPRESENTATIVES, Release, load_releases, load_results, load_rules
 from synapse_lakehouse.catalogue import Catalogue, SchemaChange, load_catalogue
 
 RELEASES = load_releases()
@@ -75,6 +75,7 @@ def test_each_change_is_in_the_declared_release() -> None:
         for change in (declaration.since, declaration.until)
         if change
     ]
+    changes += [SchemaChange.model_validate(rule) for rule in load_rules().values()]
     assert {change.delta: change.release for change in changes} == {
         change.delta: first[change.delta] for change in changes
     }
@@ -126,8 +127,11 @@ def test_releases_went_through_with_enough_answers() -> None:
 
 def test_each_set_of_releases_has_one_representative() -> None:
     declared = load_catalogue()
-    absent = {release.version: (*declared.find_absent(release.columns, release.deltas),) for release in RELEASES}
-    representatives = [absent[version] for version in REPRESENTATIVES]
+    differences = {
+        release.version: (*declared.find_absent(release.columns, release.deltas), *sorted(release.rules))
+        for release in RELEASES
+    }
+    representatives = [differences[version] for version in REPRESENTATIVES]
     assert len(set(representatives)) == len(representatives)
-    assert set(representatives) == set(absent.values())
+    assert set(representatives) == set(differences.values())
     assert REPRESENTATIVES[0] == RELEASES[0].version

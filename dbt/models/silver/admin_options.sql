@@ -9,8 +9,11 @@ options as (
     select
         user_id,
         {{ json_truth('content', 'return_soft_failed_events') }} as soft_failed,
-        {{ json_truth('content', 'return_policy_server_spammy_events') }} as policy_server_spammy
+        case when {{ has_rule('policy_server_option') }}
+            then {{ json_truth('content', 'return_policy_server_spammy_events') }}
+        end as policy_server_spammy
     from settings
+    where {{ has_rule('soft_failed_option') }}
 ),
 
 -- The soft-failed option also includes events rejected by a policy server.

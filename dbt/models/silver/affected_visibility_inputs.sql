@@ -125,6 +125,15 @@ left semi join changed_settings
         events.room_id = changed_settings.room_id
         and (events.outlier or events.position between changed_settings.first_position and changed_settings.last_position)
 union
+-- A later release of Synapse has another rule for call invites.
+select event_id from {{ source('changes', 'previous_event_visibility_inputs') }}
+where
+    type = 'm.call.invite'
+    and exists (
+        select 1 from {{ source('changes', 'applied_schema_deltas_changes') }}
+        where file = '{{ var("rules_since")["hidden_call_invites"]["delta"] }}'
+    )
+union
 select event_id from {{ source('changes', 'previous_event_visibility_inputs') }}
 where
     room_id in (select {{ broadcast_if_few('changed_rooms', [source('synapse', 'rooms')]) }} room_id from changed_rooms)

@@ -128,7 +128,10 @@ visibility_inputs as (
         {{ understood_visibility('visibility.history_visibility') }} as history_visibility,
         {{ understood_visibility('replaced.history_visibility') }} as replaced_visibility,
         erased.user_id is not null as sender_erased,
-        event.type = 'm.call.invite' and not event.is_state and coalesce(join_rules.join_rule, '') = 'public' as is_call_invite,
+        event.type = 'm.call.invite'
+        and not event.is_state
+        and coalesce(join_rules.join_rule, '') = 'public'
+        and {{ has_rule('hidden_call_invites') }} as is_call_invite,
         {% if var('retention_enabled') -%}
         case when not event.is_state then
             -- Python's integers have no limit. Only the sum of two negative numbers can be below bigint.
