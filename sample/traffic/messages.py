@@ -131,7 +131,7 @@ def _is_in_public(client: Client, room: str, event: str) -> bool:
     try:
         context = client.call("GET", f"{V3}/rooms/{q(room)}/context/{q(event)}", params={"limit": "0"})
     except MatrixError as refusal:
-        if refusal.errcode != "M_NOT_FOUND":
+        if refusal.errcode != "M_FORBIDDEN":
             raise
         return True
     rules = [state["content"] for state in context["state"] if state["type"] == "m.room.join_rules"]
