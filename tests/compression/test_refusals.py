@@ -122,6 +122,18 @@ def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], ser
     assert (unreachable.exit_code, "Check host and port in SYNAPSE_DSN" in unreachable.stderr) == (1, True)
 
 
+def test_apply_refuses_the_database_of_another_homeserver(
+    compress: Compress, rooms: tuple[str, World], source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNAPSE_DSN", source_copy)
+    monkeypatch.setenv("SYNAPSE_WRITE_DSN", rooms[0])
+    before = read_state(rooms[0])
+    for arguments in (["apply"], ["apply", "--yes"]):
+        refused = CliRunner().invoke(app, ["compress", *arguments])
+        assert (refused.exit_code, "SYNAPSE_WRITE_DSN does not contain the state" in refused.stderr) == (1, True)
+    assert read_state(rooms[0]) == before
+
+
 def test_apply_needs_its_own_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     result = CliRunner().invoke(app, ["compress", "apply"])

@@ -1,6 +1,7 @@
 """An unsuitable source is refused before it is read, with a message that names the remedy."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -12,7 +13,18 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, f
 from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.live_stream_positions import read_live_positions
+from synapse_lakehouse.postgres.recent_reports import read_recent_reports
+from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
+
+READERS = (
+    read_relation_sizes,
+    lambda settings: read_live_positions(settings, catalogue.load_catalogue(), lambda *_: None),
+    lambda settings: read_recent_reports(settings, catalogue.load_catalogue(), datetime(2026, 11, 17, tzinfo=UTC)),
+    lambda settings: DatabaseReader(settings, catalogue.load_catalogue()).read_positions(),
+)
 
 
 def check(settings: Settings, **changes: object) -> int:
@@ -79,6 +91,15 @@ def test_server_name_without_local_users(
     spoiled.execute(change.encode())
     with pytest.raises(SourceError, match=r"(other|old\.synapse)\.example.* SYNAPSE_SERVER_NAME"):
         check(settings, synapse_dsn=source_copy)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_each_reader_refuses_the_database_of_another_homeserver(
+    settings: Settings, read: Callable[[Settings], object]
+) -> None:
+    assert read(settings) is not None
+    with pytest.raises(SourceError, match=r"SYNAPSE_SERVER_NAME is other\.example"):
+        read(settings.model_copy(update={"synapse_server_name": "other.example"}))
 
 
 def test_an_odd_account_is_no_fault(

@@ -64,12 +64,13 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
     :param ti: the task instance, from Airflow; alerts link to its log.
     :raises AlreadyReportedError: when sequences do not match the tables. The message contains SQL, which no task runs.
-    :raises AirflowFailException: when no connection to the source can be opened, or its version is not supported.
+    :raises AirflowFailException: when no connection to the source can be opened, its version is not supported, or it
+        belongs to another homeserver.
     :raises ReadError: when the source is too busy, or a stream cannot be read; a retry may succeed.
     """
     from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
     from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
-    from synapse_lakehouse.postgres.access.preflight import require_supported_version
+    from synapse_lakehouse.postgres.access.preflight import require_server_name, require_supported_version
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
     from synapse_lakehouse.postgres.connection import connect, split_by_database
     from synapse_lakehouse.streams.checks import synapse_startup
@@ -81,6 +82,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
             require_supported_version(source, part)
             declared = read_source_catalogue(part, source)
             declared = exclude_drifted_tables(declared, source, may_be_partial=settings.allows_partial_copy)
+            require_server_name(source, declared, settings)
             wrong += synapse_startup.check_startup(source, declared)
     findings = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     report_findings(settings, "preflight", findings, _log_url(ti))

@@ -10,7 +10,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue, Stream
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
-from synapse_lakehouse.postgres.access.preflight import require_supported_version
+from synapse_lakehouse.postgres.access.preflight import require_server_name, require_supported_version
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
@@ -46,7 +46,8 @@ def read_live_positions(
     """Return the positions of all streams of the source, by stream name. All are from one PostgreSQL snapshot.
 
     :param compute_closed_end: returns the ID up to which a stream is closed. Only rows beyond this ID are read.
-    :raises SourceError: when no connection can be made, or this version of Synapse is not supported.
+    :raises SourceError: when no connection can be made, this version of Synapse is not supported, or the database
+        belongs to another homeserver.
     :raises ReadError: when a statement fails, or takes too long.
     """
     with connect(settings) as connection:
@@ -54,6 +55,8 @@ def read_live_positions(
             require_supported_version(connection, split_by_database(settings, catalogue)[0])
             present = read_source_catalogue(catalogue, connection)
             readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
+            set_short_timeout(connection)
+            require_server_name(connection, readable, settings)
             return _read_all(connection, readable, compute_closed_end)
         except psycopg.Error as error:
             raise ReadError(error) from None
@@ -62,7 +65,6 @@ def read_live_positions(
 def _read_all(
     connection: Connection, catalogue: Catalogue, compute_closed_end: ComputeClosedEnd
 ) -> dict[str, LiveStreamPosition]:
-    set_short_timeout(connection)
     positions: dict[str, dict[str, int]] = {}
     for name, writer, position in connection.execute(
         "select stream_name, instance_name, stream_id from stream_positions"

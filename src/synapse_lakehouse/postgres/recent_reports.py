@@ -11,6 +11,7 @@ from psycopg import sql
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
+from synapse_lakehouse.postgres.access.preflight import require_server_name
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError
@@ -48,7 +49,7 @@ class RecentReports:
 def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetime) -> list[RecentReports]:
     """Return the reports that Synapse received after ``since``.
 
-    :raises SourceError: when no connection can be made.
+    :raises SourceError: when no connection can be made, or the database belongs to another homeserver.
     :raises ReadError: when a statement fails, or takes too long.
     """
     with connect(settings) as connection:
@@ -57,6 +58,7 @@ def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetim
             readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
             names = {table.name for table in readable.tables}
             set_short_timeout(connection)
+            require_server_name(connection, readable, settings)
             return [
                 _read(connection, kind, table, column, since)
                 for table, (kind, column) in _SUBJECTS.items()

@@ -1,13 +1,15 @@
 """Measure every relation of Synapse's database, the database, and the WAL that replication slots hold."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 import psycopg
 from psycopg.rows import class_row
 
-from synapse_lakehouse.catalogue import load_catalogue
+from synapse_lakehouse.catalogue import Catalogue, load_catalogue
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.access.preflight import require_server_name
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.relation_size import RelationSize
@@ -81,9 +83,10 @@ order by kind
 def read_relation_sizes(settings: Settings) -> list[RelationSize]:
     """Return all relations, the database and the replication slots. The sizes of several databases are added.
 
-    No grant is needed. A relation that another session has locked in ACCESS EXCLUSIVE mode has no size.
+    The role needs the grants for the names of users only. A relation that another session has locked in ACCESS
+    EXCLUSIVE mode has no size.
 
-    :raises SourceError: when no connection can be made.
+    :raises SourceError: when no connection can be made, or the database belongs to another homeserver.
     :raises ReadError: when a statement fails, or takes longer than a minute.
     """
     databases, sizes = list[RelationSize](), dict[tuple[str, str | None, str], RelationSize]()
@@ -91,6 +94,7 @@ def read_relation_sizes(settings: Settings) -> list[RelationSize]:
         names = {table.name for table in part.tables}
         with connect(settings, part.databases[0]) as connection:
             try:
+                _require_own_database(connection, part, settings)
                 database, *slots = _read(connection, _DATABASE_AND_SLOTS)
                 databases.append(database)
                 for size in [*_read_relations(connection), *slots]:
@@ -100,6 +104,14 @@ def read_relation_sizes(settings: Settings) -> list[RelationSize]:
             except psycopg.Error as error:
                 raise ReadError(error) from None
     return [*sizes.values(), replace(databases[0], bytes=sum(size.bytes or 0 for size in databases))]
+
+
+def _require_own_database(connection: Connection, catalogue: Catalogue, settings: Settings) -> None:
+    connection.execute(_TIMEOUTS)
+    # While a session rewrites the table of users, the sizes are more useful than the check.
+    with suppress(psycopg.errors.LockNotAvailable):
+        require_server_name(connection, catalogue, settings)
+    connection.rollback()
 
 
 def _read_relations(connection: Connection) -> list[RelationSize]:

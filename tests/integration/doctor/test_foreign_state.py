@@ -40,8 +40,11 @@ def test_state_of_another_homeserver_is_refused(split: Settings, change: str) ->
 @FOREIGN
 def test_doctor_reports_it(split: Settings, examine: Examine, change: str) -> None:
     change_state(split, change)
-    code, findings = examine(synapse_dsn=split.synapse_dsn, synapse_state_dsn=split.synapse_state_dsn)
+    dsns = {"synapse_dsn": split.synapse_dsn, "synapse_state_dsn": split.synapse_state_dsn}
+    code, findings = examine(**dsns, synapse_write_dsn=split.synapse_state_dsn)
     assert (code, [finding["level"] for finding in findings["state database"]]) == (1, ["FAIL"])
+    (compressor,) = findings["compressor's role"]
+    assert "SYNAPSE_WRITE_DSN does not contain the state" in compressor["message"]
 
 
 @pytest.mark.parametrize(

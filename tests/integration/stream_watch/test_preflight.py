@@ -17,6 +17,8 @@ from tests.conftest import lakehouse, use_settings
 from tests.integration.stream_watch.conftest import WRITERS, Looks
 from tests.support.split_source import split_source
 
+OF_ANOTHER_HOMESERVER = "update local_current_membership set user_id = replace(user_id, ':', ':other.')"
+
 
 def test_faults_that_stop_synapse_s_start_are_reported(source_copy: str, looked: Callable[[], Looks]) -> None:
     looked()
@@ -42,6 +44,16 @@ def test_an_unsupported_version_is_refused(
     with pytest.raises(AirflowFailException) as refused:
         task()
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("task", [watch_streams, preflight])
+def test_the_database_of_another_homeserver_is_refused(
+    source_copy: str, looked: Callable[[], Looks], task: Callable[[], None]
+) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as synapse:
+        synapse.execute(OF_ANOTHER_HOMESERVER)
+    with pytest.raises(AirflowFailException, match=r"other\.synapse\.example.*SYNAPSE_DSN"):
+        task()
 
 
 def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callable[[], Looks]) -> None:

@@ -9,7 +9,8 @@ from synapse_lakehouse.compressor.postgres.connection import require_rights
 from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.supported_version import require_supported_version
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.connection import open_connection
+from synapse_lakehouse.postgres.access.state_database import explain_foreign_state
+from synapse_lakehouse.postgres.connection import Connection, connect, open_connection
 from synapse_lakehouse.postgres.errors import SourceError
 
 _SUBJECT = "compressor's role"
@@ -25,6 +26,7 @@ def examine(settings: Settings) -> Findings:
             connection.read_only = True
             require_rights(connection)
             require_supported_version(connection)
+            _require_same_homeserver(settings, connection)
             findings = list(
                 excess_privileges.examine(
                     connection, excess_privileges.compressor_privileges(), "lakehouse grants --compress", _SUBJECT
@@ -38,3 +40,11 @@ def examine(settings: Settings) -> Findings:
         yield DoctorFinding(FindingLevel.FAIL, _SUBJECT, message)
     else:
         yield from findings
+
+
+def _require_same_homeserver(settings: Settings, connection: Connection) -> None:
+    """Compare the state with SYNAPSE_DSN, because the compressor's role may not read the names of users."""
+    if settings.synapse_dsn:
+        with connect(settings) as source:
+            if problem := explain_foreign_state(source, connection, WRITE_DSN_SETTING):
+                raise CompressorError(problem)

@@ -38,12 +38,16 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
     info, connection = open_connection(dsn, session, setting)
     with ExitStack() as stack, _convert_errors():
         events = stack.enter_context(connection)
-        if settings.synapse_state_dsn:
-            events = stack.enter_context(open_connection(str(settings.synapse_dsn), session, "SYNAPSE_DSN")[1])
         _require_synapse(connection, setting)
         require_supported_version(connection)
-        if events is not connection and (problem := explain_foreign_state(events, connection, setting)):
-            raise CompressorError(problem)
+        if settings.synapse_dsn and dsn != settings.synapse_dsn:
+            main = stack.enter_context(open_connection(settings.synapse_dsn, session, "SYNAPSE_DSN")[1])
+            if problem := explain_foreign_state(main, connection, setting):
+                raise CompressorError(problem)
+            if settings.synapse_state_dsn:
+                events = main
+            else:
+                main.close()
         with postgresql.connect(info) as arrow:
 
             @contextmanager

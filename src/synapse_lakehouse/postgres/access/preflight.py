@@ -209,6 +209,15 @@ def check_server_name(connection: Connection, catalogue: Catalogue, server_name:
     return []
 
 
+def require_server_name(connection: Connection, catalogue: Catalogue, settings: Settings) -> None:
+    """Raise :class:`SourceError` if the database belongs to another homeserver than SYNAPSE_SERVER_NAME.
+
+    :param catalogue: tables that exist in the database.
+    """
+    if problems := check_server_name(connection, catalogue, str(settings.synapse_server_name)):
+        raise SourceError("\n".join(problems))
+
+
 def _explain_wrong_database(exists: Mapping[str, bool], name: str, databases: Sequence[Database]) -> str | None:
     """Return a message if the database ``name`` lacks tables of ``databases``, else None.
 

@@ -12,7 +12,11 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
 from synapse_lakehouse.postgres.access.grants import list_required_grants
-from synapse_lakehouse.postgres.access.preflight import explain_missing_grants, require_supported_version
+from synapse_lakehouse.postgres.access.preflight import (
+    explain_missing_grants,
+    require_server_name,
+    require_supported_version,
+)
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -77,7 +81,7 @@ class DatabaseReader:
     def read_positions(self) -> StreamPositions:
         """Like :meth:`PositionReader.read`.
 
-        :raises SourceError: if the database cannot be reached, or its version is refused.
+        :raises SourceError: if the database cannot be reached, has a refused version, or belongs to another homeserver.
         :raises ReadError: if it cannot be read.
         """
         with self._transaction() as connection:
@@ -123,6 +127,8 @@ class DatabaseReader:
         if self._supported_only and (is_new or is_changed):
             require_supported_version(connection, main)
         present = main.restrict_to_source(absent)
+        if is_new:
+            require_server_name(connection, present, self._settings)
         ungranted = _explain_ungranted(connection, present) if is_changed and self._absent_objects is not None else []
         if ungranted and ungranted != self._ungranted:
             log.warning(
