@@ -15,8 +15,8 @@ _SOURCE: Final = DataSourceRef(type_val="prometheus", uid="prometheus")
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 P: Final = "synapse_lakehouse_"
-SERVER: Final = 'server_name="$server_name"'
-"""The homeserver that the user of the dashboard chooses."""
+SERVER: Final = 'server_name="$server_name",homeserver=~"$homeserver"'
+"""The homeserver that the user of the dashboard chooses. An only homeserver has no label ``homeserver``."""
 OWN: Final = f"{{{SERVER}}}"
 
 
@@ -39,7 +39,7 @@ DASHBOARDS: Final = {
         Panel("Serious findings", f"sum({P}integrity_serious_findings{OWN})", is_number=True),
         Panel("Open stream IDs", f"{P}stream_open_ids{OWN}", legend="{{stream}}"),
         Panel("Allocated stream IDs", f"{P}stream_last_allocated_id{OWN}", legend="{{stream}}"),
-        Panel("Writers behind the last ID", f"{P}stream_last_allocated_id{OWN} - on (stream) group_right "
+        Panel("Writers behind the last ID", f"{P}stream_last_allocated_id{OWN} - on (stream, homeserver) group_right "
               f"abs({P}stream_writer_position{OWN})", legend="{{stream}} {{writer}}"),
         Panel("Findings by check", f"{P}integrity_findings{OWN}", legend="{{check}}"),
         Panel("Incidents by kind", f"{P}incidents_open{OWN}", legend="{{kind}}"),
@@ -74,9 +74,13 @@ def build_dashboards() -> dict[Path, str]:
 def _build(title: str, panels: list[Panel]) -> str:
     builder = dashboard.Dashboard(f"Synapse lakehouse: {title.lower()}").uid(f"synapse-lakehouse-{title.lower()}")
     builder = builder.tags(["synapse-lakehouse"]).readonly().time("now-7d", "now").refresh("5m").timezone("utc")
-    servers = dashboard.QueryVariable("server_name").query(f"label_values({P}release_number, server_name)")
-    servers = servers.datasource(_SOURCE).refresh(VariableRefresh.ON_DASHBOARD_LOAD).label("Homeserver")
-    builder = builder.with_variable(servers)
+    for name, label, series in (
+        ("server_name", "Server name", "release_number"),
+        ("homeserver", "Homeserver", 'release_number{server_name="$server_name"}'),
+    ):
+        values = dashboard.QueryVariable(name).query(f"label_values({P}{series}, {name})").label(label)
+        values = values.datasource(_SOURCE).refresh(VariableRefresh.ON_DASHBOARD_LOAD)
+        builder = builder.with_variable(values.include_all(True).all_value(".*") if name == "homeserver" else values)
     for panel in panels:
         query = prometheus.Dataquery().expr(panel.query).legend_format(panel.legend)
         chart = stat.Panel() if panel.is_number else timeseries.Panel()

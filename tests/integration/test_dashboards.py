@@ -38,17 +38,21 @@ def metrics(published: Published) -> str:
 
 @pytest.fixture(scope="module")
 def query(metrics: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
-    """Instant queries of the scraped metrics of two homeservers."""
+    """Instant queries of the scraped metrics of three homeservers, two of them with the same server_name."""
     other = "".join(line for line in metrics.splitlines(keepends=True) if not line.startswith("#"))
+    twin = re.sub('server_name="', 'homeserver="twin",server_name="', other)
     other = re.sub('server_name="[^"]+"', 'server_name="other.example"', other)
-    with prometheus(metrics + other, tmp_path_factory.mktemp("prometheus")) as run:
+    with prometheus(metrics + other + twin, tmp_path_factory.mktemp("prometheus")) as run:
         yield run
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=[panel.title for panel in PANELS])
 def test_a_panel_has_data_of_one_homeserver(panel: Panel, query: Query, published: Published) -> None:
-    result = query(panel.query.replace("$server_name", str(published.settings.synapse_server_name)))
+    own = panel.query.replace("$server_name", str(published.settings.synapse_server_name))
+    assert query(own.replace("$homeserver", ".*"))
+    result = query(own.replace("$homeserver", ""))
     assert result
+    assert {series["metric"].get("homeserver") for series in result} <= {None}
     assert all(series["value"][1] != "NaN" for series in result)
     assert {series["metric"].get("server_name") for series in result} <= {published.settings.synapse_server_name, None}
 

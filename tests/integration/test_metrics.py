@@ -140,8 +140,11 @@ def test_node_exporter_serves_all_homeservers(lake: Settings, tmp_path: Path) ->
     for name in names:
         changes = {"lakehouse_metrics_file": folder / f"{name}.prom", "synapse_server_name": name}
         write_metrics(lake.model_copy(update=changes))
+    twin = {"lakehouse_metrics_file": folder / "twin.prom", "lakehouse_homeserver": "twin"}
+    write_metrics(lake.model_copy(update=twin | {"synapse_server_name": "one.example"}))
     text = read_textfiles(folder)
     assert [values(text, name or "").get(("release_number", ())) for name in names] == [0, 0, 0]
+    assert values(text, "one.example").get(("release_number", (("homeserver", "twin"),))) == 0
     assert "node_textfile_scrape_error 0" in text
 
 

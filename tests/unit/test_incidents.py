@@ -16,7 +16,7 @@ from synapse_lakehouse.alerts.incidents import (
     compute_incident_events,
     list_open_incidents,
 )
-from synapse_lakehouse.alerts.message import MAX_SINGLE_MESSAGES, build_messages
+from synapse_lakehouse.alerts.message import MAX_SINGLE_MESSAGES, build_messages, name_homeserver
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.streams.checks.sequences import StreamProgress, find_sequence_faults
 from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, observe_stream
@@ -240,3 +240,12 @@ def test_a_used_tap_is_silent_after_the_configured_minutes() -> None:
         IncidentKind.TAP_SILENT,
         "the tap has not listened for 90 minutes (limit: 15 minutes)",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [(None, "example.org"), ("example.org", "example.org"), ("test", "test (example.org)")],
+    ids=["only", "same name", "another name"],
+)
+def test_a_title_distinguishes_homeservers_with_the_same_server_name(name: str | None, title: str) -> None:
+    assert name_homeserver(name, "example.org") == title

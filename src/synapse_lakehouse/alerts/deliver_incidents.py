@@ -19,7 +19,7 @@ from synapse_lakehouse.alerts.incidents import (
     is_open_in_another_scope,
     list_open_incidents,
 )
-from synapse_lakehouse.alerts.message import build_messages
+from synapse_lakehouse.alerts.message import build_messages, name_homeserver
 from synapse_lakehouse.alerts.sinks import MAX_SECONDS, AlertSink, load_sinks
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
@@ -102,7 +102,7 @@ def _deliver(
             continue
         ready = [event for event in pending if event.id in due and event.id not in silent]
         end = monotonic() + MAX_SECONDS
-        runbooks = settings.lakehouse_runbooks.rstrip("/")
-        for message in build_messages(ready, str(settings.synapse_server_name), runbooks):
+        homeserver = name_homeserver(settings.lakehouse_homeserver, settings.synapse_server_name)
+        for message in build_messages(ready, homeserver, settings.lakehouse_runbooks.rstrip("/")):
             if monotonic() < end and sink.send(message, end - monotonic()):
                 incident_log.append_deliveries(catalog, message.events, name)

@@ -29,26 +29,35 @@ class AlertMessage:
     events: tuple[IncidentEvent, ...]
 
 
-def build_messages(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> list[AlertMessage]:
+def name_homeserver(name: str | None, server_name: str | None) -> str:
+    """Return the homeserver in titles: its ``server_name``, and before it its ``name`` in LAKEHOUSE_HOMESERVERS.
+
+    Several homeservers may have the same ``server_name``, for example a test server.
+    """
+    return f"{name} ({server_name})" if name and name != server_name else str(server_name)
+
+
+def build_messages(events: Sequence[IncidentEvent], homeserver: str, runbooks: str) -> list[AlertMessage]:
     """Return one message for each event, or one message for all if there are more than :data:`MAX_SINGLE_MESSAGES`.
 
     Incidents that begin are first, and among them the most harmful ones.
 
+    :param homeserver: see :func:`name_homeserver`.
     :param runbooks: URL or folder of the runbooks, without a trailing slash.
     """
     events = sorted(events, key=lambda event: (not event.begins, *_harm(event)))
     if len(events) > MAX_SINGLE_MESSAGES:
-        return [_build_combined(events, server_name, runbooks)]
-    return [_build_single(event, server_name, runbooks) for event in events]
+        return [_build_combined(events, homeserver, runbooks)]
+    return [_build_single(event, homeserver, runbooks) for event in events]
 
 
-def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> AlertMessage:
+def _build_single(event: IncidentEvent, homeserver: str, runbooks: str) -> AlertMessage:
     facts = [to_chat_text(to_printable_message(fact)) for fact in (event.text, event.consequence) if fact]
     details = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"ended at {event.at:%Y-%m-%d %H:%M} UTC"]
     details += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     details += [f"More: {event.page}"] if event.page else []
     return AlertMessage(
-        title=f"{server_name}: {_headline(event)}",
+        title=f"{homeserver}: {_headline(event)}",
         body="\n".join([*facts, *details]),
         is_resolution=not event.begins,
         is_warning=event.kind in WARNING_KINDS,
@@ -56,7 +65,7 @@ def _build_single(event: IncidentEvent, server_name: str, runbooks: str) -> Aler
     )
 
 
-def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks: str) -> AlertMessage:
+def _build_combined(events: Sequence[IncidentEvent], homeserver: str, runbooks: str) -> AlertMessage:
     counts, moments = Counter((event.kind, event.begins) for event in events), [event.at for event in events]
     lines = [
         f"{count} times {_title(kind)}{'' if begins else ', ended'} ({runbooks}/{kind}.md)"
@@ -69,7 +78,7 @@ def _build_combined(events: Sequence[IncidentEvent], server_name: str, runbooks:
     lines += _distinct(to_chat_text(event.consequence) for event in events)
     lines += [f"More: {page}" for page in _distinct(event.page for event in events)]
     return AlertMessage(
-        title=f"{server_name}: {len(events)} incidents began or ended at once",
+        title=f"{homeserver}: {len(events)} incidents began or ended at once",
         body="\n".join(lines),
         is_resolution=not any(event.begins for event in events),
         is_warning=all(event.kind in WARNING_KINDS for event in events),

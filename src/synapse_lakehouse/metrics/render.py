@@ -1,6 +1,6 @@
 """Read the metrics of a lake through DuckDB, without a JVM, and render them for Prometheus."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -79,13 +79,13 @@ from gold.federation_delay where hour > (select max(hour) from gold.federation_d
 
 
 class _Collected(Collector):
-    def __init__(self, collected: Iterable[GaugeMetricFamily], server_name: str) -> None:
-        self._collected, self._server = list(collected), {"server_name": server_name}
+    def __init__(self, collected: Iterable[GaugeMetricFamily], labels: Mapping[str, str]) -> None:
+        self._collected, self._labels = list(collected), dict(labels)
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the families with samples. Each sample has the label ``server_name``, as those of Synapse have."""
+        """Return the families with samples. Each sample has the labels of the homeserver."""
         for family in self._collected:
-            family.samples = [sample._replace(labels=self._server | sample.labels) for sample in family.samples]
+            family.samples = [sample._replace(labels=self._labels | sample.labels) for sample in family.samples]
         return [family for family in self._collected if family.samples]
 
 
@@ -97,8 +97,12 @@ def render_metrics(connection: DuckDBPyConnection, settings: Settings) -> str:
     releases = duckdb_reader.list_releases(connection, settings)
     release = releases[0] if releases else None
     server_name = (release.server_name if release else None) or settings.synapse_server_name or ""
+    # Synapse's own metrics have the label server_name, too. Several homeservers may have the same value.
+    labels = {"server_name": server_name}
+    if settings.lakehouse_homeserver:
+        labels["homeserver"] = settings.lakehouse_homeserver
     registry = CollectorRegistry()
-    registry.register(_Collected(_collect(connection, settings, release), server_name))
+    registry.register(_Collected(_collect(connection, settings, release), labels))
     return generate_latest(registry).decode()
 
 
