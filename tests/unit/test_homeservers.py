@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from synapse_lakehouse.config.env_file import EnvFileError
 from synapse_lakehouse.config.homeservers import (
@@ -19,7 +18,8 @@ from synapse_lakehouse.config.homeservers import (
     list_homeservers,
     load_homeserver_settings,
     require_one_homeserver,
-    require_own_catalog,
+    require_own_places,
+    select_homeserver,
 )
 from synapse_lakehouse.config.settings import Settings
 from tests.support.homeserver_files import write_homeserver
@@ -138,18 +138,47 @@ def test_each_homeserver_has_its_own_warehouse(folder: Path, monkeypatch: pytest
     ("uri", "warehouses", "is_refused"),
     [
         ("postgresql://lake@db/one", ("/a", "/b"), True),
-        ("http://catalog", ("a", "b"), False),
-        ("http://catalog", ("a", "a"), True),
+        ("postgres://lake@DB:5432/one", ("/a", "/b"), True),
+        ("postgresql://other:password@db/one?sslmode=require", ("/a", "/b"), True),
+        ("host=db dbname=one", ("/a", "/b"), True),
+        ("postgresql:///one", ("/a", "/b"), True),
+        ("postgresql://lake@db:5433/one", ("/a", "/b"), False),
+        ("postgresql://lake@db/one?options=-csearch_path%3Dtwo", ("/a", "/b"), False),
+        ("postgresql://lake@db/two", ("/a", "/b"), False),
+        ("postgresql://lake@db/two", ("/a", "file:///a/"), True),
+        ("postgresql://lake@db/two", ("s3://a/b", "s3://a/b/"), True),
+        ("http://catalog", ("a", "a"), False),
     ],
 )
 def test_two_homeservers_have_two_catalogs(
-    folder: Path, uri: str, warehouses: tuple[str, str], is_refused: bool
+    folder: Path, uri: str, warehouses: tuple[str, str], is_refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, warehouse in zip(("one", "two"), warehouses, strict=True):
-        write_homeserver(folder, name, **OWN, lakehouse_catalog_uri=uri, lakehouse_warehouse=warehouse)
+    monkeypatch.setenv("PGHOST", "db")
+    for name, catalog, warehouse in zip(("one", "two"), ("postgresql://lake@db/one", uri), warehouses, strict=True):
+        write_homeserver(folder, name, **OWN, lakehouse_catalog_uri=catalog, lakehouse_warehouse=warehouse)
     (folder / "broken.env").write_bytes(b"\xe9")
     with pytest.raises(HomeserverError, match="two") if is_refused else nullcontext():
-        require_own_catalog(load_homeserver_settings("one"))
+        require_own_places(load_homeserver_settings("one"))
+
+
+@pytest.mark.parametrize(("warehouse", "is_refused"), [("a", True), ("b", False)])
+def test_a_rest_server_may_have_several_catalogs(folder: Path, warehouse: str, is_refused: bool) -> None:
+    for name, location in (("one", "a"), ("two", warehouse)):
+        write_homeserver(folder, name, **OWN, lakehouse_catalog_uri="http://catalog", lakehouse_warehouse=location)
+    with pytest.raises(HomeserverError, match="LAKEHOUSE_CATALOG_URI") if is_refused else nullcontext():
+        require_own_places(load_homeserver_settings("one"))
+
+
+def test_two_homeservers_have_two_metrics_files(folder: Path) -> None:
+    for name in ("one", "two"):
+        places = {
+            "lakehouse_catalog_uri": "postgresql://db/{homeserver}",
+            "lakehouse_metrics_file": "metrics/../m.prom",
+        }
+        write_homeserver(folder, name, **OWN, **places)
+    assert load_homeserver_settings("two").lakehouse_catalog_uri == "postgresql://db/two"
+    with pytest.raises(HomeserverError, match="LAKEHOUSE_METRICS_FILE"):
+        require_own_places(load_homeserver_settings("one"))
 
 
 @pytest.mark.parametrize("missing", ["synapse_dsn", "synapse_server_name", "lakehouse_catalog_uri"])
@@ -168,8 +197,9 @@ def test_wrong_files_are_refused(folder: Path) -> None:
     (folder / "latin.env").write_bytes(b"SYNAPSE_SERVER_NAME=\xe9")
     with pytest.raises(HomeserverError, match="LAKEHOUSE_GAP_BUDGET"):
         load_homeserver_settings("misspelled")
-    with pytest.raises(ValidationError):
+    with pytest.raises(HomeserverError, match=r"invalid\.env .*LAKEHOUSE_GAP_BUDGET: .*integer") as caught:
         load_homeserver_settings("invalid")
+    assert "many" not in str(caught.value)
     with pytest.raises(EnvFileError):
         load_homeserver_settings("latin")
 
@@ -186,3 +216,56 @@ def test_a_process_selects_a_homeserver(folder: Path) -> None:
     assert environment["LAKEHOUSE_GAP_BUDGET"] == "7"
     assert not {"SYNAPSE_WRITE_DSN", "LAKEHOUSE_REDIS_URL", "LAKEHOUSE_HOMESERVERS"} & environment.keys()
     assert names == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xef\xbb\xbfSYNAPSE_DSN=x\nSYNAPSE_SERVER_NAME=one.example\n",
+        b"SYNAPSE_DSN=x\r\nSYNAPSE_SERVER_NAME=one.example\r\n",
+        b"export SYNAPSE_DSN=x\nexport SYNAPSE_SERVER_NAME=one.example\n",
+        b"SYNAPSE_DSN=first\nSYNAPSE_DSN=x\nsynapse_server_name='one.example' # main\n",
+        b"HOST=one\nSYNAPSE_DSN=x\nSYNAPSE_SERVER_NAME=${HOST}.example\n",
+    ],
+    ids=["byte order mark", "CRLF", "export", "duplicate", "interpolation"],
+)
+def test_a_file_may_have_other_forms(folder: Path, text: bytes) -> None:
+    (folder / "one.env").write_bytes(text + b"LAKEHOUSE_CATALOG_URI=http://catalog\n")
+    settings = load_homeserver_settings("one")
+    assert (settings.synapse_dsn, settings.synapse_server_name) == ("x", "one.example")
+    assert settings.lakehouse_catalog_uri == "http://catalog"
+
+
+@pytest.mark.parametrize(
+    "line", ["SYNAPSE_DSN postgresql://db", "SYNAPSE_DSN: x", "SYNAPSE_DSN='x", 'SYNAPSE_DSN="x" y']
+)
+def test_a_line_that_would_be_ignored_is_refused(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "one.env").write_text(f"# the first\n\n{line}\nSYNAPSE_SERVER_NAME=one.example\n")
+    with pytest.raises(EnvFileError, match=r"one\.env, line 3") as caught:
+        load_homeserver_settings("one")
+    assert "db" not in str(caught.value)
+    (folder / "one.env").rename(".env")
+    with pytest.raises(EnvFileError, match=r"/\.env, line 3"):
+        Settings()
+    monkeypatch.setenv("LAKEHOUSE_HOMESERVER", "one")
+    assert Settings().lakehouse_homeserver == "one"
+
+
+def test_variables_of_postgresql_are_refused_in_a_file(folder: Path) -> None:
+    write_homeserver(folder, "one", **OWN, **CATALOG, pgpassword="secret")
+    with pytest.raises(HomeserverError, match="PGPASSWORD") as caught:
+        load_homeserver_settings("one")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_folder_is_no_homeserver(folder: Path) -> None:
+    write_homeserver(folder, "one", **OWN)
+    (folder / "two.env").mkdir()
+    assert list_homeservers() == ["one"]
+    assert explain_misnamed_files().keys() == {"two.env"}
+
+
+def test_a_name_without_a_folder_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAKEHOUSE_HOMESERVERS")
+    with pytest.raises(HomeserverError, match="LAKEHOUSE_HOMESERVERS is not set"):
+        select_homeserver("one")

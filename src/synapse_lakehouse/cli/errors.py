@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from synapse_lakehouse.cli import output
+from synapse_lakehouse.config.invalid_settings import list_invalid_settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.printable_text import to_printable_message
 
@@ -58,6 +59,6 @@ def _printable_usage_errors() -> Iterator[None]:
 def error_message(error: Exception) -> str | None:
     """Return the message of an expected error (:class:`LakehouseError` or a wrong setting); None for other errors."""
     if isinstance(error, ValidationError):
-        invalid = [f"  {'.'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors()]
+        invalid = [f"  {setting}" for setting in list_invalid_settings(error)]
         return "\n".join(["These settings are invalid; correct them in the environment or .env:", *invalid])
     return str(error) if isinstance(error, LakehouseError) else None

@@ -4,6 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def parse_conninfo(uri: str) -> dict[str, str] | None:
+    """Return libpq's parameters in ``uri`` by name; None if libpq cannot parse it."""
+    import psycopg2.extensions  # type: ignore[import-untyped] # slow, and rarely needed
+
+    try:
+        return dict(psycopg2.extensions.parse_dsn(uri))
+    except psycopg2.ProgrammingError:
+        return None
+
+
 def list_ports(parameters: Mapping[str, Any]) -> list[str]:
     """Return the port of each server; "" for a server without a port."""
     return str(parameters.get("port") or "").split(",")

@@ -5,15 +5,18 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
 from pydantic_settings import DotEnvSettingsSource
 
 from synapse_lakehouse.config import env_file
+from synapse_lakehouse.config.homeserver_places import EFFECTS, identify_places
+from synapse_lakehouse.config.invalid_settings import list_invalid_settings
 from synapse_lakehouse.config.misspelled_settings import find_misspelled_names
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 
 PLACEHOLDER: Final = "{homeserver}"
-"""Text that stands for the homeserver's name in shared settings that name a place."""
+"""Text that stands for the homeserver's name in settings that name a place."""
 
 PLACES: Final = ("lakehouse_catalog_uri", "lakehouse_warehouse", "lakehouse_metrics_file", "lakehouse_data_docs_url")
 """Shared settings that a homeserver has only if they contain the placeholder, because each needs its own place."""
@@ -56,7 +59,7 @@ def list_homeservers() -> list[str]:
     folder = Settings().lakehouse_homeservers
     if folder is None:
         return []
-    names = [path.stem for path in _list_files(folder) if _NAME.fullmatch(path.stem)]
+    names = [path.stem for path in _list_entries(folder) if not _explain_misnamed(path)]
     if not names:
         raise HomeserverError(
             f"{folder} has no file NAME.env, where NAME is {_NAME_RULE}. Write one per homeserver, or unset "
@@ -66,30 +69,26 @@ def list_homeservers() -> list[str]:
 
 
 def explain_misnamed_files() -> dict[str, str]:
-    """Return the files in LAKEHOUSE_HOMESERVERS that no homeserver has because of their names, with the remedy."""
+    """Return the entries NAME.env of LAKEHOUSE_HOMESERVERS that no homeserver can have, with the remedy."""
     folder = Settings().lakehouse_homeservers
-    files = _list_files(folder) if folder else []
-    remedy = f"Rename it: {_NAME_RULE}, and .env."
-    return {file.name: remedy for file in files if not _NAME.fullmatch(file.stem)}
+    entries = _list_entries(folder) if folder else []
+    return {entry.name: remedy for entry in entries if (remedy := _explain_misnamed(entry))}
 
 
 def load_homeserver_settings(name: str) -> Settings:
     """Return the settings of the homeserver ``name``: those in its file, and shared ones.
 
     :raises UnknownHomeserverError: when there is no such file.
-    :raises HomeserverError: when the file lacks a setting or misspells one.
-    :raises ValidationError: when a value is wrong.
+    :raises HomeserverError: when the file lacks a setting, misspells one or has a wrong value.
+    :raises EnvFileError: when the file, or a line of it, cannot be read.
+    :raises ValidationError: when a shared setting is wrong.
     """
     shared = Settings()
-    path = _find_file(shared.lakehouse_homeservers, name)
+    path = find_file(name)
     own = _read(path)
-    for wrong, right in find_misspelled_names(env_file.read_env_file(path)).items():
-        raise HomeserverError(
-            f"{path} sets {wrong}, which is not a setting.{f' Did you mean {right}?' if right else ''}"
-        )
+    _require_names(path)
     values = {setting: Settings.model_fields[setting].default for setting in OWN_SETTINGS}
-    values |= {setting: _fill_place(getattr(shared, setting), name) for setting in PLACES}
-    values |= own | {"lakehouse_homeserver": name}
+    values |= own | _read_places(shared, own, name) | {"lakehouse_homeserver": name}
     if shared.lakehouse_warehouse and not values["lakehouse_warehouse"]:
         raise HomeserverError(
             f"LAKEHOUSE_WAREHOUSE={shared.lakehouse_warehouse} would be the warehouse of all homeservers, but each "
@@ -100,33 +99,53 @@ def load_homeserver_settings(name: str) -> Settings:
             f"{path} does not set {' and '.join(missing)}. Each homeserver has its own. For the catalogs, you may also "
             f"set LAKEHOUSE_CATALOG_URI once for all, with {PLACEHOLDER} in place of the name."
         )
-    return Settings(**values)
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise HomeserverError(f"{path} has wrong values. {'; '.join(list_invalid_settings(error))}.") from None
 
 
-def require_own_catalog(settings: Settings) -> None:
-    """Raise :class:`HomeserverError` if another homeserver has the catalog of the homeserver with ``settings``.
+def find_file(name: str) -> Path:
+    """Return the file of the homeserver ``name``.
 
-    Files are copied to add a homeserver, and the copy may have the catalog of the original.
+    :raises UnknownHomeserverError: when there is no such file.
+    """
+    folder = Settings().lakehouse_homeservers
+    if folder is None:
+        raise UnknownHomeserverError(
+            f"LAKEHOUSE_HOMESERVERS is not set, so there is no homeserver {name}. Set it to the folder with the file "
+            f"{name}.env, or leave out --homeserver and LAKEHOUSE_HOMESERVER."
+        )
+    try:
+        if _NAME.fullmatch(name) and (path := folder / f"{name}.env").is_file():
+            return path
+    except OSError as error:
+        raise _explain_unreadable_folder(folder, error) from None
+    raise UnknownHomeserverError(f"There is no homeserver {name}. `lakehouse homeservers` lists the homeservers.")
+
+
+def require_own_places(settings: Settings) -> None:
+    """Raise :class:`HomeserverError` if another homeserver has the catalog, warehouse or metrics file of ``settings``.
+
+    Files are copied to add a homeserver, and the copy may have the places of the original.
     """
     shared, own_name = Settings(), settings.lakehouse_homeserver
+    own_places = identify_places(settings.model_dump(include=set(EFFECTS)))
     for name in list_homeservers():
         if name == own_name:
             continue
         try:
-            own = _read(_find_file(shared.lakehouse_homeservers, name))
+            own = _read(find_file(name))
+            places = identify_places(_read_places(shared, own, name))
         except (LakehouseError, ValueError):
             continue
-        uri, warehouse = (
-            own.get(setting) or _fill_place(getattr(shared, setting), name)
-            for setting in ("lakehouse_catalog_uri", "lakehouse_warehouse")
-        )
-        # A REST server may have several catalogs, which the warehouse distinguishes.
-        is_another_warehouse = str(uri).startswith("http") and warehouse != settings.lakehouse_warehouse
-        if uri == settings.lakehouse_catalog_uri and not is_another_warehouse:
-            raise HomeserverError(
-                f"The homeservers {own_name} and {name} have the same LAKEHOUSE_CATALOG_URI, so each would write to "
-                "the lake of the other. Set another catalog in one of their files."
-            )
+        for setting, place in own_places.items():
+            if place and place == places[setting]:
+                raise HomeserverError(
+                    f"The homeservers {own_name} and {name} have the same {setting.upper()}, so each would "
+                    f"{EFFECTS[setting]}. Set another value in one of their files. A file that is only a backup must "
+                    "have another name, such as one.env.bak."
+                )
 
 
 def require_one_homeserver() -> None:
@@ -138,18 +157,22 @@ def require_one_homeserver() -> None:
         )
 
 
-def select_homeserver(name: str) -> None:
+def select_homeserver(name: str) -> Path:
     """Replace all settings in the environment by those of the homeserver ``name``, for this process and its children.
+
+    Return the homeserver's file.
 
     :raises HomeserverError: see :func:`load_homeserver_settings`.
     """
     # With this variable, the shared settings in .env would not be read.
     os.environ.pop("LAKEHOUSE_HOMESERVER", None)
+    path = find_file(name)
     settings = load_homeserver_settings(name)
-    require_own_catalog(settings)
+    require_own_places(settings)
     for setting in Settings.model_fields:
         os.environ.pop(setting.upper(), None)
     os.environ.update(settings.to_environment())
+    return path
 
 
 def get_dag_id(dag: str, homeserver: str | None) -> str:
@@ -163,21 +186,22 @@ def split_dag_id(dag_id: str) -> tuple[str, str]:
     return dag, homeserver
 
 
-def _list_files(folder: Path) -> list[Path]:
-    """Return the files of homeservers, in order. Editors write hidden files."""
+def _list_entries(folder: Path) -> list[Path]:
+    """Return the entries NAME.env, in order. Editors write hidden files."""
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == ".env" and not path.name.startswith("."))
     except OSError as error:
         raise _explain_unreadable_folder(folder, error) from None
 
 
-def _find_file(folder: Path | None, name: str) -> Path:
+def _explain_misnamed(entry: Path) -> str | None:
+    """Return the remedy for an entry of the folder that cannot be the file of a homeserver; None if it can."""
     try:
-        if folder and _NAME.fullmatch(name) and (path := folder / f"{name}.env").is_file():
-            return path
+        if entry.is_dir():
+            return "It is a folder. Give it a name that does not end with .env."
     except OSError as error:
-        raise _explain_unreadable_folder(folder, error) from None
-    raise UnknownHomeserverError(f"There is no homeserver {name}. `lakehouse homeservers` lists the homeservers.")
+        raise _explain_unreadable_folder(entry.parent, error) from None
+    return None if _NAME.fullmatch(entry.stem) else f"Rename it: {_NAME_RULE}, and .env."
 
 
 def _explain_unreadable_folder(folder: Path | None, error: OSError) -> HomeserverError:
@@ -189,10 +213,32 @@ def _explain_unreadable_folder(folder: Path | None, error: OSError) -> Homeserve
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        env_file.require_assignments(path)
         return DotEnvSettingsSource(Settings, env_file=path, env_file_encoding=env_file.ENCODING)()
     except (UnicodeDecodeError, OSError) as error:
         raise env_file.explain_unreadable_file(error, path) from None
 
 
-def _fill_place(shared: object, name: str) -> str | None:
-    return str(shared).replace(PLACEHOLDER, name) if PLACEHOLDER in str(shared) else None
+def _require_names(path: Path) -> None:
+    """Raise :class:`HomeserverError` if the file sets a name that has no effect in it."""
+    names = env_file.read_env_file(path)
+    for wrong, right in find_misspelled_names(names).items():
+        raise HomeserverError(
+            f"{path} sets {wrong}, which is not a setting.{f' Did you mean {right}?' if right else ''}"
+        )
+    if variable := next((name for name in names if name.upper().startswith("PG")), None):
+        raise HomeserverError(
+            f"{path} sets {variable}, which has no effect there: PostgreSQL's variables are read from the environment "
+            "only, and apply to all homeservers. Write the value into the address, as in "
+            "SYNAPSE_DSN=postgresql://user:password@host:5432/synapse?sslmode=require"
+        )
+
+
+def _read_places(shared: Settings, own: dict[str, Any], name: str) -> dict[str, str | None]:
+    """Return the :data:`PLACES` of a homeserver. A shared value counts only if it contains the placeholder."""
+    places = {}
+    for setting in PLACES:
+        value = str(own.get(setting) or getattr(shared, setting) or "")
+        is_own = own.get(setting) or PLACEHOLDER in value
+        places[setting] = value.replace(PLACEHOLDER, name) if is_own else None
+    return places

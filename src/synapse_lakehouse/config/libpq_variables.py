@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from synapse_lakehouse.config.connection_strings import parse_conninfo
+
 PARAMETER_BY_VARIABLE: Final = {
     "PGAPPNAME": "application_name",
     "PGCHANNELBINDING": "channel_binding",
@@ -82,15 +84,7 @@ def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
     values = _read_variables()
     if not values:
         return uri
-    import psycopg2.extensions  # type: ignore[import-untyped] # slow, and rarely needed
-
-    def parse(candidate: str) -> dict[str, str] | None:
-        try:
-            return dict(psycopg2.extensions.parse_dsn(candidate))
-        except psycopg2.ProgrammingError:
-            return None
-
-    parameters = parse(uri)
+    parameters = parse_conninfo(uri)
     if parameters is None:
         return uri
     service = parameters.get("service", values.get("service"))
@@ -100,7 +94,7 @@ def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
             continue
         # A ? may be part of a password, so each candidate is parsed. libpq ignores variables of newer versions.
         for candidate in _append_parameter(uri, name, value):
-            if parse(candidate) == parameters | {name: value}:
+            if parse_conninfo(candidate) == parameters | {name: value}:
                 uri, parameters = candidate, parameters | {name: value}
                 break
     return uri

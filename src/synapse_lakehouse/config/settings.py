@@ -1,7 +1,6 @@
 """The operator's settings, from the environment or from ``.env`` in the current folder."""
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -48,12 +47,12 @@ class Settings(BaseSettings):
     def __init__(self, **values: Any) -> None:
         """Read the environment and ``.env``.
 
-        :raises EnvFileError: when ``.env`` cannot be read.
+        :raises EnvFileError: when ``.env`` cannot be read, or a line of it.
         :raises ValidationError: when a value is wrong.
         """
-        if os.environ.get("LAKEHOUSE_HOMESERVER"):  # the environment has all settings of this homeserver
-            values.setdefault("_env_file", None)
+        values.setdefault("_env_file", env_file.choose_env_file())
         try:
+            env_file.require_assignments(values["_env_file"])
             super().__init__(**values)
         except (UnicodeDecodeError, OSError) as error:
             raise env_file.explain_unreadable_file(error) from None

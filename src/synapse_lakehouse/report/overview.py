@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
 from synapse_lakehouse.config.env_file import EnvFileError
 from synapse_lakehouse.config.homeservers import (
     HomeserverError,
     explain_misnamed_files,
     load_homeserver_settings,
-    require_own_catalog,
+    require_own_places,
 )
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.iceberg.read import duckdb_reader
@@ -48,15 +46,13 @@ def _read(name: str) -> HomeserverStatus:
     server_name = ""
     try:
         settings = load_homeserver_settings(name)
-        require_own_catalog(settings)
+        require_own_places(settings)
         server_name = settings.synapse_server_name or ""
         with duckdb_reader.open_duckdb(settings) as connection:
             releases = duckdb_reader.list_releases(connection, settings)
             latest = releases[0] if releases else None
             incidents = PanelReader(connection, settings, latest).read(INCIDENTS)
         return HomeserverStatus(name, server_name, describe_status(latest, incidents))
-    except ValidationError:
-        return _describe_failure(name, server_name, "Its settings are invalid.", "Correct its file.")
     except (EnvFileError, HomeserverError) as error:
         return _describe_failure(name, server_name, str(error), "Correct its file.")
     except LakehouseError as error:
