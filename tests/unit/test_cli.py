@@ -54,6 +54,26 @@ def test_a_table_shows_control_characters_and_markup_as_they_are(capsys: pytest.
     assert "\x1b" not in out
 
 
+@pytest.mark.parametrize("command", ["ui", "airflow", "homeservers"])
+def test_a_command_of_all_homeservers_refuses_one(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_homeserver(tmp_path, "one")
+    monkeypatch.setenv("LAKEHOUSE_HOMESERVERS", str(tmp_path))
+    refused = CliRunner().invoke(app, ["--homeserver", "one", command])
+    assert (refused.exit_code, "Leave out --homeserver" in refused.stderr) == (2, True)
+
+
+def test_the_env_file_may_select_the_homeserver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        write_homeserver(tmp_path, name)
+    (tmp_path / ".env").write_text(f"LAKEHOUSE_HOMESERVERS={tmp_path}\nLAKEHOUSE_HOMESERVER=two\n")
+    result = CliRunner().invoke(app, ["releases"])
+    assert (result.exit_code, "two.env does not set SYNAPSE_DSN" in result.stderr) == (1, True)
+
+
 def test_a_long_table_reports_omitted_rows(capsys: pytest.CaptureFixture[str]) -> None:
     output.write_rows(["n"], ((n,) for n in range(output.MAXIMUM_TABLE_ROWS + 5)), output.OutputFormat.TABLE)
     out = capsys.readouterr().out

@@ -19,6 +19,7 @@ from synapse_lakehouse.cli.runs import airflow, release_summary, run, ui
 from synapse_lakehouse.cli.state import restore_plan
 from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config import homeservers, libpq_variables
+from synapse_lakehouse.config.settings import Settings
 
 _OF_ALL_HOMESERVERS: Final = ("homeservers", "ui", "airflow")
 """Commands that are about all homeservers of an installation."""
@@ -43,18 +44,22 @@ def prepare_process(
         ),
     ] = None,
 ) -> None:
-    """Keep written files private, because the lake contains messages. Ignore libpq's environment variables."""
+    """Keep written files private, because the lake contains messages. Ignore libpq's environment variables.
+
+    The ``obj`` of the context becomes the file of the selected homeserver.
+    """
     os.umask(0o077)
     libpq_variables.hide_from_libpq()
     if shows_help(context):
         return
-    is_of_all = context.invoked_subcommand in _OF_ALL_HOMESERVERS
     source = context.get_parameter_source("homeserver")
-    if is_of_all and not (source and source.name == "COMMANDLINE"):
+    if context.invoked_subcommand in _OF_ALL_HOMESERVERS:
+        if source and source.name == "COMMANDLINE":
+            context.fail(f"`lakehouse {context.invoked_subcommand}` is about all homeservers. Leave out --homeserver.")
         # The variable names the homeserver of the other commands.
         os.environ.pop("LAKEHOUSE_HOMESERVER", None)
-    elif homeserver:
-        homeservers.select_homeserver(homeserver)
+    elif name := homeserver or Settings().lakehouse_homeserver:
+        context.obj = homeservers.select_homeserver(name)
     else:
         homeservers.require_one_homeserver()
 

@@ -1,13 +1,17 @@
 """``lakehouse homeservers``: the state of each homeserver of an installation that has several."""
 
+from contextlib import suppress
+
 from synapse_lakehouse.cli import output
-from synapse_lakehouse.config.homeservers import HomeserverError, list_homeservers
+from synapse_lakehouse.config.env_file import EnvFileError
+from synapse_lakehouse.config.homeservers import HomeserverError, find_file, list_homeservers
 
 _COLUMNS = ("homeserver", "server_name", "state", "release", "published_at", "headline", "next_step")
 
 
 def homeservers(format: output.FormatOption = output.OutputFormat.TABLE) -> None:
     """List the homeservers of LAKEHOUSE_HOMESERVERS, each with its newest release and its problems."""
+    from synapse_lakehouse.cli.doctor import env_file_readers
     from synapse_lakehouse.report.overview import describe_misnamed_files, read_overview
 
     names = list_homeservers()
@@ -29,3 +33,8 @@ def homeservers(format: output.FormatOption = output.OutputFormat.TABLE) -> None
         for row in [*read_overview(names), *describe_misnamed_files()]
     )
     output.write_rows(_COLUMNS, rows, format)
+    for name in names:
+        # The overview explains a file that cannot be read.
+        with suppress(EnvFileError):
+            for finding in env_file_readers.examine(find_file(name)):
+                output.echo(f"Warning: {finding.message} {finding.advice}", err=True)

@@ -13,6 +13,7 @@ _STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 
 def doctor(
+    context: typer.Context,
     deep: Annotated[
         bool, typer.Option("--deep", help="Also check the integrity of Synapse's database, and read every unique key.")
     ] = False,
@@ -32,7 +33,8 @@ def doctor(
 
     if indexes and not deep:
         raise typer.BadParameter("--indexes reads whole tables. Add --deep.")
-    findings = examine(Settings(), deep=deep, index_tables=indexes or ())
+    homeserver_files = [context.obj] if context.obj else []
+    findings = examine(Settings(), deep=deep, index_tables=indexes or (), env_files=homeserver_files)
     if format is output.OutputFormat.TABLE:
         table = output.create_table()
         table.add_column("", no_wrap=True)

@@ -1,6 +1,7 @@
-"""Check that other users of this machine cannot read secrets in ``.env``."""
+"""Check that other users of this machine cannot read secrets in ``.env`` and in the files of homeservers."""
 
 import grp
+import os
 import pwd
 import re
 import stat
@@ -24,13 +25,15 @@ _PASSWORD: Final = re.compile(r"//[^/?]*:[^/?]*@|password", re.IGNORECASE)
 _SECRETS_OF_OTHERS: Final = ("password", "secret", "token", "access_key")
 
 
-def examine() -> Findings:
-    """Check ``.env`` in the current folder."""
-    path = ENV_FILE.absolute()
-    secrets = [name for name, value in read_env_file().items() if value and _is_secret(name.lower(), value)]
+def examine(file: Path = ENV_FILE) -> Findings:
+    """Check a file of settings; by default ``.env`` in the current folder."""
+    path = file.absolute()
+    secrets = [name for name, value in read_env_file(path).items() if value and _is_secret(name.lower(), value)]
     if secrets and (readers := _other_readers(path)):
         message = f"{readers} can read {path}, which contains {' and '.join(secrets)}."
-        yield DoctorFinding(FindingLevel.WARN, "privacy", message, f"chmod 600 {path}")
+        # With Docker Compose, the owner is often another user than that of Airflow.
+        owner = "" if path.stat().st_uid == os.getuid() else f"chown {os.getuid()} {path}; "
+        yield DoctorFinding(FindingLevel.WARN, "privacy", message, f"{owner}chmod 600 {path}")
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 
 from synapse_lakehouse.catalogue import Catalogue, Database, load_catalogue
 from synapse_lakehouse.cli.doctor import (
@@ -17,6 +19,7 @@ from synapse_lakehouse.cli.doctor import (
     upgrade,
 )
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel
+from synapse_lakehouse.config.env_file import ENV_FILE
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresError
 from synapse_lakehouse.local.services import LocalServicesError, connect_services
@@ -36,15 +39,18 @@ class _SourceResult:
     bytes: int | None = None
 
 
-def examine(configured: Settings, *, deep: bool = False, index_tables: Sequence[str] = ()) -> list[DoctorFinding]:
+def examine(
+    configured: Settings, *, deep: bool = False, index_tables: Sequence[str] = (), env_files: Sequence[Path] = ()
+) -> list[DoctorFinding]:
     """Run all checks and return their findings. Embedded servers run during the checks if the settings need them.
 
     :param deep: also read every unique key of the source, and the integrity checks of the latest release.
     :param index_tables: with ``deep``, compare the indexes of these tables with the heap, and read no other table.
+    :param env_files: files of settings besides ``.env``.
     """
     findings = [
         *machine.check_setting_names(),
-        *env_file_readers.examine(),
+        *chain.from_iterable(map(env_file_readers.examine, (ENV_FILE, *env_files))),
         *machine.check_network(),
         *machine.check_configuration(configured),
         *machine.check_java(),
