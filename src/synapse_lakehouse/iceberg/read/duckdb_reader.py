@@ -54,7 +54,7 @@ def open_duckdb(settings: Settings) -> DuckDBPyConnection:
         connection.execute(macro)
     spill = duckdb_spill.create_spill_folder(settings)
     connection.execute(f"set temp_directory = {quote_literal(str(spill))}")
-    allowed = [settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/", f"{spill}/"]
+    allowed = [*_list_prefixes(settings), f"{spill}/"]
     connection.execute(f"set allowed_directories = [{', '.join(map(quote_literal, allowed))}]")
     connection.execute("set enable_external_access = false; set lock_configuration = true")
     return connection
@@ -79,7 +79,7 @@ def require_current_format(connection: DuckDBPyConnection, settings: Settings) -
     :raises EarlierFormatError: when an earlier version of the project wrote the lake.
     :raises LakeReadError: when the catalog cannot be reached.
     """
-    entry = list_catalog_entries(settings).get(RELEASES_TABLE)
+    entry = _find_releases_table(settings)
     if entry and not has_current_format(read_metadata(connection, entry.location)["properties"]):
         raise EarlierFormatError
 
@@ -89,7 +89,7 @@ def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Re
 
     :raises LakeReadError: when the catalog cannot be reached, or a file of the table cannot be read.
     """
-    if RELEASES_TABLE not in list_catalog_entries(settings):
+    if not _find_releases_table(settings):
         return []
     create_views(connection, settings, None, [RELEASES_TABLE])
     try:
@@ -101,6 +101,26 @@ def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Re
             f"The list of releases cannot be read: {str(error).splitlines()[0]}. Run `lakehouse doctor`."
         ) from error
     return [Release.of_row(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _find_releases_table(settings: Settings) -> CatalogEntry | None:
+    """Return the entry of ``audit.releases``; None in a new catalog.
+
+    :raises LakeReadError: when the catalog cannot be reached, or describes another warehouse.
+    """
+    entry = list_catalog_entries(settings).get(RELEASES_TABLE)
+    if entry and not entry.location.startswith(_list_prefixes(settings)):
+        raise LakeReadError(
+            f"The lake's files are in {entry.location.partition('/audit/')[0]}, but the warehouse is "
+            f"{settings.warehouse}, so they cannot be read. Set LAKEHOUSE_WAREHOUSE to the location of the files, or "
+            "correct LAKEHOUSE_CATALOG_URI. A warehouse that is not set depends on the name of the homeserver."
+        )
+    return entry
+
+
+def _list_prefixes(settings: Settings) -> tuple[str, ...]:
+    """Return the beginnings of locations in the warehouse."""
+    return settings.warehouse.removeprefix("file://") + "/", settings.warehouse + "/"
 
 
 def get_release(connection: DuckDBPyConnection, settings: Settings, number: int | None = None) -> Release:
