@@ -25,6 +25,17 @@ class ConfigurationProblem:
     stops_runs: bool = True
 
 
+def _server_name(_: Catalogue, settings: Settings) -> None:
+    """Compare the name in SYNAPSE_CONFIG, which may be that of another server if a file of settings was copied."""
+    name = homeserver_yaml.read_server_name(settings.synapse_config, LakehouseError)
+    if name and settings.synapse_server_name and name != settings.synapse_server_name:
+        raise LakehouseError(
+            f"SYNAPSE_CONFIG={settings.synapse_config} has the server_name {name}, but SYNAPSE_SERVER_NAME is "
+            f"{settings.synapse_server_name}. Stream writers and retention of another server would apply. Correct one "
+            "of the settings."
+        )
+
+
 def _databases(_: Catalogue, settings: Settings) -> None:
     if not settings.synapse_state_dsn:
         homeserver_yaml.require_one_database(settings.synapse_config, LakehouseError)
@@ -39,6 +50,7 @@ def _acknowledged(declared: Catalogue, settings: Settings) -> None:
 
 
 _RUN_CHECKS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
+    "server name": _server_name,
     "databases": _databases,
     "stream writers": _writers,
     "acknowledged ids": _acknowledged,

@@ -28,6 +28,7 @@ WRONG: list[dict[str, object]] = [
     {"lakehouse_stream_writers": "events"},
     {"synapse_config": Path("/nowhere/homeserver.yaml")},
     {"synapse_config": Path("/etc")},
+    {"synapse_config": sample.SAMPLE_CONFIG, "synapse_server_name": "other.example"},
     {"lakehouse_acknowledged_ids": "events:all"},
     {"lakehouse_retention_max_lifetime": "long"},
     {"lakehouse_spark_packages": "group:artifact:1.0"},

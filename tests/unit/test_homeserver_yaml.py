@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from sample.environment import synapse_python
+from synapse_lakehouse.catalogue import load_catalogue
 from synapse_lakehouse.config.homeserver_yaml import read_section, require_one_database
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.configuration_problems import find_problems
 from synapse_lakehouse.errors import LakehouseError
+from synapse_lakehouse.java import runtime
 
 SECRET = "s3cret"
 
@@ -105,6 +109,38 @@ def test_an_empty_path_is_not_the_current_folder(paths: str, tmp_path: Path, mon
     (folder / "other.yaml").write_text("retention: {enabled: true}")
     monkeypatch.chdir(folder)
     assert read_section(Path(paths.format(config)), "retention", LakehouseError) == {}
+
+
+def test_merge_keys_are_read(tmp_path: Path) -> None:
+    (tmp_path / "homeserver.yaml").write_text(
+        "base: &base {enabled: true, purge_jobs: []}\nretention: {<<: *base, enabled: false}\n"
+        "stream_writers:\n  <<: {events: [a], typing: b}\n  events: c\n"
+    )
+    assert read_section(tmp_path, "retention", LakehouseError) == {"enabled": False, "purge_jobs": []}
+    assert read_section(tmp_path, "stream_writers", LakehouseError) == {"events": "c", "typing": "b"}
+
+
+@pytest.mark.parametrize(
+    ("content", "is_refused"),
+    [
+        ("server_name: one.example", False),
+        ("retention: {enabled: true}", False),
+        ("server_name:", False),
+        ("server_name: two.example", True),
+        ("server_name: 2", True),
+    ],
+)
+def test_the_configuration_of_another_server_is_refused(
+    content: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It starts Java.
+    monkeypatch.setattr(runtime, "check_driver_options", lambda _: None)
+    config = tmp_path / "homeserver.yaml"
+    config.write_text(content)
+    settings = Settings(_env_file=None, synapse_config=config, synapse_server_name="one.example")
+    problems = [problem for problem in find_problems(load_catalogue(), settings) if problem.subject == "server name"]
+    assert [problem.stops_runs for problem in problems] == [True] * is_refused
+    assert all("SYNAPSE_SERVER_NAME is one.example" in problem.message for problem in problems)
 
 
 def test_a_folder_without_settings_is_refused(tmp_path: Path) -> None:

@@ -38,18 +38,27 @@ def read_section(config: Path | None, name: str, error: type[LakehouseError]) ->
     :param error: class of the error that is raised when a file cannot be read or the value is no section. Its message
         contains no text of the file, because the file contains secrets.
     """
-    if config is None:
-        return {}
-    contents = [_read_file(file, error) for file in _find_files(config, error)]
-    mappings = [content for content in contents if isinstance(content, Mapping)]
-    if not mappings:
-        raise error(f"SYNAPSE_CONFIG={config} has no settings. A homeserver.yaml must be a mapping of names to values.")
-    section = next((mapping[name] for mapping in reversed(mappings) if name in mapping), None)
+    section = _read_value(config, name, error) if config else None
     if name in _MAY_BE_FALSE and not section:
         return {}
     if not isinstance(section, Mapping | None):
         raise error(f"{name} in SYNAPSE_CONFIG must be a section.")
     return section or {}
+
+
+def read_server_name(config: Path | None, error: type[LakehouseError]) -> str | None:
+    """Return ``server_name`` in SYNAPSE_CONFIG; None if no file has it. See :func:`read_section`."""
+    name = _read_value(config, "server_name", error) if config else None
+    return str(name) if name else None
+
+
+def _read_value(config: Path, name: str, error: type[LakehouseError]) -> Any:
+    """Return the value of ``name`` in the last file that has it; None if no file has it."""
+    contents = [_read_file(file, error) for file in _find_files(config, error)]
+    mappings = [content for content in contents if isinstance(content, Mapping)]
+    if not mappings:
+        raise error(f"SYNAPSE_CONFIG={config} has no settings. A homeserver.yaml must be a mapping of names to values.")
+    return next((mapping[name] for mapping in reversed(mappings) if name in mapping), None)
 
 
 def _find_files(config: Path, error: type[LakehouseError]) -> Iterator[Path]:
