@@ -175,6 +175,30 @@ def test_a_homeserver_with_wrong_settings_alerts(
     assert all(title.startswith("shop: ") for title in messages)
 
 
+def test_a_task_with_wrong_settings_fails_without_a_retry_and_with_one_alert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from synapse_lakehouse.orchestration import compression_tasks, dag_homeservers, run_lifecycle
+    from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError
+
+    write_homeserver(tmp_path, "shop", lakehouse_gap_budget="many")
+    monkeypatch.setattr(dag_homeservers, "_shared_environment", os.environ | {"LAKEHOUSE_HOMESERVERS": str(tmp_path)})
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    context = callback_context("open_run", None)
+    context["dag"].dag_id = "lakehouse.shop"
+    monkeypatch.setattr(run_lifecycle, "get_current_context", lambda: context)
+    for task in (run_lifecycle.open_run, run_lifecycle.open_maintenance, run_lifecycle.report_reconciliation):
+        with pytest.raises(AirflowFailException, match=r"shop\.env") as failed:
+            task()
+        assert not isinstance(failed.value, AlreadyReportedError)
+    with pytest.raises(AirflowFailException, match=r"shop\.env"):
+        compression_tasks.skip_if_disabled(context)
+    with pytest.raises(AlreadyReportedError, match=r"shop\.env"):
+        run_lifecycle.close_run()
+
+
 def test_findings_name_the_run() -> None:
     from synapse_lakehouse.orchestration.callbacks import add_run_details
 

@@ -15,7 +15,7 @@ from synapse_lakehouse.config import homeservers
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
+from synapse_lakehouse.orchestration.dag_homeservers import load_dag_settings
 from synapse_lakehouse.printable_text import get_printable_logger
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _report(context: Context, scope: str, findings: Sequence[AlertFinding], page
     """Report the findings of a DAG's homeserver. Never raises."""
     dag_id = context["dag"].dag_id
     try:
-        settings = load_task_settings(dag_id)
+        settings = load_dag_settings(dag_id)
     except (LakehouseError, ValueError):
         log.warning("the settings of %s are wrong", dag_id, exc_info=True)
         _report_wrong_settings(dag_id, scope, findings, page)

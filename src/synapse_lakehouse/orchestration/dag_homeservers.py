@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from airflow.sdk.exceptions import AirflowFailException
+from pydantic import ValidationError
+
 from synapse_lakehouse.config import homeservers
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
@@ -47,9 +50,21 @@ def list_dag_homeservers() -> Iterator[DagHomeserver]:
 
 
 def load_task_settings(dag_id: str = "") -> Settings:
+    """Return the settings for a task: see :func:`load_dag_settings`.
+
+    :raises AirflowFailException: when they are wrong. A retry would read them again in vain.
+    """
+    try:
+        return load_dag_settings(dag_id)
+    except (LakehouseError, ValidationError) as error:
+        raise AirflowFailException(str(error)) from None
+
+
+def load_dag_settings(dag_id: str = "") -> Settings:
     """Return the settings of the homeserver of a DAG. This process, and those that it starts, use them from then on.
 
     :param dag_id: default: the DAG of an only homeserver.
+    :raises LakehouseError, ValidationError: when they are wrong.
     """
     _, name = homeservers.split_dag_id(dag_id)
     present = Settings()

@@ -17,6 +17,7 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.orchestration import size_tasks, upgrade_check_tasks
+from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError
 from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.printable_text import get_printable_logger
 
@@ -119,12 +120,18 @@ def close_run() -> None:
     The branch of a failed run stays for inspection. If the copy failed, the next run resumes it.
 
     :raises AirflowFailException: when the disk is full.
+    :raises AlreadyReportedError: when the settings are wrong. The task that failed before has an alert. The lease
+        expires.
     """
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
     context = get_current_context()
-    run, settings = get_run(context), load_task_settings(context["dag"].dag_id)
+    run = get_run(context)
+    try:
+        settings = load_task_settings(context["dag"].dag_id)
+    except AirflowFailException as error:
+        raise AlreadyReportedError(str(error)) from None
     with closing(open_catalog(settings)) as catalog:
         try:
             create_lease(run, catalog, settings).release(is_undone=not store.is_copy_complete(catalog, run))
