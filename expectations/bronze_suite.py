@@ -118,11 +118,18 @@ def _collect_learned_writers(stream_positions: Iterable[Row]) -> dict[str, Any]:
         if row["rule"] == BoundRule.MISSING_LEARNED_WRITER
     }
     return {
-        "provisional_streams": [row["stream"] for row in rows if row["rule"] == BoundRule.PROVISIONAL],
+        "provisional_streams": {
+            row["stream"]: _list_writers_below(row) for row in rows if row["rule"] == BoundRule.PROVISIONAL
+        },
         "missing_learned_writers": missing,
         "provisional_gaps": counts,
         "faults": [fault for row in rows for fault in row["faults"] or ()],
     }
+
+
+def _list_writers_below(row: Row) -> list[str]:
+    """Return the writers whose position is below the safe bound of a stream. Negative IDs count downwards."""
+    return sorted(name for name, position in row["writers"] or () if abs(position) < abs(row["safe_bound"] or 0))
 
 
 def _expect_table(table: Table) -> list[MetricExpectation]:

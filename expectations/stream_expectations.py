@@ -172,6 +172,8 @@ class ExpectConfiguredWriters(MetricExpectation):
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         rule = BoundRule(metrics["rule"])
         missing, unknown = (", ".join(sorted(metrics.get(f"{name}_writers", ()))) for name in ("missing", "unknown"))
+        if rule is BoundRule.UNKNOWN_WRITER or (rule is BoundRule.PROVISIONAL and unknown):
+            return False, f"{unknown} continues to write and is not configured"
         if rule is BoundRule.PROVISIONAL:
             return True, "the bound is provisional, because it rests on writers that were learned from the data"
         if rule is BoundRule.MISSING_LEARNED_WRITER:
@@ -183,8 +185,6 @@ class ExpectConfiguredWriters(MetricExpectation):
             )
         if rule is BoundRule.MISSING_WRITER:
             return True, f"no position of {missing or 'any writer'} yet, so there is no safe bound"
-        if rule is BoundRule.UNKNOWN_WRITER:
-            return False, f"{unknown} continues to write and is not configured"
         if rule is BoundRule.UNCONFIGURED_WRITER:
             return True, f"{unknown} is not configured; its position limits the bound until Synapse deletes it"
         if rule is BoundRule.NOT_COPIED:
@@ -206,6 +206,7 @@ class ExpectNoProvisionalBound(MetricExpectation):
         if provisional:
             bounds = f"the bounds of {format_count(len(provisional), 'stream')} are provisional"
             observed.append(f"{bounds}: {', '.join(provisional)}")
+        behind = [f"{stream} ({', '.join(writers)})" for stream, writers in provisional.items() if writers]
         if missing:
             streams = [f"{stream} ({', '.join(writers) or 'any writer'})" for stream, writers in missing.items()]
             count = format_count(len(streams), "stream")
@@ -217,8 +218,9 @@ class ExpectNoProvisionalBound(MetricExpectation):
         if not observed:
             return True, "no bound is provisional"
         return False, (
-            f"{'; '.join(observed)}. Set SYNAPSE_CONFIG to homeserver.yaml, or set LAKEHOUSE_STREAM_WRITERS. A bound "
-            "stays provisional until the positions of all configured writers reach it"
+            f"{'; '.join(observed)}. Set SYNAPSE_CONFIG to homeserver.yaml, or set LAKEHOUSE_STREAM_WRITERS. If one is "
+            "set, a bound stays provisional until the positions of all writers reach it"
+            + (f". These are below it: {', '.join(behind)}" if behind else "")
         )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from expectations.alert_findings import build_findings
-from expectations.stream_expectations import ExpectNoProvisionalBound
+from expectations.stream_expectations import ExpectConfiguredWriters, ExpectNoProvisionalBound
 from synapse_lakehouse.alerts.incidents import IncidentKind
 from synapse_lakehouse.config.settings import Settings
 from tests.support.validation import Rows, change, validate_run
@@ -19,6 +19,24 @@ def test_one_check_warns_of_all_provisional_bounds(settings: Settings) -> None:
     (check,) = validate_run(settings, plant).warnings
     assert check.type == ExpectNoProvisionalBound.expectation_type
     assert all(part in check.observed for part in ("backfill, events", *SETTINGS))
+
+
+def test_writers_below_a_provisional_bound_are_named(settings: Settings) -> None:
+    def plant(rows: Rows) -> None:
+        rows["stream_positions"][0] |= {"rule": "provisional", "writers": [("ahead", 1300), ("behind", 1199)]}
+        rows["stream_positions"][1] |= {"rule": "provisional", "writers": [("ahead", -90), ("late", -89)]}
+
+    (check,) = validate_run(settings, plant).warnings
+    assert check.observed.endswith("below it: backfill (late), events (behind)")
+
+
+def test_an_unknown_writer_is_reported_while_the_bound_is_provisional(settings: Settings) -> None:
+    plant = change("stream_positions", 0, rule="provisional", unknown_writers=["persister3"])
+    types = {check.type: check.observed for check in validate_run(settings, plant).warnings}
+    assert types.keys() == {
+        ExpectNoProvisionalBound.expectation_type, ExpectConfiguredWriters.expectation_type,
+    }  # fmt: skip
+    assert "persister3" in types[ExpectConfiguredWriters.expectation_type]
 
 
 @pytest.mark.parametrize("vanished", [[], ["persister2"]], ids=["first run of a former monolith", "removed worker"])

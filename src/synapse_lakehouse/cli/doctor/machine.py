@@ -19,6 +19,7 @@ from synapse_lakehouse.java import jars as spark_jars
 from synapse_lakehouse.java import runtime as spark_java
 from synapse_lakehouse.local import memory as available
 from synapse_lakehouse.local import network_environment
+from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 
 _MIN_FREE_BYTES: Final = 2**30
 
@@ -85,11 +86,29 @@ def check_configuration(settings: Settings) -> Findings:
         return
     problems = list(configuration_problems.find_problems(loaded, settings))
     yield from (DoctorFinding(FindingLevel.FAIL, problem.subject, problem.message) for problem in problems)
-    if not problems:
-        source = f", also in {settings.synapse_config}" if settings.synapse_config else ""
-        yield DoctorFinding(
-            FindingLevel.OK, "configuration", f"settings of writers, retention and compressor are valid{source}"
+    if problems:
+        return
+    source = f", also in {settings.synapse_config}" if settings.synapse_config else ""
+    message = f"settings of writers, retention and compressor are valid{source}"
+    yield DoctorFinding(FindingLevel.OK, "configuration", message)
+    if settings.synapse_dsn:
+        yield from _check_writers(loaded, settings)
+
+
+def _check_writers(loaded: declared.Catalogue, settings: Settings) -> Findings:
+    """Warn of streams without configured writers, which :class:`ExpectNoProvisionalBound` reports after a run.
+
+    A Synapse of a single process needs a configuration, too: the lakehouse cannot know that there is no worker.
+    """
+    configured = read_configured_writers(loaded, settings.lakehouse_stream_writers, settings.synapse_config)
+    learned = [stream.name for stream in loaded.streams if stream.stream_positions and stream.name not in configured]
+    if learned:
+        message = (
+            f"The writers of {len(learned)} streams are not configured, so they are learned from the data, and the "
+            f"safe bounds are provisional: {', '.join(learned)}."
         )
+        advice = "Set SYNAPSE_CONFIG to homeserver.yaml, also for a single process, or set LAKEHOUSE_STREAM_WRITERS."
+        yield DoctorFinding(FindingLevel.WARN, "stream writers", message, advice)
 
 
 def check_memory(settings: Settings) -> Findings:

@@ -81,7 +81,8 @@ class PositionMeasurer:
         }
         ends = closed_ends | self._extend_ends(extensible)
         for name in self._find_unproven(bounds, closed_ends):
-            bounds[name] = replace(bounds[name], rule=BoundRule.PROVISIONAL)
+            active = bounds[name].unknown if bounds[name].rule is BoundRule.UNKNOWN_WRITER else ()
+            bounds[name] = replace(bounds[name], rule=BoundRule.PROVISIONAL, unknown=active)
         return [
             self._row(stream, positions[name], bounds[name], ends.get(name, bounds[name].minimum), facts_of[name])
             for name, stream in streams.items()
