@@ -13,6 +13,7 @@ import pytest
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
+from synapse_lakehouse.report.page_location import read_page_level
 from tests.conftest import BIN
 from tests.support.homeserver_files import write_homeserver, write_lake
 from tests.support.report_lake import TEXTS, open_report_lake, publish
@@ -45,6 +46,15 @@ def test_the_overview_shows_every_homeserver(new_lake: Callable[..., Settings], 
     ]  # fmt: skip
     assert rows["two"]["server_name"] == "two.example"
     assert {row["state"] for name, row in rows.items() if name != "two"} == {"warning"}
+    assert "wrong.env does not set" in rows["wrong"]["headline"]
+
+    written = lakehouse(tmp_path, tmp_path, "--homeserver", "two", "report")
+    assert written.returncode == 0, written.stderr
+    level = read_page_level(tmp_path / "homeservers" / "two")
+    shown = lakehouse(tmp_path, tmp_path, "homeservers", "--format", "json")
+    (two,) = [row for row in json.loads(shown.stdout) if row["homeserver"] == "two"]
+    assert level in ("warning", "serious")
+    assert two["state"] in (level, "serious")
 
     chosen = lakehouse(tmp_path, tmp_path, "--homeserver", "two", "releases", "--format", "json")
     assert [row["release"] for row in json.loads(chosen.stdout)] == [1]

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from expectations import validate
-from expectations.stream_expectations import ExpectNoProvisionalBound
+from expectations.stream_expectations import ExpectConfiguredWriters, ExpectNoProvisionalBound
 from expectations.table_expectations import ExpectKnownSchema
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
@@ -121,8 +121,16 @@ def test_a_provisional_bound_blocks_nothing_and_stays_provisional(examined_lake:
     assert measured.position["faults"] == [f"provisional late {first} in events (ep3)"]
     assert measured.warnings == one_check
 
-    # The configuration names ep3. The bound is ahead of its position.
+    # The configuration lacks ep3, which continues to write.
     source.run("insert into stream_positions values ('events', 'ep3', %s)", [first])
+    incomplete = {"lakehouse_stream_writers": f"{WRITERS} events:persister1,persister2"}
+    examined.settings = examined.settings.model_copy(update=incomplete)
+    measured = measure_events(examined)
+    assert measured.bound == (bound, "provisional", "provisional")
+    assert measured.position["unknown_writers"] == ["ep3"]
+    assert measured.warnings == one_check | {ExpectConfiguredWriters.expectation_type}
+
+    # The configuration names ep3. The bound is ahead of its position.
     configured = {"lakehouse_stream_writers": f"{WRITERS} events:persister1,persister2,ep3"}
     examined.settings = examined.settings.model_copy(update=configured)
     measured = measure_events(examined)

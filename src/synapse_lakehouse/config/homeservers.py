@@ -180,6 +180,11 @@ def get_dag_id(dag: str, homeserver: str | None) -> str:
     return f"{dag}.{homeserver}" if homeserver else dag
 
 
+def format_command(command: str, homeserver: str | None) -> str:
+    """Return a command of ``lakehouse`` for advice, in backquotes, such as ```lakehouse --homeserver shop doctor```."""
+    return f"`lakehouse {f'--homeserver {homeserver} ' if homeserver else ''}{command}`"
+
+
 def split_dag_id(dag_id: str) -> tuple[str, str]:
     """Return the DAG and the name of the homeserver of a DAG ID; an empty name without LAKEHOUSE_HOMESERVERS."""
     dag, _, homeserver = dag_id.partition(".")

@@ -32,7 +32,7 @@ _HEADERS: Final = {
 }
 _NO_PAGE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>Lakehouse</title>"
-    "<p>There is no page yet. Each release writes it: trigger the DAG lakehouse, or run make run.</p></html>"
+    "<p>There is no page yet. Each release writes it: trigger the DAG {dag_id}.</p></html>"
 )
 
 
@@ -64,7 +64,8 @@ def _load_settings(request: Request) -> Settings:
 
 
 def _load_readable_settings(request: Request, user: GetUserDep) -> Settings:
-    dag_id = homeservers.get_dag_id("lakehouse", request.path_params.get("homeserver"))
+    name = request.path_params.get("homeserver") or Settings().lakehouse_homeserver
+    dag_id = homeservers.get_dag_id("lakehouse", name)
     requires_access_dag("GET", None, dag_id)(request, user)
     return _load_settings(request)
 
@@ -89,7 +90,8 @@ def _load_scraped_settings(
 def send_page(settings: Annotated[Settings, Depends(_load_readable_settings)]) -> Response:
     """Send the page of a homeserver."""
     path = get_page_path(settings.lake_folder)
-    return _send(path) if path.is_file() else HTMLResponse(_NO_PAGE, headers=_HEADERS)
+    missing = _NO_PAGE.format(dag_id=homeservers.get_dag_id("lakehouse", settings.lakehouse_homeserver))
+    return _send(path) if path.is_file() else HTMLResponse(missing, headers=_HEADERS)
 
 
 def send_data_docs(name: str, settings: Annotated[Settings, Depends(_load_readable_settings)]) -> Response:
@@ -107,7 +109,8 @@ def send_metrics(settings: Annotated[Settings, Depends(_load_scraped_settings)])
         with open_duckdb(settings) as connection:
             return PlainTextResponse(render_metrics(connection, settings), headers=_HEADERS)
     except LakehouseError:
-        raise HTTPException(503, "The lake cannot be read: `lakehouse doctor` shows the reason.") from None
+        doctor = homeservers.format_command("doctor", settings.lakehouse_homeserver)
+        raise HTTPException(503, f"The lake cannot be read: {doctor} shows the reason.") from None
 
 
 def send_overview(user: GetUserDep) -> Response:

@@ -8,6 +8,7 @@ from typing import Final
 
 from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentKind
 from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.config.homeservers import format_command
 from synapse_lakehouse.report.format_values import shorten
 from synapse_lakehouse.report.panel import Panel, Row, draw_no_chart
 from synapse_lakehouse.report.read_panels import PanelRows
@@ -77,24 +78,32 @@ class Status:
     problems: Sequence[Problem]
 
 
-def describe_status(release: Release | None, incidents: PanelRows) -> Status:
-    """Return the state of the lake with the latest ``release`` and the open ``incidents``."""
+def describe_status(release: Release | None, incidents: PanelRows, homeserver: str | None = None) -> Status:
+    """Return the state of the lake with the latest ``release`` and the open ``incidents``.
+
+    :param homeserver: its name, if the installation has several.
+    """
     if incidents.is_unread:
-        step = "Run `lakehouse doctor`."
+        step = f"Run {format_command('doctor', homeserver)}."
         return Status(Level.WARNING, release, "It is unknown whether an incident is open.", step, ())
     problems = sorted(map(_problem, incidents.rows), key=lambda problem: problem.level is not Level.SERIOUS)
     level = problems[0].level if problems else Level.GOOD
     if release is None and not problems:
-        return Status(Level.WARNING, None, "The lake has no release yet.", "Run `make run`.", ())
+        return Status(Level.WARNING, None, "The lake has no release yet.", advise_run(homeserver), ())
     if not problems:
         partial = f" It lacks {', '.join(release.partial)}." if release and release.partial else ""
         level = Level.WARNING if partial else Level.GOOD
-        step = "Correct the drift that `lakehouse doctor` reports." if partial else ""
+        step = f"Correct the drift that {format_command('doctor', homeserver)} reports." if partial else ""
         return Status(level, release, f"No incident is open.{partial}", step, ())
     first, others = problems[0], len(problems) - 1
     more = f", and {others} more {'incident is' if others == 1 else 'incidents are'} open" if others else ""
     headline = f"{first.title[0].upper()}{first.title[1:]}: {first.subject}{more}."
     return Status(level, release, headline, f"Follow the runbook “{first.kind}”.", problems)
+
+
+def advise_run(homeserver: str | None) -> str:
+    """Return the advice to run once."""
+    return f"Run {format_command('run', homeserver) if homeserver else '`make run`'}."
 
 
 def _problem(row: Row) -> Problem:

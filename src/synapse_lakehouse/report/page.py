@@ -104,7 +104,9 @@ def render_page(connection: DuckDBPyConnection, settings: Settings, path: Path, 
     panels = [NEWEST_EVENT, *(panel for section in SECTIONS for panel in section.panels)]
     read = {panel.id: reader.read(panel) for panel in panels}
     review_items = list_review_items(read)
-    status = grade_status(describe_status(latest, reader.read(INCIDENTS)), read, review_items)
+    status = grade_status(
+        describe_status(latest, reader.read(INCIDENTS), settings.lakehouse_homeserver), read, review_items
+    )
     sections = [(section, [render_panel(read[panel.id]) for panel in section.panels]) for section in SECTIONS]
     named = sorted({table for _, panels in sections for panel in panels for table in panel.tables})
     declared = load_declared_tables()

@@ -25,6 +25,13 @@ def test_a_healthy_database_passes(examine: Examine) -> None:
     assert not [finding for findings in found.values() for finding in findings if finding["level"] == "FAIL"]
 
 
+def test_missing_writers_are_a_warning(examine: Examine) -> None:
+    code, findings = examine(synapse_config=None, lakehouse_stream_writers="events:master")
+    (writers,) = findings["stream writers"]
+    assert (code, writers["level"], "SYNAPSE_CONFIG" in writers["advice"]) == (0, "WARN", True)
+    assert " events" not in writers["message"]
+
+
 def test_an_unknown_setting_is_reported_with_a_near_name(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_LEASE_SECOND", "5")
     monkeypatch.setenv("SYNAPSE_CONFIG_PATH", "/data/homeserver.yaml")

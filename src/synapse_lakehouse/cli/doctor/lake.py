@@ -17,6 +17,7 @@ from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.replication import tap_liveness
+from synapse_lakehouse.report.overall_status import advise_run
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
 
 
@@ -31,7 +32,9 @@ def examine(
     try:
         entries = list_catalog_entries(settings)
         if not entries:
-            yield DoctorFinding(FindingLevel.WARN, "lake", "The catalog has no tables yet.", "Run `make run`.")
+            yield DoctorFinding(
+                FindingLevel.WARN, "lake", "The catalog has no tables yet.", advise_run(settings.lakehouse_homeserver)
+            )
             return
         yield DoctorFinding(FindingLevel.OK, "lake", f"{len(entries)} tables and views in the catalog")
         with duckdb_reader.open_duckdb(settings) as connection:
@@ -51,7 +54,9 @@ def examine(
 def _releases(connection: DuckDBPyConnection, settings: Settings) -> Findings:
     all_releases = duckdb_reader.list_releases(connection, settings)
     if not all_releases:
-        yield DoctorFinding(FindingLevel.WARN, "releases", "There is no release yet.", "Run `make run`.")
+        yield DoctorFinding(
+            FindingLevel.WARN, "releases", "There is no release yet.", advise_run(settings.lakehouse_homeserver)
+        )
         return
     latest = all_releases[0]
     days = (datetime.now(UTC) - latest.published_at).total_seconds() / 86400
