@@ -76,3 +76,11 @@ def test_doctor_warns_of_secrets_in_a_file_that_others_may_read(
     file.chmod(0o644)
     home.chmod(0o700)
     assert list(env_file_readers.examine()) == []
+
+
+def test_doctor_checks_the_file_of_a_homeserver(home: Path) -> None:
+    file = home / "one.env"
+    file.write_text("LAKEHOUSE_METRICS_TOKEN=sesame\n")
+    file.chmod(0o644)
+    (finding,) = env_file_readers.examine(file)
+    assert finding.advice == f"chmod 600 {file}"
