@@ -12,7 +12,7 @@ from synapse_lakehouse.postgres.access.grants import COMPAT_VERSION, SCHEMA_TABL
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables, find_drift
 from synapse_lakehouse.postgres.access.state_database import can_compare, explain_foreign_state
-from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
+from synapse_lakehouse.postgres.connection import Connection, connect, has_table, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 
 _TABLES: Final = {
@@ -199,6 +199,8 @@ def check_server_name(connection: Connection, catalogue: Catalogue, server_name:
     (``synapse.storage.databases.main.check_database_before_upgrade``), so accounts of other servers may exist.
     """
     for name in (table.name for table in catalogue.tables if table.name in _FOREIGN_USER_SQL):
+        if not has_table(connection, name):
+            continue
         row = connection.execute(_FOREIGN_USER_SQL[name], [server_name]).fetchone()
         if row:
             server = row[0].partition(":")[2]
@@ -210,10 +212,7 @@ def check_server_name(connection: Connection, catalogue: Catalogue, server_name:
 
 
 def require_server_name(connection: Connection, catalogue: Catalogue, settings: Settings) -> None:
-    """Raise :class:`SourceError` if the database belongs to another homeserver than SYNAPSE_SERVER_NAME.
-
-    :param catalogue: tables that exist in the database.
-    """
+    """Raise :class:`SourceError` if the database belongs to another homeserver than SYNAPSE_SERVER_NAME."""
     if problems := check_server_name(connection, catalogue, str(settings.synapse_server_name)):
         raise SourceError("\n".join(problems))
 
