@@ -96,15 +96,17 @@ def test_chains_keep_the_limit_despite_pending_groups(
     assert all_states(dsn) == world.states
 
 
+@pytest.mark.parametrize("schema", ["its own schema", "the schema of a later release"])
 def test_a_purge_without_pending_deletion_is_repeated(
-    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
+    compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, schema: str
 ) -> None:
     """Synapse before 1.124 begins to delete a group, then the compressor makes it a predecessor."""
     dsn, world = rooms
     purged: list[int] = []
     deltas = "select state_group from state_group_edges where prev_state_group = any(%s)"
     with psycopg.connect(dsn, autocommit=True) as owner:
-        owner.execute("drop table state_groups_pending_deletion")
+        if schema == "its own schema":
+            owner.execute("drop table state_groups_pending_deletion")
     with psycopg.connect(dsn) as synapse:
         synapse.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
@@ -119,6 +121,8 @@ def test_a_purge_without_pending_deletion_is_repeated(
         options = (*BEST, "--room", "!whole", "--yes", "--format", "json")
         (result,) = rows(compress(dsn, "apply", *options))
         assert result["groups_rewritten"] > 0 == result["groups_skipped"]
+        # Synapse 1.124 and later locks a predecessor like this when it stores a delta. It needs no repetition.
+        assert synapse.execute("select id from state_groups where id = %s for key share", purged).fetchall()
         with pytest.raises(psycopg.errors.SerializationFailure):
             synapse.execute("delete from state_groups where id = any(%s)", [purged])
     assert all_states(dsn) == world.states

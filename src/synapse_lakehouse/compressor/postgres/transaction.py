@@ -6,8 +6,10 @@ Then it checks these groups again. Groups that were deleted, are pending deletio
 skipped.
 
 Releases before 1.124 mark nothing. Their repeatable-read transaction finds the deltas of the groups to delete, and
-stores them in full, before it deletes the groups. There, this module updates the rows of new predecessors: a deletion
-that does not see their new deltas fails with a serialization error, and Synapse repeats it.
+stores them in full, before it deletes the groups. Therefore this module also updates the rows of new predecessors: a
+deletion that does not see their new deltas fails with a serialization error, and Synapse repeats it. The schema does not
+show whether such a release is running: after a rollback, and during an upgrade of one process after the other, it runs
+on the schema of a later release.
 """
 
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from synapse_lakehouse.postgres.connection import Connection, has_table
 
 _LOCK: Final = "SELECT id FROM state_groups WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 _PENDING: Final = "SELECT state_group FROM state_groups_pending_deletion WHERE state_group = ANY(%s)"
-_UPDATE_PREV: Final = "UPDATE state_groups SET event_id = event_id WHERE id = ANY(%s)"
+_UPDATE_NEW_PREV: Final = "UPDATE state_groups SET event_id = event_id WHERE id = ANY(%s)"
 _EDGES: Final = "SELECT state_group, prev_state_group FROM state_group_edges WHERE state_group = ANY(%s)"
 _DELETE: Final = (
     "DELETE FROM state_groups_state WHERE state_group = ANY(%s)",
@@ -96,8 +98,7 @@ def _find_safe_changes(
     unsafe = touched[np.isin(touched, existing) != group_rooms.contains(touched)]
     if has_table(connection, "state_groups_pending_deletion"):
         unsafe = np.concatenate([unsafe, _ids(connection.execute(_PENDING.encode(), [touched.tolist()]))])
-    else:
-        connection.execute(_UPDATE_PREV.encode(), [np.unique(changes.new_prev[start:end]).tolist()])
+    connection.execute(_UPDATE_NEW_PREV.encode(), [np.setdiff1d(changes.new_prev[start:end], unsafe).tolist()])
     ids, new_prev, old_edges = changes.ids[start:end], changes.new_prev[start:end], changes.edges_of(start, end)
     present_edges = set(connection.execute(_EDGES.encode(), [ids.tolist()]))
     changed = np.array([group for group, _ in present_edges ^ set(map(tuple, old_edges.tolist()))], np.int64)
