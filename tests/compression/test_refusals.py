@@ -226,6 +226,10 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
                 ):  # fmt: skip
                     with pytest.raises(psycopg.errors.InsufficientPrivilege):
                         session.execute(statement.encode())
+            owner.execute(f"revoke select on state_groups_pending_deletion from {name}".encode())
+            ungranted = compress(dsn, "apply", *options)
+            assert (ungranted.exit_code, "on state_groups_pending_deletion, so" in ungranted.stderr) == (1, True)
+            owner.execute(f"grant select on state_groups_pending_deletion to {name}".encode())
             owner.execute("alter table state_groups enable row level security")
             for refused in (compress(dsn, "apply", *options), compress(reading, "plan")):
                 assert refused.exit_code == 1

@@ -10,7 +10,7 @@ import psycopg
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.errors import CompressorRunningError, convert_database_error
 from synapse_lakehouse.compressor.postgres import progress_store
-from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES, PROGRESS_TABLES, WRITTEN_TABLES
+from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES, PROGRESS_TABLES, list_privileges
 from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.supported_version import require_supported_version
 from synapse_lakehouse.config.settings import Settings
@@ -80,13 +80,13 @@ def require_rights(connection: Connection) -> None:
     ).fetchall()
     if missing:
         raise CompressorError(
-            f"The role of {WRITE_DSN_SETTING} may not write {', '.join(name for (name,) in missing)}. `lakehouse "
-            "grants --compress` prints the SQL of a role with these privileges."
+            f"The role of {WRITE_DSN_SETTING} lacks privileges on {', '.join(name for (name,) in missing)}, so nothing "
+            "was compressed. `lakehouse grants --compress` prints the SQL of a role with these privileges. Run the SQL "
+            "again after each upgrade of Synapse."
         )
 
 
 def _required_privileges() -> tuple[list[str], list[str]]:
-    state = [(name, right) for name in ("state_group_edges", "state_groups_state") for right in ("insert", "delete")]
-    own = [(name, right) for name in WRITTEN_TABLES for right in ("select", "insert", "update", "delete")]
-    names, rights = zip(*state, *own, strict=True)
-    return list(names), list(rights)
+    required = [(name, privilege) for privilege, name, columns in list_privileges() if columns is None]
+    names, privileges = zip(*required, strict=True)
+    return list(names), list(privileges)
