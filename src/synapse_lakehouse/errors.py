@@ -6,6 +6,10 @@ REPORT_PREFIX: Final = "error: "
 """Prefix of a Spark app's output line for a :class:`LakehouseError` that a retry cannot correct."""
 
 
+PAUSE_PREFIX: Final = "retried later: "
+"""Prefix of a Spark app's output line for a :class:`LakehouseError` that ``needs_pause``."""
+
+
 class LakehouseError(Exception):
     """An expected error. Its message is for operators: the problem, its consequence and its remedy.
 
@@ -14,3 +18,6 @@ class LakehouseError(Exception):
 
     is_transient: ClassVar[bool] = False
     """Whether a retry of the same work may succeed."""
+
+    needs_pause: ClassVar[bool] = False
+    """Whether the retry should wait some minutes. Only with ``is_transient``."""

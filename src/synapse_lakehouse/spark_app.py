@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from synapse_lakehouse.audit import task_costs
 from synapse_lakehouse.config.run import Run, parse_run_arguments
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.errors import REPORT_PREFIX, LakehouseError
+from synapse_lakehouse.errors import PAUSE_PREFIX, REPORT_PREFIX, LakehouseError
 from synapse_lakehouse.iceberg.catalog import aws_keys
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.lease.lease import Lease
@@ -94,6 +94,8 @@ def run_spark_app(
                 app.spark.stop()
         print(f"progress: {work.__name__} done in {time.monotonic() - started:.1f} s", flush=True)
     except LakehouseError as error:
+        if error.needs_pause:
+            sys.exit(PAUSE_PREFIX + to_printable_message(str(error)))
         if error.is_transient:
             raise
         sys.exit(REPORT_PREFIX + to_printable_message(str(error)))

@@ -44,19 +44,19 @@ def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "again"),
+    ("line", "action", "pause"),
     [
-        ("Error code is: 1.\nLast spark-submit output:\nerror: The disk is full.", False),
-        ("Error code is: 1.\nLast spark-submit output:\njava.lang.OutOfMemoryError: Java heap space", True),
+        ("error: The disk is full.", "fail", None),
+        ("retried later: Another session waits to change events.", "retry", timedelta(minutes=3)),
+        ("java.lang.OutOfMemoryError: Java heap space", "default", None),
     ],
 )
-def test_only_unexplained_failures_are_retried(output: str, again: bool) -> None:
-    from airflow.sdk import RetryAction
-
+def test_only_unexplained_failures_are_retried(line: str, action: str, pause: timedelta | None) -> None:
     from synapse_lakehouse.orchestration.spark_tasks import RetryUnlessReported
 
+    output = f"Error code is: 1.\nLast spark-submit output:\n{line}"
     decision = RetryUnlessReported().evaluate(RuntimeError(output), try_number=1, max_tries=2)
-    assert (decision.action is RetryAction.FAIL) is not again
+    assert (decision.action.value, decision.retry_delay) == (action, pause)
 
 
 def test_files_of_an_app_are_private(lakehouse_dag: "DAG") -> None:

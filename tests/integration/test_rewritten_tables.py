@@ -10,11 +10,12 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres import connection as connections
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.errors import LockedTableError, SourceError
 from synapse_lakehouse.postgres.rows.row_counts import count_rows
-from synapse_lakehouse.postgres.snapshot import snapshot
-from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from synapse_lakehouse.postgres.snapshot import blocked_sessions, snapshot
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot, import_snapshot
 from synapse_lakehouse.postgres.snapshot.table_locks import lock_tables
 
 TABLE = catalogue.load_catalogue().table("receipts_linearized")
@@ -83,6 +84,39 @@ def test_a_table_being_rewritten_is_read_in_full_or_not(
         other.commit()
         over.set()
         assert counting.result() == rows
+
+
+def test_a_copy_ends_for_an_upgrade_that_alters_tables(
+    source: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another reader of the snapshot ends, too, and the upgrade gets its next lock."""
+    monkeypatch.setattr(blocked_sessions, "_POLL_SECONDS", 0.5)
+
+    def copy() -> None:
+        with (
+            export_snapshot(source, catalogue.load_catalogue()) as (connection, exported),
+            import_snapshot(source, exported) as reader,
+        ):
+            assert count_rows(reader, TABLE)
+            with psycopg.connect(source_copy) as synapse:
+                for name in (TABLE.name, "redactions"):
+                    synapse.execute(f"alter table {name} add column new text".encode())
+            connection.execute("select 1")
+
+    with pytest.raises(LockedTableError, match=f"waits to change {TABLE.name}, and Synapse waits") as raised:
+        copy()
+    assert raised.value.needs_pause
+    with psycopg.connect(source_copy) as connection:
+        connection.execute(f"select {TABLE.name}.new, redactions.new from {TABLE.name}, redactions limit 1".encode())
+
+
+def test_a_locked_table_is_reported(source: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = {**connections.build_session_settings(source), "lock_timeout": "100ms"}
+    monkeypatch.setattr(connections, "build_session_settings", lambda _: short)
+    with psycopg.connect(source_copy) as synapse:
+        synapse.execute(f"alter table {TABLE.name} add column new text".encode())
+        with pytest.raises(LockedTableError), export_snapshot(source, catalogue.load_catalogue()):
+            pass
 
 
 def test_tables_rewritten_at_every_try_are_named(

@@ -109,12 +109,25 @@ def _read_parts(
     session: SnapshotSession, copies: Sequence[TableCopy], readers: ThreadPoolExecutor
 ) -> list[tuple[TableCopy, FinishedCopy]]:
     """Read and commit all planned parts; count the tables without a baseline meanwhile."""
-    app, connection = session.app, session.connection
+    app = session.app
     read = inheritable_thread_target(app.spark)(_read_batch)
     work = [(copy, part) for copy in copies for part in copy.planned.plan.parts]
-    pending: set[Future[list[tuple[str, CopyProgress]]]] = {
-        readers.submit(read, app, batch) for batch in batch_parts(work)
-    }
+    pending = {readers.submit(read, app, batch) for batch in batch_parts(work)}
+    try:
+        _await_parts(session, copies, pending)
+    except BaseException:
+        # Without the snapshot, each further batch would start a Spark job only to fail.
+        readers.shutdown(wait=False, cancel_futures=True)
+        raise
+    return [(copy, copy.finished) for copy in copies if copy.finished]
+
+
+def _await_parts(
+    session: SnapshotSession,
+    copies: Sequence[TableCopy],
+    pending: set[Future[list[tuple[str, CopyProgress]]]],
+) -> None:
+    app, connection = session.app, session.connection
     for copy in copies:
         if not copy.planned.started.base:
             copy.rows_source = copy.planned.started.count(copy.target.connection).rows
@@ -122,8 +135,6 @@ def _read_parts(
     while pending:
         finished, pending = wait(pending, timeout=KEEPALIVE_SECONDS, return_when=FIRST_COMPLETED)
         for future in finished:
-            if future.exception():
-                readers.shutdown(wait=False, cancel_futures=True)
             for name, progress in future.result():
                 finished_tables += progress.is_finished
                 if progress.is_finished or monotonic() - reported_at > _REPORT_SECONDS:
@@ -131,7 +142,6 @@ def _read_parts(
                     reported_at = monotonic()
         # Also prevents an idle timeout of the exporting transaction.
         connection.execute("select 1")
-    return [(copy, copy.finished) for copy in copies if copy.finished]
 
 
 def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:

@@ -12,7 +12,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, Context, RetryDecision, RetryPolicy, TriggerRule
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from synapse_lakehouse.errors import REPORT_PREFIX
+from synapse_lakehouse.errors import PAUSE_PREFIX, REPORT_PREFIX
 from synapse_lakehouse.iceberg.catalog.catalog import PRIVATE_FILE_OPTIONS, export_secrets
 from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.orchestration.run_lifecycle import lake_run_id
@@ -31,6 +31,10 @@ They are more than half of the pool's slots, so one such task runs at a time. Th
 first. So no run opens while an open run waits, and no run takes the lease of the waiting run, even if it expires.
 """
 
+_PAUSE: Final = timedelta(minutes=3)
+"""Most upgrades of Synapse change the schema within this time. The lake lease of 300 s lasts longer: while it works, an
+app renews it every 100 s."""
+
 RUN_ARGUMENTS: Final = (
     "--run-id", "{{ lake_run_id(dag.dag_id, run_id) }}",
     "--start", "{{ data_interval_start.isoformat() }}",
@@ -45,9 +49,13 @@ class RetryUnlessReported(RetryPolicy):
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Fail at once if a line of the app's output starts with ``error: ``."""
-        is_reported = any(line.startswith(REPORT_PREFIX) for line in str(exception).splitlines())
-        return RetryDecision.fail("a retry cannot correct this error") if is_reported else RetryDecision.default()
+        """Decide by the prefix of a line of the app's output, which the app writes before it exits."""
+        lines = str(exception).splitlines()
+        if any(line.startswith(REPORT_PREFIX) for line in lines):
+            return RetryDecision.fail("a retry cannot correct this error")
+        if any(line.startswith(PAUSE_PREFIX) for line in lines):
+            return RetryDecision.retry(_PAUSE, "a retry may succeed after an upgrade of Synapse")
+        return RetryDecision.default()
 
 
 def create_spark_task(

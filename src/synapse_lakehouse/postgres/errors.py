@@ -1,6 +1,7 @@
 """Errors of reading Synapse's database. Each message names the remedy."""
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 import psycopg
@@ -33,6 +34,27 @@ class ReadError(LakehouseError):
             # PostgreSQL 14 to 16 have the setting; off is the default.
             message += " (set old_snapshot_threshold of the server to -1, or to more than the duration of a copy)"
         super().__init__(f"{message} ({_CONFLICT})" if lacks_reason else message)
+
+
+class LockedTableError(LakehouseError):
+    """Another session needs a whole table, as an upgrade of Synapse does to alter it; a retry may succeed after it."""
+
+    is_transient = True
+    needs_pause = True
+
+    def __init__(self, blocked_tables: Collection[str]) -> None:
+        """:param blocked_tables: tables for which the session waits; empty if it has its lock already."""
+        if blocked_tables:
+            message = (
+                f"Another session waits to change {', '.join(sorted(blocked_tables))}, and Synapse waits for that "
+                "session. The copy stopped, so that it does not block an upgrade of Synapse."
+            )
+        else:
+            message = "Another session has locked a table for more than 10 s, so the copy stopped."
+        super().__init__(
+            f"{message} Such a session is an upgrade of Synapse that changes its schema, TRUNCATE, or VACUUM FULL. "
+            "Nothing was published. A retry continues the copy. After an upgrade, run the SQL of `lakehouse grants`."
+        )
 
 
 def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str = "SYNAPSE_DSN") -> SourceError:

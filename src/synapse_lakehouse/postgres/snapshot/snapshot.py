@@ -14,8 +14,15 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import check_source_database
 from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
 from synapse_lakehouse.postgres.connection import Connection, connect
-from synapse_lakehouse.postgres.errors import ReadError, RecoveryConflictError, SourceError, is_recovery_conflict
+from synapse_lakehouse.postgres.errors import (
+    LockedTableError,
+    ReadError,
+    RecoveryConflictError,
+    SourceError,
+    is_recovery_conflict,
+)
 from synapse_lakehouse.postgres.rows.select_sql import hash_select
+from synapse_lakehouse.postgres.snapshot.blocked_sessions import end_if_blocking
 from synapse_lakehouse.postgres.snapshot.table_locks import find_rewritten_tables, lock_tables
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition, read_wal_position
 from synapse_lakehouse.postgres.snapshot.wal_flush import wait_for_flush
@@ -78,15 +85,22 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
     :param catalogue: the part of the catalogue that is in the database.
     :raises SourceError: when the database does not fit the catalogue, or its tables are rewritten repeatedly.
     :raises ReadError: when a statement fails, or the connection is lost.
+    :raises LockedTableError: when another session locks a table, or waits for the lock of a table.
     :raises RecoveryConflictError: when a standby cancels the snapshot; a new snapshot may live longer.
     """
-    with connect(settings, catalogue.databases[0]) as connection:
+    database = catalogue.databases[0]
+    with (
+        connect(settings, database) as connection,
+        end_if_blocking(settings, database, connection.info.backend_pid) as blocked_tables,
+    ):
         on_standby = False
         try:
             snapshot = _take_complete_snapshot(connection, catalogue, settings)
             on_standby = snapshot.in_recovery
             yield connection, snapshot
         except Exception as error:
+            if blocked_tables or isinstance(error, psycopg.errors.LockNotAvailable):
+                raise LockedTableError(blocked_tables) from None
             if is_recovery_conflict(error) or (on_standby and _is_lost(connection)):
                 raise RecoveryConflictError from None
             if isinstance(error, psycopg.Error):

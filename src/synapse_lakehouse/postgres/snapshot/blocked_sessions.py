@@ -1,0 +1,62 @@
+"""End a copy that blocks another session, such as an upgrade of Synapse that changes a table.
+
+An upgrade that alters a table needs an ACCESS EXCLUSIVE lock. It waits until no copy reads the table, and Synapse's own
+statements queue behind it. Autovacuum never waits for such a lock.
+"""
+
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from threading import Event
+from typing import Final
+
+import psycopg
+
+from synapse_lakehouse.catalogue import Database
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.errors import SourceError
+
+_POLL_SECONDS: Final = 5.0
+"""With the seconds in the query, less than the lock_timeout of the readers, which may queue behind the session."""
+
+_BLOCKED: Final = """
+select relation::regclass::text, pid from pg_locks
+where locktype = 'relation' and not granted and mode = 'AccessExclusiveLock'
+  and waitstart < clock_timestamp() - interval '2 seconds' and %s = any(pg_blocking_pids(pid))
+  -- on a standby, max_standby_streaming_delay limits the wait
+  and not pg_is_in_recovery()
+"""
+
+_END_BLOCKERS: Final = """
+select pg_terminate_backend(pid) from pg_stat_activity
+where pid = any(pg_blocking_pids(%s)) and usename = current_user
+  and application_name = current_setting('application_name')
+"""
+
+
+@contextmanager
+def end_if_blocking(settings: Settings, database: Database, pid: int) -> Iterator[Collection[str]]:
+    """End the sessions of the lakehouse that block a session which wants to lock a whole table.
+
+    It opens a connection for each look, so that a copy has no lasting connection beyond LAKEHOUSE_SOURCE_CONNECTIONS.
+
+    :param pid: process ID of the session that exports the snapshot, and has locked all tables.
+    :returns: a collection that receives the names of the tables before their sessions are ended.
+    """
+    tables, is_over = set[str](), Event()
+
+    def watch() -> None:
+        while not is_over.wait(_POLL_SECONDS):
+            # If the server cannot be reached, the copy reports it.
+            with suppress(psycopg.Error, SourceError), connect(settings, database) as connection:
+                for table, blocked in connection.execute(_BLOCKED, [pid]).fetchall():
+                    tables.add(table)
+                    connection.execute(_END_BLOCKERS, [blocked])
+
+    with ThreadPoolExecutor(1) as watching:
+        watching.submit(watch)
+        try:
+            yield tables
+        finally:
+            is_over.set()
