@@ -1,6 +1,8 @@
 """A running database of an older release: streams that it lacks are not served and not watched."""
 
+import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -8,11 +10,14 @@ import pytest
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects, read_source_catalogue
+from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.live_stream_positions import read_live_positions
+from synapse_lakehouse.postgres.recent_reports import read_recent_reports
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from synapse_lakehouse.streams.checks.synapse_startup import check_startup
-from tests.support.older_source import hide_additions
+from tests.support.older_source import hide_additions, show_additions
+from tests.support.reader_role import reader_role
 
 DECLARED = catalogue.load_catalogue()
 PRESENT = {stream.name for stream in DECLARED.streams if not DECLARED.is_evolving(stream)}
@@ -38,6 +43,28 @@ def test_watched_streams(older: Settings) -> None:
     assert read_live_positions(older, DECLARED, lambda *_: None).keys() == PRESENT
     with connect(older) as source:
         assert check_startup(source, read_source_catalogue(DECLARED, source)) == []
+
+
+def test_streams_of_an_upgrade_without_its_grants_are_left_out(
+    older: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        reader_role(older, str(older.synapse_dsn)) as role,
+        psycopg.connect(str(older.synapse_dsn), autocommit=True) as owner,
+    ):
+        show_additions(owner, DECLARED)
+        granted = "select has_table_privilege(%s, 'user_reports', 'select')"
+        assert owner.execute(granted, [role.name]).fetchone() == (False,)
+        reading = older.model_copy(update={"synapse_dsn": role.dsn})
+        with caplog.at_level(logging.WARNING):
+            assert read_live_positions(reading, DECLARED, lambda *_: 0).keys() == PRESENT
+        (warning,) = [record.getMessage() for record in caplog.records]
+        assert f"GRANT SELECT ON SEQUENCE thread_subscriptions_sequence TO {role.name};" in warning
+        recent = read_recent_reports(reading, DECLARED, datetime.fromtimestamp(0, UTC))
+        assert {reports.kind for reports in recent} == {"event", "room"}
+        with connect(reading) as source:
+            present = read_source_catalogue(DECLARED, source)
+            assert check_startup(source, exclude_ungranted_additions(present, source)) == []
 
 
 def test_nothing_is_absent_for_a_role_without_rights(older: Settings) -> None:

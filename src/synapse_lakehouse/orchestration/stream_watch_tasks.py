@@ -72,6 +72,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
     from synapse_lakehouse.postgres.access.preflight import require_server_name, require_supported_version
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
+    from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
     from synapse_lakehouse.postgres.connection import connect, split_by_database
     from synapse_lakehouse.streams.checks import synapse_startup
 
@@ -80,7 +81,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     for part in split_by_database(settings, catalogue.load_catalogue()):
         with fail_without_retry(), connect(settings, part.databases[0]) as source:
             require_supported_version(source, part)
-            declared = read_source_catalogue(part, source)
+            declared = exclude_ungranted_additions(read_source_catalogue(part, source), source)
             declared = exclude_drifted_tables(declared, source, may_be_partial=settings.allows_partial_copy)
             require_server_name(source, declared, settings)
             wrong += synapse_startup.check_startup(source, declared)

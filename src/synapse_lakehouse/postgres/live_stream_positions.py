@@ -12,6 +12,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.access.preflight import require_server_name, require_supported_version
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
+from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 
@@ -45,6 +46,8 @@ def read_live_positions(
 ) -> dict[str, LiveStreamPosition]:
     """Return the positions of all streams of the source, by stream name. All are from one PostgreSQL snapshot.
 
+    Streams that an upgrade of Synapse added, and that the role may not read yet, are left out.
+
     :param compute_closed_end: returns the ID up to which a stream is closed. Only rows beyond this ID are read.
     :raises SourceError: when no connection can be made, this version of Synapse is not supported, or the database
         belongs to another homeserver.
@@ -53,7 +56,7 @@ def read_live_positions(
     with connect(settings) as connection:
         try:
             require_supported_version(connection, split_by_database(settings, catalogue)[0])
-            present = read_source_catalogue(catalogue, connection)
+            present = exclude_ungranted_additions(read_source_catalogue(catalogue, connection), connection)
             readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
             set_short_timeout(connection)
             require_server_name(connection, readable, settings)

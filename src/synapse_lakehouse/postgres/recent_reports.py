@@ -13,6 +13,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.access.preflight import require_server_name
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
+from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.live_stream_positions import set_short_timeout
@@ -54,7 +55,7 @@ def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetim
     """
     with connect(settings) as connection:
         try:
-            present = read_source_catalogue(catalogue, connection)
+            present = exclude_ungranted_additions(read_source_catalogue(catalogue, connection), connection)
             readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
             names = {table.name for table in readable.tables}
             set_short_timeout(connection)

@@ -1,0 +1,41 @@
+"""Tables and sequences that an upgrade of Synapse added, and that the role may not read yet."""
+
+from dataclasses import replace
+
+from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.postgres.access.grants import list_required_grants
+from synapse_lakehouse.postgres.access.preflight import explain_missing_grants
+from synapse_lakehouse.postgres.connection import Connection, has_table
+from synapse_lakehouse.printable_text import get_printable_logger
+
+log = get_printable_logger(__name__)
+
+
+def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) -> Catalogue:
+    """Return ``catalogue`` without tables and streams that only later releases have, and that the role may not read.
+
+    So the streams of the previous release can be observed until an operator runs the SQL of ``lakehouse grants``. A
+    warning in the log contains the missing grants.
+
+    :param catalogue: as the database has it (:func:`absent_objects.read_source_catalogue`).
+    """
+    missing = {}
+    for grant in list_required_grants(catalogue):
+        if grant.is_evolving and has_table(connection, grant.name):
+            columns = tuple(name for name in grant.columns if name not in grant.evolving)
+            for message in explain_missing_grants(connection, [replace(grant, columns=columns)]):
+                missing[grant.name] = message
+    if not missing:
+        return catalogue
+    log.warning(
+        "Synapse was upgraded, and the role may not read what the upgrade added. This task leaves it out. Run the SQL "
+        "of `lakehouse grants` again. %s",
+        " ".join(missing.values()),
+    )
+    tables = {
+        table.name
+        for stream in catalogue.streams
+        if stream.sequence in missing and catalogue.is_evolving(stream)
+        for table, _ in catalogue.backing_tables(stream.name)
+    }
+    return catalogue.restrict_to_source({*missing, *tables})
