@@ -83,10 +83,8 @@ def collect_metrics(
     metrics: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied_tables()}
     metrics |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
     for row in snapshots:
-        unknown = list(row["unknown_objects"] or [])
-        if row["schema_version"] > catalogue.newest_schema_version:
-            unknown.append(f"schema version {row['schema_version']}")
-        metrics[_SCHEMA] = {"unknown_objects": unknown}
+        later = catalogue.explain_later_version(row["schema_version"])
+        metrics[_SCHEMA] = {"unknown_objects": row["unknown_objects"] or [], "later_version": later or ""}
         for name, reason in row["drifted_tables"] or ():
             metrics.setdefault(f"bronze.{name}", {})["drifted"] = reason
     for row in ledger:

@@ -24,11 +24,13 @@ class ExpectTableCopied(MetricExpectation):
 
 
 class ExpectKnownSchema(MetricExpectation):
-    """Each table and column of the source is in the catalogue or in the list of excluded columns."""
+    """The schema version is known, and each table and column is in the catalogue or in the list of excluded columns."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
-        new = metrics["unknown_objects"]
-        return not new, f"not copied: {', '.join(new)}" if new else "no new table or column"
+        later, new = metrics["later_version"], metrics["unknown_objects"]
+        messages = [later] if later else []
+        messages += [f"Not copied, because the lakehouse does not know it: {', '.join(new)}."] if new else []
+        return not messages, " ".join(messages) or "no new table or column"
 
 
 class ExpectRowsReadToBeWritten(MetricExpectation):

@@ -14,6 +14,7 @@ from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.compressor.postgres.connection import open_write_connection
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
+from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.access.preflight import explain_unsupported_version
 from synapse_lakehouse.postgres.errors import SourceError
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows
@@ -178,10 +179,16 @@ def test_an_unsupported_version_is_not_compressed(
     assert read_state(source_copy) == before
 
 
-def test_a_later_compatible_version_is_compressed(compress: Compress, source_copy: str) -> None:
+def test_a_later_compatible_version_is_compressed_with_a_warning(
+    compress: Compress, source_copy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    preflight._warn_once.cache_clear()
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update schema_version set version = 999")
     assert rows(compress(source_copy, "plan", *BEST, "--format", "json"))
+    assert rows(compress(source_copy, "apply", *BEST, "--yes", "--format", "json"))
+    (warning,) = [record.getMessage() for record in caplog.records if "version 999" in record.getMessage()]
+    assert "Upgrade the lakehouse" in warning
 
 
 def test_groups_are_not_handed_over_before_1_124(compress: Compress, rooms: tuple[str, World]) -> None:

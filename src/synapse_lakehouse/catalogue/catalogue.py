@@ -141,6 +141,16 @@ class Catalogue(Declaration):
         """Return whether some supported releases of Synapse lack the stream, because they lack all of its tables."""
         return all(table.is_evolving for table, _ in self.backing_tables(stream.name))
 
+    def explain_later_version(self, version: int) -> str | None:
+        """Return a warning if a schema version that Synapse declares compatible is later than the known versions."""
+        if version <= self.newest_schema_version:
+            return None
+        return (
+            f"The database has Synapse's schema version {version}, and this version of the lakehouse knows versions up "
+            f"to {self.newest_schema_version}. Synapse declares it compatible, so all known tables are read as before. "
+            "Upgrade the lakehouse, which may then read what is new."
+        )
+
     def list_deltas(self) -> list[str]:
         """Return the schema changes that add or remove a table or a column of the catalogue."""
         declarations = [*self.tables, *(column for table in self.tables for column in table.columns)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from synapse_lakehouse.catalogue import Catalogue, Database
@@ -14,6 +15,9 @@ from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_table
 from synapse_lakehouse.postgres.access.state_database import can_compare, explain_foreign_state
 from synapse_lakehouse.postgres.connection import Connection, connect, has_table, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.printable_text import get_printable_logger
+
+log = get_printable_logger(__name__)
 
 _TABLES: Final = {
     Database.MAIN: ("events",),
@@ -99,7 +103,7 @@ def check_source_database(
 def require_supported_version(
     connection: Connection, catalogue: Catalogue, grants: Sequence[Grant] = SCHEMA_TABLES
 ) -> int:
-    """Return the schema version of the database.
+    """Return the schema version of the database. Log a warning, once in a process, if it is a later one.
 
     :param grants: the tables with the version that the role may read.
     :raises SourceError: when the version is not supported, or cannot be read.
@@ -107,7 +111,14 @@ def require_supported_version(
     version = read_schema_version(connection, catalogue.databases, grants)
     if problem := explain_unsupported_version(connection, catalogue, version):
         raise SourceError(problem)
+    if warning := catalogue.explain_later_version(version):
+        _warn_once(warning)
     return version
+
+
+@cache
+def _warn_once(warning: str) -> None:
+    log.warning("%s", warning)
 
 
 def explain_unsupported_version(connection: Connection, catalogue: Catalogue, version: int) -> str | None:
