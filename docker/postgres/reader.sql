@@ -1,5 +1,9 @@
 -- The role lakehouse_reader may read the columns that the lakehouse copies, and nothing else. Run this again after upgrading.
 BEGIN;
+DO $$ DECLARE actual int; BEGIN
+  IF to_regclass('schema_version') IS NOT NULL THEN SELECT version INTO actual FROM schema_version; END IF;
+  IF actual < 88 THEN RAISE EXCEPTION 'This database has Synapse''s schema version %, but the lakehouse needs Synapse 1.120 or later.', actual; END IF;
+END $$;
 DO $$ BEGIN
   IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'lakehouse_reader') THEN CREATE ROLE lakehouse_reader; END IF;
   EXECUTE format('GRANT CONNECT ON DATABASE %I TO lakehouse_reader', current_database());

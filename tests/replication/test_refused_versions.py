@@ -11,6 +11,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import explain_unsupported_version
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.replication.protocol.dialect import Dialect
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from synapse_lakehouse.replication.service import serve
 
 
@@ -26,3 +27,14 @@ def test_an_unsupported_version_is_not_served(
     with pytest.raises(SourceError) as refused:
         serve(settings, Dialect.TOKENS, "127.0.0.1", 0, pytest.fail)
     assert str(refused.value) == message
+
+
+def test_an_incompatible_upgrade_is_noticed_while_the_connection_is_open(settings: Settings, source_copy: str) -> None:
+    source = settings.model_copy(update={"synapse_dsn": source_copy})
+    reader = DatabaseReader(source, load_catalogue(), supported_only=True, examine_seconds=0)
+    assert reader.read_positions().by_stream
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("update schema_version set version = 999")
+        owner.execute("update schema_compat_version set compat_version = 999")
+    with pytest.raises(SourceError, match="schema version 999"):
+        reader.read_positions()

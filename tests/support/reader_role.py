@@ -34,7 +34,7 @@ def run_script(settings: Settings, database: str, *command: str) -> None:
     assert printed.returncode == 0, printed.stderr
     subprocess.run(
         [BIN / "psql", "-Xq", "--set", "ON_ERROR_STOP=1", "--dbname", database],
-        input=printed.stdout, text=True, check=True, env=os.environ,
+        input=printed.stdout, text=True, check=True, env=os.environ, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 

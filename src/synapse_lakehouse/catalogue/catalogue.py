@@ -141,6 +141,13 @@ class Catalogue(Declaration):
         """Return whether some supported releases of Synapse lack the stream, because they lack all of its tables."""
         return all(table.is_evolving for table, _ in self.backing_tables(stream.name))
 
+    def explain_earlier_version(self, version: int | str) -> str:
+        """Return why a database with a schema version before the oldest supported version is refused."""
+        return (
+            f"This database has Synapse's schema version {version}, but the lakehouse needs Synapse "
+            f"{self.oldest_release} or later."
+        )
+
     def explain_later_version(self, version: int) -> str | None:
         """Return a warning if a schema version that Synapse declares compatible is later than the known versions."""
         if version <= self.newest_schema_version:

@@ -113,6 +113,7 @@ def build_grants_sql(
             f"-- The role {role} may read the columns that the lakehouse copies, and nothing else. "
             "Run this again after upgrading.",
             "BEGIN;",
+            *_refuse_earlier_versions(catalogue),
             *build_role_sql(role, limit, build_session_settings(settings)),
             *(
                 statement
@@ -125,6 +126,17 @@ def build_grants_sql(
             "",
         ]
     )
+
+
+def _refuse_earlier_versions(catalogue: Catalogue) -> list[str]:
+    """Return a statement that ends the SQL with a sentence, before a statement fails for lack of a table."""
+    sentence = catalogue.explain_earlier_version("%").replace("'", "''")
+    return [
+        "DO $$ DECLARE actual int; BEGIN",
+        "  IF to_regclass('schema_version') IS NOT NULL THEN SELECT version INTO actual FROM schema_version; END IF;",
+        f"  IF actual < {catalogue.oldest_schema_version} THEN RAISE EXCEPTION '{sentence}', actual; END IF;",
+        "END $$;",
+    ]
 
 
 def build_role_sql(role: str, connections: int, session: Mapping[str, str]) -> list[str]:

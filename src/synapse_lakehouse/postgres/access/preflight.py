@@ -130,10 +130,7 @@ def explain_unsupported_version(connection: Connection, catalogue: Catalogue, ve
     """
     newest = catalogue.newest_schema_version
     if version < catalogue.oldest_schema_version:
-        return (
-            f"This database has Synapse's schema version {version}, but the lakehouse needs Synapse "
-            f"{catalogue.oldest_release} or later."
-        )
+        return catalogue.explain_earlier_version(version)
     if version <= newest:
         return None
     if problems := explain_missing_grants(connection, [COMPAT_VERSION]):

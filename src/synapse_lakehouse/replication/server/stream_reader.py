@@ -124,7 +124,7 @@ class DatabaseReader:
         main = split_by_database(self._settings, self._catalogue)[0]
         absent = find_absent_objects(main, connection)
         is_changed = absent != self._absent_objects
-        if self._supported_only and (is_new or is_changed):
+        if self._supported_only:
             require_supported_version(connection, main)
         present = main.restrict_to_source(absent)
         if is_new:
