@@ -189,6 +189,9 @@ class Catalogue(Declaration):
         changes += [(change.until.release, name in absent) for name, change in declared.items() if change.until]
         first = max([self.oldest_release, *(at for at, is_made in changes if is_made)], key=_version_parts)
         beyond = min((at for at, is_made in changes if not is_made), key=_version_parts, default=None)
+        if first == self.oldest_release and beyond:
+            # Unsupported releases before the oldest have its schema, too.
+            return f"before {beyond}"
         return f"{first} or later" + (f", before {beyond}" if beyond else "")
 
     def restrict_to_source(self, absent: Collection[str]) -> "Catalogue":

@@ -54,12 +54,12 @@ def _describe_progress(rows: Sequence[Row]) -> str:
 
 
 def _describe_versions(rows: Sequence[Row], *_: object) -> list[Row]:
-    """The versions, with PostgreSQL's end of support and the releases of Synapse that have such a schema."""
+    """The versions, with PostgreSQL's end of support and the releases of Synapse that create such a schema."""
     return [
         {
             **row,
             "supported_until": find_end_of_support(row["server_version"]),
-            "synapse_release": load_catalogue().describe_release(row["absent_objects"] or ()),
+            "schema_release": load_catalogue().describe_release(row["absent_objects"] or ()),
         }
         for row in rows
     ]
@@ -97,13 +97,14 @@ SECTION: Final = Section(
             "postgresql",
             "Versions of PostgreSQL and of Synapse",
             "After the end of support, PostgreSQL gets no security fixes. Synapse's database does not record the "
-            "release of Synapse: its tables and columns show it.",
+            "release of Synapse. Its tables and columns show which release changed the schema last; after a rollback, "
+            "an earlier release runs on it.",
             _VERSIONS,
             (
                 Column("server_version", "PostgreSQL"),
                 Column("supported_until", "Supported until", Format.DAY),
-                Column("synapse_release", "Release of Synapse"),
-                Column("schema_version", "Version of its schema", Format.NUMBER),
+                Column("schema_release", "Schema of Synapse's release"),
+                Column("schema_version", "Version of the schema", Format.NUMBER),
             ),
             "No run has recorded the versions yet.",
             draw_no_chart,
