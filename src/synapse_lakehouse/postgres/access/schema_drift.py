@@ -230,21 +230,22 @@ def _drift(kind: DriftKind, table: str, column: str | None = None, **details: st
     return SchemaDrift(table, column, kind, _MESSAGES[kind].format(table=table, column=column, **details))
 
 
+_MISSING: Final = (
+    "Start Synapse once to finish its upgrade. If a release candidate of Synapse made the change of the schema in "
+    "another form, a start does not help: add what is missing, as the final release defines it. If Synapse is newer "
+    "than this lakehouse, upgrade the lakehouse. To copy all other tables, set LAKEHOUSE_ON_DRIFT=partial."
+)
 _MESSAGES: Final[Mapping[DriftKind, str]] = {
     "missing_table": (
-        "This database has no table {table}, so the table cannot be copied. "
-        "Synapse {release} and later have it. Start Synapse once to finish its upgrade, or "
-        "correct the search_path. If Synapse is newer than this lakehouse, upgrade the lakehouse."
+        "This database has no table {table}, so the table cannot be copied. Synapse {release} and later have it. If "
+        f"another schema contains it, correct the search_path. {_MISSING}"
     ),
     "not_a_plain_table": (
         "{table} is {actual}. The lakehouse can read only plain tables, and partitioned tables whose partitions are "
         "plain tables, because it reads pages and row versions. Replace {table}, or those of its partitions that are "
         "not plain, with plain tables, or set LAKEHOUSE_ON_DRIFT=partial to copy all other tables."
     ),
-    "missing_column": (
-        "The table {table} has no column {column}, so the copy would lack it. Start Synapse once to finish its "
-        "upgrade. If Synapse is newer than this lakehouse, upgrade the lakehouse."
-    ),
+    "missing_column": f"The table {{table}} has no column {{column}}, so the copy would lack it. {_MISSING}",
     "changed_type": (
         "The column {table}.{column} has the type {actual} instead of {expected}, so its values could be copied "
         "wrongly. Upgrade the lakehouse to a version that supports this version of Synapse."
