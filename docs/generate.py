@@ -32,9 +32,9 @@ _RELEASE_COLUMNS = (
 )  # fmt: skip
 _RELEASES = """# Releases of Synapse
 
-Each minor release of Synapse in this table created a database once, by its own code. `sample/releases.json` contains
-the schemas of these databases. The lakehouse reads the same tables, columns and streams from all releases of one
-row, and all have the same rules of visibility.
+Each release of Synapse on PyPI since 1.120.0, patch releases included, created a database once, by its own code.
+`sample/releases.json` contains the schemas of these databases. The lakehouse reads the same tables, columns and streams
+from all releases of one row, and all have the same rules of visibility.
 
 Three rules came with a release:
 

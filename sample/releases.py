@@ -1,7 +1,7 @@
 """Synapse's releases: an environment of each, and recorded facts about the databases that they create.
 
-``python -m sample.releases 1.163.2 2026-10-23`` adds the newest release and its day to ``releases.json``. A fact is a
-line such as ``column events.depth bigint``. The file contains the lines that each release adds and removes.
+``python -m sample.releases 1.163.2 2026-10-23`` adds a release and its day to ``releases.json``. A fact is a line such
+as ``column events.depth bigint``. The file contains the lines that each release adds and removes.
 """
 
 import json
@@ -27,6 +27,9 @@ RECORD: Final = Path(__file__).with_name("releases.json")
 RESULTS: Final = Path(__file__).with_name("release_results.json")
 """Figures of the releases that went through ``tests/integration/test_each_release.py``."""
 SCHEMA: Final = Path(__file__).with_name("synapse_schema.py")
+
+COMPARED_ON: Final = date(2026, 11, 30)
+"""Day on which the record was compared with PyPI. It contains every release of the 24 months before."""
 
 REPRESENTATIVES: Final = (
     "1.120.2", "1.124.0", "1.128.0", "1.133.0", "1.135.2", "1.136.0", "1.144.0", "1.148.0", "1.151.0", "1.152.1",
@@ -163,11 +166,7 @@ def read_facts(dsn: str) -> tuple[int, int, set[str]]:
 
 
 def record(version: str, released: str) -> None:
-    """Add a release, the newest of the record, or replace it."""
-    recorded = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
-    recorded.pop(version, None)
-    earlier = [release for release in load_releases() if release.version in recorded] if recorded else []
-    before = earlier[-1].facts if earlier else frozenset[str]()
+    """Add a release to the record, or replace it."""
     with tempfile.TemporaryDirectory(prefix="synapse-release-") as folder:
         options = ["fsync=off", "synchronous_commit=off"]
         with embedded_postgres.run_server(Path(folder) / "postgres", options=options) as server:
@@ -176,13 +175,18 @@ def record(version: str, released: str) -> None:
                 streams = create_database(python, server.dsn("synapse"))
             schema_version, compat_version, facts = read_facts(server.dsn("synapse"))
     facts |= {f"stream {name}" for name in streams}
-    recorded[version] = {
-        "released": released,
-        "schema_version": schema_version,
-        "compat_version": compat_version,
-        "added": sorted(facts - before),
-        "removed": sorted(before - facts),
-    }
+    added = Release(version, released, schema_version, compat_version, frozenset(facts))
+    releases = [added, *(release for release in load_releases() if release.version != version)]
+    recorded, before = {}, frozenset[str]()
+    for release in sorted(releases, key=lambda release: [int(part) for part in release.version.split(".")]):
+        recorded[release.version] = {
+            "released": release.released,
+            "schema_version": release.schema_version,
+            "compat_version": release.compat_version,
+            "added": sorted(release.facts - before),
+            "removed": sorted(before - release.facts),
+        }
+        before = release.facts
     RECORD.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
 
 
