@@ -1,6 +1,11 @@
-"""A running database of an older release: streams that it lacks are not served and not watched."""
+"""A running database of an older release: streams that it lacks are not served and not watched.
+
+The SQL of the grants refuses a database of a release that is too old.
+"""
 
 import logging
+import subprocess
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -17,7 +22,7 @@ from synapse_lakehouse.postgres.recent_reports import read_recent_reports
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from synapse_lakehouse.streams.checks.synapse_startup import check_startup
 from tests.support.older_source import hide_additions, show_additions
-from tests.support.reader_role import reader_role
+from tests.support.reader_role import create_role, reader_role
 
 DECLARED = catalogue.load_catalogue()
 PRESENT = {stream.name for stream in DECLARED.streams if not DECLARED.is_evolving(stream)}
@@ -72,3 +77,15 @@ def test_nothing_is_absent_for_a_role_without_rights(older: Settings) -> None:
         assert find_absent_objects(DECLARED, source)
         source.execute("set role pg_monitor")
         assert find_absent_objects(DECLARED, source) == ()
+
+
+def test_the_sql_refuses_an_earlier_release_in_one_sentence(settings: Settings, source_copy: str) -> None:
+    """The script is the first contact with the database, and a release before the oldest lacks tables of it."""
+    name = f"reader_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute("update schema_version set version = 87")
+        owner.execute("alter table sliding_sync_joined_rooms rename to absent")
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            create_role(settings, name, source_copy)
+        assert owner.execute("select from pg_roles where rolname = %s", [name]).fetchone() is None
+    assert refused.value.stderr.splitlines()[0] == f"ERROR:  {DECLARED.explain_earlier_version(87)}"

@@ -1,7 +1,6 @@
 """The role of ``lakehouse grants`` can read the columns of the catalogue and do nothing else."""
 
 import re
-import subprocess
 import uuid
 from collections.abc import Iterator
 
@@ -294,15 +293,3 @@ def test_cache_keys_need_a_right_of_their_own(settings: Settings, role: Role, da
     assert rows() == [withheld, ["get_user_by_id", ["@a"], 5]]
     create_role(settings, role.name, database)
     assert rows() == [withheld, ["get_user_by_id", [None], 5]]
-
-
-def test_the_sql_refuses_an_earlier_release_in_one_sentence(settings: Settings, source_copy: str) -> None:
-    """The script is the first contact with the database, and a release before the oldest lacks tables of it."""
-    name = f"reader_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(source_copy, autocommit=True) as owner:
-        owner.execute("update schema_version set version = 87")
-        owner.execute("alter table sliding_sync_joined_rooms rename to absent")
-        with pytest.raises(subprocess.CalledProcessError) as refused:
-            create_role(settings, name, source_copy)
-        assert owner.execute("select from pg_roles where rolname = %s", [name]).fetchone() is None
-    assert refused.value.stderr.splitlines()[0] == f"ERROR:  {catalogue.load_catalogue().explain_earlier_version(87)}"
