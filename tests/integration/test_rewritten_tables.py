@@ -17,6 +17,7 @@ from synapse_lakehouse.postgres.rows.row_counts import count_rows
 from synapse_lakehouse.postgres.snapshot import blocked_sessions, snapshot
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot, import_snapshot
 from synapse_lakehouse.postgres.snapshot.table_locks import lock_tables
+from tests.support.reader_role import reader_role
 
 TABLE = catalogue.load_catalogue().table("receipts_linearized")
 TRUNCATE = (
@@ -87,12 +88,12 @@ def test_a_table_being_rewritten_is_read_in_full_or_not(
 
 
 def test_a_copy_ends_for_an_upgrade_that_alters_tables(
-    source: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another reader of the snapshot ends, too, and the upgrade gets its next lock."""
+    """Another reader of the snapshot ends, too, and the upgrade gets its next lock. The role has few privileges."""
     monkeypatch.setattr(blocked_sessions, "_POLL_SECONDS", 0.5)
 
-    def copy() -> None:
+    def copy(source: Settings) -> None:
         with (
             export_snapshot(source, catalogue.load_catalogue()) as (connection, exported),
             import_snapshot(source, exported) as reader,
@@ -103,8 +104,9 @@ def test_a_copy_ends_for_an_upgrade_that_alters_tables(
                     synapse.execute(f"alter table {name} add column new text".encode())
             connection.execute("select 1")
 
-    with pytest.raises(LockedTableError, match=f"waits to change {TABLE.name}, and Synapse waits") as raised:
-        copy()
+    locked = pytest.raises(LockedTableError, match=f"waits to change {TABLE.name}, and Synapse waits")
+    with reader_role(settings, source_copy) as role, locked as raised:
+        copy(settings.model_copy(update={"synapse_dsn": role.dsn}))
     assert raised.value.needs_pause
     with psycopg.connect(source_copy) as connection:
         connection.execute(f"select {TABLE.name}.new, redactions.new from {TABLE.name}, redactions limit 1".encode())
