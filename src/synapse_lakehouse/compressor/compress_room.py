@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from synapse_lakehouse.compressor import undo_file
 from synapse_lakehouse.compressor.algorithm.compare_states import find_differing_groups
@@ -32,31 +32,6 @@ from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 _MAXIMUM_PASSES: Final = 3
 
 
-@dataclass(frozen=True)
-class CompressionResult:
-    """The result of compressing a room."""
-
-    plan: RoomPlan
-    groups_written: int
-    groups_skipped: int
-    """Planned groups that were not rewritten, because they were locked, pending deletion or changed meanwhile."""
-    undo: tuple[Path, ...]
-    rows: int
-    """Rows of the room after compression."""
-    longest_chain: int | None
-    seconds: float
-    cost_before: ReadCost | None
-    """Cost of reading some of the room's states; None if no group had to be written."""
-    cost_after: ReadCost | None
-    disk_before: int
-    """Bytes of the state of all rooms on disk before; ``disk_after``: now."""
-    disk_after: int
-
-    def cost_columns(self) -> dict[str, float | None]:
-        """Return the columns of ``audit.compression_runs`` for the read cost and the disk usage."""
-        return cost_columns(self.cost_before, self.cost_after, (self.disk_before, self.disk_after))
-
-
 def plan_room(room: StoredRoom, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
     """Plan the compression of a room whose state groups were read.
 
@@ -77,14 +52,14 @@ def plan_room(room: StoredRoom, settings: CompressorSettings) -> tuple[PlannedGr
 def compress_room(
     room_id: str, settings: CompressorSettings, open_reader: ReaderFactory, writer: GroupWriter, undo_folder: Path,
     database: str, require: Callable[[RoomPlan, Path], None] = lambda plan, folder: None,
-) -> CompressionResult:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Compress one room of the database ``database``.
 
     A room that grows in the meantime, or has groups that cannot be rewritten, may end with a chain that is too long.
     Then the room is compressed again, up to three times.
 
     :param require: raises ``RoomSkippedError`` for a plan that must not be applied.
-
+    :returns: columns of ``audit.compression_runs`` from ``rows_before`` on.
     :raises InvalidStateGroupsError, RoomSkippedError: when the room cannot be compressed; nothing was written.
     :raises CompressorError: when the undo file cannot be written, or an undo file belongs to another history of the
         database; nothing more was written.
@@ -106,7 +81,7 @@ def compress_room(
             raise
         if not compression.apply(room, position, planned, plan, require):
             break
-    return compression.result()
+    return compression.columns()
 
 
 @dataclass
@@ -126,9 +101,12 @@ class _RoomCompression:
     """The plan of the first pass."""
     groups_written: int = 0
     groups_skipped: int = 0
+    """Planned groups that were not rewritten, because they were locked, pending deletion or changed meanwhile."""
     cost_before: ReadCost | None = None
+    """Cost of reading some of the room's states; None if no group had to be written."""
     cost_after: ReadCost | None = None
     disk_before: int = 0
+    """Bytes of the state of all rooms on disk."""
     disk_after: int = 0
     verification: RoomVerification | None = None
     _began: float = field(default_factory=time.monotonic)
@@ -174,14 +152,22 @@ class _RoomCompression:
             and may_get_shorter
         )
 
-    def result(self) -> CompressionResult:
+    def columns(self) -> dict[str, Any]:
         assert self.plan
         assert self.verification
-        return CompressionResult(
-            self.plan, self.groups_written, self.groups_skipped, tuple(self.undo_paths), self.verification.rows,
-            self.verification.longest_chain, time.monotonic() - self._began,
-            self.cost_before, self.cost_after, self.disk_before, self.disk_after,
-        )  # fmt: skip
+        return {
+            "rows_before": self.plan.rows_before,
+            "rows_after": self.verification.rows,
+            "bytes_before": self.plan.bytes_before,
+            "bytes_after": self.plan.bytes_after,
+            "groups_rewritten": self.groups_written,
+            "groups_skipped": self.groups_skipped,
+            "longest_chain": self.verification.longest_chain,
+            "seconds": time.monotonic() - self._began,
+            "longest_lock_ms": 1000 * self.writer.pace.longest,
+            "undo": [str(path) for path in self.undo_paths],
+            **cost_columns(self.cost_before, self.cost_after, (self.disk_before, self.disk_after)),
+        }
 
     def _measure_before(self, room: StoredRoom, *, has_changes: bool) -> None:
         with self.open_reader() as reader:

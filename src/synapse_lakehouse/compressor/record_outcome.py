@@ -11,7 +11,7 @@ import psycopg
 
 from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError, InvalidStateGroupsError
-from synapse_lakehouse.compressor.compress_room import CompressionResult, compress_room
+from synapse_lakehouse.compressor.compress_room import compress_room
 from synapse_lakehouse.compressor.disk_check import require_free_space
 from synapse_lakehouse.compressor.errors import RoomSkippedError, VerificationError, convert_database_error
 from synapse_lakehouse.compressor.postgres.snapshot_connections import ReaderFactory
@@ -114,41 +114,23 @@ def _compress(
 ) -> OutcomeRow:
     require = partial(require_free_space, writer.connection)
     try:
-        result = compress_room(
+        numbers = compress_room(
             room_id, settings, open_reader, writer, undo_folder, writer.connection.info.dbname, require
         )
     except (InvalidStateGroupsError, RoomSkippedError) as error:
         return {"outcome": Outcome.SKIPPED, "error": str(error)}
-    remainder = _describe_remainder(result, settings, writer)
-    return {
-        "outcome": Outcome.PARTIAL if remainder else Outcome.COMPRESSED,
-        "error": remainder,
-        "rows_before": result.plan.rows_before,
-        "rows_after": result.rows,
-        "bytes_before": result.plan.bytes_before,
-        "bytes_after": result.plan.bytes_after,
-        "groups_rewritten": result.groups_written,
-        "groups_skipped": result.groups_skipped,
-        "longest_chain": result.longest_chain,
-        "seconds": result.seconds,
-        "longest_lock_ms": 1000 * writer.pace.longest,
-        "undo": [str(path) for path in result.undo],
-        **result.cost_columns(),
-    }
+    remainder = _describe_remainder(numbers["longest_chain"], settings, writer)
+    return {"outcome": Outcome.PARTIAL if remainder else Outcome.COMPRESSED, "error": remainder, **numbers}
 
 
-def _describe_remainder(result: CompressionResult, settings: CompressorSettings, writer: GroupWriter) -> str | None:
+def _describe_remainder(longest_chain: int | None, settings: CompressorSettings, writer: GroupWriter) -> str | None:
     """Return the reason why the compression is incomplete; None if it is complete."""
     if writer.gave_up_on_locks:
         return LOCKED_MESSAGE
-    if (
-        settings.strategy is Strategy.LEVELS
-        or result.longest_chain is None
-        or result.longest_chain <= settings.max_chain
-    ):
+    if settings.strategy is Strategy.LEVELS or longest_chain is None or longest_chain <= settings.max_chain:
         return None
     return (
-        f"A chain still has {result.longest_chain} state groups, because some of them were pending deletion or changed "
+        f"A chain still has {longest_chain} state groups, because some of them were pending deletion or changed "
         "meanwhile. Compress the room again later."
     )
 
