@@ -56,7 +56,7 @@ def _cost(groups: StateGroups, max_chain: int) -> tuple[int, bool]:
 def _improve(groups: StateGroups, states: StateFingerprints, in_range: BoolArray, max_chain: int) -> StateGroups:
     base, rows = find_nearest_bases(groups, states, in_range)
     prev = np.where(in_range, _choose_bases(groups.prev, base, rows, states.sizes, in_range, max_chain), groups.prev)
-    starts, keys, events = _write_rows(
+    starts, keys, events = write_rows(
         groups.prev, groups.starts, groups.keys, groups.events, groups.key_count, in_range, prev
     )
     return replace(groups, prev=prev, starts=starts, keys=keys, events=events)
@@ -140,7 +140,7 @@ def _count_pieces(line: Int64Array, sizes: Int64Array, max_chain: int) -> tuple[
 
 
 @cached_njit
-def _write_rows(
+def write_rows(
     prev: Int64Array,
     starts: Int64Array,
     keys: Int32Array,
