@@ -140,9 +140,7 @@ class _Reader:
             if table not in (self._existing if release is None or is_unbranched(table) else of_release):
                 return []
         duckdb_reader.create_views(self._connection, self._settings, release, tables)
-        result = self._connection.execute(query)
-        names = [column[0] for column in result.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+        return duckdb_reader.read_rows(self._connection, query)
 
 
 def _read_durations(reader: _Reader, release: Release) -> dict[str, float]:

@@ -50,9 +50,7 @@ class PanelReader:
             return PanelRows(panel, [], f"The lake has no {' and no '.join(missing)} yet.")
         try:
             duckdb_reader.create_views(self.connection, self.settings, self.release, names)
-            result = self.connection.execute(panel.sql)
-            columns = [column[0] for column in result.description or ()]
-            rows = [dict(zip(columns, row, strict=True)) for row in result.fetchmany(MAX_ROWS)]
+            rows = duckdb_reader.read_rows(self.connection, panel.sql, MAX_ROWS)
             derived = panel.derive(rows, self.connection, self.settings)
         except (duckdb.Error, LakeReadError) as error:
             return PanelRows(panel, [], f"This part could not be read: {str(error).splitlines()[0]}", is_unread=True)

@@ -72,9 +72,7 @@ def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> 
 def _read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> dict[str, dict[str, Any]]:
     """Rows by name. Releases of earlier versions have no column except the name."""
     duckdb_reader.create_views(connection, settings, release, [_TABLE])
-    result = connection.execute(f"select * from {_TABLE} order by all")  # noqa: S608
-    columns = [column[0] for column in result.description or ()]
-    rows = [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
+    rows = duckdb_reader.read_rows(connection, f"from {_TABLE} order by all")
     return {row["update_name"]: row for row in sorted(rows, key=lambda row: row.get("ordering") or 0)}
 
 

@@ -46,6 +46,5 @@ def read_rows_by_duckdb(connection: DuckDBPyConnection, settings: Settings) -> l
         return []
     duckdb_reader.create_views(connection, settings, None, [SIZES_TABLE])
     since = (datetime.now(UTC) - _WINDOW).isoformat()
-    result = connection.execute(f"from {SIZES_TABLE} where measured_at >= '{since}'::timestamptz")
-    names = [column[0] for column in result.description or ()]
-    return [SizeRow.of(dict(zip(names, row, strict=True))) for row in result.fetchall()]
+    rows = duckdb_reader.read_rows(connection, f"from {SIZES_TABLE} where measured_at >= '{since}'::timestamptz")
+    return [SizeRow.of(row) for row in rows]

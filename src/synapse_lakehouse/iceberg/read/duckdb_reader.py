@@ -93,14 +93,12 @@ def list_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Re
         return []
     create_views(connection, settings, None, [RELEASES_TABLE])
     try:
-        result = connection.execute("from audit.releases order by release desc")
-        names = [column[0] for column in result.description or ()]
-        rows = result.fetchall()
+        rows = read_rows(connection, "from audit.releases order by release desc")
     except duckdb.Error as error:
         raise LakeReadError(
             f"The list of releases cannot be read: {str(error).splitlines()[0]}. Run `lakehouse doctor`."
         ) from error
-    return [Release.of_row(dict(zip(names, row, strict=True))) for row in rows]
+    return [Release.of_row(row) for row in rows]
 
 
 def _find_releases_table(settings: Settings) -> CatalogEntry | None:
@@ -209,6 +207,14 @@ def set_release_variables(connection: DuckDBPyConnection, release: Release) -> N
         f"set variable release = {int(release.number)}; set variable run = {quote_literal(release.run_id)};"
         f" set variable audited_until = {quote_literal(release.audited_until.isoformat())}::timestamptz"
     )
+
+
+def read_rows(connection: DuckDBPyConnection, sql: str, maximum: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a query as dictionaries, at most ``maximum``."""
+    result = connection.execute(sql)
+    names = [column[0] for column in result.description or ()]
+    rows = result.fetchall() if maximum is None else result.fetchmany(maximum)
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def read_metadata(connection: DuckDBPyConnection, location: str) -> dict[str, Any]:
