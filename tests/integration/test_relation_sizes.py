@@ -165,7 +165,7 @@ def test_planted_growth_is_shown_and_raises_an_alert(
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
         store.append_audit_rows(catalog, "audit.relation_sizes", rows, RUN)
-        size_tasks.report_sizes(settings, catalog)
+        size_tasks.report_sizes(settings)
         begun = {(event.kind, event.subject) for event in incident_log.read_incident_log(catalog).events}
     assert begun == {
         (IncidentKind.GROWTH_CHANGED, "table public.events"), (IncidentKind.DISK_FILLING, "lake warehouse"),

@@ -120,7 +120,7 @@ def _collect(
         yield from _lag_families(reader, release)
         yield from _federation_families(reader, release)
     yield from families.stream_families(_read_streams(reader, release))
-    yield from families.size_families(summarize(history.read_rows_by_duckdb(connection, settings)))
+    yield from families.size_families(summarize(history.read_rows(connection, settings)))
     yield from families.incident_families(_read_incidents(reader))
     landed = tap_liveness.read_last_commit_time_by_duckdb(connection, settings)
     yield gauge("tap_timestamp_seconds", "Time at which the replication tap last listened.", [((), landed)])

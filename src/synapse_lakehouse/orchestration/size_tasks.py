@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.callbacks import report_findings
 from synapse_lakehouse.printable_text import get_printable_logger
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
 
 log = get_printable_logger(__name__)
 
@@ -30,14 +26,17 @@ def record_sizes(settings: Settings, run: Run, interval: timedelta = timedelta()
             if interval and history.is_measured_since(catalog, datetime.now(UTC) - interval):
                 return
             record.record_sizes(settings, catalog, run)
-            report_sizes(settings, catalog)
+        report_sizes(settings)
     except Exception:
         log.warning("The sizes of Synapse's database and of the lake were not recorded", exc_info=True)
 
 
-def report_sizes(settings: Settings, catalog: Catalog) -> None:
+def report_sizes(settings: Settings) -> None:
     """Report faster growth, overdue vacuums and disks that are soon full."""
     from synapse_lakehouse.alerts.size_findings import check_sizes
+    from synapse_lakehouse.iceberg.read.duckdb_reader import open_duckdb
     from synapse_lakehouse.sizes import history, summary
 
-    report_findings(settings, "sizes", check_sizes(summary.summarize(history.read_rows(catalog))))
+    with closing(open_duckdb(settings)) as connection:
+        findings = check_sizes(summary.summarize(history.read_rows(connection, settings)))
+    report_findings(settings, "sizes", findings)

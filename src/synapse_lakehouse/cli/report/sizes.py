@@ -35,7 +35,7 @@ def sizes(
     Growth is the median of the last five weeks, with a 95% interval. The formats csv and json contain all relations.
     """
     with lake_session.open_lake() as (settings, connection):
-        summaries = summarize(history.read_rows_by_duckdb(connection, settings))
+        summaries = summarize(history.read_rows(connection, settings))
     if not summaries:
         raise LakeReadError("No sizes have been measured yet. `make run` measures them.")
     if format is output.OutputFormat.TABLE:
