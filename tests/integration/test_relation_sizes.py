@@ -20,7 +20,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import run_server
-from synapse_lakehouse.orchestration import size_tasks
+from synapse_lakehouse.orchestration import run_measurements
 from synapse_lakehouse.postgres import relation_sizes
 from synapse_lakehouse.postgres.relation_size import RelationSize
 from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
@@ -147,7 +147,7 @@ def record(settings: Settings) -> dict[str, dict[str, Any]]:
     """What a run records, by name."""
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
-        size_tasks.record_sizes(settings, RUN)
+        run_measurements.record_sizes(settings, RUN)
         rows = catalog.load_table("audit.relation_sizes").scan().to_arrow().to_pylist()
     return {row["name"]: row for row in rows}
 
@@ -165,7 +165,7 @@ def test_planted_growth_is_shown_and_raises_an_alert(
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
         store.append_audit_rows(catalog, "audit.relation_sizes", rows, RUN)
-        size_tasks.report_sizes(settings)
+        run_measurements.report_sizes(settings)
         begun = {(event.kind, event.subject) for event in incident_log.read_incident_log(catalog).events}
     assert begun == {
         (IncidentKind.GROWTH_CHANGED, "table public.events"), (IncidentKind.DISK_FILLING, "lake warehouse"),

@@ -12,7 +12,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.orchestration.upgrade_check_tasks import record_upgrade_checks
+from synapse_lakehouse.orchestration.run_measurements import record_upgrade_checks
 from tests.support.reader_role import reader_role
 from tests.support.split_source import split_source
 

@@ -78,17 +78,17 @@ def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFind
     from synapse_lakehouse.alerts.deliver_incidents import update_incidents
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 
-    with _log_failure(), closing(open_catalog(settings)) as catalog:
+    with log_failure("no alert could be sent"), closing(open_catalog(settings)) as catalog:
         update_incidents(settings, catalog, scope, findings, page)
 
 
 @contextmanager
-def _log_failure() -> Iterator[None]:
-    """Log an error instead of raising it, because a fault of the alerts must not fail the data pipeline."""
+def log_failure(message: str, *arguments: object) -> Iterator[None]:
+    """Log an error instead of raising it, for work that the data does not need."""
     try:
         yield
     except Exception:
-        log.warning("no alert could be sent", exc_info=True)
+        log.warning(message, *arguments, exc_info=True)
 
 
 def _report(context: Context, scope: str, findings: Sequence[AlertFinding], page: str = "") -> None:
@@ -110,7 +110,7 @@ def _report_wrong_settings(dag_id: str, scope: str, findings: Sequence[AlertFind
     dag, homeserver = homeservers.split_dag_id(dag_id)
     # No record shows that a message was sent before, and stream_watch fails every five minutes.
     if homeserver and dag != "stream_watch":
-        with _log_failure():
+        with log_failure("no alert could be sent"):
             send_unrecorded(Settings(), homeserver, scope, findings, page)
 
 

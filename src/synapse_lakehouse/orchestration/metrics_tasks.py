@@ -3,11 +3,8 @@
 from airflow.sdk import Context
 
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.callbacks import resolve_dag_incident
+from synapse_lakehouse.orchestration.callbacks import log_failure, resolve_dag_incident
 from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
-from synapse_lakehouse.printable_text import get_printable_logger
-
-log = get_printable_logger(__name__)
 
 
 def complete_release(context: Context) -> None:
@@ -18,14 +15,11 @@ def complete_release(context: Context) -> None:
 
 def write_metrics(settings: Settings) -> None:
     """Write the metrics to LAKEHOUSE_METRICS_FILE, if it is set. Never raises, because the data does not need them."""
-    if settings.lakehouse_metrics_file is None:
+    if (file := settings.lakehouse_metrics_file) is None:
         return
     from synapse_lakehouse.iceberg.read.duckdb_reader import open_duckdb
     from synapse_lakehouse.metrics.render import render_metrics
     from synapse_lakehouse.metrics.textfile import write_textfile
 
-    try:
-        with open_duckdb(settings) as connection:
-            write_textfile(settings.lakehouse_metrics_file, render_metrics(connection, settings))
-    except Exception:
-        log.warning("The metrics were not written to %s", settings.lakehouse_metrics_file, exc_info=True)
+    with log_failure("The metrics were not written to %s", file), open_duckdb(settings) as connection:
+        write_textfile(file, render_metrics(connection, settings))

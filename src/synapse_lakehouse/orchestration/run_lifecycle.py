@@ -16,7 +16,7 @@ from synapse_lakehouse.config import homeservers
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.errors import LakehouseError
-from synapse_lakehouse.orchestration import size_tasks, upgrade_check_tasks
+from synapse_lakehouse.orchestration import run_measurements
 from synapse_lakehouse.orchestration.callbacks import AlreadyReportedError
 from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -92,8 +92,8 @@ def open_run() -> None:
             raise LakehouseError("\n".join(messages))
         preflight.check_source(settings, declared)
     _open(run, settings)
-    size_tasks.record_sizes(settings, run)
-    upgrade_check_tasks.record_upgrade_checks(settings, declared, run)
+    run_measurements.record_sizes(settings, run)
+    run_measurements.record_upgrade_checks(settings, declared, run)
 
 
 def open_maintenance() -> None:
@@ -111,7 +111,7 @@ def open_maintenance() -> None:
         run.require_complete()
     settings = load_task_settings(context["dag"].dag_id)
     _open(run, settings)
-    size_tasks.record_sizes(settings, run, _SIZE_INTERVAL)
+    run_measurements.record_sizes(settings, run, _SIZE_INTERVAL)
 
 
 def close_run() -> None:

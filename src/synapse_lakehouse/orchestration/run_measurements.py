@@ -1,16 +1,14 @@
-"""Measure the sizes of Synapse's database and of the lake during a run, and report growth and overdue vacuums."""
+"""Measure the sizes of Synapse's database and of the lake, and check whether Synapse can start after an upgrade."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
+from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.orchestration.callbacks import report_findings
-from synapse_lakehouse.printable_text import get_printable_logger
-
-log = get_printable_logger(__name__)
+from synapse_lakehouse.orchestration.callbacks import log_failure, report_findings
 
 
 def record_sizes(settings: Settings, run: Run, interval: timedelta = timedelta()) -> None:
@@ -21,14 +19,12 @@ def record_sizes(settings: Settings, run: Run, interval: timedelta = timedelta()
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.sizes import history, record
 
-    try:
+    with log_failure("The sizes of Synapse's database and of the lake were not recorded"):
         with closing(open_catalog(settings)) as catalog:
             if interval and history.is_measured_since(catalog, datetime.now(UTC) - interval):
                 return
             record.record_sizes(settings, catalog, run)
         report_sizes(settings)
-    except Exception:
-        log.warning("The sizes of Synapse's database and of the lake were not recorded", exc_info=True)
 
 
 def report_sizes(settings: Settings) -> None:
@@ -40,3 +36,15 @@ def report_sizes(settings: Settings) -> None:
     with closing(open_duckdb(settings)) as connection:
         findings = check_sizes(summary.summarize(history.read_rows(connection, settings)))
     report_findings(settings, "sizes", findings)
+
+
+def record_upgrade_checks(settings: Settings, declared: Catalogue, run: Run) -> None:
+    """Append the checks to ``audit.upgrade_checks``. Never raises: the run does not need them."""
+    from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
+    from synapse_lakehouse.streams.checks import upgrade_checks
+
+    with (
+        log_failure("The sequences and the collation of Synapse's database were not checked"),
+        closing(open_catalog(settings)) as catalog,
+    ):
+        upgrade_checks.record_upgrade_checks(settings, declared, catalog, run)
