@@ -6,7 +6,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.postgres.rows.range_digest import (
     RANGE_COUNT,
     KeySlice,
-    RangeDigest,
+    RowDigest,
     build_digest_query,
     build_rows_query,
     find_differing_ranges,
@@ -33,16 +33,16 @@ def test_every_range_is_in_exactly_one_slice(of: int) -> None:
 
 def test_ranges_differ_by_rows_content_or_presence() -> None:
     source = {
-        "000": RangeDigest(1, 2, 3),
-        "001": RangeDigest(1, 2, 3),
-        "002": RangeDigest(1, 2, 3),
-        "003": RangeDigest(4, 5, 6),
+        "000": RowDigest(1, 2, 3),
+        "001": RowDigest(1, 2, 3),
+        "002": RowDigest(1, 2, 3),
+        "003": RowDigest(4, 5, 6),
     }
     lake = {
-        "000": RangeDigest(1, 2, 3),
-        "001": RangeDigest(2, 2, 3),
-        "002": RangeDigest(1, 3, 2),
-        "fff": RangeDigest(1, 0, 0),
+        "000": RowDigest(1, 2, 3),
+        "001": RowDigest(2, 2, 3),
+        "002": RowDigest(1, 3, 2),
+        "fff": RowDigest(1, 0, 0),
     }
     assert find_differing_ranges(source, lake) == ["001", "002", "003", "fff"]
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import reduce
 from itertools import accumulate
 from typing import Any, Final
 
@@ -21,12 +20,12 @@ from pyspark.sql import functions as f
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.iceberg.write import input_fingerprint
 from synapse_lakehouse.ingest.index_progress import FEWEST_ENTRIES, IndexProgress, list_indexes_by_age
+from synapse_lakehouse.ingest.lake_digests import digest_hashes
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession, wait_with_keepalive
-from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, Row, find_index_faults
 from synapse_lakehouse.postgres.indexes.key_range import KeyRange, build_spark_condition, to_spark_predicate
 from synapse_lakehouse.postgres.indexes.range_scan import IndexScan, OtherPlanError, ScannedRange
-from synapse_lakehouse.postgres.rows.range_digest import hash_sum_spark_sql, row_hash_spark_sql
+from synapse_lakehouse.postgres.rows.range_digest import EMPTY_DIGEST, RowDigest, row_hash_spark_sql
 from synapse_lakehouse.spark_app import SparkApp
 
 FAULTS_TABLE: Final = "silver.index_faults"
@@ -40,9 +39,6 @@ _MAX_FAULTS: Final = 10_000
 
 _READ_ERROR: Final = "a read error stops the comparison; REINDEX rebuilds the index, unless the error is in the table"
 _TOO_SLOW: Final = "a range of its keys takes longer than LAKEHOUSE_INDEX_CHECK_SECONDS"
-
-_Digests = dict[tuple[int, int], EntryDigest]
-"""The lake's digests by number of the index and of the range."""
 
 
 def check_indexes(session: SnapshotSession) -> None:
@@ -103,14 +99,9 @@ def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexP
     return scanned
 
 
-def digest_lake(spark: SparkSession, scanned: Sequence[IndexProgress]) -> _Digests:
-    """Return the digests of the same ranges of the copy, with one query, because most indexes are small."""
-    if not scanned:
-        return {}
-    sums = (f.expr(hash_sum_spark_sql(number)) for number in (0, 1))
-    hashed = reduce(DataFrame.unionAll, (_hash_rows(spark, number, unit) for number, unit in enumerate(scanned)))
-    digested = hashed.groupBy("unit", "range").agg(f.count(f.lit(1)), *sums)
-    return {(unit, place): EntryDigest(*map(int, digest)) for unit, place, *digest in digested.collect()}
+def digest_lake(spark: SparkSession, scanned: Sequence[IndexProgress]) -> dict[tuple[int, int], RowDigest]:
+    """Return the digests of the same ranges of the copy, by number of the index and of the range."""
+    return digest_hashes(_hash_rows(spark, number, unit) for number, unit in enumerate(scanned))
 
 
 def _hash_rows(spark: SparkSession, number: int, unit: IndexProgress) -> DataFrame:
@@ -143,8 +134,8 @@ def _join_neighbours(ranges: Sequence[KeyRange]) -> list[KeyRange]:
     return joined
 
 
-def _differs(part: ScannedRange, lake: EntryDigest | None) -> bool:
-    return bool(part.error) or part.digest != (lake or EntryDigest(0, 0, 0))
+def _differs(part: ScannedRange, lake: RowDigest | None) -> bool:
+    return bool(part.error) or part.digest != (lake or EMPTY_DIGEST)
 
 
 def _read_lake(spark: SparkSession, unit: IndexProgress, differing: Sequence[ScannedRange]) -> list[Row]:

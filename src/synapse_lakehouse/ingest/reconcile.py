@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
 from typing import Any, Final
 
 import psycopg
@@ -20,6 +19,7 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue, Table
+from synapse_lakehouse.ingest.lake_digests import digest_hashes
 from synapse_lakehouse.ingest.repair import Repair
 from synapse_lakehouse.ingest.snapshot_session import wait_with_keepalive
 from synapse_lakehouse.postgres.connection import Connection
@@ -28,10 +28,9 @@ from synapse_lakehouse.postgres.rows.range_digest import (
     RANGE_COUNT,
     DigestsByRange,
     KeySlice,
-    RangeDigest,
+    RowDigest,
     build_digest_query,
     find_differing_ranges,
-    hash_sum_spark_sql,
     row_hash_spark_sql,
     slice_key_ranges,
 )
@@ -61,7 +60,7 @@ class SliceComparison:
     seconds: float = 0.0
     last: datetime | None = None
     source: DigestsByRange | None = None
-    lake: dict[str, RangeDigest] = field(default_factory=dict)
+    lake: dict[str, RowDigest] = field(default_factory=dict)
 
     @property
     def differing(self) -> list[str]:
@@ -159,7 +158,7 @@ def digest_source(connection: Connection, units: Sequence[SliceComparison], seco
             rows = connection.execute(
                 build_digest_query(unit.table, unit.part, connection.info.server_version)
             ).fetchall()
-            unit.source = {name: RangeDigest(*map(int, digest)) for name, *digest in rows}
+            unit.source = {name: RowDigest(*map(int, digest)) for name, *digest in rows}
         unit.seconds = time.monotonic() - started
         remaining_seconds -= unit.seconds
         started_units.append(unit)
@@ -168,14 +167,10 @@ def digest_source(connection: Connection, units: Sequence[SliceComparison], seco
 
 
 def digest_lake(spark: SparkSession, units: Sequence[SliceComparison]) -> None:
-    """Set the lake's digests of all ``units``, with one query, because most slices are small."""
-    if not units:
-        return
-    sums = (f.expr(hash_sum_spark_sql(number)) for number in (0, 1))
-    hashed = reduce(DataFrame.unionAll, (_hash_rows(spark, number, unit) for number, unit in enumerate(units)))
-    digested = hashed.groupBy("unit", "range").agg(f.count(f.lit(1)), *sums)
-    for number, name, *digest in digested.collect():
-        units[number].lake[name] = RangeDigest(*map(int, digest))
+    """Set the lake's digests of all ``units``."""
+    digests = digest_hashes(_hash_rows(spark, number, unit) for number, unit in enumerate(units))
+    for (number, name), digest in digests.items():
+        units[number].lake[name] = digest
 
 
 def _hash_rows(spark: SparkSession, number: int, unit: SliceComparison) -> DataFrame:

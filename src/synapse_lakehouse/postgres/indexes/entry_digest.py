@@ -1,25 +1,14 @@
 """Digests of index entries and of rows, in groups, so that equal groups need no further comparison."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from psycopg import sql
 
-from synapse_lakehouse.postgres.rows.range_digest import HASH_DIGITS
+from synapse_lakehouse.postgres.rows.range_digest import hash_sums_postgres_sql, value_text_postgres_sql
 
 GROUP_DIGITS: Final = 4
 """Hexadecimal digits of a row's hash that name its group: 65,536 groups, whatever the size of the table."""
-
-
-@dataclass(frozen=True)
-class EntryDigest:
-    """Number of entries or rows, two sums of their hashes, and the number of entries that point to a wrong row."""
-
-    rows: int
-    first: int
-    second: int
-    not_own: int = 0
 
 
 def build_digest_query(
@@ -31,15 +20,9 @@ def build_digest_query(
     :param are_entries: whether ``rows`` are entries of an index, which have the column is_own.
     :param are_grouped: whether there is a digest for each group of hashes; else one of all rows.
     """
-    sums = (
-        sql.SQL("coalesce(sum(('x' || substr(hash, {start}, {digits}))::bit({bits})::int), 0)").format(
-            start=sql.Literal(start), digits=sql.Literal(HASH_DIGITS), bits=sql.SQL(str(4 * HASH_DIGITS))
-        )
-        for start in (1, 1 + HASH_DIGITS)
-    )
     return sql.SQL("select {group}, count(*), {sums}, {not_own} from ({rows}) as hashed{by}").format(
         group=group_sql() if are_grouped else sql.SQL("''"),
-        sums=sql.SQL(", ").join(sums),
+        sums=hash_sums_postgres_sql(),
         not_own=sql.SQL("count(*) filter (where not is_own)" if are_entries else "0"),
         rows=add_hash(rows, hashed),
         by=sql.SQL(" group by 1" if are_grouped else ""),
@@ -48,12 +31,7 @@ def build_digest_query(
 
 def add_hash(rows: sql.Composed, hashed: Sequence[str]) -> sql.Composed:
     """Return the query of ``rows`` with the column hash: the MD5 of the columns ``hashed``, as in Spark's SQL."""
-    texts = (
-        sql.SQL("coalesce(octet_length({text}) || ':' || {text}, 'N')").format(
-            text=sql.SQL("{}::text").format(sql.Identifier(name))
-        )
-        for name in hashed
-    )
+    texts = (value_text_postgres_sql(sql.SQL("{}::text").format(sql.Identifier(name))) for name in hashed)
     return sql.SQL("select *, md5({}) as hash from ({}) as plain").format(sql.SQL(" || ").join(texts), rows)
 
 

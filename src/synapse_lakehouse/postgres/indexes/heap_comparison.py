@@ -1,7 +1,6 @@
 """Compare an index with the heap of its table, in one PostgreSQL snapshot."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,7 +10,7 @@ from psycopg import sql
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
-from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest, add_hash, build_digest_query, group_sql
+from synapse_lakehouse.postgres.indexes.entry_digest import add_hash, build_digest_query, group_sql
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, find_index_faults
 from synapse_lakehouse.postgres.indexes.index_scan_sql import (
     ALL_KEYS,
@@ -24,6 +23,7 @@ from synapse_lakehouse.postgres.indexes.index_scan_sql import (
     reads_only,
 )
 from synapse_lakehouse.postgres.indexes.read_entries import allow_scans, read_entries
+from synapse_lakehouse.postgres.rows.range_digest import DigestsByRange, RowDigest, find_differing_ranges
 
 MAX_EXAMINED_ROWS: Final = 100_000
 """Maximum number of rows of differing groups that are compared one by one."""
@@ -88,7 +88,7 @@ def _compare(connection: Connection, result: IndexComparison, max_rows: int) -> 
             return
         rows = _read_digests(connection, build_digest_query(rows_query, hashed, are_entries=False, are_grouped=True))
     result.entries, result.rows = (sum(digest.rows for digest in side.values()) for side in (entries, rows))
-    differing = [name for name in sorted(entries.keys() | rows.keys()) if entries.get(name) != rows.get(name)]
+    differing = find_differing_ranges(entries, rows)
     examined = _choose_groups(differing, entries, rows, max_rows)
     result.differing, result.examined = len(differing), len(examined)
     if not examined:
@@ -102,13 +102,11 @@ def _compare(connection: Connection, result: IndexComparison, max_rows: int) -> 
         result.faults = find_index_faults(found, connection.execute(query).fetchall())
 
 
-def _read_digests(connection: Connection, query: sql.Composed) -> dict[str, EntryDigest]:
-    return {name: EntryDigest(*map(int, digest)) for name, *digest in connection.execute(query)}
+def _read_digests(connection: Connection, query: sql.Composed) -> dict[str, RowDigest]:
+    return {name: RowDigest(*map(int, digest)) for name, *digest in connection.execute(query)}
 
 
-def _choose_groups(
-    differing: list[str], entries: Mapping[str, EntryDigest], rows: Mapping[str, EntryDigest], max_rows: int
-) -> list[str]:
+def _choose_groups(differing: list[str], entries: DigestsByRange, rows: DigestsByRange, max_rows: int) -> list[str]:
     """Return the first of the groups that have at most ``max_rows`` together, and at least one group."""
     chosen: list[str] = []
     for name in differing:

@@ -12,7 +12,7 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
-from synapse_lakehouse.postgres.indexes.entry_digest import EntryDigest, build_digest_query
+from synapse_lakehouse.postgres.indexes.entry_digest import build_digest_query
 from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry
 from synapse_lakehouse.postgres.indexes.index_scan_sql import (
     DAMAGE_CODES,
@@ -27,6 +27,7 @@ from synapse_lakehouse.postgres.indexes.index_scan_sql import (
 )
 from synapse_lakehouse.postgres.indexes.key_range import KeyRange
 from synapse_lakehouse.postgres.indexes.read_entries import allow_scans, read_entries
+from synapse_lakehouse.postgres.rows.range_digest import EMPTY_DIGEST, RowDigest
 
 _MINIMUM_ENTRIES: Final = 100
 _MAXIMUM_ENTRIES: Final = 50_000
@@ -35,7 +36,6 @@ _SECONDS_PER_RANGE: Final = 1.0
 
 
 _OTHER_PLAN: Final = "PostgreSQL reads another index, or none, for its keys"
-_NOTHING: Final = EntryDigest(0, 0, 0)
 _TRUE: Final = sql.SQL("true")
 
 
@@ -48,7 +48,7 @@ class ScannedRange:
     """A range of an index that was read. ``error``: what prevented it; then no range after it can be found."""
 
     keys: KeyRange
-    digest: EntryDigest = _NOTHING
+    digest: RowDigest = EMPTY_DIGEST
     error: str = ""
 
 
@@ -111,12 +111,12 @@ class IndexScan:
         except psycopg.errors.QueryCanceled:
             return None
 
-    def _digest(self, keys: KeyRange, until: float) -> EntryDigest:
+    def _digest(self, keys: KeyRange, until: float) -> RowDigest:
         query = build_digest_query(self._build_query(keys), self.names, are_entries=True)
         self._set_timeout(until)
         row = self._connection.execute(query).fetchone()
         assert row is not None
-        return EntryDigest(*map(int, row[1:]))
+        return RowDigest(*map(int, row[1:]))
 
     def _build_query(self, keys: KeyRange) -> sql.Composed:
         conditions = build_range_conditions(self.index, keys.first, keys.end)

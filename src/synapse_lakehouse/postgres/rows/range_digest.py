@@ -24,17 +24,18 @@ RANGE_COUNT: Final = 16**RANGE_DIGITS
 
 
 @dataclass(frozen=True)
-class RangeDigest:
-    """Row count and two hash sums of a key range, in the source or in the lake."""
+class RowDigest:
+    """Number of rows or entries, two sums of their hashes, and the number of entries that point to a wrong row."""
 
     rows: int
     first: int
     second: int
+    not_own: int = 0
 
 
-EMPTY_DIGEST: Final = RangeDigest(0, 0, 0)
+EMPTY_DIGEST: Final = RowDigest(0, 0, 0)
 
-DigestsByRange = Mapping[str, RangeDigest]
+DigestsByRange = Mapping[str, RowDigest]
 """Digests by range name. Ranges without rows are absent."""
 
 
@@ -72,12 +73,6 @@ def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDES
 
     :param server_version: as in :func:`~synapse_lakehouse.postgres.rows.select_sql.build_select`.
     """
-    sums = (
-        sql.SQL("sum(('x' || substr(hash, {start}, {digits}))::bit({bits})::int)").format(
-            start=sql.Literal(start), digits=sql.Literal(HASH_DIGITS), bits=sql.SQL(str(4 * HASH_DIGITS))
-        )
-        for start in (1, 1 + HASH_DIGITS)
-    )
     within: sql.Composable = sql.SQL("")
     if part.of > 1:
         within = sql.SQL(" where {} between {} and {}").format(
@@ -87,7 +82,7 @@ def build_digest_query(table: Table, part: KeySlice, server_version: int = OLDES
         "select range, count(*), {sums} from (select {range} as range, md5({row}) as hash from"
         " (select {columns} from {table}{within}) as projected) as hashed group by range"
     ).format(
-        sums=sql.SQL(", ").join(sums),
+        sums=hash_sums_postgres_sql(),
         range=key_range_postgres_sql(table),
         row=sql.SQL(" || ").join(map(_row_text_postgres_sql, table.columns)),
         columns=sql.SQL(", ").join(build_column_sql(column, server_version) for column in table.columns),
@@ -100,6 +95,22 @@ def build_rows_query(table: Table, ranges: Collection[str]) -> sql.Composed:
     """Return the PostgreSQL statement that reads the rows of ``table`` in ``ranges``, with bronze's columns."""
     names = sql.SQL(", ").join(map(sql.Literal, sorted(ranges)))
     return build_select(table) + sql.SQL(" where {} in ({})").format(key_range_postgres_sql(table), names)
+
+
+def hash_sums_postgres_sql() -> sql.Composed:
+    """Return PostgreSQL's SQL for both sums over a column ``hash``; 0 without rows."""
+    sums = (
+        sql.SQL("coalesce(sum(('x' || substr(hash, {start}, {digits}))::bit({bits})::int), 0)").format(
+            start=sql.Literal(start), digits=sql.Literal(HASH_DIGITS), bits=sql.SQL(str(4 * HASH_DIGITS))
+        )
+        for start in (1, 1 + HASH_DIGITS)
+    )
+    return sql.SQL(", ").join(sums)
+
+
+def value_text_postgres_sql(text: sql.Composable) -> sql.Composed:
+    """Return PostgreSQL's SQL for a value in a row's text; ``text`` is the SQL for the value as text."""
+    return sql.SQL("coalesce(octet_length({text}) || ':' || {text}, 'N')").format(text=text)
 
 
 def row_hash_spark_sql(table: Table) -> str:
@@ -126,7 +137,7 @@ def _row_text_postgres_sql(column: Column) -> sql.Composed:
         text = sql.SQL("('x' || encode(float8send({}), 'hex'))::bit(64)::bigint::text").format(
             sql.Identifier(column.name)
         )
-    return sql.SQL("coalesce(octet_length({text}) || ':' || {text}, 'N')").format(text=text)
+    return value_text_postgres_sql(text)
 
 
 def _row_text_spark_sql(column: Column) -> str:
