@@ -26,7 +26,7 @@ WHOLE_ROOM = 1_000_000_000
 def main(strategy: str, dsn: str) -> None:
     """Read, plan and verify, and print the measurements."""
     settings = CompressorSettings.model_validate({"strategy": strategy, "chunk_size": WHOLE_ROOM})
-    estimate_room(room(SMALL, 1), ROOM, settings, None)
+    estimate_room(room(SMALL, 1), ROOM, settings.layout, None)
     started = time.process_time()
     plan, counts = _planned(dsn, settings)
     cost = {"cpu": time.process_time() - started, "memory": _peak_memory()}

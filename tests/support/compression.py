@@ -28,7 +28,8 @@ def warm() -> None:
     world = World(random.Random(0))
     grow(world, begin(world, KINDS, 10), 40)
     for strategy in Strategy:
-        estimate_room(world.tables(), next(iter(world.groups.values())), CompressorSettings(strategy=strategy), None)
+        layout = CompressorSettings(strategy=strategy).layout
+        estimate_room(world.tables(), next(iter(world.groups.values())), layout, None)
 
 
 if __name__ == "__main__":

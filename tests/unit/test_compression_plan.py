@@ -16,7 +16,7 @@ Tables = tuple[pa.Table, pa.Table, pa.Table]
 
 def plan_rooms(tables: Tables, strategy: Strategy = Strategy.BEST) -> list[RoomPlan]:
     rooms = sorted(set(tables[0]["room_id"].to_pylist()))
-    return [estimate_room(tables, room, CompressorSettings(strategy=strategy), None)[1] for room in rooms]
+    return [estimate_room(tables, room, CompressorSettings(strategy=strategy).layout, None)[1] for room in rooms]
 
 
 @given(st.integers(0, 2**32), st.sampled_from(Strategy))

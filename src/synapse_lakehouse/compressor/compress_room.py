@@ -42,7 +42,7 @@ def plan_room(room: StoredRoom, settings: CompressorSettings) -> tuple[PlannedGr
     if not is_best:
         room.saved.require_levels()
     return estimate_room(
-        room.contents, room.room_id, settings, None if is_best else room.saved.progress,
+        room.contents, room.room_id, settings.layout, None if is_best else room.saved.progress,
         excluded=room.unreferenced.tolist() if is_best else (),
         untouchable=room.untouchable.tolist() if is_best else (),
         unfinished=() if room.saved.unfinished_chunk_end is None else (room.saved.unfinished_chunk_end,),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
+from synapse_lakehouse.compressor.algorithm.compression_settings import Layout, Strategy
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.algorithm.level_sizes import Levels, parse_levels
 from synapse_lakehouse.config.homeserver_yaml import DAY_MILLISECONDS, parse_duration, read_section
@@ -69,8 +69,13 @@ class CompressorSettings(BaseModel):
         """``lag_megabytes`` in bytes, the unit of PostgreSQL's WAL positions."""
         return self.lag_megabytes * 1_000_000
 
+    @property
+    def layout(self) -> Layout:
+        """The settings that decide how a room is stored."""
+        return Layout(self.strategy, self.default_levels, self.chunk_size, self.max_chain)
+
     def layout_settings(self) -> dict[str, str | int]:
-        """Return the settings that decide how a room is stored, by name, as in ``gold.compression_plan``."""
+        """Return the settings of ``layout`` by name, as in ``gold.compression_plan``."""
         return {
             "strategy": self.strategy.value,
             "default_levels": ",".join(str(level.size) for level in self.default_levels),

@@ -1,7 +1,7 @@
 """Settings of the compression: the strategy and its limits."""
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from synapse_lakehouse.compressor.algorithm.level_sizes import Levels
 
@@ -15,23 +15,14 @@ class Strategy(StrEnum):
     """The fewest rows that we can find, with no chain longer than ``max_chain``."""
 
 
-class Layout(Protocol):
+@dataclass(frozen=True)
+class Layout:
     """The settings that decide how a room is stored."""
 
-    @property
-    def strategy(self) -> Strategy: ...  # noqa: D102
-
-    @property
-    def default_levels(self) -> Levels:
-        """Only for ``levels``: the sizes of the levels."""
-        ...
-
-    @property
-    def chunk_size(self) -> int:
-        """Only for ``levels``: number of state groups that are compressed at once."""
-        ...
-
-    @property
-    def max_chain(self) -> int:
-        """Only for ``best``: maximum number of state groups in a chain."""
-        ...
+    strategy: Strategy
+    default_levels: Levels
+    """Only for ``levels``: the sizes of the levels."""
+    chunk_size: int
+    """Only for ``levels``: number of state groups that are compressed at once."""
+    max_chain: int
+    """Only for ``best``: maximum number of state groups in a chain."""
