@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from psycopg import sql
 from pyiceberg.table import Table as LakeTable
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,21 @@ from synapse_lakehouse.postgres.rows.page_ranges import PageRange
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.spark_app import SparkApp
+
+
+def build_read_chunk(
+    app: SparkApp, snapshot: PostgresSnapshot, table: Table, lake: LakeTable, statement: sql.Composed
+) -> ReadChunk:
+    """Return the task for a worker that writes the rows of ``statement`` to a file of the table ``lake``."""
+    return ReadChunk(
+        conninfo=build_conninfo(app.settings, table.database),
+        snapshot=snapshot.name,
+        statement=statement.as_string(),
+        schema=get_parquet_schema(lake, [column.name for column in table.columns]),
+        unique_columns=(*table.primary_key, "json"),
+        folder=f"{lake.location()}/data",
+        io_properties=remove_secrets(app.catalog.properties | app.settings.lakehouse_catalog_properties),
+    )
 
 
 @dataclass(frozen=True)
@@ -52,15 +68,8 @@ class CopyTarget:
     def chunk(self, part: ReadPart) -> ReadChunk:
         """Return the task for a worker that reads ``part``."""
         version = self.connection.info.server_version
-        return ReadChunk(
-            conninfo=build_conninfo(self.app.settings, self.table.database),
-            snapshot=self.snapshot.name,
-            statement=build_select(self.table, part.pages, part.since, part.ctids, version).as_string(),
-            schema=get_parquet_schema(self.lake, [column.name for column in self.table.columns]),
-            unique_columns=(*self.table.primary_key, "json"),
-            folder=f"{self.lake.location()}/data",
-            io_properties=remove_secrets(self.app.catalog.properties | self.app.settings.lakehouse_catalog_properties),
-        )
+        statement = build_select(self.table, part.pages, part.since, part.ctids, version)
+        return build_read_chunk(self.app, self.snapshot, self.table, self.lake, statement)
 
     def set_or_remove_branch(self, snapshot_id: int | None) -> None:
         """Point the branch at an Iceberg snapshot; with None, remove the branch."""

@@ -13,14 +13,12 @@ from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.iceberg.catalog.catalog import remove_secrets
 from synapse_lakehouse.iceberg.read.data_files import read_data_files
-from synapse_lakehouse.iceberg.write.commits import get_parquet_schema
 from synapse_lakehouse.iceberg.write.position_deletes import replace_rows
+from synapse_lakehouse.ingest.copy_target import build_read_chunk
 from synapse_lakehouse.ingest.table_copy import copy_in_worker
-from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
-from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, WrittenPart
+from synapse_lakehouse.postgres.rows.copy_to_parquet import WrittenPart
 from synapse_lakehouse.postgres.rows.key_ranges import key_range_spark_sql
 from synapse_lakehouse.postgres.rows.range_digest import KeySlice, build_rows_query, row_hash_spark_sql
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
@@ -43,15 +41,8 @@ class Repair:
         """Replace the differing ranges, and append a corrected ledger row of the table."""
         app, spark = self.app, self.app.spark
         lake = app.catalog.load_table(self.name)
-        chunk = ReadChunk(
-            conninfo=build_conninfo(app.settings, self.table.database),
-            snapshot=self.snapshot.name,
-            statement=build_rows_query(self.table, self.ranges).as_string(),
-            schema=get_parquet_schema(lake, [column.name for column in self.table.columns]),
-            unique_columns=(*self.table.primary_key, "json"),
-            folder=f"{lake.location()}/data",
-            io_properties=remove_secrets(app.catalog.properties | app.settings.lakehouse_catalog_properties),
-        )
+        statement = build_rows_query(self.table, self.ranges)
+        chunk = build_read_chunk(app, self.snapshot, self.table, lake, statement)
         started = time.monotonic()
         (written,) = copy_in_worker(spark, [chunk])
         self.seconds = time.monotonic() - started
