@@ -81,8 +81,9 @@ def build_lake(catalog: Catalog, scale: float) -> None:
         _append_sizes(catalog, run)
         tables = {name: catalog.load_table(name).refs()["main"].snapshot_id for name in _list_tables(catalog)}
         release = {"release": number, "server_name": "example.org", "tables": sorted(tables.items()), "positions": []}
+        published = {"published_at": run.end, "accepted_at": run.end}
         store.append_audit_rows(
-            catalog, "audit.releases", [release | {"views": [], "published_at": run.end, "checks_passed": 1}], run
+            catalog, "audit.releases", [release | published | {"views": [], "checks_passed": 1}], run
         )
 
 

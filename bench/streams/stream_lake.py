@@ -122,6 +122,7 @@ class StreamLake:
         snapshot_row = {
             "branch": run.branch,
             "taken_at": now,
+            "began_at": now,
             "sequences": sequence_rows,
             "drifted_tables": {},
             "unknown_objects": [],

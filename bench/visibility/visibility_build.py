@@ -102,7 +102,7 @@ class VisibilityBuild:
     def release(self) -> CommandExample:
         """Publish the commands' models as a release, and return arguments for the commands."""
         self._build(*(f"+{name}" for name in _RELEASED))
-        run = self._app.run
+        run, now = self._app.run, datetime.now(UTC)
         ((event, room, user, other),) = self.rows(_EXAMPLE)
         release = Release(
             number=1,
@@ -117,7 +117,9 @@ class VisibilityBuild:
             views=self._views,
             checks_passed=0,
             checks_warned=0,
-            published_at=datetime.now(UTC),
+            published_at=now,
+            partial=(),
+            accepted_at=now,
         )
         append_release(self._app.catalog, release)
         return CommandExample(str(event), str(room), str(user), str(other))

@@ -90,7 +90,8 @@ def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, se
     assert counted == {check.name: sum(name == check.name for name, _ in findings) for check in INTEGRITY_CHECKS}
 
     release = {"release": 1, "tables": [("gold.state_integrity", snapshot)], "positions": [], "views": []}
-    store.append_audit_rows(catalog, "audit.releases", [release | {"published_at": datetime.now(UTC)}], RUN)
+    now = datetime.now(UTC)
+    store.append_audit_rows(catalog, "audit.releases", [release | {"published_at": now, "accepted_at": now}], RUN)
     examined = CliRunner().invoke(app, ["doctor", "--deep", "--format", "json"], env=settings.to_environment())
     reported = {load["subject"]: load for load in json.loads(examined.stdout)}
     assert examined.exit_code == 1

@@ -54,8 +54,9 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         catalog.create_namespace("audit")
         catalog.create_table(RELEASES_TABLE, store.AUDIT_SCHEMAS[RELEASES_TABLE], properties=FORMAT_PROPERTIES)
         release = {"release": 1, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
-        counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "positions": [], "tables": []}
-        store.append_audit_rows(catalog, "audit.releases", [release | counts | {"views": []}], run)
+        empty: dict[str, list[object]] = {"positions": [], "tables": [], "views": []}
+        counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "accepted_at": run.end}
+        store.append_audit_rows(catalog, "audit.releases", [release | counts | empty], run)
         yield configured
 
 

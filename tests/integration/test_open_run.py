@@ -65,6 +65,7 @@ def release_of(server_name: str, settings: Settings) -> None:
         tables.ensure_audit_tables(catalog)
         number = len(store.read_releases(catalog)) + 1
         row = {"release": number, "server_name": server_name, "tables": [], "positions": [], "views": []}
+        row |= {"published_at": END, "accepted_at": END}
         store.append_audit_rows(catalog, "audit.releases", [row], Run("run", START, END))
 
 

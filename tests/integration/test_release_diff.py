@@ -82,7 +82,8 @@ def publish(catalog: Catalog, number: int, contents: Rows) -> None:
     heads = {name: catalog.load_table(name).refs()["main"].snapshot_id for name in SCHEMAS_OF}
     run = RUNS[number - 1]
     row = {"release": number, "server_name": "x", "tables": sorted(heads.items()), "positions": [], "views": []}
-    store.append_audit_rows(catalog, "audit.releases", [row | {"published_at": run.end + timedelta(hours=1)}], run)
+    at = run.end + timedelta(hours=1)
+    store.append_audit_rows(catalog, "audit.releases", [row | {"published_at": at, "accepted_at": at}], run)
 
 
 @pytest.fixture(scope="module")

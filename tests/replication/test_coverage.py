@@ -88,8 +88,10 @@ class Lake:
         if rows:
             store.append_audit_rows(self.app.catalog, TABLE, rows, run)
         if publish:
-            release = {"release": self.runs, "run_id": run.run_id, "published_at": datetime.now(UTC), "tables": []}
-            store.append_audit_rows(self.app.catalog, "audit.releases", [release | {"positions": [], "views": []}], run)
+            now = datetime.now(UTC)
+            release = {"release": self.runs, "published_at": now, "accepted_at": now}
+            empty: dict[str, list[object]] = {"tables": [], "positions": [], "views": []}
+            store.append_audit_rows(self.app.catalog, "audit.releases", [release | empty], run)
         return {(row["stream"], row["instance"]): row for row in rows}, announced
 
 

@@ -67,13 +67,13 @@ def open_report_lake(settings: Settings) -> Iterator[Catalog]:
 
 def publish(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
     """Append a row for each text to each table, and publish them as release ``number``."""
-    run, at = RUNS[number], RUNS[number].end
+    run, published_at = RUNS[number], RUNS[number].end + timedelta(minutes=2)
     append_rows(catalog, number, texts)
     if texts:
         _append_audit_rows(catalog, number, texts)
     tables = {name: catalog.load_table(name).refs()["main"].snapshot_id for name in TABLES}
     row = {"release": number, "server_name": "example.org", "tables": sorted(tables.items()), "positions": []}
-    checks = {"checks_passed": 5, "checks_warned": 0, "published_at": at + timedelta(minutes=2)}
+    checks = {"checks_passed": 5, "checks_warned": 0, "published_at": published_at, "accepted_at": published_at}
     views = [("gold.replication_lag", _LAG)]
     store.append_audit_rows(catalog, "audit.releases", [row | checks | {"views": views}], run)
 

@@ -57,9 +57,9 @@ class StateReleases:
         ]
         run = Run(f"run {self.count}", DAY + timedelta(days=self.count), DAY + timedelta(days=self.count + 1))
         release = {"release": self.count, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
-        counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "tables": snapshots}
-        empty: dict[str, Iterable[object]] = {"views": [], "positions": []}
-        store.append_audit_rows(self.catalog, "audit.releases", [release | counts | empty], run)
+        counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "accepted_at": run.end}
+        contents: dict[str, Iterable[object]] = {"tables": snapshots, "views": [], "positions": []}
+        store.append_audit_rows(self.catalog, "audit.releases", [release | counts | contents], run)
 
     def _replace(self, name: str, rows: list[dict[str, Any]]) -> tuple[str, int]:
         table = self.catalog.load_table(name)

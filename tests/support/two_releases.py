@@ -50,7 +50,8 @@ def publish_release(catalog: Catalog, number: int, run: Run) -> None:
     store.append_audit_rows(catalog, "audit.replication_coverage", [*retried, *coverage] if number == 2 else [], run)
     release = {"release": number, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
     views = [("gold.busy_rooms", BUSY), ("gold.a_busiest", "select * from gold.busy_rooms where events > 10")]
-    checked = {"checks_passed": 40, "checks_warned": number - 1, "published_at": run.end, "positions": [("events", 29)]}
+    checked = {"checks_passed": 40, "checks_warned": number - 1, "positions": [("events", 29)]}
+    checked |= {"published_at": run.end, "accepted_at": run.end}
     store.append_audit_rows(
         catalog, "audit.releases", [release | checked | {"tables": list(tables.items()), "views": views}], run
     )
@@ -78,7 +79,7 @@ def leave_branch(catalog: Catalog, run: Run) -> None:
     table = catalog.load_table("bronze.events")
     table.manage_snapshots().create_branch(table.refs()["main"].snapshot_id, run.branch).commit()
     table.append(_rows(3, 5), branch=run.branch)
-    store.append_audit_rows(catalog, "audit.snapshots", [{"branch": run.branch}], run)
+    store.append_audit_rows(catalog, "audit.snapshots", [{"branch": run.branch, "began_at": run.end}], run)
 
     _append_gap(catalog, run, "lost", 7, 7, evidence="accepted_row", table_name="events")
 

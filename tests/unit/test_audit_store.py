@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +34,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 def _publish(catalog: Catalog, numbers: Sequence[int]) -> None:
     """Releases in one file, as a compaction of the table leaves them."""
-    reported = {"tables": [("gold.events", 1)], "positions": [], "views": [], "published_at": DAY}
+    reported = {"tables": [("gold.events", 1)], "positions": [], "views": [], "published_at": DAY, "accepted_at": DAY}
     store.append_audit_rows(catalog, RELEASES_TABLE, [reported | {"release": number} for number in numbers], RUN)
 
 
@@ -138,31 +137,12 @@ def test_a_release_has_the_rows_of_its_own_try(catalog: Catalog) -> None:
     assert look["began_at"] == DAY + 2 * HOUR
 
 
-def test_rows_without_a_start_time_are_one_try(catalog: Catalog) -> None:
-    for minutes in (2, 1):
-        taken_at = DAY + timedelta(minutes=minutes)
-        store.append_audit_rows(catalog, "audit.snapshots", [{"taken_at": taken_at, "schema_version": minutes}], RUN)
+def test_rows_of_a_run_without_a_try_count(catalog: Catalog) -> None:
+    """As for a compression, which has no row of audit.snapshots."""
     _write(catalog, 1.5, "events", "rooms")
     _write(catalog, 2.5, "events")
     assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 2, "rooms": 1}
-    assert [row["schema_version"] for row in store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)] == [2]
-    _look(catalog, 3, schema_version=3)
-    assert [row["schema_version"] for row in store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)] == [3]
-    assert not store.is_copy_complete(catalog, RUN)
-
-
-def test_a_lake_that_no_run_opened_since_lacks_columns(tmp_path: Path) -> None:
-    catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("audit")
-    for name in ("audit.snapshots", "audit.ledger", RELEASES_TABLE):
-        earlier = [
-            field for field in store.AUDIT_SCHEMAS[name] if field.name not in ("began_at", "accepted_at", "written_at")
-        ]
-        table = catalog.create_table(name, schema=pa.schema(earlier))
-        table.append(pa.Table.from_pylist([store.get_run_columns(RUN)], schema=table.schema().as_arrow()))
-    assert len(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == 1
-    assert len(store.read_run_rows(catalog, "audit.snapshots", RUN.run_id)) == 1
-    assert store.is_copy_complete(catalog, RUN)
+    assert store.read_run_rows(catalog, "audit.snapshots", RUN.run_id) == []
 
 
 def test_coverage_starts_at_the_last_compared_release(catalog: Catalog) -> None:

@@ -153,7 +153,7 @@ def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
 
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     run_id = "scheduled__2026-11-18T00:00:00+00:00"
-    release = Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON)
+    release = Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON, [], NOON)
     actual = release_summary.ReleaseSummary(
         release,
         [
@@ -187,7 +187,9 @@ def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
 
 def test_releases_fit_80_columns_and_break_no_heading() -> None:
     run_id = "manual__2026-11-18T12:34:56.123456+00:00"
-    rows = [Release(n, run_id, NOON, NOON, "", "", "it", {}, {}, {}, 1512, 12, NOON, ["rooms"]) for n in (12345, 9)]
+    rows = [
+        Release(n, run_id, NOON, NOON, "", "", "it", {}, {}, {}, 1512, 12, NOON, ["rooms"], NOON) for n in (12345, 9)
+    ]
     console = Console(width=80, highlight=False)
     with console.capture() as printed:
         console.print(releases.render_releases(rows))

@@ -12,7 +12,9 @@ from synapse_lakehouse.config.settings import Settings
 from tests.unit.test_cli import NOON
 
 TOOLS = [Tool.SPARK, Tool.PYICEBERG, Tool.TRINO]
-RELEASE = Release(1, "run", NOON, NOON, "run_1", "release_1", "example.org", {"gold.events": 11}, {}, {}, 1, 0, NOON)
+RELEASE = Release(
+    1, "run", NOON, NOON, "run_1", "release_1", "example.org", {"gold.events": 11}, {}, {}, 1, 0, NOON, [], NOON
+)
 POSTGRES = "postgresql://reader:secret-word@db.example.org/iceberg?sslmode=verify-full&sslkey=/etc/key.pk8"
 
 

@@ -233,8 +233,9 @@ def test_validation_reads_the_runs_rows_and_records_checks(settings: Settings) -
     tables.ensure_audit_tables(catalog)
     declared = catalogue.load_catalogue()
     store.append_audit_rows(
-        catalog, "audit.snapshots", [{"schema_version": 94, "unknown_objects": [], "taken_at": DAY}], RUN
-    )
+        catalog, "audit.snapshots",
+        [{"schema_version": 94, "unknown_objects": [], "taken_at": DAY, "began_at": DAY}], RUN,
+    )  # fmt: skip
     store.append_audit_rows(
         catalog, "audit.ledger",
         [{"table_name": table.name, "rows_source": 7, "rows_read": 7, "rows_written": 7, "hash_read": "0",

@@ -17,7 +17,7 @@ from synapse_lakehouse.iceberg.maintenance.warehouse_files import UnreadableFile
 MOMENT = datetime(2026, 11, 18, tzinfo=UTC)
 RELEASE = Release(
     number=7, run_id="", interval_start=MOMENT, interval_end=MOMENT, branch="", tag="", server_name="", tables={},
-    positions={}, views={}, checks_passed=0, checks_warned=0, published_at=MOMENT,
+    positions={}, views={}, checks_passed=0, checks_warned=0, published_at=MOMENT, partial=(), accepted_at=MOMENT,
 )  # fmt: skip
 USER = "@erin:synapse.example"
 

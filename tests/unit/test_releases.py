@@ -12,7 +12,7 @@ DAY = datetime(2026, 11, 1, tzinfo=UTC)
 def release(number: int, day: int, run_id: str | None = None) -> Release:
     """A release without tables."""
     start, end = DAY + timedelta(days=day), DAY + timedelta(days=day + 1)
-    return Release(number, run_id or f"run {number}", start, end, "", "", "it", {}, {}, {}, 1, 0, end)
+    return Release(number, run_id or f"run {number}", start, end, "", "", "it", {}, {}, {}, 1, 0, end, [], end)
 
 
 def test_each_release_comes_with_its_predecessor() -> None:
@@ -38,8 +38,6 @@ def test_a_cleared_run_published_again_is_no_compaction() -> None:
     published = [first, compacted, again, replace(again, number=4)]
     day = Run("run", first.interval_start, first.interval_end)
     assert select_interval_releases(published, day) == [(None, first), (compacted, again)]
-    of_an_earlier_version = [replace(first, accepted_at=None), replace(compacted, accepted_at=first.published_at)]
-    assert select_interval_releases(of_an_earlier_version, day) == [(None, of_an_earlier_version[0])]
 
 
 def test_a_bound_that_cannot_be_measured_now_stays_accepted() -> None:

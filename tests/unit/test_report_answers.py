@@ -185,7 +185,7 @@ def test_a_good_state_names_what_was_not_checked(
     rows: dict[str, Sequence[Row]], has_items: bool, level: Level, unchecked: list[str]
 ) -> None:
     read = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
-    release = Release(3, "", NOON, NOON, "", "", "", {}, {}, {}, 0, 0, NOON)
+    release = Release(3, "", NOON, NOON, "", "", "", {}, {}, {}, 0, 0, NOON, [], NOON)
     graded = grade_status(Status(Level.GOOD, release, "", "", ()), read, [ReviewItem("", "")] * has_items)
     assert graded.level is level
     assert [name for name in ("stream", "index") if name in graded.headline] == unchecked
@@ -222,7 +222,7 @@ def test_a_part_that_cannot_be_read_waits() -> None:
 )
 def test_the_time_between_two_releases_is_named(hours: float, is_previous: bool, period: str) -> None:
     before, after = (
-        Release(number, "", NOON, NOON, "", "", "", {}, {}, {}, 0, 0, at)
+        Release(number, "", NOON, NOON, "", "", "", {}, {}, {}, 0, 0, at, [], at)
         for number, at in ((3, NOON), (4, NOON + timedelta(hours=hours)))
     )
     assert name_period(before, after, is_previous=is_previous) == period

@@ -36,7 +36,7 @@ def sample(position: int, rows: int, last_allocated_id: int = 900, largest: int 
 def release(number: int, hours: int, run: str = "") -> Release:
     """A release from so many hours ago."""
     at = NOW - timedelta(hours=hours)
-    return Release(number, run or f"run {number}", at, at, "", "", "", {}, {}, {}, 0, 0, at)
+    return Release(number, run or f"run {number}", at, at, "", "", "", {}, {}, {}, 0, 0, at, [], at)
 
 
 def test_a_writer_that_adds_rows_without_advancing_is_stalled() -> None:
@@ -155,12 +155,13 @@ def test_samples_come_from_two_releases_and_the_run(tmp_path: Path) -> None:
     for number, hours in enumerate((50, 30, 3, 0)):
         of = Run(f"run {number}", now - timedelta(hours=hours), now + timedelta(hours=1))
         snapshot, position, fact = run(900, 10 + number, standby=True)
-        store.append_audit_rows(catalog, "audit.snapshots", [snapshot], of)
+        store.append_audit_rows(catalog, "audit.snapshots", [snapshot | {"began_at": NOW}], of)
         store.append_audit_rows(catalog, "audit.stream_positions", [position | {"measured_at": NOW}], of)
         store.append_audit_rows(catalog, "audit.stream_facts", [fact | {"measured_at": NOW}], of)
         if hours:
-            published = {"release": number, "tables": [], "positions": [], "views": [], "published_at": of.start}
-            store.append_audit_rows(catalog, "audit.releases", [published], of)
+            published = {"release": number, "tables": [], "positions": [], "views": []}
+            moments = {"published_at": of.start, "accepted_at": of.start}
+            store.append_audit_rows(catalog, "audit.releases", [published | moments], of)
     actual = validate.collect_samples(catalog, of, 24)
     assert actual.keys() == {progress_expectations.SOURCE_SUBJECT, "stream events"}
     seen_rows = [actual["stream events"][name].rows["events", "one"] for name in ("first", "middle", "last")]

@@ -34,7 +34,7 @@ class Release:
     * ``positions``: safe bound by stream.
     * ``views``: SQL by view name.
     * ``partial``: tables of the source that could not be copied and have their previous content.
-    * ``accepted_at``: time of the first release with this content; None in releases of earlier versions.
+    * ``accepted_at``: time of the first release with this content.
     """
 
     number: int
@@ -50,27 +50,24 @@ class Release:
     checks_passed: int
     checks_warned: int
     published_at: datetime
-    partial: Sequence[str] = ()
-    accepted_at: datetime | None = None
+    partial: Sequence[str]
+    accepted_at: datetime
 
     @property
     def audited_until(self) -> datetime:
         """End of the run's audit rows. Later rows belong to another try: the run was cleared and restarted."""
-        return self.accepted_at or self.published_at
+        return self.accepted_at
 
     def is_compaction_of(self, former: "Release | None") -> bool:
-        """Return whether this release has the same content as ``former``, the previous release, in other files.
-
-        Releases of earlier versions record only the run, so their runs are compared.
-        """
-        return former is not None and former.run_id == self.run_id and self.accepted_at in (None, former.audited_until)
+        """Return whether this release has the same content as ``former``, the previous release, in other files."""
+        return former is not None and (former.run_id, former.accepted_at) == (self.run_id, self.accepted_at)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Release":
-        """Return the release in a row (values by column). Lakes of earlier versions lack some columns."""
+        """Return the release in a row (values by column)."""
         values = {"number" if name == "release" else name: value for name, value in row.items()}
         maps = {name: dict(values[name]) for name in ("tables", "positions", "views")}
-        return cls(**values | maps | {"partial": tuple(values.get("partial") or ())})
+        return cls(**values | maps | {"partial": tuple(values["partial"] or ())})
 
 
 def describe_server_mismatch(latest: Release | None, server_name: str) -> str | None:
@@ -78,7 +75,7 @@ def describe_server_mismatch(latest: Release | None, server_name: str) -> str | 
 
     Stream IDs of two homeservers must not be compared.
     """
-    if latest is None or latest.server_name in (None, server_name):
+    if latest is None or latest.server_name == server_name:
         return None
     return (
         f"This lake contains releases of {latest.server_name}, but the homeserver to copy is {server_name} "

@@ -101,23 +101,19 @@ def _rows_of_last_try(catalog: Catalog, table: str, run_id: str, until: datetime
     tries = _written_until(until, "audit.snapshots", _rows_by_time(catalog, "audit.snapshots", run_id))
     if table == "audit.snapshots":
         return tries[-1:]
-    # Rows of earlier versions lack the time at which the try began.
-    began_at, written_at = tries[-1]["began_at"] if tries else None, load_audit_tables()[table].written_at
-    rows = _written_until(until, table, _rows_by_time(catalog, table, run_id))
-    return [row for row in rows if None in (began_at, row[written_at]) or row[written_at] >= began_at]
+    rows, written_at = _rows_by_time(catalog, table, run_id), load_audit_tables()[table].written_at
+    return [row for row in _written_until(until, table, rows) if not tries or row[written_at] >= tries[-1]["began_at"]]
 
 
 def _written_until(until: datetime | None, table: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     written_at = load_audit_tables()[table].written_at
-    return [row for row in rows if None in (until, row[written_at]) or row[written_at] <= until]
+    return [row for row in rows if until is None or row[written_at] <= until]
 
 
 def _rows_by_time(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
     declared = load_audit_tables()[table]
     scan = catalog.load_table(table).scan(row_filter=EqualTo(term="run_id", value=run_id))
-    # The lake of an earlier version lacks columns until its next run.
-    rows: list[dict[str, Any]] = [dict.fromkeys(declared.schema.names) | row for row in scan.to_arrow().to_pylist()]
-    return sorted(rows, key=lambda row: [row[name] or _EPOCH for name in declared.timestamps])
+    return sorted(scan.to_arrow().to_pylist(), key=lambda row: [row[name] or _EPOCH for name in declared.timestamps])
 
 
 def _last_by_key(table: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -52,8 +52,8 @@ def test_sequences_are_compared_with_positions_and_rows(
             catalog.create_table(name, store.AUDIT_SCHEMAS[name], properties=FORMAT_PROPERTIES)
         now = datetime.now(UTC)
         run = Run("run", now - timedelta(days=1), now)
-        store.append_audit_rows(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
-                                                 | {"published_at": now}], run)  # fmt: skip
+        release = {"release": 1, "tables": [], "positions": [], "views": [], "published_at": now, "accepted_at": now}
+        store.append_audit_rows(catalog, "audit.releases", [release], run)
         facts = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413}
         store.append_audit_rows(catalog, "audit.stream_positions",
                      [facts | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
@@ -82,9 +82,8 @@ def test_a_lake_of_another_homeserver_fails(
     with open_catalog(lake) as catalog:
         tables.ensure_audit_tables(catalog)
         row = {"release": 1, "server_name": "example.org", "tables": [], "positions": [], "views": []}
-        store.append_audit_rows(
-            catalog, "audit.releases", [row | {"published_at": now}], Run("run", now - timedelta(days=1), now)
-        )
+        row |= {"published_at": now, "accepted_at": now}
+        store.append_audit_rows(catalog, "audit.releases", [row], Run("run", now - timedelta(days=1), now))
     own = {"lakehouse_catalog_uri": lake.lakehouse_catalog_uri, "lakehouse_warehouse": lake.lakehouse_warehouse}
     code, findings = examine(**own)
     assert (code, findings["homeserver"][0]["level"]) == (1, "FAIL")
@@ -112,13 +111,15 @@ def test_a_standby_s_sequences_may_be_ahead(
             catalog.create_table(name, store.AUDIT_SCHEMAS[name], properties=FORMAT_PROPERTIES)
         now = datetime.now(UTC)
         run = Run("run", now - timedelta(days=1), now)
-        release = {"release": 1, "tables": [], "positions": [], "views": [], "published_at": now}
+        release = {"release": 1, "tables": [], "positions": [], "views": [], "published_at": now, "accepted_at": now}
         store.append_audit_rows(catalog, "audit.releases", [release], run)
         facts = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413 + 32}
         store.append_audit_rows(catalog, "audit.stream_positions",
                      [facts | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
         if in_recovery is not None:
-            store.append_audit_rows(catalog, "audit.snapshots", [{"in_recovery": in_recovery}], run)
+            store.append_audit_rows(
+                catalog, "audit.snapshots", [{"in_recovery": in_recovery, "began_at": run.start}], run
+            )
     own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
     _, findings = examine(**own, lakehouse_warehouse=lake.lakehouse_warehouse)
     assert findings["sequences"][-1]["level"] == level, findings["sequences"]

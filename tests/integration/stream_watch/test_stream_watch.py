@@ -108,8 +108,9 @@ def test_overdue_is_reported_without_the_source(looked: Callable[[], Looks], mon
     long_ago = datetime.now(UTC) - timedelta(days=9)
     with closing(open_catalog(Settings())) as catalog:
         run = Run("run", long_ago - timedelta(days=1), long_ago)
-        store.append_audit_rows(catalog, "audit.releases", [{"release": 1, "tables": [], "positions": [], "views": []}
-                                                 | {"published_at": long_ago}], run)  # fmt: skip
+        release: dict[str, object] = {"release": 1, "server_name": Settings().synapse_server_name}
+        release |= {"tables": [], "positions": [], "views": [], "published_at": long_ago, "accepted_at": long_ago}
+        store.append_audit_rows(catalog, "audit.releases", [release], run)
     monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{find_free_port()}/synapse")
     with pytest.raises(AirflowFailException, match="No connection"):
         watch_streams(

@@ -10,7 +10,7 @@ from synapse_lakehouse.report.panel import Column, Format, Panel, Row, Section
 
 _RUNS: Final = """
 with published as (
-  select min(release) as release, run_id, min(coalesce(accepted_at, published_at)) as published_at
+  select min(release) as release, run_id, min(accepted_at) as published_at
   from audit.releases group by run_id order by release desc limit 10
 ),
 tries as (

@@ -28,7 +28,7 @@ from latest group by table_name order by indexes - compared desc, oldest_pass, t
 _PER_DAY: Final = """
 with counted as (
   select releases.published_at, integrity.* from audit.integrity join audit.releases using (run_id)
-  where counted_at <= coalesce(accepted_at, published_at)
+  where counted_at <= accepted_at
   qualify row_number() over (partition by run_id, check_name order by counted_at desc) = 1
 ),
 runs as (

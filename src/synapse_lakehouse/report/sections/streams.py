@@ -27,11 +27,11 @@ from watched where stream in (from busiest) group by 1, 2 order by 1, 2
 """
 _POSITIONS: Final = """
 with latest as (
-  select run_id, coalesce(accepted_at, published_at) as audited_until from audit.releases order by release desc limit 1
+  select run_id, accepted_at from audit.releases order by release desc limit 1
 ),
 measured as (
   select positions.* from audit.stream_positions as positions join latest using (run_id)
-  where measured_at <= audited_until
+  where measured_at <= accepted_at
   qualify row_number() over (partition by stream order by measured_at desc) = 1
 ),
 allocated as (select *, sequence_last_value - if(sequence_is_called, 0, 1) as allocated_id from measured)
