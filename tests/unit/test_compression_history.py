@@ -1,4 +1,4 @@
-"""The history of compressions by run and room, also from records of earlier versions."""
+"""The history of compressions by run and room."""
 
 from typing import Any
 
@@ -7,22 +7,20 @@ import pytest
 
 from synapse_lakehouse.cli.compression import history
 
-OLD = (
+COLUMNS = (
     "finished_at timestamptz, run_id text, room_id text, outcome text, strategy text, rows_before bigint,"
     " rows_after bigint, bytes_before bigint, bytes_after bigint, groups_rewritten bigint, longest_chain bigint,"
-    " seconds double, longest_lock_ms double, error text"
-)
-NEW = (
-    "groups_sampled bigint, chain_before double, chain_after double, read_ms_before double, read_ms_after double,"
+    " seconds double, longest_lock_ms double, error text,"
+    " groups_sampled bigint, chain_before double, chain_after double, read_ms_before double, read_ms_after double,"
     " disk_bytes_before bigint, disk_bytes_after bigint"
 )
 
 
 @pytest.fixture
 def lake() -> duckdb.DuckDBPyConnection:
-    """Two runs of an earlier version: one room failed at first and was tried again, another was left."""
+    """Two runs: one room failed at first and was tried again, another was left."""
     connection = duckdb.connect()
-    connection.execute(f"set TimeZone = 'UTC'; create schema audit; create table audit.compression_runs ({OLD})")
+    connection.execute(f"set TimeZone = 'UTC'; create schema audit; create table audit.compression_runs ({COLUMNS})")
     connection.execute("""
         insert into audit.compression_runs by name (select * from (values
             ('2026-11-01 10:00:00+00'::timestamptz, 'one', '!a', 'stopped', null, null, null, null),
@@ -48,8 +46,6 @@ def test_the_history_sums_runs_and_rooms(lake: duckdb.DuckDBPyConnection) -> Non
 
 
 def test_the_first_and_last_measurements_are_shown(lake: duckdb.DuckDBPyConnection) -> None:
-    for column in NEW.split(", "):
-        lake.execute(f"alter table audit.compression_runs add column {column}")
     lake.execute("update audit.compression_runs set chain_before = 9, chain_after = 4 where rows_before = 50")
     lake.execute("update audit.compression_runs set disk_bytes_before = 7, disk_bytes_after = 8 where rows_before = 50")
     ((*_, chain, chain_now, read, read_now, _, _),) = run_query(lake, history._ROOMS)

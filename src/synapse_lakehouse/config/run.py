@@ -67,8 +67,8 @@ def parse_run_arguments(description: str | None, arguments: list[str] | None = N
 
 
 def is_run_branch(name: str) -> bool:
-    """Return whether the Iceberg branch ``name`` belongs to a run. Names of earlier versions have capital letters."""
-    return re.fullmatch(rf"{BRANCH_PREFIX}\d{{8}}[Tt]\d{{6}}[Zz]_[0-9a-f]{{8}}", name) is not None
+    """Return whether the Iceberg branch ``name`` belongs to a run."""
+    return re.fullmatch(rf"{BRANCH_PREFIX}\d{{8}}t\d{{6}}z_[0-9a-f]{{8}}", name) is not None
 
 
 def _format_time(moment: datetime) -> str:

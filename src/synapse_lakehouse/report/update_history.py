@@ -65,15 +65,15 @@ def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> 
         history.append((Sighting(release.number, release.published_at), contents[snapshot]))
     pending = history[0][1] if history else {}
     # Synapse runs one update at a time (synapse.storage.background_updates).
-    running = next((name for name, row in pending.items() if row.get("depends_on") not in pending), None)
+    running = next((name for name, row in pending.items() if row["depends_on"] not in pending), None)
     return [_follow(name, None if name == running else running, history) for name in pending]
 
 
 def _read(connection: DuckDBPyConnection, settings: Settings, release: Release) -> dict[str, dict[str, Any]]:
-    """Rows by name. Releases of earlier versions have no column except the name."""
+    """Rows by name, in the order in which Synapse runs the updates."""
     duckdb_reader.create_views(connection, settings, release, [_TABLE])
-    rows = duckdb_reader.read_rows(connection, f"from {_TABLE} order by all")
-    return {row["update_name"]: row for row in sorted(rows, key=lambda row: row.get("ordering") or 0)}
+    rows = duckdb_reader.read_rows(connection, f"from {_TABLE} order by ordering, update_name")
+    return {row["update_name"]: row for row in rows}
 
 
 def _follow(
@@ -86,12 +86,12 @@ def _follow(
         if name not in updates:
             break
         first_seen = sighting
-        is_unchanged = is_unchanged and updates[name].get("progress_digest") == newest.get("progress_digest")
+        is_unchanged = is_unchanged and updates[name]["progress_digest"] == newest["progress_digest"]
         unchanged_since = sighting if is_unchanged else unchanged_since
     return PendingUpdate(
         name,
         waits_for,
-        newest.get("progress_json"),
+        newest["progress_json"],
         first_seen,
         unchanged_since,
         first_seen is history[0][0],

@@ -18,29 +18,15 @@ from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 _MB: Final = 1_000_000
 _WIDTH: Final = 30
 
-_MEASURED: Final = (
-    ", ".join(
-        f"null::{kind} as {name}_{when}"
-        for kind, name in (("double", "chain"), ("double", "read_ms"), ("bigint", "disk_bytes"))
-        for when in ("before", "after")
-    )
-    + ", null::bigint as groups_sampled"
-)
-
 _LATEST: Final = f"""
-with runs as (
-    -- A lake of an earlier version has no such columns.
-    from {COMPRESSION_RUNS_TABLE} union all by name
-    select {_MEASURED} where false
-),
-latest as (
-    from runs where {{condition}}
+with latest as (
+    from {COMPRESSION_RUNS_TABLE} where {{condition}}
     qualify row_number() over (partition by run_id, room_id order by finished_at desc) = 1
 ),
 changed as (
     from latest where outcome in ('compressed', 'partial', 'faulty', 'undone') and rows_after is not null
 )
-"""  # noqa: S608
+"""
 _ROOMS_OF_RUNS: Final = """
 select finished_at, run_id, room_id, outcome, strategy, rows_before, rows_after, rows_before - rows_after as rows_freed,
        bytes_before - bytes_after as bytes_freed, groups_rewritten, longest_chain, groups_sampled, chain_before,

@@ -17,11 +17,9 @@ from synapse_lakehouse.cli.lake import lake_session
 from synapse_lakehouse.cli.streams import positions
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.printable_text import format_bytes, to_printable
 from synapse_lakehouse.report.page_location import get_page_path
 
-_COVERAGE: Final = "audit.replication_coverage"
 _ROWS: Final = ("rows_source", "rows_read", "rows_written")
 
 EXAMPLES: Final = (
@@ -85,9 +83,8 @@ def summary(release: lake_session.ReleaseOption = None) -> None:
 
 def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Release) -> ReleaseSummary:
     """Read the summary of ``release``."""
-    duckdb_reader.create_views(
-        connection, settings, None, ["audit.ledger", "audit.releases", "audit.checks", _COVERAGE]
-    )
+    tables = ["audit.ledger", "audit.releases", "audit.checks", "audit.replication_coverage"]
+    duckdb_reader.create_views(connection, settings, None, tables)
     duckdb_reader.set_release_variables(connection, release)
     ledger = connection.execute(
         "select table_name, extent, rows_source, rows_read, rows_written, bytes, seconds"
@@ -107,15 +104,12 @@ def read_summary(connection: DuckDBPyConnection, settings: Settings, release: Re
         [CopiedTable(*row) for row in ledger],
         positions.read_positions(connection, settings, release),
         [CheckWarning(*row) for row in warnings],
-        _read_taps(connection, settings),
+        _read_taps(connection),
         settings.lakehouse_home,
     )
 
 
-def _read_taps(connection: DuckDBPyConnection, settings: Settings) -> list[TapSummary]:
-    # A lake of an earlier version has no such table until its next run.
-    if _COVERAGE not in list_catalog_entries(settings):
-        return []
+def _read_taps(connection: DuckDBPyConnection) -> list[TapSummary]:
     rows = connection.execute(
         "with last as (from audit.replication_coverage"
         " where run_id = getvariable('run') and measured_at <= getvariable('audited_until')"

@@ -31,7 +31,5 @@ def _to_row(observation: StreamObservation) -> dict[str, Any]:
 
 
 def _from_row(row: dict[str, Any]) -> StreamObservation:
-    # Rows of earlier versions have no furthest progress.
-    row["furthest_allocated_id"] = row["furthest_allocated_id"] or 0
     lists = {"missing_writers": tuple(row["missing_writers"]), "vanished_writers": tuple(row["vanished_writers"])}
-    return StreamObservation(**row | lists | {name: dict(row[name] or ()) for name in _MAPS})
+    return StreamObservation(**row | lists | {name: dict(row[name]) for name in _MAPS})
