@@ -75,24 +75,6 @@ def test_a_new_password_runs_no_function_of_an_owner(own: EmbeddedServer) -> Non
         assert connection.execute("select current_user").fetchone() == ("renewed",)
 
 
-def test_a_database_of_the_superuser_is_handed_over(own: EmbeddedServer) -> None:
-    own.create_database("earlier")
-    with psycopg.connect(own.dsn("earlier")) as superuser:
-        superuser.execute(MADE_BY_THE_SUPERUSER.encode())
-    with psycopg.connect(roles.ensure_owner(own, "earlier"), autocommit=True) as connection:
-        owners = connection.execute(
-            "select relowner::regrole::text from pg_class where relnamespace = 'public'::regnamespace union"
-            " select typowner::regrole::text from pg_type where typnamespace = 'public'::regnamespace union"
-            " select proowner::regrole::text from pg_proc where pronamespace = 'public'::regnamespace"
-        ).fetchall()
-        assert owners == [("earlier",)]
-        connection.execute("alter table things add column name text")
-        assert connection.execute("insert into things (kind) values ('other') returning id, number").fetchone() == (
-            2,
-            2,
-        )
-
-
 def test_a_reader_reads_and_writes_nothing(own: EmbeddedServer, tmp_path: Path) -> None:
     for _ in range(2):
         own.create_database("sample")

@@ -68,12 +68,3 @@ def test_a_configured_warehouse_is_not_shared(tmp_path: Path) -> None:
             return settings.warehouse.removeprefix(tmp_path.as_uri())
 
     assert (warehouse_of(own), warehouse_of(other)) == ("/disk", "/disk/lake-example.org")
-    with (
-        connect_services(other) as settings,
-        psycopg.connect(str(settings.lakehouse_catalog_uri), autocommit=True) as lake,
-    ):
-        lake.execute("create table iceberg_tables (metadata_location text)")
-        lake.execute("insert into iceberg_tables values (%s)", [f"{settings.warehouse}/bronze/events/metadata/1"])
-        assert warehouse_of(other) == "/disk/lake-example.org"
-        lake.execute("update iceberg_tables set metadata_location = %s", [f"file:{disk}/bronze/events/metadata/1"])
-        assert warehouse_of(other) == "/disk", "a lake of an earlier version stays where it is"

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-import psycopg
-
 from synapse_lakehouse import file_lock
 from synapse_lakehouse.config import libpq_variables
 from synapse_lakehouse.config.settings import Settings
@@ -56,9 +54,8 @@ def connect_services(
         with file_lock.exclusive_lock(configured.lakehouse_home / "services.lock"):
             if not configured.lakehouse_catalog_uri:
                 lake = _lake_suffix(configured) or (_read_latest_lake(configured) if latest else "")
-                catalog = roles.ensure_owner(server, CATALOG_DATABASE + lake)
-                defaults["lakehouse_catalog_uri"] = catalog
-                defaults["lakehouse_warehouse"] = _choose_warehouse(configured, lake, catalog)
+                defaults["lakehouse_catalog_uri"] = roles.ensure_owner(server, CATALOG_DATABASE + lake)
+                defaults["lakehouse_warehouse"] = _choose_warehouse(configured, lake)
             if needs_sample:
                 sample.restore_sample(server)
                 defaults["synapse_dsn"] = roles.ensure_reader(server, sample.SAMPLE_DATABASE)
@@ -91,22 +88,12 @@ def _lake_suffix(settings: Settings) -> str:
     return "-" + re.sub(r"[^a-z0-9.-]", "_", name.lower())[:_NAME_LENGTH]
 
 
-def _choose_warehouse(settings: Settings, lake: str, catalog: str) -> str:
-    """Return the folder of the lake: a sub-folder of the configured warehouse, if a warehouse is configured.
-
-    Lakes of earlier versions continue to use the configured folder itself."""
+def _choose_warehouse(settings: Settings, lake: str) -> str:
+    """Return the folder of the lake: a sub-folder of the configured warehouse, if a warehouse is configured."""
     if not settings.lakehouse_warehouse:
         return settings.warehouse + lake
     root = settings.lakehouse_warehouse.rstrip("/")
-    with psycopg.connect(catalog) as connection:
-        has_tables = connection.execute("select to_regclass('iceberg_tables') is not null").fetchone() == (True,)
-        places = (
-            connection.execute("select metadata_location from iceberg_tables limit 1").fetchone()
-            if has_tables
-            else None
-        )
-    is_earlier = places is not None and f"{root.partition('://')[2] or root}/lake-" not in places[0]
-    return f"{root}/lake{lake}" if lake and not is_earlier else root
+    return f"{root}/lake{lake}" if lake else root
 
 
 def create_home(settings: Settings) -> None:

@@ -9,24 +9,6 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.local.private_file import read_private_text, write_private_file
 
 _OWNS = "select pg_get_userbyid(datdba) = datname from pg_database where datname = %s"
-_OWNED_BY_OTHERS = """
-with new_owner as (select oid as role, quote_ident(rolname) as name from pg_roles where rolname = %s),
-own as (select oid as schema from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema')
-select format('alter %%s %%s owner to %%s',
-    case relkind when 'S' then 'sequence' when 'v' then 'view' when 'm' then 'materialized view' else 'table' end,
-    oid::regclass, name) from pg_class c, new_owner
-where relkind in ('r', 'p', 'S', 'v', 'm') and relowner <> role and relnamespace in (select schema from own)
-    and not exists (
-        select from pg_depend where objid = c.oid and classid = 'pg_class'::regclass and deptype in ('a', 'i')
-    )
-union all
-select format('alter type %%s owner to %%s', oid::regtype, name) from pg_type, new_owner
-where typtype in ('d', 'e', 'r') and typowner <> role and typnamespace in (select schema from own)
-union all
-select format('alter routine %%s owner to %%s', oid::regprocedure, name) from pg_proc, new_owner
-where proowner <> role and pronamespace in (select schema from own)
-"""
-"""Statements that change the owner of a superuser's objects from an earlier version. A sequence follows its table."""
 
 
 def ensure_owner(server: EmbeddedServer, database: str) -> str:
@@ -36,16 +18,10 @@ def ensure_owner(server: EmbeddedServer, database: str) -> str:
     if owned is None:
         server.create_database(database)
     password, is_new = _read_or_generate_password(server, database)
-    if owned == (True,):
-        if is_new:
-            # In its own database, the role could make the superuser run functions.
-            with psycopg.connect(server.dsn()) as connection:
-                _create_role(connection, database, password)
-    else:
-        with psycopg.connect(server.dsn(database)) as connection:
+    if is_new or owned != (True,):
+        # In its own database, the role could make the superuser run functions.
+        with psycopg.connect(server.dsn()) as connection:
             _create_role(connection, database, password)
-            for (statement,) in connection.execute(_OWNED_BY_OTHERS, [database]).fetchall():
-                connection.execute(statement.encode())
             _restrict_connections(connection, database)
             connection.execute(sql.SQL("alter database {0} owner to {0}").format(sql.Identifier(database)))
     if is_new:
