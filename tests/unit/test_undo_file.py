@@ -1,6 +1,8 @@
 """A file that is not an undo file is refused with a reason."""
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,10 +11,15 @@ import pytest
 
 from synapse_lakehouse.compressor import undo_file
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
+from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 IDS = pa.array([1], pa.int64())
 COLUMNS = {"state_group": IDS, "prev_state_group": IDS, "type": ["x"], "state_key": ["x"], "event_id": ["x"]}
-METADATA = {"room_id": "!r:example.org", "database": "synapse", "written": "20261128T000000"}
+POSITION = WalPosition(1, 2, 1, "0/50")
+METADATA = {
+    "room_id": "!r:example.org", "database": "synapse", "written": "20261128T000000",
+    "lineage": json.dumps(asdict(POSITION)),
+}  # fmt: skip
 
 
 def write(path: Path, columns: Mapping[str, object], metadata: Mapping[str, object]) -> Path:
@@ -22,7 +29,7 @@ def write(path: Path, columns: Mapping[str, object], metadata: Mapping[str, obje
 
 def test_a_complete_file_is_read(tmp_path: Path) -> None:
     file = undo_file.read(write(tmp_path / "x.parquet", COLUMNS, METADATA))
-    assert (file.room_id, file.groups.tolist()) == ("!r:example.org", [1])
+    assert (file.room_id, file.wal_position, file.groups.tolist()) == ("!r:example.org", POSITION, [1])
 
 
 @pytest.mark.parametrize(

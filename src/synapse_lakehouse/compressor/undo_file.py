@@ -37,8 +37,8 @@ class UndoFile:
     path: Path
     room_id: str
     database: str
-    wal_position: WalPosition | None
-    """Position of the database when the file was written; missing in files of earlier versions."""
+    wal_position: WalPosition
+    """Position of the database when the file was written."""
     written: str
     """Time of writing, as text that sorts by time."""
     groups: Int64Array
@@ -47,7 +47,7 @@ class UndoFile:
 
     def may_be_of_other_groups(self, now: WalPosition) -> bool:
         """Return whether IDs may be reused: the database was restored or failed over since the file was written."""
-        return self.wal_position is not None and not now.continues(self.wal_position)
+        return not now.continues(self.wal_position)
 
     def contents(self, groups: pa.Table) -> StateTables:
         """Return the tables of the file, with ``groups`` as ``state_groups``."""
@@ -161,7 +161,7 @@ def read(path: Path) -> UndoFile:
     rows = table.filter(pc.is_valid(table["type"])).drop_columns("prev_state_group")
     try:
         room_id, database, written = (metadata[name].decode() for name in (_ROOM, _DATABASE, _WRITTEN))
-        position = WalPosition(**json.loads(metadata[_WAL_POSITION])) if _WAL_POSITION in metadata else None
+        position = WalPosition(**json.loads(metadata[_WAL_POSITION]))
     except (KeyError, TypeError, ValueError):
         raise CompressorError(
             f"{path} is not an undo file of the compressor, because its metadata is damaged."
