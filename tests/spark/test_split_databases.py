@@ -2,7 +2,7 @@
 
 import runpy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -109,17 +109,16 @@ def test_a_copy_and_increments(lake: SplitLake) -> None:
 
 @dataclass
 class Snapshots:
-    """Counts the snapshots that are taken, and calls ``before_state`` once before the next one of state."""
+    """Counts the snapshots that are taken. Before each one of state, calls the first of ``before_state``."""
 
     count: int = 0
-    before_state: Callable[[], None] | None = None
+    before_state: list[Callable[[], None]] = field(default_factory=list)
 
     def take(self, settings: Settings, declared: Catalogue) -> Iterator[Catalogue]:
         for part in split_by_database(settings, declared):
             self.count += 1
             if Database.STATE in part.databases and self.before_state:
-                self.before_state()
-                self.before_state = None
+                self.before_state.pop(0)()
             yield part
 
 
@@ -135,7 +134,7 @@ def test_a_fresh_pair_after_a_deletion(lake: SplitLake, snapshots: Snapshots) ->
     add_group(lake, GROUP + 2)
     lake.advance()
     assert snapshots.count == 2
-    snapshots.before_state = partial(delete_group, lake, GROUP + 2)
+    snapshots.before_state = [partial(delete_group, lake, GROUP + 2)]
     lake.advance()
     assert snapshots.count == 6
     assert lake.departures() == {}
@@ -143,6 +142,22 @@ def test_a_fresh_pair_after_a_deletion(lake: SplitLake, snapshots: Snapshots) ->
     lose_group(lake, GROUP + 1)
     lake.advance()
     assert snapshots.count == 8, "a lost group is no reason for another pair"
+    assert lake.departures() == {}
+
+
+def test_three_pairs_that_do_not_fit_are_not_published(lake: SplitLake, snapshots: Snapshots) -> None:
+    groups = range(GROUP + 3, GROUP + 6)
+    for group in groups:
+        add_group(lake, group)
+    lake.advance()
+    snapshots.count = 0
+    snapshots.before_state = [partial(delete_group, lake, group) for group in groups]
+    with pytest.raises(SourceError, match=r"SYNAPSE_STATE_DSN.*Nothing was published"):
+        lake.advance()
+    assert snapshots.count == 6
+    assert set(lake.departures()) == {"event_to_state_groups", "state_groups", "state_groups_state"}
+
+    lake.advance()
     assert lake.departures() == {}
 
 

@@ -11,6 +11,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession, snapshot_session
 from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.spark_app import SparkApp
 
 _MAX_PAIRS: Final = 3
@@ -24,14 +25,23 @@ def copy_session(app: SparkApp) -> Iterator[SnapshotSession]:
     """Copy all tables to the run's branch, and yield the session with the snapshots of the copy.
 
     Raises the errors of :func:`snapshot_session`.
+
+    :raises SourceError: when the snapshots of no pair fit together.
     """
     for pair in range(1, _MAX_PAIRS + 1):
         with snapshot_session(app) as session:
             copy_tables(session)
-            if pair == _MAX_PAIRS or not has_deleted_groups(session):
+            if not has_deleted_groups(session):
                 yield session
                 return
-        app.report_progress("Synapse deleted state groups between the two snapshots: reading again from a fresh pair")
+        if pair < _MAX_PAIRS:
+            app.report_progress("state groups are missing in one of the two snapshots: reading again from a fresh pair")
+    raise SourceError(
+        f"In each of {_MAX_PAIRS} pairs of snapshots, events in SYNAPSE_DSN name state groups that the database of "
+        "SYNAPSE_STATE_DSN did not have, and that were not lost. Either that database is a standby behind main, or "
+        "Synapse deletes rooms or history all the time. Nothing was published. Set SYNAPSE_STATE_DSN to the primary, "
+        "or run again when Synapse's purges are over."
+    )
 
 
 def has_deleted_groups(session: SnapshotSession) -> bool:
