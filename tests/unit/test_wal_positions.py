@@ -33,6 +33,19 @@ def test_positions_are_valid_unless_a_later_one_is_behind(tmp_path: Path) -> Non
     assert "0/64" not in {item.wal_lsn for item in read_valid_wal_positions(lake)}
 
 
+def test_main_and_state_of_one_cluster_have_positions_of_their_own(tmp_path: Path) -> None:
+    lake = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
+    tables.ensure_audit_tables(lake)
+    # Main is read from the primary, and state from a standby that is behind it.
+    for minute, (main, state) in enumerate([(100, 80), (120, 90), (140, 85), (160, 130)]):
+        taken_at = DAY + timedelta(minutes=minute)
+        row = _seen(main, 1) | {"run_id": f"run {minute}", "taken_at": taken_at, "state_snapshot": None}
+        row["state_snapshot"] = _seen(state, 1) | {"taken_at": taken_at + timedelta(seconds=1)}
+        store.append_audit_rows(lake, "audit.snapshots", [row])
+    valid = {int(item.wal_lsn.partition("/")[2], 16) for item in read_valid_wal_positions(lake)}
+    assert valid == {100, 120, 140, 160, 80, 85, 130}, "only 90 of state is undone"
+
+
 def _seen(lsn: int, timeline: int) -> dict[str, Any]:
     ids = {"snapshot_xmin": lsn, "snapshot_xmax": lsn, "system_identifier": 1, "database_oid": 2}
     return ids | {"timeline": timeline, "wal_lsn": f"0/{lsn:X}"}

@@ -187,8 +187,11 @@ def _continues(recorded: Mapping[str, Any], table: Table, snapshot: PostgresSnap
 
 
 def _list_snapshots(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the PostgreSQL snapshots of rows of ``audit.snapshots``: that of main and, if there is one, of state."""
-    of_state = [{**row, **row["state_snapshot"]} for row in rows if row.get("state_snapshot")]
+    """Return the PostgreSQL snapshots of rows of ``audit.snapshots``: that of main and, if there is one, of state.
+
+    Those of state have the key ``is_state``.
+    """
+    of_state = [{**row, **row["state_snapshot"], "is_state": True} for row in rows if row.get("state_snapshot")]
     return [*rows, *of_state]
 
 
@@ -197,18 +200,22 @@ def _find_undone_snapshots(snapshots: Iterable[Mapping[str, Any]]) -> set[tuple[
 
     Since the restore, the source wrote that part of its WAL again, with other transactions under the same IDs.
 
-    :param snapshots: rows of ``audit.snapshots``, including those of runs that published nothing.
+    Main and state may have the same system identifier: one of them is a clone of the other's disk, or is read from a
+    standby of the other's cluster. Their positions do not belong to one sequence.
+
+    :param snapshots: of :func:`_list_snapshots`, including those of runs that published nothing.
     """
-    lowest: dict[tuple[int, int], WalPosition] = {}
+    lowest: dict[tuple[bool, int, int], WalPosition] = {}
     is_undone: dict[tuple[Any, ...], bool] = {}
     for row in sorted(snapshots, key=lambda row: row["taken_at"], reverse=True):
         if row["wal_lsn"] is None:
             continue
         position = _wal_position(row)
-        later = lowest.setdefault((position.system_identifier, position.timeline), position)
+        history = row.get("is_state", False), position.system_identifier, position.timeline
+        later = lowest.setdefault(history, position)
         is_undone.setdefault(_snapshot_key(row), later.is_behind(position))
         if position.is_behind(later):
-            lowest[position.system_identifier, position.timeline] = position
+            lowest[history] = position
     return {key for key, undone in is_undone.items() if undone}
 
 
