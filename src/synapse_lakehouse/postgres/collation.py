@@ -7,12 +7,9 @@ from synapse_lakehouse.postgres.connection import Connection
 
 _COLLATION: Final = """
 select
-  oid,
+  oid, datcollate, datctype, pg_encoding_to_char(encoding),
   -- PostgreSQL 14 has no providers, and 17 renamed the column of the locale.
-  case properties->>'datlocprovider'
-    when 'i' then 'ICU ' || coalesce(properties->>'datlocale', properties->>'daticulocale') else datcollate
-  end,
-  datctype, pg_encoding_to_char(encoding)
+  case when properties->>'datlocprovider' = 'i' then coalesce(properties->>'datlocale', properties->>'daticulocale') end
 from pg_database cross join lateral to_jsonb(pg_database) as properties where datname = current_database()
 """
 _COLLATION_VERSIONS: Final = (
@@ -23,30 +20,56 @@ _COLLATION_VERSIONS: Final = (
 
 @dataclass(frozen=True)
 class CollationFault:
-    """A fault and its remedy. ``is_damaging``: the order of text has changed since the indexes were built."""
+    """A fault and its remedy.
+
+    ``needs_repair``: Synapse refuses to start, whatever its settings are, or the order of text has changed since the
+    indexes were built.
+    """
 
     message: str
     advice: str
-    is_damaging: bool
+    needs_repair: bool
 
 
 def find_collation_faults(connection: Connection) -> list[CollationFault]:
-    """Return the faults of the connected database."""
-    row = connection.execute(_COLLATION).fetchone()
-    assert row is not None
-    oid, collate, ctype, encoding = row
+    """Return the faults of the connected database.
+
+    Synapse compares encoding, datcollate and datctype, and only the latter two depend on ``allow_unsafe_locale``
+    (``synapse.storage.engines.postgres``). An ICU locale is no reason for it to refuse a start.
+    """
+    oid, collate, ctype, encoding, _ = _read_collation(connection)
     faults = []
-    if (collate, ctype, encoding) != ("C", "C", "UTF8"):
-        message = f"The database has collation {collate}, character type {ctype} and encoding {encoding}."
+    if encoding != "UTF8":
+        message = (
+            f"The database has the encoding {encoding}, and Synapse refuses to start with any other one than UTF8."
+        )
+        advice = "Create a database with the encoding UTF8 and the locale C, and restore a dump of this one there."
+        faults.append(CollationFault(message, advice, needs_repair=True))
+    if (collate, ctype) != ("C", "C"):
+        message = f"The database has the collation {collate} and the character type {ctype}."
         advice = (
-            "Synapse expects C, C and UTF8, and refuses to start otherwise unless allow_unsafe_locale is set. After an "
+            "Synapse expects C and C, and refuses to start otherwise unless allow_unsafe_locale is set. After an "
             "upgrade of the operating system, check the indexes with `lakehouse doctor --deep`."
         )
-        faults.append(CollationFault(message, advice, is_damaging=False))
+        faults.append(CollationFault(message, advice, needs_repair=False))
     if connection.info.server_version >= 150_000:
         recorded, actual = connection.execute(_COLLATION_VERSIONS, [oid]).fetchone() or (None, None)
         if recorded != actual:
             message = f"The collation has version {actual}, and the indexes were built with version {recorded}."
             advice = "REINDEX the database, after a check with `lakehouse doctor --deep`."
-            faults.append(CollationFault(message, advice, is_damaging=True))
+            faults.append(CollationFault(message, advice, needs_repair=True))
     return faults
+
+
+def describe_collation(connection: Connection) -> str:
+    """Return the collation of a database without faults, and what an upgrade of the operating system does to it."""
+    icu_locale = _read_collation(connection)[-1]
+    if icu_locale is None:
+        return "C, which no upgrade of the operating system changes"
+    return f"C for Synapse, and the ICU locale {icu_locale} for the order of text: an upgrade of ICU may change it"
+
+
+def _read_collation(connection: Connection) -> tuple[int, str, str, str, str | None]:
+    row = connection.execute(_COLLATION).fetchone()
+    assert row is not None
+    return row

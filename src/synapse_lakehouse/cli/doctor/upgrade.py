@@ -10,7 +10,7 @@ from duckdb import DuckDBPyConnection
 from synapse_lakehouse.catalogue.postgres_end_of_support import describe_support, find_end_of_support
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.collation import find_collation_faults
+from synapse_lakehouse.postgres.collation import describe_collation, find_collation_faults
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.report.update_history import PendingUpdate, read_pending_updates
 
@@ -83,7 +83,7 @@ def _check_support(connection: Connection) -> DoctorFinding:
 def _check_collation(connection: Connection) -> Findings:
     faults = find_collation_faults(connection)
     for fault in faults:
-        level = FindingLevel.FAIL if fault.is_damaging else FindingLevel.WARN
+        level = FindingLevel.FAIL if fault.needs_repair else FindingLevel.WARN
         yield DoctorFinding(level, "collation", fault.message, fault.advice)
     if not faults:
-        yield DoctorFinding(FindingLevel.OK, "collation", "C, which no upgrade of the operating system changes")
+        yield DoctorFinding(FindingLevel.OK, "collation", describe_collation(connection))
