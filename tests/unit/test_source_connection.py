@@ -5,7 +5,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from synapse_lakehouse.postgres.connection import add_session_settings
-from synapse_lakehouse.postgres.errors import ReadError, SourceError, explain_connection_failure, is_recovery_conflict
+from synapse_lakehouse.postgres.errors import (
+    ReadError,
+    SourceError,
+    explain_connection_failure,
+    is_invalid_text,
+    is_recovery_conflict,
+)
 
 
 def test_keepalives_are_set_unless_the_operator_sets_them() -> None:
@@ -60,3 +66,13 @@ def test_recovery_conflict_is_recognized_in_any_language() -> None:
     assert is_recovery_conflict(error)
     assert is_recovery_conflict(ConflictError())
     assert not is_recovery_conflict(ReadError(psycopg.errors.DivisionByZero("durch Null geteilt")))
+
+
+def test_text_that_is_not_utf_8_is_recognized_in_any_language() -> None:
+    class EncodingError(Exception):
+        sqlstate = "22021"
+
+    error = ReadError(EncodingError("FEHLER: ung\u00fcltige Byte-Sequenz"))
+    assert is_invalid_text(RuntimeError(f"a worker failed: {error}"))
+    assert is_invalid_text(EncodingError())
+    assert not is_invalid_text(ReadError(psycopg.errors.DivisionByZero("durch Null geteilt")))

@@ -11,6 +11,8 @@ from synapse_lakehouse.errors import LakehouseError
 
 _CONFLICT: Final = "conflict with recovery"
 _SERIALIZATION_FAILURE: Final = "40001"
+_INVALID_TEXT: Final = "invalid byte sequence for encoding"
+_CHARACTER_NOT_IN_REPERTOIRE: Final = "22021"
 _SNAPSHOT_TOO_OLD: Final = "72000"
 _UNKNOWN_NAME: Final = re.compile('(database|role) ".*" does not exist')
 
@@ -29,11 +31,14 @@ class ReadError(LakehouseError):
 
     def __init__(self, error: Exception) -> None:
         message = str(error).partition("\n")[0]
-        lacks_reason = is_recovery_conflict(error) and _CONFLICT not in message
         if getattr(error, "sqlstate", None) == _SNAPSHOT_TOO_OLD:
             # PostgreSQL 14 to 16 have the setting; off is the default.
             message += " (set old_snapshot_threshold of the server to -1, or to more than the duration of a copy)"
-        super().__init__(f"{message} ({_CONFLICT})" if lacks_reason else message)
+        # PostgreSQL's message may be in any language, and Spark's workers return only the text of an error.
+        for is_recognized, reason in ((is_recovery_conflict, _CONFLICT), (is_invalid_text, _INVALID_TEXT)):
+            if is_recognized(error) and reason not in message:
+                message += f" ({reason})"
+        super().__init__(message)
 
 
 class LockedTableError(LakehouseError):
@@ -104,6 +109,18 @@ class RecoveryConflictError(SourceError):
         )
 
 
+class InvalidTextError(SourceError):
+    """PostgreSQL refuses to send a text that is not UTF-8, of a database with the encoding SQL_ASCII."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Synapse's database contains text that is not UTF-8, which PostgreSQL refuses to send, so it cannot be "
+            "copied. This happens with the encoding SQL_ASCII, on which Synapse refuses to start. Nothing was "
+            "published. Restore a dump in a new database with the encoding UTF8 and the locale C. PostgreSQL then "
+            "names the table and the line of each such text: correct them in the dump."
+        )
+
+
 def is_recovery_conflict(error: BaseException) -> bool:
     """Return whether a standby cancelled a statement, or ended a session, to continue its recovery.
 
@@ -112,3 +129,8 @@ def is_recovery_conflict(error: BaseException) -> bool:
     (https://www.postgresql.org/docs/current/errcodes-appendix.html).
     """
     return _CONFLICT in str(error) or getattr(error, "sqlstate", None) == _SERIALIZATION_FAILURE
+
+
+def is_invalid_text(error: BaseException) -> bool:
+    """Return whether a text of the database is not UTF-8. Errors of Spark's workers reach the driver as text."""
+    return _INVALID_TEXT in str(error) or getattr(error, "sqlstate", None) == _CHARACTER_NOT_IN_REPERTOIRE

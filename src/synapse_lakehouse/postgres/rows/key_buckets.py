@@ -20,9 +20,11 @@ _BLOCK_SIZE: Final = 100_000
 
 @dataclass(frozen=True)
 class BucketWidth:
-    """Bucket width of a key column: the first ``size`` characters of a text, or blocks of ``size`` numbers.
+    """Bucket width of a key column: the first ``size`` bytes of a text, or blocks of ``size`` numbers.
 
-    The block around zero is twice as long, because division truncates towards zero.
+    In a database with the encoding SQL_ASCII, characters are bytes, and a part of a UTF-8 text is not always UTF-8.
+    Therefore the bytes are in hexadecimal digits. The block around zero is twice as long, because division truncates
+    towards zero.
     """
 
     column: str
@@ -31,12 +33,15 @@ class BucketWidth:
 
     def postgres_sql(self) -> sql.Composed:
         """Return PostgreSQL's SQL for the bucket of a row. Its value is a text."""
-        bucket = "left({column}, {size})" if self.is_text else "({column} / {size})::text"
+        # SQL_ASCII: the bytes of the text, whatever its encoding is.
+        bytes_sql = "encode(substr(convert_to({column}, 'SQL_ASCII'), 1, {size}), 'hex')"
+        bucket = bytes_sql if self.is_text else "({column} / {size})::text"
         return sql.SQL(bucket).format(column=sql.Identifier(self.column), size=sql.Literal(self.size))
 
     def spark_sql(self) -> str:
         """Return Spark's SQL for the same bucket."""
-        return f"left(`{self.column}`, {self.size})" if self.is_text else f"string(`{self.column}` div {self.size})"
+        bytes_sql = f"lower(hex(substring(binary(`{self.column}`), 1, {self.size})))"
+        return bytes_sql if self.is_text else f"string(`{self.column}` div {self.size})"
 
 
 def get_bucket_width(table: Table) -> BucketWidth:

@@ -15,10 +15,12 @@ from synapse_lakehouse.postgres.access.preflight import check_source_database
 from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import (
+    InvalidTextError,
     LockedTableError,
     ReadError,
     RecoveryConflictError,
     SourceError,
+    is_invalid_text,
     is_recovery_conflict,
 )
 from synapse_lakehouse.postgres.rows.select_sql import hash_select
@@ -87,6 +89,7 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
     :raises ReadError: when a statement fails, or the connection is lost.
     :raises LockedTableError: when another session locks a table, or waits for the lock of a table.
     :raises RecoveryConflictError: when a standby cancels the snapshot; a new snapshot may live longer.
+    :raises InvalidTextError: when a text is not UTF-8.
     """
     database = catalogue.databases[0]
     with (
@@ -103,6 +106,8 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
                 raise LockedTableError(blocked_tables) from None
             if is_recovery_conflict(error) or (on_standby and _is_lost(connection)):
                 raise RecoveryConflictError from None
+            if is_invalid_text(error):
+                raise InvalidTextError from None
             if isinstance(error, psycopg.Error):
                 raise ReadError(error) from None
             raise
