@@ -38,19 +38,19 @@ class ExpectStreamToAdvance(MetricExpectation):
 
 
 class ExpectStandbyToReplay(MetricExpectation):
-    """If the source is a standby, it replays the WAL of its primary."""
+    """If a database of the source is a standby, it replays the WAL of its primary."""
 
     hours: int
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         if "first" not in metrics:
             return True, _no_old_release(self.hours)
-        first, last = metrics["first"], metrics["last"]
-        if not last["in_recovery"]:
+        first, last = (_list_standbys(metrics[name]) for name in ("first", "last"))
+        if not last:
             return True, "the source is not a standby"
-        is_same = all(first[name] == last[name] for name in ("wal_lsn", "system_identifier", "in_recovery"))
-        replayed = "no WAL" if is_same else "WAL"
-        return not is_same, f"{replayed} was replayed since {metrics['since']:%Y-%m-%d %H:%M} UTC"
+        stalled = [name for name, position in last.items() if first.get(name) == position]
+        replayed = f"{' and '.join(stalled)} replayed no WAL" if stalled else "WAL was replayed"
+        return not stalled, f"{replayed} since {metrics['since']:%Y-%m-%d %H:%M} UTC"
 
 
 def build_suite(catalogue: Catalogue, hours: int) -> list[MetricExpectation]:
@@ -111,6 +111,15 @@ def _samples(positions: Rows, facts: Rows) -> dict[str, StreamSample]:
             largest=row["largest_id"],
         )
         for row in positions
+    }
+
+
+def _list_standbys(row: Row) -> dict[str, tuple[Any, ...]]:
+    """Return the WAL position of each database that is a standby, by name, from a row of ``audit.snapshots``."""
+    databases = {"main": row if row["in_recovery"] else None}
+    databases["state"] = row["state_snapshot"] if row["state_in_recovery"] else None
+    return {
+        name: (position["wal_lsn"], position["system_identifier"]) for name, position in databases.items() if position
     }
 
 

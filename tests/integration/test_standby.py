@@ -3,6 +3,7 @@
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from synapse_lakehouse.ingest.index_progress import IndexProgress
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo, connect
-from synapse_lakehouse.postgres.errors import RecoveryConflictError
+from synapse_lakehouse.postgres.errors import RecoveryConflictError, SourceError
 from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
 from synapse_lakehouse.postgres.indexes.heap_comparison import compare_with_heap
 from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
@@ -26,6 +27,7 @@ from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chun
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows
 from synapse_lakehouse.postgres.rows.select_sql import build_select
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from synapse_lakehouse.postgres.snapshot.standby_replay import wait_for_replay
 from synapse_lakehouse.streams.checks import synapse_startup
 from synapse_lakehouse.streams.checks.sequences import check_regression
 from tests.conftest import BIN, environment
@@ -132,6 +134,24 @@ def test_a_standby_returns_changes_since_its_snapshot(settings: Settings, pair: 
         assert after.wal_position.continues(before.wal_position)
         assert count_changed_rows(connection, table, before.xmin).changed == rows
         assert count_changed_rows(connection, table, after.xmin) == RowCounts(rows, 0, "{}")
+
+
+def test_a_standby_replays_what_another_database_has_seen(settings: Settings, pair: Pair) -> None:
+    def wait_for(dsn: str, seconds: float) -> None:
+        with connect(settings.model_copy(update={"synapse_dsn": dsn})) as connection:
+            wait_for_replay(connection, datetime.now(UTC), "SYNAPSE_STATE_DSN", seconds)
+
+    with psycopg.connect(pair.standby, autocommit=True) as standby:
+        standby.execute("select pg_wal_replay_pause()")
+        try:
+            with psycopg.connect(pair.primary) as primary:
+                primary.execute("update presence_stream set state = state")
+            wait_for(pair.primary, 0)
+            with pytest.raises(SourceError, match=r"SYNAPSE_STATE_DSN is a standby.*pg_get_wal_replay_pause_state"):
+                wait_for(pair.standby, 3)
+        finally:
+            standby.execute("select pg_wal_replay_resume()")
+    wait_for(pair.standby, 30)
 
 
 @pytest.mark.parametrize("reading", ["in the session that keeps the snapshot", "in another that imported it"])

@@ -107,9 +107,13 @@ def test_the_youngest_release_that_is_old_enough_is_compared() -> None:
     assert [item.run_id for item in actual] == ["a", "b"]
 
 
-def run(last_allocated_id: int, rows: int, lsn: str = "0/1", *, standby: bool = False) -> tuple[dict[str, Any], ...]:
+def run(
+    last_allocated_id: int, rows: int, lsn: str = "0/1", *, standby: bool = False, state: str | None = None
+) -> tuple[dict[str, Any], ...]:
     """Rows of a run in the audit tables: of the source, of a stream's positions and of its facts."""
-    snapshot = {"taken_at": NOW, "in_recovery": standby, "wal_lsn": lsn, "system_identifier": 7}
+    source: dict[str, Any] = {"wal_lsn": lsn, "system_identifier": 7}
+    of_state = {"state_in_recovery": state is not None, "state_snapshot": state and source | {"wal_lsn": state}}
+    snapshot = {"taken_at": NOW, "in_recovery": standby} | source | of_state
     sequence = {"sequence_last_value": last_allocated_id, "sequence_is_called": True, "largest_id": 900}
     position = {"stream": "events", "writers": [("one", 500), ("two", 900)]} | sequence
     return snapshot, position, {"stream": "events", "table_name": "events", "rows_by_writer": [("one", rows)]}
@@ -136,6 +140,15 @@ def test_stalled_streams_and_standbys_fail_with_their_numbers() -> None:
     _, observed = stalled["stream events"]
     assert all(data in observed for data in ("2026-11-20 12:00 UTC", "one wrote 2 rows", "at 500", "200 IDs"))
     replaying = evaluated(*(run(900, 10, f"0/{number}", standby=True) for number in range(3)))
+    assert replaying["the source"][0]
+
+
+def test_a_stalled_standby_of_state_fails() -> None:
+    stalled = evaluated(*(run(900, 10, f"0/{number}", standby=True, state="0/1") for number in range(3)))
+    success, observed = stalled["the source"]
+    assert not success
+    assert observed.startswith("state replayed no WAL")
+    replaying = evaluated(*(run(900, 10, state=f"0/{number}") for number in range(3)))
     assert replaying["the source"][0]
 
 

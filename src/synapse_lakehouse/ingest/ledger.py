@@ -38,6 +38,7 @@ def record_snapshots(app: SparkApp, snapshots: Sequence[PostgresSnapshot], began
         "absent_objects": [name for each in snapshots for name in each.absent_objects],
         "unknown_objects": [name for each in snapshots for name in each.unknown_objects],
         "began_at": began_at,
+        "state_in_recovery": state and state.in_recovery,
         "state_snapshot": state and {"taken_at": state.taken_at} | snapshot_columns(state),
     }
     store.append_audit_rows(app.catalog, "audit.snapshots", [row | snapshot_columns(snapshot)], app.run)

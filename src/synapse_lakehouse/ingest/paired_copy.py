@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Final
 
 from pyspark.sql import functions as f
@@ -12,6 +13,7 @@ from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession, snapshot_session
 from synapse_lakehouse.postgres.connection import connect
 from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.snapshot.standby_replay import wait_for_replay
 from synapse_lakehouse.spark_app import SparkApp
 
 _MAX_PAIRS: Final = 3
@@ -56,13 +58,22 @@ def has_deleted_groups(session: SnapshotSession) -> bool:
     named = spark.table("bronze.event_to_state_groups").select("state_group").distinct()
     present = spark.table("bronze.state_groups").select(f.col("id").alias("state_group"))
     missing = [row.state_group for row in named.join(present, "state_group", "left_anti").limit(_MAX_GROUPS).collect()]
-    return bool(missing) and find_lost_groups(session.app.settings, missing) != set(missing)
+    if not missing:
+        return False
+    without_groups = session.get_exported(Database.STATE).snapshot.replayed_until
+    return find_lost_groups(session.app.settings, missing, without_groups) != set(missing)
 
 
-def find_lost_groups(settings: Settings, groups: Sequence[int]) -> set[int]:
-    """Return those of ``groups`` that main names and state lacks, in a pair of snapshots of this moment."""
+def find_lost_groups(settings: Settings, groups: Sequence[int], after: datetime) -> set[int]:
+    """Return those of ``groups`` that main names and state lacks, in a pair of snapshots of this moment.
+
+    :param after: time at which state lacked the groups. A standby of main may name them until it has replayed their
+        deletion.
+    :raises SourceError: when a standby of main is behind that time.
+    """
     named_sql = "select distinct state_group from event_to_state_groups where state_group = any(%s)"
     present_sql = "select id from state_groups where id = any(%s)"
     with connect(settings) as main, connect(settings, Database.STATE) as state:
+        wait_for_replay(main, after, "SYNAPSE_DSN")
         named = {group for (group,) in main.execute(named_sql, [groups])}
         return named - {group for (group,) in state.execute(present_sql, [groups])}

@@ -71,15 +71,17 @@ def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterat
     groups that main names, except groups that Synapse deleted between both.
 
     :param declared: the tables to copy; by default those of the project's catalogue.
-    :raises SourceError: when a database does not fit the catalogue, or both belong to different homeservers.
+    :raises SourceError: when a database does not fit the catalogue, both belong to different homeservers, or a standby
+        of state is behind main.
     :raises RecoveryConflictError: when a standby cancels a snapshot.
     """
     declared = declared or catalogue.load_catalogue()
     with ThreadPoolExecutor(1) as reader, ExitStack() as stack:
         await_published = reader.submit(read_published_tables, app.catalog, declared).result
-        exported = []
+        exported: list[ExportedSnapshot] = []
         for part in split_by_database(app.settings, declared):
-            connection, snapshot = stack.enter_context(export_snapshot(app.settings, part))
+            after = exported[0].snapshot if exported else None
+            connection, snapshot = stack.enter_context(export_snapshot(app.settings, part, after))
             exported.append(ExportedSnapshot(_exclude_drifted_tables(app, part, snapshot), connection, snapshot))
         if len(exported) > 1:
             connections = [part.connection for part in exported]

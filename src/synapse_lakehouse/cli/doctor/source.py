@@ -22,8 +22,10 @@ from synapse_lakehouse.postgres.access.schema_drift import (
 from synapse_lakehouse.postgres.access.state_database import can_compare, explain_foreign_state
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.snapshot.standby_replay import read_replayed_until, wait_for_replay
 
 _CLOCK_SECONDS: Final = 5
+_REPLAY_SECONDS: Final = 5
 _HARMLESS_DRIFT: Final = ("missing_unique_key", "changed_type")
 """Kinds of drift that do not prevent the check of privileges."""
 _SKIPPED: Final = "LAKEHOUSE_ON_DRIFT is partial: runs skip this table and copy all other tables."
@@ -57,7 +59,7 @@ def examine(
 
 
 def compare_databases(settings: Settings, declared: catalogue.Catalogue) -> Findings:
-    """Check that the databases of SYNAPSE_DSN and SYNAPSE_STATE_DSN belong to the same homeserver."""
+    """Check that the databases of SYNAPSE_DSN and SYNAPSE_STATE_DSN belong together, and state is not behind."""
     parts = split_by_database(settings, declared)
     with ExitStack() as stack:
         main, state = (stack.enter_context(connect(settings, part.databases[0])) for part in parts)
@@ -67,7 +69,12 @@ def compare_databases(settings: Settings, declared: catalogue.Catalogue) -> Find
         ]
         if not can_compare(*present):
             return
-        if problem := explain_foreign_state(main, state, "SYNAPSE_STATE_DSN"):
+        try:
+            wait_for_replay(state, read_replayed_until(main), "SYNAPSE_STATE_DSN", _REPLAY_SECONDS)
+            problem = explain_foreign_state(main, state, "SYNAPSE_STATE_DSN")
+        except SourceError as error:
+            problem = str(error)
+        if problem:
             yield DoctorFinding(FindingLevel.FAIL, "state database", problem)
         else:
             yield DoctorFinding(FindingLevel.OK, "state database", "it has the state of the homeserver in SYNAPSE_DSN")

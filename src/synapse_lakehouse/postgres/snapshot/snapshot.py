@@ -13,7 +13,7 @@ from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import check_source_database
 from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
-from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.connection import Connection, connect, get_dsn
 from synapse_lakehouse.postgres.errors import (
     InvalidTextError,
     LockedTableError,
@@ -25,6 +25,7 @@ from synapse_lakehouse.postgres.errors import (
 )
 from synapse_lakehouse.postgres.rows.select_sql import hash_select
 from synapse_lakehouse.postgres.snapshot.blocked_sessions import end_if_blocking
+from synapse_lakehouse.postgres.snapshot.standby_replay import read_replayed_until, wait_for_replay
 from synapse_lakehouse.postgres.snapshot.table_locks import find_rewritten_tables, lock_tables
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition, read_wal_position
 from synapse_lakehouse.postgres.snapshot.wal_flush import wait_for_flush
@@ -51,6 +52,7 @@ class PostgresSnapshot:
 
     * ``database``: the database; main if it has all tables.
     * ``name``: name by which other transactions import the snapshot.
+    * ``replayed_until``: time up to which it has all transactions; on a standby, time of the last replayed commit.
     * ``fingerprints``: by table, the result of :func:`hash_select`.
     * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
     * ``absent_objects``: tables and columns of the catalogue that this release of Synapse lacks.
@@ -67,6 +69,7 @@ class PostgresSnapshot:
     xmax: int
     wal_position: WalPosition
     in_recovery: bool
+    replayed_until: datetime
     sequences: tuple[SequenceValue, ...]
     fingerprints: Mapping[str, str]
     drifted_tables: Mapping[str, str]
@@ -81,11 +84,15 @@ class PostgresSnapshot:
 
 
 @contextmanager
-def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[Connection, PostgresSnapshot]]:
+def export_snapshot(
+    settings: Settings, catalogue: Catalogue, after: PostgresSnapshot | None = None
+) -> Iterator[tuple[Connection, PostgresSnapshot]]:
     """Check the source, export a snapshot, and lock the tables against rewrites until the context ends.
 
     :param catalogue: the part of the catalogue that is in the database.
-    :raises SourceError: when the database does not fit the catalogue, or its tables are rewritten repeatedly.
+    :param after: a snapshot of Synapse's other database. A standby first replays what its primary committed until then.
+    :raises SourceError: when the database does not fit the catalogue, its tables are rewritten repeatedly, or a standby
+        is behind ``after``.
     :raises ReadError: when a statement fails, or the connection is lost.
     :raises LockedTableError: when another session locks a table, or waits for the lock of a table.
     :raises RecoveryConflictError: when a standby cancels the snapshot; a new snapshot may live longer.
@@ -98,6 +105,8 @@ def export_snapshot(settings: Settings, catalogue: Catalogue) -> Iterator[tuple[
     ):
         on_standby = False
         try:
+            if after:
+                wait_for_replay(connection, after.replayed_until, get_dsn(settings, database)[0])
             snapshot = _take_complete_snapshot(connection, catalogue, settings)
             on_standby = snapshot.in_recovery
             yield connection, snapshot
@@ -175,6 +184,7 @@ def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Setti
         xmax=xmax,
         wal_position=wal_position,
         in_recovery=in_recovery,
+        replayed_until=read_replayed_until(connection),
         sequences=tuple(_read_sequence(connection, stream.sequence) for stream in present.streams),
         fingerprints={
             name: hash_select(present.table(name), layout)
