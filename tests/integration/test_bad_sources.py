@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,7 +14,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from synapse_lakehouse.postgres.access import preflight
 from synapse_lakehouse.postgres.connection import connect
-from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.errors import ReadError, SourceError
 from synapse_lakehouse.postgres.live_stream_positions import read_live_positions
 from synapse_lakehouse.postgres.recent_reports import read_recent_reports
 from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
@@ -253,3 +255,17 @@ def test_missing_right_is_reported_with_its_grant(
 def test_the_connection_cannot_write(settings: Settings) -> None:
     with connect(settings) as connection, pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         connection.execute("update users set admin = 1")
+
+
+def test_a_lost_connection_is_an_expected_error(settings: Settings, spoiled: psycopg.Connection[Any]) -> None:
+    def read(statement: str, *, is_lost: bool = False) -> None:
+        with connect(settings) as connection:
+            if is_lost:
+                spoiled.execute("select pg_terminate_backend(%s)", [connection.info.backend_pid])
+            connection.execute(statement.encode())
+
+    for failing in (partial(read, "select 1", is_lost=True), partial(read, "select 'secret'::int")):
+        with pytest.raises(ReadError) as failed:
+            failing()
+        assert failed.value.is_transient
+        assert "\n" not in str(failed.value)

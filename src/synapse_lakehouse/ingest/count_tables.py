@@ -33,7 +33,8 @@ def count_tables(
     ``readers`` open these for large tables.
 
     :param tables: the size in pages and the counting function of each table, the largest first.
-    :raises psycopg.Error: when a count fails; no further count is started.
+    :raises psycopg.Error, ReadError: when a count over ``connection``, or over another one, fails; no further count is
+        started.
     """
     remaining = iter([count for _, count in tables])
     others: list[Connection] = []

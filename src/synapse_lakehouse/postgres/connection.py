@@ -10,7 +10,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.connection_strings import is_misparsed
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.errors import SourceError, explain_connection_failure
+from synapse_lakehouse.postgres.errors import (
+    InvalidTextError,
+    ReadError,
+    SourceError,
+    explain_connection_failure,
+    is_invalid_text,
+)
 
 APPLICATION_NAME = "synapse-lakehouse"
 
@@ -124,11 +130,15 @@ def connect(settings: Settings, database: Database = Database.MAIN) -> Iterator[
     """Yield a connection to one of Synapse's databases in one read-only, repeatable-read transaction.
 
     :raises SourceError: when the connection cannot be made, or a pooler drops its settings.
+    :raises ReadError: for a psycopg.Error, when a statement fails, a standby cancels it, or the connection is lost.
     """
     session, (setting, _) = build_session_settings(settings), get_dsn(settings, database)
-    with _connect(build_conninfo(settings, database), session, setting) as connection:
-        connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
-        yield connection
+    try:
+        with _connect(build_conninfo(settings, database), session, setting) as connection:
+            connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
+            yield connection
+    except psycopg.Error as error:
+        raise (InvalidTextError() if is_invalid_text(error) else ReadError(error)) from None
 
 
 def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocommit: bool = False) -> Connection:

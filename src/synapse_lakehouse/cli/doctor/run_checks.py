@@ -25,7 +25,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedPostgresE
 from synapse_lakehouse.local.services import LocalServicesError, connect_services
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.connection import connect, split_by_database
-from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.errors import ReadError, SourceError
 from synapse_lakehouse.streams.checks import synapse_startup
 from synapse_lakehouse.streams.checks.sequences import StreamProgress
 
@@ -100,7 +100,7 @@ def _source(
                 _examine_database(result, settings, part, deep, index_tables, is_sample=configured.uses_sample)
             if declared and settings.synapse_state_dsn and not _is_unreadable(result.findings):
                 result.findings += source.compare_databases(settings, declared)
-    except (EmbeddedPostgresError, LocalServicesError, SourceError) as error:
+    except (EmbeddedPostgresError, LocalServicesError, SourceError, ReadError) as error:
         result.findings.append(DoctorFinding(FindingLevel.FAIL, "source", str(error)))
     return result
 

@@ -17,7 +17,6 @@ from synapse_lakehouse.postgres.connection import Connection, connect, get_dsn
 from synapse_lakehouse.postgres.errors import (
     InvalidTextError,
     LockedTableError,
-    ReadError,
     RecoveryConflictError,
     SourceError,
     is_invalid_text,
@@ -117,8 +116,6 @@ def export_snapshot(
                 raise RecoveryConflictError from None
             if is_invalid_text(error):
                 raise InvalidTextError from None
-            if isinstance(error, psycopg.Error):
-                raise ReadError(error) from None
             raise
 
 
@@ -127,7 +124,7 @@ def import_snapshot(settings: Settings, snapshot: PostgresSnapshot) -> Iterator[
     """Yield another connection that sees ``snapshot``. The snapshot must stay exported meanwhile.
 
     :raises SourceError: when the connection cannot be made.
-    :raises psycopg.Error: when the snapshot no longer exists.
+    :raises ReadError: when the snapshot no longer exists.
     """
     with connect(settings, snapshot.database) as connection:
         connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot.name)))

@@ -4,7 +4,6 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import psycopg
 from pyiceberg.catalog import Catalog as IcebergCatalog
 
 from synapse_lakehouse.audit import store
@@ -14,7 +13,6 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.collation import find_collation_faults
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
-from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.live_stream_positions import set_short_timeout
 from synapse_lakehouse.streams.checks.synapse_startup import find_startup_faults, read_progress
 
@@ -35,11 +33,8 @@ def record_upgrade_checks(settings: Settings, declared: Catalogue, catalog: Iceb
     checked, faults = Counter[str](), dict[tuple[str, str], str]()
     for part in split_by_database(settings, declared):
         with connect(settings, part.databases[0]) as connection:
-            try:
-                set_short_timeout(connection)
-                checks = {"sequences": _check_sequences(connection, part), "collation": _check_collation(connection)}
-            except psycopg.Error as error:
-                raise ReadError(error) from None
+            set_short_timeout(connection)
+            checks = {"sequences": _check_sequences(connection, part), "collation": _check_collation(connection)}
         for subject, (count, found) in checks.items():
             checked[subject] += count
             faults |= {(subject, fault): advice for fault, advice in found}
