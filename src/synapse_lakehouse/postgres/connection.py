@@ -146,8 +146,9 @@ def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocom
         try:
             connection = psycopg.connect(conninfo, autocommit=True)
             stack.callback(connection.close)
-            connection.execute(DISABLE_TRANSACTION_TIMEOUT)
-            lost = _find_lost_settings(connection, session)
+            # A pooler could give a session to others that has this setting, so the check comes first.
+            if not (lost := _find_lost_settings(connection, session)):
+                connection.execute(DISABLE_TRANSACTION_TIMEOUT)
         except psycopg.OperationalError as error:
             raise explain_connection_failure(error, conninfo, setting) from None
         if lost:
@@ -168,15 +169,14 @@ def _find_lost_settings(connection: Connection, session: Mapping[str, str]) -> l
     A role or a database may have the same settings (``lakehouse grants`` sets them for the role). Then a pooled session
     has them, too, but ``pg_settings.source`` is ``client`` only for startup options.
     """
-    required = {**session, "transaction_timeout": "0"}
     rows = connection.execute(
         "select name, setting in ('0', 'off'), source = 'client' from pg_settings where name = any(%s) order by name",
-        [list(required)],
+        [list(session)],
     ).fetchall()
     return [
         name
         for name, is_off, is_startup_option in rows
-        if is_off is not (required[name] in ("0", "off")) or (name in session and not is_startup_option)
+        if is_off is not (session[name] in ("0", "off")) or not is_startup_option
     ]
 
 
