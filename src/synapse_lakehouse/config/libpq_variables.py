@@ -88,7 +88,7 @@ def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
     if parameters is None:
         return uri
     service = parameters.get("service", values.get("service"))
-    service_parameters = _read_service(service) if service else frozenset[str]()
+    service_parameters = read_service(service) if service else {}
     for name, value in values.items():
         if name in parameters or name in service_parameters or not (only is None or name in only):
             continue
@@ -117,7 +117,7 @@ def _append_parameter(uri: str, name: str, value: str) -> Iterator[str]:
         yield f"{uri} {name}='{escaped}'"
 
 
-def _read_service(service: str) -> frozenset[str]:
+def read_service(service: str) -> dict[str, str]:
     """Return the parameters of ``service`` in libpq's service file; they have precedence over variables."""
     variables = os.environ
     own = Path(variables.get("PGSERVICEFILE") or Path.home() / ".pg_service.conf")
@@ -130,5 +130,5 @@ def _read_service(service: str) -> frozenset[str]:
         except (configparser.Error, UnicodeDecodeError):
             continue
         if parser.has_section(service):
-            return frozenset(parser.options(service))
-    return frozenset()
+            return dict(parser.items(service))
+    return {}

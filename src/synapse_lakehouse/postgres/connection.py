@@ -9,6 +9,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.connection_strings import is_misparsed
+from synapse_lakehouse.config.libpq_variables import read_service
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.errors import (
     InvalidTextError,
@@ -89,20 +90,22 @@ def add_session_settings(dsn: str, session: Mapping[str, str], setting: str = "S
     """
     options = [f"-c {name}={_escaped(value)}" for name, value in session.items()]
     try:
-        # The operator's own options, such as a search_path, stay in force.
         parameters = conninfo_to_dict(dsn)
         if "://" in dsn and is_misparsed(parameters):
             raise SourceError(
                 f"{setting} has a / or @ in its user, password or database, or a port that is not a number. Write / "
                 "as %2F and @ as %40. The format is postgresql://user:password@host:5432/synapse"
             )
+        # The operator's own options, such as a search_path, stay in force. Those of a service would be replaced.
+        of_service = read_service(str(parameters["service"])) if "service" in parameters else {}
+        operator_options = parameters.get("options") or of_service.get("options")
         return make_conninfo(
             dsn,
             application_name=APPLICATION_NAME,
             # ADBC does not convert text, and text in Parquet must be UTF-8.
             client_encoding="UTF8",
             connect_timeout=10,
-            options=" ".join(map(str, filter(None, [parameters.get("options"), *options]))),
+            options=" ".join(map(str, filter(None, [operator_options, *options]))),
             **{name: value for name, value in _KEEPALIVE.items() if name not in parameters},
         )
     except psycopg.ProgrammingError:
