@@ -1,5 +1,7 @@
 """Connections to Synapse's database, and the errors of failed ones."""
 
+from pathlib import Path
+
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -43,12 +45,40 @@ def test_sockets_and_keywords_are_parsed() -> None:
         ('root certificate file "/root.crt" does not exist', "sslrootcert"),
         ("FATAL:  unsupported startup parameter in options: statement_timeout", "PostgreSQL itself"),
         ("connection refused", "host and port"),
+        ('FATAL:  Peer authentication failed for user "reader"', "host and password"),
+        ('definition of service "nowhere" not found', "~/.pg_service.conf"),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "r", database "s", no encryption', "sslmode"),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "r", database "s", SSL encryption', "Add a line"),
+        (
+            'private key file "/client.key" has group or world access; file must have permissions u=rw (0600) or less'
+            " if owned by the current user, or permissions u=rw,g=r (0640) or less if owned by root",
+            "chmod 600",
+        ),
+        ('weak sslmode "prefer" may not be used with sslrootcert=system (use "verify-full")', "verify-full"),
+        ('could not load private key file "/client.key": no start line', "sslkey"),
     ],
 )
 def test_failed_connection_names_the_remedy(message: str, remedy: str) -> None:
     error = explain_connection_failure(psycopg.OperationalError(message), "postgresql://u:secret@db/synapse")
     assert remedy in str(error)
     assert "secret" not in str(error)
+
+
+def test_a_service_is_named() -> None:
+    error = explain_connection_failure(psycopg.OperationalError("connection refused"), "service=synapse")
+    assert str(error).startswith("No connection to the service synapse.")
+
+
+def test_options_of_a_service_stay_in_force(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "services").write_text("[synapse]\nhost=db\noptions=-c search_path=matrix\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    for dsn, expected in (
+        ("service=synapse", "-c search_path=matrix -c jit=off"),
+        ("postgresql:///?service=synapse", "-c search_path=matrix -c jit=off"),
+        ("service=synapse options='-c search_path=own'", "-c search_path=own -c jit=off"),
+        ("service=unknown", "-c jit=off"),
+    ):
+        assert conninfo_to_dict(add_session_settings(dsn, {"jit": "off"}))["options"] == expected
 
 
 def test_client_encoding_is_always_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,53 @@ _SERIALIZATION_FAILURE: Final = "40001"
 _INVALID_TEXT: Final = "invalid byte sequence for encoding"
 _CHARACTER_NOT_IN_REPERTOIRE: Final = "22021"
 _SNAPSHOT_TOO_OLD: Final = "72000"
-_UNKNOWN_NAME: Final = re.compile('(database|role) ".*" does not exist')
+
+_ADVICE: Final = {
+    "password authentication failed|no password supplied": (
+        "The password for {user} is wrong or missing. Correct it in {setting}."
+    ),
+    "(Peer|Ident) authentication failed": (
+        "The server accepts this role without a password only from the operating system's user of the same name. Set "
+        "host and password in {setting}, or map the users in the server's pg_ident.conf."
+    ),
+    'definition of service ".*" not found|service file ".*" not found': (
+        "The service file of libpq does not exist or does not define this service. Correct service in {setting}, the "
+        "file ~/.pg_service.conf or the variable PGSERVICEFILE."
+    ),
+    '(database|role) ".*" does not exist': ("The server has no such database or role. Correct the name in {setting}."),
+    "permission denied for database": (
+        "The role lacks the right CONNECT. As the owner of the database run: GRANT CONNECT ON DATABASE … TO the role."
+    ),
+    "unrecognized configuration parameter": (
+        "The server is too old: Synapse and the lakehouse need PostgreSQL 14 or later. Upgrade PostgreSQL."
+    ),
+    "pg_hba.conf.*no encryption": (
+        "The server's pg_hba.conf does not admit this machine or role without TLS. Set sslmode=require or verify-full "
+        "in {setting}, or add a line for it."
+    ),
+    "pg_hba.conf": "The server's pg_hba.conf does not admit this machine or role. Add a line for it.",
+    "too many|remaining connection slots": (
+        "The server has no free connection. Raise max_connections, or run at a quieter time."
+    ),
+    "unsupported startup parameter": (
+        "{setting} has the address of a connection pooler such as PgBouncer, but a consistent copy needs direct "
+        "sessions. Set it to the address of PostgreSQL itself."
+    ),
+    "has group or world access": (
+        "Other users can read the private key of the client certificate, so libpq refuses it. Run chmod 600 on it."
+    ),
+    "weak sslmode": (
+        "The certificates of the system need sslmode=verify-full. Set it in {setting}, or set sslrootcert to the file "
+        "of the server's CA."
+    ),
+    "certificate|private key|SSL": (
+        "The TLS connection failed. Check sslmode, sslrootcert, sslcert and sslkey in {setting}, and the server's "
+        "certificate."
+    ),
+}
+"""Advice by a pattern of PostgreSQL's or libpq's message. The first that matches counts."""
+
+_UNREACHABLE: Final = "The server cannot be reached. Check host and port in {setting}, and that PostgreSQL is running."
 
 
 class SourceError(LakehouseError):
@@ -68,33 +114,15 @@ def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str
     :param setting: name of the setting that contains ``conninfo``.
     """
     parameters = conninfo_to_dict(conninfo)
-    server = f"{parameters.get('dbname', 'the default database')} at {parameters.get('host', 'the local socket')}"
-    server += f":{parameters['port']}" if "port" in parameters else ""
-    message = " ".join(str(error).split())
-    if "password authentication failed" in message or "no password supplied" in message:
-        advice = f"The password for {parameters.get('user', 'this user')} is wrong or missing. Correct it in {setting}."
-    elif _UNKNOWN_NAME.search(message):
-        advice = f"The server has no such database or role. Correct the name in {setting}."
-    elif "permission denied for database" in message:
-        advice = (
-            "The role lacks the right CONNECT. As the owner of the database run: "
-            "GRANT CONNECT ON DATABASE … TO the role."
-        )
-    elif "unrecognized configuration parameter" in message:
-        advice = "The server is too old: Synapse and the lakehouse need PostgreSQL 14 or later. Upgrade PostgreSQL."
-    elif "pg_hba.conf" in message:
-        advice = "The server's pg_hba.conf does not admit this machine or role. Add a line for it."
-    elif "too many" in message or "remaining connection slots" in message:
-        advice = "The server has no free connection. Raise max_connections, or run at a quieter time."
-    elif "unsupported startup parameter" in message:
-        advice = (
-            f"{setting} has the address of a connection pooler such as PgBouncer, but a consistent copy needs direct "
-            "sessions. Set it to the address of PostgreSQL itself."
-        )
-    elif "certificate" in message or "SSL" in message:
-        advice = f"The TLS connection failed. Check sslmode and sslrootcert in {setting}, and the server's certificate."
+    if "service" in parameters:
+        server = f"the service {parameters['service']}"
     else:
-        advice = f"The server cannot be reached. Check host and port in {setting}, and that PostgreSQL is running."
+        host = parameters.get("host") or parameters.get("hostaddr", "the local socket")
+        server = f"{parameters.get('dbname', 'the default database')} at {host}"
+        server += f":{parameters['port']}" if "port" in parameters else ""
+    message = " ".join(str(error).split())
+    advice = next((advice for pattern, advice in _ADVICE.items() if re.search(pattern, message)), _UNREACHABLE)
+    advice = advice.format(setting=setting, user=parameters.get("user", "this user"))
     return SourceError(f"No connection to {server}. {advice} PostgreSQL's message: {message}")
 
 
