@@ -5,11 +5,14 @@ DO $$ DECLARE actual int; BEGIN
   IF actual < 88 THEN RAISE EXCEPTION 'This database has Synapse''s schema version %, but the lakehouse needs Synapse 1.120 or later.', actual; END IF;
 END $$;
 DO $$ BEGIN
+  IF to_regclass('schema_version') IS NULL THEN
+    RAISE EXCEPTION 'The search_path of this session contains no schema with Synapse''s tables.';
+  END IF;
   IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'lakehouse_reader') THEN CREATE ROLE lakehouse_reader; END IF;
   EXECUTE format('GRANT CONNECT ON DATABASE %I TO lakehouse_reader', current_database());
-  EXECUTE format('GRANT USAGE ON SCHEMA %I TO lakehouse_reader', current_schema());
-  EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM lakehouse_reader', current_schema());
-  EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM lakehouse_reader', current_schema());
+  EXECUTE format('GRANT USAGE ON SCHEMA %s TO lakehouse_reader', (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('schema_version')));
+  EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM lakehouse_reader', (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('schema_version')));
+  EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %s FROM lakehouse_reader', (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('schema_version')));
 END $$;
 ALTER ROLE lakehouse_reader LOGIN CONNECTION LIMIT 8;
 ALTER ROLE lakehouse_reader SET default_transaction_read_only = 'on';

@@ -5,9 +5,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.doctor import Examine
 from tests.support.older_source import hide_additions
+from tests.support.reader_role import reader_role
 
 
 def test_a_missing_column_is_drift(examine: Examine, source_copy: str) -> None:
@@ -59,6 +61,21 @@ def test_unknown_columns_of_a_schema_whose_name_needs_quotation_marks(examine: E
     assert (code, schema["level"], novelty["level"]) == (0, "OK", "WARN")
     assert "users.mood" in novelty["message"]
     assert "polls" not in novelty["message"]
+
+
+def test_synapse_s_schema_is_not_the_first_of_the_search_path(
+    settings: Settings, examine: Examine, source_copy: str
+) -> None:
+    with psycopg.connect(source_copy, autocommit=True) as owner:
+        owner.execute('alter schema public rename to "Matrix"')
+        owner.execute("create schema public; create table public.orders (id bigint)")
+    options = '-c search_path=public,"Matrix"'
+    with reader_role(settings, make_conninfo(source_copy, options=options)) as reader:
+        code, findings = examine(synapse_dsn=make_conninfo(reader.dsn, options=options))
+    assert code == 0
+    assert [finding["level"] for finding in findings["rights"]] == ["OK"]
+    assert "novelties" not in findings
+    assert 'in the schema "Matrix"' in findings["schema"][0]["message"]
 
 
 def test_an_unsupported_schema_version(examine: Examine, source_copy: str) -> None:

@@ -115,7 +115,10 @@ def _schema(connection: Connection, settings: Settings, declared: catalogue.Cata
         yield DoctorFinding(FindingLevel.FAIL, "schema", problem)
         return
     absent = find_absent_objects(declared, connection)
-    yield from _release(declared, version, absent)
+    (schema,) = _fetch_row(
+        connection, "select relnamespace::regnamespace::text from pg_class where oid = to_regclass('schema_version')"
+    )
+    yield from _release(declared, version, schema, absent)
     catalogued, declared = declared, declared.restrict_to_source(absent)
     drift = find_drift(declared, connection)
     skipped = find_drifted_tables(declared, connection) if settings.allows_partial_copy else {}
@@ -146,9 +149,9 @@ def _schema(connection: Connection, settings: Settings, declared: catalogue.Cata
         yield DoctorFinding(FindingLevel.FAIL, "server name", problem)
 
 
-def _release(declared: catalogue.Catalogue, version: int, absent: Sequence[str]) -> Findings:
+def _release(declared: catalogue.Catalogue, version: int, schema: str, absent: Sequence[str]) -> Findings:
     supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
-    message = f"Synapse's version {version}; {supported} are supported"
+    message = f"Synapse's version {version} in the schema {schema}; {supported} are supported"
     if version > declared.newest_schema_version:
         advice = "Synapse declares it compatible, and no table or column is missing. Upgrade the lakehouse."
         yield DoctorFinding(FindingLevel.WARN, "schema", message, advice)

@@ -11,6 +11,9 @@ from synapse_lakehouse.postgres.connection import build_session_settings
 SYSTEM_COLUMNS: Final = ("ctid", "xmin")
 """System columns that a copy reads: ctid for page ranges, xmin for changed rows. Each needs its own grant."""
 
+_SYNAPSE_SCHEMA: Final = "(SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('schema_version'))"
+"""SQL of the name of the schema with Synapse's tables. Other schemas of the search_path may come before it."""
+
 SPARE_CONNECTIONS: Final = 4
 """Connections that the role may open in addition to a copy: ``open_run``, ``doctor``, sessions of a killed run."""
 
@@ -140,20 +143,23 @@ def _refuse_earlier_versions(catalogue: Catalogue) -> list[str]:
 
 
 def build_role_sql(role: str, connections: int, session: Mapping[str, str]) -> list[str]:
-    """Return statements that create ``role`` if it is absent, and revoke its rights in the current schema.
+    """Return statements that create ``role`` if it is absent, and revoke its rights in Synapse's schema.
 
     :param session: PostgreSQL settings for every session of the role.
     """
     return [
         "DO $$ BEGIN",
+        "  IF to_regclass('schema_version') IS NULL THEN",
+        "    RAISE EXCEPTION 'The search_path of this session contains no schema with Synapse''s tables.';",
+        "  END IF;",
         f"  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF;",
         *(
             f"  EXECUTE format('{statement}', {condition});"
             for statement, condition in (
                 (f"GRANT CONNECT ON DATABASE %I TO {role}", "current_database()"),
-                (f"GRANT USAGE ON SCHEMA %I TO {role}", "current_schema()"),
-                (f"REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM {role}", "current_schema()"),
-                (f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM {role}", "current_schema()"),
+                (f"GRANT USAGE ON SCHEMA %s TO {role}", _SYNAPSE_SCHEMA),
+                (f"REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM {role}", _SYNAPSE_SCHEMA),
+                (f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA %s FROM {role}", _SYNAPSE_SCHEMA),
             )
         ),
         "END $$;",

@@ -83,9 +83,10 @@ group by name, attrelid
 
 ALL_COLUMNS_SQL = """
 select relname::text, array_agg(attname::text order by attname) from pg_class
-join pg_namespace on pg_namespace.oid = relnamespace
 join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
-where relkind in ('r', 'p') and not relispartition and nspname = any(current_schemas(false))
+where relkind in ('r', 'p') and not relispartition
+  -- the search_path may contain other schemas
+  and relnamespace = (select relnamespace from pg_class where oid = to_regclass('schema_version'))
   -- work tables of the background updates that fill the user directory, for hours on a large server
   and not starts_with(relname::text, '_temp_')
   -- progress of synapse_port_db, and of the compressors
