@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg.rows import class_row
@@ -10,6 +10,7 @@ from psycopg.rows import class_row
 from synapse_lakehouse.catalogue import Catalogue, load_catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import require_server_name
+from synapse_lakehouse.postgres.access.state_database import read_database_identity
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.relation_size import RelationSize
@@ -83,12 +84,14 @@ order by kind
 def read_relation_sizes(settings: Settings) -> list[RelationSize]:
     """Return all relations, the database and the replication slots. The sizes of several databases are added.
 
-    The role needs the grants for the names of users only. A relation that another session has locked in ACCESS
-    EXCLUSIVE mode has no size.
+    The database has the largest transaction ID age. Slots of another server than main's have the suffix " (state)". The
+    role needs the grants for the names of users only. A relation that another session has locked in ACCESS EXCLUSIVE
+    mode has no size.
 
     :raises SourceError: when no connection can be made, or the database belongs to another homeserver.
     :raises ReadError: when a statement fails, or takes longer than a minute.
     """
+    servers = list[tuple[Any, ...]]()
     databases, sizes = list[RelationSize](), dict[tuple[str, str | None, str], RelationSize]()
     for part in split_by_database(settings, load_catalogue()):
         names = {table.name for table in part.tables}
@@ -97,13 +100,18 @@ def read_relation_sizes(settings: Settings) -> list[RelationSize]:
                 _require_own_database(connection, part, settings)
                 database, *slots = _read(connection, _DATABASE_AND_SLOTS)
                 databases.append(database)
+                servers.append(read_database_identity(connection).server)
+                if servers[0] != servers[-1]:
+                    slots = [replace(slot, name=f"{slot.name} (state)") for slot in slots]
                 for size in [*_read_relations(connection), *slots]:
                     # Each database has tables such as schema_version, and main may have former tables of state.
                     key = (size.kind, size.schema_name, size.name)
                     sizes[key] = size if size.name in names else sizes.get(key, size)
             except psycopg.Error as error:
                 raise ReadError(error) from None
-    return [*sizes.values(), replace(databases[0], bytes=sum(size.bytes or 0 for size in databases))]
+    oldest = max(databases, key=lambda size: size.transaction_id_age or 0)
+    total = replace(oldest, name=databases[0].name, bytes=sum(size.bytes or 0 for size in databases))
+    return [*sizes.values(), total]
 
 
 def _require_own_database(connection: Connection, catalogue: Catalogue, settings: Settings) -> None:

@@ -57,6 +57,13 @@ def test_doctor_examines_both(examine: Examine, readable: tuple[str, str]) -> No
     assert "FAIL" in {finding["level"] for finding in findings["schema"]}
 
 
+def test_one_database_is_no_pair(examine: Examine, source_copy: str) -> None:
+    _, findings = examine(synapse_dsn=source_copy, synapse_state_dsn=source_copy)
+    (finding,) = findings["state database"]
+    assert finding["level"] == "FAIL"
+    assert "remove SYNAPSE_STATE_DSN" in finding["message"]
+
+
 def test_each_sequence_is_checked_in_its_database(examine: Examine, owned: tuple[str, str]) -> None:
     main, state = owned
     with psycopg.connect(state) as connection:

@@ -19,7 +19,11 @@ from synapse_lakehouse.postgres.access.schema_drift import (
     find_drifted_tables,
     find_unknown_objects,
 )
-from synapse_lakehouse.postgres.access.state_database import can_compare, explain_foreign_state
+from synapse_lakehouse.postgres.access.state_database import (
+    can_compare,
+    explain_foreign_state,
+    explain_same_database,
+)
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.snapshot.standby_replay import read_replayed_until, wait_for_replay
@@ -63,6 +67,9 @@ def compare_databases(settings: Settings, declared: catalogue.Catalogue) -> Find
     parts = split_by_database(settings, declared)
     with ExitStack() as stack:
         main, state = (stack.enter_context(connect(settings, part.databases[0])) for part in parts)
+        if problem := explain_same_database(main, state):
+            yield DoctorFinding(FindingLevel.FAIL, "state database", problem)
+            return
         present = [
             exclude_drifted_tables(read_source_catalogue(part, connection), connection, may_be_partial=True)
             for part, connection in zip(parts, (main, state), strict=True)

@@ -12,7 +12,11 @@ from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
 from synapse_lakehouse.postgres.access.grants import COMPAT_VERSION, SCHEMA_TABLES, Grant, list_required_grants
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables, find_drift
-from synapse_lakehouse.postgres.access.state_database import can_compare, explain_foreign_state
+from synapse_lakehouse.postgres.access.state_database import (
+    can_compare,
+    explain_foreign_state,
+    explain_same_database,
+)
 from synapse_lakehouse.postgres.connection import Connection, connect, has_table, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -73,9 +77,11 @@ def check_state_database(connections: Sequence[Connection], catalogues: Sequence
     """Compare the database of SYNAPSE_STATE_DSN with main, unless a table of the comparison cannot be copied.
 
     :param connections: to main and to the state database; ``catalogues``: their tables that can be copied.
-    :raises SourceError: when they belong to different homeservers.
+    :raises SourceError: when they belong to different homeservers, or are the same database.
     """
     main, state = connections
+    if problem := explain_same_database(main, state):
+        raise SourceError(problem)
     if can_compare(*catalogues) and (problem := explain_foreign_state(main, state, "SYNAPSE_STATE_DSN")):
         raise SourceError(problem)
 

@@ -1,6 +1,6 @@
 """Compare the state groups that the main database names with those of the state database."""
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.postgres.connection import Connection
@@ -16,6 +16,37 @@ select distinct state_group, room_id from (
   (select event_id, state_group from event_to_state_groups order by state_group limit %(rows)s)
 ) as named join events using (event_id)
 """
+
+
+class DatabaseIdentity(NamedTuple):
+    """A running server, and the OID of a database.
+
+    A copy of the disk has the same system identifier and OIDs, so the start of the server belongs to its identity.
+    """
+
+    server: tuple[Any, ...]
+    oid: int
+
+
+def read_database_identity(connection: Connection) -> DatabaseIdentity:
+    """Return the identity of the connected database."""
+    row = connection.execute(
+        "select system_identifier, pg_postmaster_start_time(), oid::bigint from pg_control_system(), pg_database"
+        " where datname = current_database()"
+    ).fetchone()
+    assert row is not None
+    return DatabaseIdentity(row[:2], row[2])
+
+
+def explain_same_database(main: Connection, state: Connection) -> str | None:
+    """Return why SYNAPSE_STATE_DSN is refused if it names the database of SYNAPSE_DSN; None if it does not."""
+    if read_database_identity(main) != read_database_identity(state):
+        return None
+    return (
+        f"SYNAPSE_STATE_DSN names the same database as SYNAPSE_DSN, {main.info.dbname}, so its size would count "
+        "twice. If homeserver.yaml gives the data store `state` no database of its own, remove SYNAPSE_STATE_DSN; "
+        "otherwise set it to that database."
+    )
 
 
 def can_compare(main: Catalogue, state: Catalogue) -> bool:
