@@ -130,3 +130,14 @@ def test_state_of_another_homeserver_is_not_compressed(
         assert result.exit_code == 1
         assert setting in result.stderr
     assert (read_state(state), pending(state)) == before
+
+
+def test_former_state_tables_of_main_are_not_compressed(
+    split: tuple[str, str], source_copy: str, tmp_path: Path
+) -> None:
+    databases = {"synapse_dsn": source_copy, "synapse_state_dsn": split[1], "synapse_write_dsn": source_copy}
+    before = read_state(source_copy)
+    result = invoke(databases | {"lakehouse_home": tmp_path}, "apply", *BEST, "--yes")
+    assert result.exit_code == 1
+    assert "is not the database" in result.stderr
+    assert read_state(source_copy) == before

@@ -2,7 +2,8 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
 import psycopg
 from psycopg.rows import class_row
@@ -91,7 +92,7 @@ def read_relation_sizes(settings: Settings) -> list[RelationSize]:
     :raises SourceError: when no connection can be made, or the database belongs to another homeserver.
     :raises ReadError: when a statement fails, or takes longer than a minute.
     """
-    servers = list[tuple[Any, ...]]()
+    server_starts = list[datetime]()
     databases, sizes = list[RelationSize](), dict[tuple[str, str | None, str], RelationSize]()
     for part in split_by_database(settings, load_catalogue()):
         names = {table.name for table in part.tables}
@@ -100,8 +101,8 @@ def read_relation_sizes(settings: Settings) -> list[RelationSize]:
                 _require_own_database(connection, part, settings)
                 database, *slots = _read(connection, _DATABASE_AND_SLOTS)
                 databases.append(database)
-                servers.append(read_database_identity(connection).server)
-                if servers[0] != servers[-1]:
+                server_starts.append(read_database_identity(connection).server_started_at)
+                if server_starts[0] != server_starts[-1]:
                     slots = [replace(slot, name=f"{slot.name} (state)") for slot in slots]
                 for size in [*_read_relations(connection), *slots]:
                     # Each database has tables such as schema_version, and main may have former tables of state.

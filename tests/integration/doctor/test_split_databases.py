@@ -64,6 +64,16 @@ def test_one_database_is_no_pair(examine: Examine, source_copy: str) -> None:
     assert "remove SYNAPSE_STATE_DSN" in finding["message"]
 
 
+def test_the_compressor_must_write_to_the_state_database(
+    examine: Examine, owned: tuple[str, str], source_copy: str
+) -> None:
+    _, state = owned
+    for written, is_other in ((source_copy, True), (state, False)):
+        _, findings = examine(synapse_dsn=source_copy, synapse_state_dsn=state, synapse_write_dsn=written)
+        messages = [finding["message"] for finding in findings["compressor's role"]]
+        assert any("is not the database" in message for message in messages) is is_other
+
+
 def test_each_sequence_is_checked_in_its_database(examine: Examine, owned: tuple[str, str]) -> None:
     main, state = owned
     with psycopg.connect(state) as connection:

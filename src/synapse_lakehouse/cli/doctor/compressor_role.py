@@ -5,7 +5,7 @@ import psycopg
 from synapse_lakehouse.cli.doctor import excess_privileges
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
-from synapse_lakehouse.compressor.postgres.connection import require_rights
+from synapse_lakehouse.compressor.postgres.connection import require_rights, require_state_database
 from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTINGS, WRITE_DSN_SETTING
 from synapse_lakehouse.compressor.postgres.supported_version import require_supported_version
 from synapse_lakehouse.config.settings import Settings
@@ -26,6 +26,7 @@ def examine(settings: Settings) -> Findings:
             connection.read_only = True
             require_rights(connection)
             require_supported_version(connection)
+            require_state_database(connection, settings)
             _require_same_homeserver(settings, connection)
             findings = list(
                 excess_privileges.examine(

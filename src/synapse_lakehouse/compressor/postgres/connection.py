@@ -15,7 +15,8 @@ from synapse_lakehouse.compressor.postgres.session_settings import SESSION_SETTI
 from synapse_lakehouse.compressor.postgres.supported_version import require_supported_version
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.row_security import find_hidden_rows
-from synapse_lakehouse.postgres.connection import Connection, open_connection
+from synapse_lakehouse.postgres.access.state_database import explain_other_database
+from synapse_lakehouse.postgres.connection import Connection, build_session_settings, open_connection
 
 _LOCK: Final = 7_365_871_530_442_099
 """Key of the advisory lock that a compression takes in its database."""
@@ -33,6 +34,16 @@ def require_write_dsn(settings: Settings) -> str:
             "`lakehouse grants --compress` prints the SQL of the role."
         )
     return settings.synapse_write_dsn
+
+
+def require_state_database(connection: Connection, settings: Settings) -> None:
+    """Raise :class:`CompressorError` if the connected database is not the one of SYNAPSE_STATE_DSN, if that is set."""
+    if not settings.synapse_state_dsn:
+        return
+    session = build_session_settings(settings)
+    with open_connection(settings.synapse_state_dsn, session, "SYNAPSE_STATE_DSN")[1] as state:
+        if problem := explain_other_database(state, connection, WRITE_DSN_SETTING):
+            raise CompressorError(problem)
 
 
 @contextmanager

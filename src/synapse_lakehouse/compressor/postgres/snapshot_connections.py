@@ -11,6 +11,7 @@ from adbc_driver_manager import Error
 from synapse_lakehouse.compressor.algorithm.encode_tables import STATE_SCHEMAS
 from synapse_lakehouse.compressor.algorithm.errors import CompressorError
 from synapse_lakehouse.compressor.errors import convert_database_error
+from synapse_lakehouse.compressor.postgres.connection import require_state_database
 from synapse_lakehouse.compressor.postgres.progress_tables import PRIVILEGES
 from synapse_lakehouse.compressor.postgres.room_reader import RoomReader
 from synapse_lakehouse.compressor.postgres.supported_version import require_supported_version
@@ -30,16 +31,20 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
     """Connect to ``dsn`` to read state; ``setting``: the name of the setting that contains the DSN.
 
     :raises SourceError: when no connection can be opened, or this version of Synapse is not supported.
-    :raises CompressorError: when it is not Synapse's database, or the role lacks a privilege, or the state is that of
-        another homeserver than the events.
+    :raises CompressorError: when it is not Synapse's database, or that of SYNAPSE_STATE_DSN, or the role lacks a
+        privilege, or the state is that of another homeserver than the events.
     :raises ReadError: when another statement fails, or a connection is lost.
     """
     session = build_session_settings(settings)
     info, connection = open_connection(dsn, session, setting)
     with ExitStack() as stack, _convert_errors():
         events = stack.enter_context(connection)
+        if settings.synapse_state_dsn and not settings.synapse_dsn:
+            raise CompressorError("SYNAPSE_STATE_DSN is set, but SYNAPSE_DSN is not. Set both, or remove both.")
         _require_synapse(connection, setting)
         require_supported_version(connection)
+        if dsn != settings.synapse_state_dsn:
+            require_state_database(connection, settings)
         if settings.synapse_dsn and dsn != settings.synapse_dsn:
             main = stack.enter_context(open_connection(settings.synapse_dsn, session, "SYNAPSE_DSN")[1])
             if problem := explain_foreign_state(main, connection, setting):

@@ -1,6 +1,7 @@
 """Compare the state groups that the main database names with those of the state database."""
 
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.postgres.connection import Connection
@@ -19,23 +20,24 @@ select distinct state_group, room_id from (
 
 
 class DatabaseIdentity(NamedTuple):
-    """A running server, and the OID of a database.
+    """A database on a running server.
 
-    A copy of the disk has the same system identifier and OIDs, so the start of the server belongs to its identity.
+    A standby and a copy of the disk have the same system identifier and OIDs. They started at another time.
     """
 
-    server: tuple[Any, ...]
+    system_identifier: int
     oid: int
+    server_started_at: datetime
 
 
 def read_database_identity(connection: Connection) -> DatabaseIdentity:
     """Return the identity of the connected database."""
     row = connection.execute(
-        "select system_identifier, pg_postmaster_start_time(), oid::bigint from pg_control_system(), pg_database"
+        "select system_identifier, oid::bigint, pg_postmaster_start_time() from pg_control_system(), pg_database"
         " where datname = current_database()"
     ).fetchone()
     assert row is not None
-    return DatabaseIdentity(row[:2], row[2])
+    return DatabaseIdentity(*row)
 
 
 def explain_same_database(main: Connection, state: Connection) -> str | None:
@@ -46,6 +48,21 @@ def explain_same_database(main: Connection, state: Connection) -> str | None:
         f"SYNAPSE_STATE_DSN names the same database as SYNAPSE_DSN, {main.info.dbname}, so its size would count "
         "twice. If homeserver.yaml gives the data store `state` no database of its own, remove SYNAPSE_STATE_DSN; "
         "otherwise set it to that database."
+    )
+
+
+def explain_other_database(state: Connection, written: Connection, setting: str) -> str | None:
+    """Return why ``written`` is not the state database; None if it is, or if ``state`` is a standby of it.
+
+    :param setting: name of the setting with the DSN of ``written``.
+    """
+    if read_database_identity(state)[:2] == read_database_identity(written)[:2]:
+        return None
+    return (
+        f"The database {written.info.dbname} of {setting} is not the database {state.info.dbname} of "
+        "SYNAPSE_STATE_DSN. Former state tables, such as those that a move of state left in main, would be rewritten. "
+        f"Nothing was changed. Set {setting} to the database with the data_stores state, which `databases` in "
+        "homeserver.yaml names, or correct SYNAPSE_STATE_DSN."
     )
 
 

@@ -10,12 +10,10 @@ from contextlib import contextmanager, suppress
 from threading import Event
 from typing import Final
 
-import psycopg
-
 from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.connection import connect
-from synapse_lakehouse.postgres.errors import SourceError
+from synapse_lakehouse.postgres.errors import ReadError, SourceError
 
 _POLL_SECONDS: Final = 5.0
 """With the seconds in the query, less than the lock_timeout of the readers, which may queue behind the session."""
@@ -49,7 +47,7 @@ def end_if_blocking(settings: Settings, database: Database, pid: int) -> Iterato
     def watch() -> None:
         while not is_over.wait(_POLL_SECONDS):
             # If the server cannot be reached, the copy reports it.
-            with suppress(psycopg.Error, SourceError), connect(settings, database) as connection:
+            with suppress(ReadError, SourceError), connect(settings, database) as connection:
                 for table, blocked in connection.execute(_BLOCKED, [pid]).fetchall():
                     tables.add(table)
                     connection.execute(_END_BLOCKERS, [blocked])
