@@ -3,6 +3,7 @@
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.settings import Settings
@@ -19,14 +21,14 @@ from synapse_lakehouse.ingest.index_progress import IndexProgress
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.connection import build_conninfo, connect
-from synapse_lakehouse.postgres.errors import RecoveryConflictError, SourceError
+from synapse_lakehouse.postgres.errors import RecoveryConflictError, SeveralServersError, SourceError
 from synapse_lakehouse.postgres.indexes.btree_index import read_indexes
 from synapse_lakehouse.postgres.indexes.heap_comparison import compare_with_heap
 from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_rows, count_rows
 from synapse_lakehouse.postgres.rows.select_sql import build_select
-from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
+from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot, import_snapshot
 from synapse_lakehouse.postgres.snapshot.standby_replay import wait_for_replay
 from synapse_lakehouse.streams.checks import synapse_startup
 from synapse_lakehouse.streams.checks.sequences import check_regression
@@ -152,6 +154,33 @@ def test_a_standby_replays_what_another_database_has_seen(settings: Settings, pa
         finally:
             standby.execute("select pg_wal_replay_resume()")
     wait_for(pair.standby, 30)
+
+
+def test_readers_connect_to_the_server_of_the_snapshot(settings: Settings, pair: Pair, tmp_path: Path) -> None:
+    primary, standby = (conninfo_to_dict(dsn) for dsn in pair)
+    both = {name: f"{primary[name]},{standby[name]}" for name in ("host", "port")}
+    dsn = make_conninfo(pair.primary, **both, password=primary["password"], load_balance_hosts="random")
+    source, table = settings.model_copy(update={"synapse_dsn": dsn}), catalogue.load_catalogue().table("users")
+    ports = set[int]()
+    for _ in range(8):
+        with export_snapshot(source, catalogue.load_catalogue()) as (connection, snapshot):
+            ports.add(connection.info.port)
+            with import_snapshot(source, snapshot) as other:
+                rows = count_rows(other, table)
+            chunk = _chunk(source, table, snapshot.name, tmp_path)
+            copied = replace(chunk, conninfo=build_conninfo(source, server=snapshot.server))
+            assert copy_chunks([copied])[0].rows == rows
+    assert len(ports) > 1
+
+
+def test_a_snapshot_of_another_server_is_explained(settings: Settings, pair: Pair, tmp_path: Path) -> None:
+    primary, standby = (settings.model_copy(update={"synapse_dsn": dsn}) for dsn in pair)
+    table = catalogue.load_catalogue().table("users")
+    with (
+        pytest.raises(SeveralServersError, match="SYNAPSE_DSN"),
+        export_snapshot(standby, catalogue.load_catalogue()) as (_, snapshot),
+    ):
+        copy_chunks([_chunk(primary, table, snapshot.name, tmp_path)])
 
 
 @pytest.mark.parametrize("reading", ["in the session that keeps the snapshot", "in another that imported it"])

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from synapse_lakehouse.postgres.connection import add_session_settings
+from synapse_lakehouse.config.settings import Settings
+from synapse_lakehouse.postgres.connection import add_session_settings, build_conninfo
 from synapse_lakehouse.postgres.errors import (
     ReadError,
     SourceError,
@@ -79,6 +80,28 @@ def test_options_of_a_service_stay_in_force(monkeypatch: pytest.MonkeyPatch, tmp
         ("service=unknown", "-c jit=off"),
     ):
         assert conninfo_to_dict(add_session_settings(dsn, {"jit": "off"}))["options"] == expected
+
+
+@pytest.mark.parametrize(
+    ("dsn", "server", "pinned"),
+    [
+        ("host=db dbname=s", ("db", "192.0.2.1", "5432"), {"host": "db", "hostaddr": "192.0.2.1", "port": "5432"}),
+        ("host=a,b port=1,2", ("b", "2001:db8::1", "2"), {"host": "b", "hostaddr": "2001:db8::1", "port": "2"}),
+        ("hostaddr=192.0.2.1,192.0.2.2", ("192.0.2.2", "192.0.2.2", "5432"),
+         {"host": "192.0.2.2", "hostaddr": "192.0.2.2", "port": "5432"}),
+        ("host=a,b hostaddr=127.0.0.1,127.0.0.2", ("b", "127.0.0.2", "5432"),
+         {"host": "b", "hostaddr": "127.0.0.2", "port": "5432"}),
+        ("host=db.example,db", ("db", "127.0.1.1", "5432"), {"host": "db", "port": "5432"}),
+        ("dbname=s", ("/run/postgresql", "", "5432"), {"host": "/run/postgresql", "port": "5432"}),
+    ],
+)  # fmt: skip
+def test_readers_connect_to_the_server_of_the_snapshot(
+    dsn: str, server: tuple[str, str, str], pinned: dict[str, str]
+) -> None:
+    settings = Settings(_env_file=None, synapse_dsn=dsn, synapse_server_name="example.org")
+    address = dict(zip(("host", "hostaddr", "port"), server, strict=True))
+    created = conninfo_to_dict(build_conninfo(settings, server=address))
+    assert {name: created[name] for name in address if name in created} == pinned
 
 
 def test_client_encoding_is_always_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def build_read_chunk(
 ) -> ReadChunk:
     """Return the task for a worker that writes the rows of ``statement`` to a file of the table ``lake``."""
     return ReadChunk(
-        conninfo=build_conninfo(app.settings, table.database),
+        conninfo=build_conninfo(app.settings, table.database, snapshot.server),
         snapshot=snapshot.name,
         statement=statement.as_string(),
         schema=get_parquet_schema(lake, [column.name for column in table.columns]),

@@ -132,7 +132,7 @@ def _read_source_keys(target: CopyTarget, statement: str, like: DataFrame) -> Da
     """Return the rows of ``statement`` in the source, with the columns of ``like``. One Spark task reads them."""
     read = partial(
         iterate_rows,
-        conninfo=build_conninfo(target.app.settings, target.table.database),
+        conninfo=build_conninfo(target.app.settings, target.table.database, target.snapshot.server),
         snapshot=target.snapshot.name,
         statement=statement,
         schema=to_arrow_schema(like.schema),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
 from typing import Any, Final
 
 import psycopg
@@ -68,9 +69,12 @@ def get_dsn(settings: Settings, database: Database) -> tuple[str, str]:
     return "SYNAPSE_DSN", settings.synapse_dsn or ""
 
 
-def build_conninfo(settings: Settings, database: Database = Database.MAIN) -> str:
+def build_conninfo(
+    settings: Settings, database: Database = Database.MAIN, server: Mapping[str, str] | None = None
+) -> str:
     """Return the libpq connection string for one of Synapse's databases. It contains the password: never log it.
 
+    :param server: :func:`read_server_address` of another connection, which the new connection must reach, too.
     :raises SourceError: when SYNAPSE_DSN is not a connection string, or SYNAPSE_SERVER_NAME is missing.
     """
     if not settings.synapse_dsn or not settings.synapse_server_name:
@@ -79,7 +83,27 @@ def build_conninfo(settings: Settings, database: Database = Database.MAIN) -> st
             "Set both, or set neither to use the shipped sample."
         )
     setting, dsn = get_dsn(settings, database)
-    return add_session_settings(dsn, build_session_settings(settings), setting)
+    conninfo = add_session_settings(dsn, build_session_settings(settings), setting)
+    return _pin_server(conninfo, server) if server else conninfo
+
+
+def read_server_address(connection: Connection) -> dict[str, str]:
+    """Return the parameters host, hostaddr and port of the server that the connection has reached.
+
+    A DSN with several hosts, or a host name with several addresses, may lead to another server the next time.
+    """
+    info = connection.info
+    return {"host": info.host, "hostaddr": info.hostaddr, "port": str(info.port)}
+
+
+def _pin_server(conninfo: str, server: Mapping[str, str]) -> str:
+    """Return ``conninfo`` for this server only. ``host`` stays the name that TLS compares with the certificate."""
+    address = server["hostaddr"]
+    # For executors on other machines, the host name may have another address than a loopback address.
+    is_local = not address or ip_address(address).is_loopback
+    if is_local and "hostaddr" not in conninfo_to_dict(conninfo):
+        return make_conninfo(conninfo, host=server["host"], port=server["port"])
+    return make_conninfo(conninfo, **server)
 
 
 def add_session_settings(dsn: str, session: Mapping[str, str], setting: str = "SYNAPSE_DSN") -> str:
@@ -119,25 +143,29 @@ def _escaped(value: str) -> str:
 
 
 def open_connection(dsn: str, session: Mapping[str, str], setting: str) -> tuple[str, Connection]:
-    """Return the connection string of ``dsn`` with the session settings, and a connection in autocommit mode.
+    """Return a connection in autocommit mode, and before it the connection string of its server with its settings.
 
     :param setting: name of the setting that contains ``dsn``, for messages.
     :raises SourceError: when ``dsn`` is not a connection string, no connection can be made, or a pooler drops settings.
     """
     conninfo = add_session_settings(dsn, session, setting)
-    return conninfo, _connect(conninfo, session, setting, autocommit=True)
+    connection = _connect(conninfo, session, setting, autocommit=True)
+    return _pin_server(conninfo, read_server_address(connection)), connection
 
 
 @contextmanager
-def connect(settings: Settings, database: Database = Database.MAIN) -> Iterator[Connection]:
+def connect(
+    settings: Settings, database: Database = Database.MAIN, server: Mapping[str, str] | None = None
+) -> Iterator[Connection]:
     """Yield a connection to one of Synapse's databases in one read-only, repeatable-read transaction.
 
+    :param server: as in :func:`build_conninfo`.
     :raises SourceError: when the connection cannot be made, or a pooler drops its settings.
     :raises ReadError: for a psycopg.Error, when a statement fails, a standby cancels it, or the connection is lost.
     """
     session, (setting, _) = build_session_settings(settings), get_dsn(settings, database)
     try:
-        with _connect(build_conninfo(settings, database), session, setting) as connection:
+        with _connect(build_conninfo(settings, database, server), session, setting) as connection:
             connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
             yield connection
     except psycopg.Error as error:

@@ -149,6 +149,16 @@ class InvalidTextError(SourceError):
         )
 
 
+class SeveralServersError(SourceError):
+    """A load balancer has led a reader to another server than that of the snapshot."""
+
+    def __init__(self, setting: str) -> None:
+        super().__init__(
+            f"Several servers are behind {setting}: a reader reached another server than the one of the copy's "
+            f"snapshot. Nothing was published. Set {setting} to the address of one server instead of a load balancer."
+        )
+
+
 def is_recovery_conflict(error: BaseException) -> bool:
     """Return whether a standby cancelled a statement, or ended a session, to continue its recovery.
 
@@ -162,3 +172,8 @@ def is_recovery_conflict(error: BaseException) -> bool:
 def is_invalid_text(error: BaseException) -> bool:
     """Return whether a text of the database is not UTF-8. Errors of Spark's workers reach the driver as text."""
     return _INVALID_TEXT in str(error) or getattr(error, "sqlstate", None) == _CHARACTER_NOT_IN_REPERTOIRE
+
+
+def is_unknown_snapshot(error: BaseException) -> bool:
+    """Return whether a server does not have the snapshot that a reader imports. PostgreSQL 17 changed the message."""
+    return re.search('invalid snapshot identifier|snapshot ".*" does not exist', str(error)) is not None

@@ -12,7 +12,7 @@ from typing import Final
 
 from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.connection import connect
+from synapse_lakehouse.postgres.connection import Connection, connect, read_server_address
 from synapse_lakehouse.postgres.errors import ReadError, SourceError
 
 _POLL_SECONDS: Final = 5.0
@@ -34,20 +34,21 @@ where pid = any(pg_blocking_pids(%s)) and usename = current_user
 
 
 @contextmanager
-def end_if_blocking(settings: Settings, database: Database, pid: int) -> Iterator[Collection[str]]:
+def end_if_blocking(settings: Settings, database: Database, exporting: Connection) -> Iterator[Collection[str]]:
     """End the sessions of the lakehouse that block a session which wants to lock a whole table.
 
     It opens a connection for each look, so that a copy has no lasting connection beyond LAKEHOUSE_SOURCE_CONNECTIONS.
 
-    :param pid: process ID of the session that exports the snapshot, and has locked all tables.
+    :param exporting: the connection that exports the snapshot, and locks all tables.
     :returns: a collection that receives the names of the tables before their sessions are ended.
     """
     tables, is_over = set[str](), Event()
+    pid, server = exporting.info.backend_pid, read_server_address(exporting)
 
     def watch() -> None:
         while not is_over.wait(_POLL_SECONDS):
             # If the server cannot be reached, the copy reports it.
-            with suppress(ReadError, SourceError), connect(settings, database) as connection:
+            with suppress(ReadError, SourceError), connect(settings, database, server) as connection:
                 for table, blocked in connection.execute(_BLOCKED, [pid]).fetchall():
                     tables.add(table)
                     connection.execute(_END_BLOCKERS, [blocked])

@@ -8,19 +8,22 @@ from typing import Final
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import check_source_database
 from synapse_lakehouse.postgres.access.schema_drift import find_drifted_tables, find_unknown_objects, read_table_layouts
-from synapse_lakehouse.postgres.connection import Connection, connect, get_dsn
+from synapse_lakehouse.postgres.connection import Connection, connect, get_dsn, read_server_address
 from synapse_lakehouse.postgres.errors import (
     InvalidTextError,
     LockedTableError,
     RecoveryConflictError,
+    SeveralServersError,
     SourceError,
     is_invalid_text,
     is_recovery_conflict,
+    is_unknown_snapshot,
 )
 from synapse_lakehouse.postgres.rows.select_sql import hash_select
 from synapse_lakehouse.postgres.snapshot.blocked_sessions import end_if_blocking
@@ -51,6 +54,7 @@ class PostgresSnapshot:
 
     * ``database``: the database; main if it has all tables.
     * ``name``: name by which other transactions import the snapshot.
+    * ``server``: address of the server that has the snapshot (:func:`read_server_address`).
     * ``replayed_until``: time up to which it has all transactions; on a standby, time of the last replayed commit.
     * ``fingerprints``: by table, the result of :func:`hash_select`.
     * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
@@ -61,6 +65,7 @@ class PostgresSnapshot:
 
     database: Database
     name: str
+    server: Mapping[str, str]
     taken_at: datetime
     server_version: str
     schema_version: int
@@ -96,11 +101,12 @@ def export_snapshot(
     :raises LockedTableError: when another session locks a table, or waits for the lock of a table.
     :raises RecoveryConflictError: when a standby cancels the snapshot; a new snapshot may live longer.
     :raises InvalidTextError: when a text is not UTF-8.
+    :raises SeveralServersError: when a reader does not find the snapshot, although it still exists.
     """
     database = catalogue.databases[0]
     with (
         connect(settings, database) as connection,
-        end_if_blocking(settings, database, connection.info.backend_pid) as blocked_tables,
+        end_if_blocking(settings, database, connection) as blocked_tables,
     ):
         on_standby = False
         try:
@@ -116,6 +122,8 @@ def export_snapshot(
                 raise RecoveryConflictError from None
             if is_invalid_text(error):
                 raise InvalidTextError from None
+            if is_unknown_snapshot(error) and _has_transaction(connection):
+                raise SeveralServersError(get_dsn(settings, catalogue.databases[0])[0]) from None
             raise
 
 
@@ -126,7 +134,7 @@ def import_snapshot(settings: Settings, snapshot: PostgresSnapshot) -> Iterator[
     :raises SourceError: when the connection cannot be made.
     :raises ReadError: when the snapshot no longer exists.
     """
-    with connect(settings, snapshot.database) as connection:
+    with connect(settings, snapshot.database, snapshot.server) as connection:
         connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot.name)))
         yield connection
 
@@ -174,6 +182,7 @@ def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Setti
     return PostgresSnapshot(
         database=catalogue.databases[0],
         name=name,
+        server=read_server_address(connection),
         taken_at=taken_at,
         server_version=server_version,
         schema_version=schema.version,
@@ -191,6 +200,11 @@ def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Setti
         absent_objects=schema.absent_objects,
         unknown_objects=find_unknown_objects(catalogue, connection),
     )
+
+
+def _has_transaction(connection: Connection) -> bool:
+    """Return whether the session is in an intact transaction, so that other sessions can import its snapshot."""
+    return not _is_lost(connection) and connection.info.transaction_status is TransactionStatus.INTRANS
 
 
 def _is_lost(connection: Connection) -> bool:

@@ -1,11 +1,12 @@
 """Wait until the WAL of everything that a snapshot saw is flushed, so that a crash of the server cannot undo it."""
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.connection import Connection, connect
+from synapse_lakehouse.postgres.connection import Connection, connect, read_server_address
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 _POLL_SECONDS: Final = 0.01
@@ -34,7 +35,7 @@ def wait_for_flush(connection: Connection, position: WalPosition, settings: Sett
         if waited > _MAX_SECONDS:
             return False
         if waited > _SECONDS_BEFORE_OWN_TRANSACTION and not ran_own_transaction:
-            _run_own_transaction(settings, database)
+            _run_own_transaction(settings, database, read_server_address(connection))
             ran_own_transaction = True
         time.sleep(_POLL_SECONDS)
     return True
@@ -46,7 +47,7 @@ def _is_flushed(connection: Connection, lsn: str) -> bool:
     return bool(row[0])
 
 
-def _run_own_transaction(settings: Settings, database: Database) -> None:
+def _run_own_transaction(settings: Settings, database: Database, server: Mapping[str, str]) -> None:
     # A transaction without an XID writes no WAL, so this one requests an XID.
-    with connect(settings, database) as connection:
+    with connect(settings, database, server) as connection:
         connection.execute("select pg_current_xact_id()")
