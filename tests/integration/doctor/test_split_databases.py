@@ -79,8 +79,21 @@ def test_each_sequence_is_checked_in_its_database(examine: Examine, owned: tuple
     with psycopg.connect(state) as connection:
         connection.execute("select setval('state_group_id_seq', 1)")
     _, findings = examine(synapse_dsn=main, synapse_state_dsn=state)
+    faults = [finding["message"] for finding in findings["sequences"] if finding["level"] == "FAIL"]
+    assert len(faults) == 2, "rows of state_groups and events of main are beyond it"
+    assert all("state_group_id_seq" in fault for fault in faults)
+
+
+def test_a_state_database_that_was_set_back_alone(examine: Examine, owned: tuple[str, str]) -> None:
+    main, state = owned
+    with psycopg.connect(state) as connection:
+        (last,) = connection.execute("select max(id) - 1 from state_groups").fetchone() or (0,)
+        connection.execute("delete from state_groups where id > %s", [last])
+        connection.execute("select setval('state_group_id_seq', %s)", [last])
+    _, findings = examine(synapse_dsn=main, synapse_state_dsn=state)
     (fault,) = (finding for finding in findings["sequences"] if finding["level"] == "FAIL")
-    assert "state_group_id_seq" in fault["message"]
+    assert f"up to {last}, but events in SYNAPSE_DSN name state groups up to {last + 1}" in fault["message"]
+    assert f"setval('state_group_id_seq', greatest({last + 1}, " in fault["advice"]
 
 
 def test_sizes_of_both_databases(settings: Settings, owned: tuple[str, str], sample_dsn: str) -> None:

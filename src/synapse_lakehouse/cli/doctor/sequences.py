@@ -23,7 +23,7 @@ _ADVICE: Final = "Stop all processes of Synapse, review this SQL and run it:"
 def examine(declared: Catalogue, progress: Mapping[str, StreamProgress]) -> Findings:
     """Repeat the checks of sequences that Synapse runs when it starts."""
     faults = [fault for _, fault in synapse_startup.find_startup_faults(declared, progress)]
-    yield from map(_finding, faults)
+    yield from map(report_fault, faults)
     if progress and not faults:
         message = f"{len(progress)} sequences match their positions and rows, so Synapse can start"
         yield DoctorFinding(FindingLevel.OK, _SUBJECT, message)
@@ -42,7 +42,7 @@ def compare_with_release(
         if stream and position.stream in progress:
             released = StreamProgress(position.sequence_value or 0, position.writers, {}, may_be_ahead)
             if fault := check_regression(stream, released, progress[position.stream]):
-                yield _finding(fault)
+                yield report_fault(fault)
 
 
 def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: str) -> bool:
@@ -55,5 +55,6 @@ def _may_be_ahead(connection: DuckDBPyConnection, settings: Settings, run_id: st
     return rows.fetchone() != (False,)
 
 
-def _finding(fault: SequenceFault) -> DoctorFinding:
+def report_fault(fault: SequenceFault) -> DoctorFinding:
+    """Return the finding of a fault, with the SQL that repairs it."""
     return DoctorFinding(FindingLevel.FAIL, _SUBJECT, fault.message, f"{_ADVICE}\n{fault.repair}")

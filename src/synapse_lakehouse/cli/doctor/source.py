@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from synapse_lakehouse import catalogue
-from synapse_lakehouse.cli.doctor import excess_privileges
+from synapse_lakehouse.cli.doctor import excess_privileges, sequences
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access import preflight
@@ -27,6 +27,7 @@ from synapse_lakehouse.postgres.access.state_database import (
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.snapshot.standby_replay import read_replayed_until, wait_for_replay
+from synapse_lakehouse.streams.checks.group_sequence import find_group_sequence_fault
 
 _CLOCK_SECONDS: Final = 5
 _REPLAY_SECONDS: Final = 5
@@ -79,8 +80,11 @@ def compare_databases(settings: Settings, declared: catalogue.Catalogue) -> Find
         try:
             wait_for_replay(state, read_replayed_until(main), "SYNAPSE_STATE_DSN", _REPLAY_SECONDS)
             problem = explain_foreign_state(main, state, "SYNAPSE_STATE_DSN")
+            fault = find_group_sequence_fault(main, state)
         except SourceError as error:
-            problem = str(error)
+            problem, fault = str(error), None
+        if fault:
+            yield sequences.report_fault(fault)
         if problem:
             yield DoctorFinding(FindingLevel.FAIL, "state database", problem)
         else:

@@ -75,9 +75,9 @@ def can_compare(main: Catalogue, state: Catalogue) -> bool:
 def explain_foreign_state(main: Connection, state: Connection, setting: str) -> str | None:
     """Return why ``state`` is not the state database of the homeserver of ``main``; None if it may be.
 
-    One group that the events of its room name suffices. Synapse never uses the ID of a group again, so a group of
-    another room proves that the databases do not belong together. If no group exists, they may have been deleted since
-    the events were read, so this counts only with groups of several rooms.
+    One group that the events of its room name suffices. Synapse uses the ID of a group again only after the state
+    database was set back, and then the oldest groups are still those of their events. If no group exists, they may have
+    been deleted since the events were read, so this counts only with groups of several rooms.
 
     :param setting: name of the setting with the DSN of ``state``, for the message.
     """

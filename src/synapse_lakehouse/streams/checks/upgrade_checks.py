@@ -1,19 +1,22 @@
 """Check whether Synapse can start on its databases, as it must after an upgrade, and record the result."""
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.catalogue import Catalogue
+from synapse_lakehouse.catalogue import Catalogue, Database
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import read_source_catalogue
 from synapse_lakehouse.postgres.collation import find_collation_faults
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.live_stream_positions import set_short_timeout
+from synapse_lakehouse.streams.checks.group_sequence import find_group_sequence_fault
+from synapse_lakehouse.streams.checks.sequences import SequenceFault
 from synapse_lakehouse.streams.checks.synapse_startup import find_startup_faults, read_progress
 
 CHECKS_TABLE: Final = "audit.upgrade_checks"
@@ -38,6 +41,8 @@ def record_upgrade_checks(settings: Settings, declared: Catalogue, catalog: Iceb
         for subject, (count, found) in checks.items():
             checked[subject] += count
             faults |= {(subject, fault): advice for fault, advice in found}
+    if settings.synapse_state_dsn:
+        faults |= {("sequences", fault.message): _advise_repair(fault) for fault in _compare_databases(settings)}
     faulty = {subject for subject, _ in faults}
     rows: list[dict[str, Any]] = [
         {"subject": subject, "fault": fault, "advice": advice} for (subject, fault), advice in faults.items()
@@ -50,7 +55,20 @@ def _check_sequences(connection: Connection, declared: Catalogue) -> _Check:
     present = read_source_catalogue(declared, connection)
     progress = read_progress(connection, present)
     faults = find_startup_faults(present, progress)
-    return len(progress), [(fault.message, f"Stop Synapse and run: {fault.repair}") for _, fault in faults]
+    return len(progress), [(fault.message, _advise_repair(fault)) for _, fault in faults]
+
+
+def _compare_databases(settings: Settings) -> Iterator[SequenceFault]:
+    with connect(settings) as main, connect(settings, Database.STATE) as state:
+        set_short_timeout(main)
+        # A standby may be behind main.
+        is_primary = state.execute("select not pg_is_in_recovery()").fetchone() == (True,)
+        if is_primary and (fault := find_group_sequence_fault(main, state)):
+            yield fault
+
+
+def _advise_repair(fault: SequenceFault) -> str:
+    return f"Stop Synapse and run: {fault.repair}"
 
 
 def _check_collation(connection: Connection) -> _Check:
