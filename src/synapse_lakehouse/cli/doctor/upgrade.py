@@ -66,7 +66,12 @@ def _check_updates(connection: Connection) -> Findings:
     names = {name for name, _ in updates}
     listed = ", ".join(f"{name} (after {after})" if after in names else name for name, after in updates)
     advice = "Let Synapse complete them before you upgrade it. Synapse's log shows their progress."
-    yield DoctorFinding(FindingLevel.WARN, _SUBJECT, f"{len(updates)} are pending: {listed}.", advice)
+    yield DoctorFinding(
+        FindingLevel.WARN,
+        _SUBJECT,
+        f"{len(updates)} are pending in the database {connection.info.dbname}: {listed}.",
+        advice,
+    )
 
 
 def _check_support(connection: Connection) -> DoctorFinding:
