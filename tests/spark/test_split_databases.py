@@ -20,7 +20,7 @@ from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import lake_maker
 from tests.support.incremental_lake import AdvancingLake, advancing
-from tests.support.split_source import split_source
+from tests.support.split_source import second_server, split_source
 
 DECLARED = catalogue.load_catalogue()
 GROUP = 9_000_001
@@ -51,7 +51,8 @@ class SplitLake(AdvancingLake):
 def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SplitLake]:
     folder = tmp_path_factory.mktemp("split")
     with (
-        split_source(server) as (main, state),
+        second_server(folder / "state") as state_server,
+        split_source(server, state_server=state_server) as (main, state),
         lake_maker(server, settings, folder) as make,
         advancing(make(synapse_dsn=main, synapse_state_dsn=state)) as started,
     ):
@@ -87,12 +88,13 @@ def test_a_copy_and_increments(lake: SplitLake) -> None:
     lake.job = "snapshot_tables"
     assert lake.departures() == {}
     of_state = {table.name for table in DECLARED.of_database(Database.STATE).tables}
-    oids = {name: row["database_oid"] for name, row in ledger.items()}
-    ((state_oid),) = {oids[name] for name in of_state}
-    ((main_oid),) = {oid for name, oid in oids.items() if name not in of_state}
-    assert main_oid != state_oid
+    clusters = {name: row["system_identifier"] for name, row in ledger.items()}
+    (state,) = {clusters[name] for name in of_state}
+    (main,) = {cluster for name, cluster in clusters.items() if name not in of_state}
+    assert main != state
     (snapshot,) = lake.audit("audit.snapshots")
-    assert (snapshot["database_oid"], snapshot["state_snapshot"]["database_oid"]) == (main_oid, state_oid)
+    assert (snapshot["system_identifier"], snapshot["state_snapshot"]["system_identifier"]) == (main, state)
+    assert (snapshot["in_recovery"], snapshot["state_in_recovery"]) == (False, False)
     assert snapshot["taken_at"] < snapshot["state_snapshot"]["taken_at"]
     assert (snapshot["absent_objects"], snapshot["unknown_objects"], snapshot["drifted_tables"]) == ([], [], [])
     compared = {row["table_name"]: row["differing"] for row in lake.audit("audit.reconciliation")}
@@ -157,6 +159,25 @@ def test_three_pairs_that_do_not_fit_are_not_published(lake: SplitLake, snapshot
     assert snapshots.count == 6
     assert set(lake.departures()) == {"event_to_state_groups", "state_groups", "state_groups_state"}
 
+    lake.advance()
+    assert lake.departures() == {}
+
+
+def test_a_drifted_table_of_state_is_left_out(lake: SplitLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.advance()
+    change = "alter table state_group_edges alter column prev_state_group type {}"
+    with psycopg.connect(str(lake.settings.synapse_state_dsn), autocommit=True) as state:
+        state.execute(change.format("numeric").encode())
+        add_group(lake, GROUP + 6)
+        with pytest.raises(SourceError, match=r"state_group_edges\.prev_state_group"):
+            lake.advance()
+        with monkeypatch.context() as partial_copy:
+            allowed = lake.settings.model_copy(update={"lakehouse_on_drift": "partial"})
+            partial_copy.setattr(lake, "settings", allowed)
+            ledger = lake.advance()
+        state.execute(change.format("bigint").encode())
+    assert "state_group_edges" not in ledger
+    assert {ledger[name]["extent"] for name in ("event_to_state_groups", "state_groups")} == {"changed"}
     lake.advance()
     assert lake.departures() == {}
 

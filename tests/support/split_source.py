@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import psycopg
 from psycopg import sql
 
-from synapse_lakehouse.local.postgres import sample
+from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import copied_source
 
@@ -23,14 +24,27 @@ COMMON_TABLES: Final = (
 
 
 @contextmanager
-def split_source(server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE) -> Iterator[tuple[str, str]]:
-    """libpq URIs of the main and the state database of a homeserver, with the content of ``database``."""
-    with copied_source(server, database) as main, copied_source(server, database) as state:
+def split_source(
+    server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE, state_server: EmbeddedServer | None = None
+) -> Iterator[tuple[str, str]]:
+    """libpq URIs of the main and the state database of a homeserver, with the content of ``database``.
+
+    :param state_server: server of the state database, which has ``database``, too; by default ``server``.
+    """
+    with copied_source(server, database) as main, copied_source(state_server or server, database) as state:
         drop_tables(main, list(STATE_TABLES))
         drop_tables(state, _tables_except(state, (*STATE_TABLES, *COMMON_TABLES)))
         with psycopg.connect(main) as connection:
             connection.execute("drop sequence state_group_id_seq")
         yield main, state
+
+
+@contextmanager
+def second_server(folder: Path) -> Iterator[EmbeddedServer]:
+    """Another server with the sample."""
+    with embedded_postgres.run_server(folder / "data") as server:
+        sample.restore_sample(server)
+        yield server
 
 
 def drop_tables(dsn: str, names: list[str]) -> None:
