@@ -23,7 +23,7 @@ def grade(folder: Path, hours: int, page: str | None) -> Status:
         path.parent.mkdir(parents=True)
         path.write_text(f'<section class="status {page}" id="x">')
     published_at = NOW - timedelta(hours=hours)
-    release = Release(1, "run", NOW, NOW, "branch", "tag", "shop.example", {}, {}, {}, 1, 0, published_at)
+    release = Release(1, "run", NOW, NOW, "branch", "tag", "shop.example", {}, {}, {}, 1, 0, published_at, (), NOW)
     return grade_status(describe_status(release, PanelRows(INCIDENTS, []), "shop"), settings, NOW)
 
 
