@@ -6,7 +6,6 @@ Each comes from its declaration. A test compares the pages with it.
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import yaml
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from docs import synapse_releases
 from expectations.alert_findings import kind_of_check
-from sample.releases import REPRESENTATIVES, load_releases, load_results, load_rules
-from synapse_lakehouse.catalogue import Catalogue, load_catalogue
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
@@ -26,44 +24,6 @@ MODELS = PROJECT_FOLDER / "dbt" / "models"
 _NOTICE = "<!-- `make generate` writes this page. -->\n"
 _OWN_RUNS = ("audit.snapshots", "audit.releases", "audit.compression_runs", "gold.compression_plan")
 """Tables whose rows are not those of a run with a snapshot, or that the picture relates otherwise."""
-_RELEASE_COLUMNS = (
-    "releases", "schema version", "additions", "schema changes", "schema of", "homeserver of", "visibility answers",
-    "replication rows",
-)  # fmt: skip
-_RELEASES = """# Releases of Synapse
-
-Each release of Synapse on PyPI since 1.120.0, patch releases included, created a database once, by its own code.
-`sample/releases.json` contains the schemas of these databases. The lakehouse reads the same tables, columns and streams
-from all releases of one row, and all have the same rules of visibility.
-
-Three rules came with a release:
-
-- `soft_failed_option` and `policy_server_option`: an administrator may see soft-failed events
-  (`return_soft_failed_events`), or only those that a policy server marked as spam
-  (`return_policy_server_spammy_events`).
-- `hidden_call_invites`: a call invite in a public room is shown to nobody.
-
-`gold.event_visibility` applies a rule if the database has the schema changes of its release. After a rollback to an
-earlier release, the rules of the later one still apply.
-
-The column "additions" lists what a row has and all earlier rows lack. If a homeserver runs an earlier release, the
-lake has an empty table for a missing table, and a constant or NULL for a missing column. For example,
-`redactions.recheck` is then true in all rows. The lakehouse checks no stream that the release lacks. In parentheses,
-"instead" names the place where earlier releases store the same information. `audit.snapshots.absent_objects` and
-`lakehouse doctor` list the missing tables and columns.
-
-Tests use one release of each row:
-
-- "Schema of" names the release whose database a test creates again.
-- "Homeserver of" names the release that a test runs as a homeserver with workers. Users act, the lakehouse copies the
-  database, users act again, and the lakehouse copies the changes. The copy then equals the database.
-- "Visibility answers" counts the answers of `gold.event_visibility` (one event and one user each) that the test
-  compared with the release's own filter. All are equal.
-- "Replication rows" counts the rows that `lakehouse replicate serve` sent and that the release's own classes parsed.
-- The test also compresses the room state. The result equals that of Synapse's own compressor.
-
-[Upgrade Synapse](../how-to/upgrade-synapse.md) describes later schema versions.
-"""
 _LAYERS = re.compile(r"(?<=<!-- layers -->\n).*(?=<!-- end of layers -->)", re.DOTALL)
 
 
@@ -194,47 +154,9 @@ def integrity_checks_page() -> str:
 
 
 def synapse_releases_page() -> str:
-    """One row for each set of releases with the same objects that the lakehouse reads and the same rules."""
-    declared, results, rows = load_catalogue(), load_results(), []
-    absent_before, rules_before = set[str](), set[str]()
-    deltas_before = {*declared.list_deltas(), *(rule["delta"] for rule in load_rules().values())}
-    groups = groupby(
-        load_releases(), lambda release: ({*declared.find_absent(release.columns, release.deltas)}, release.rules)
-    )
-    for (absent, rules), group in groups:
-        releases = [*group]
-        streams = {stream.name for stream in declared.restrict_to_source(absent).streams}
-        before = {stream.name for stream in declared.restrict_to_source(absent_before).streams}
-        added = [
-            *(f"`{name}`{_name_replacement(declared, name)}" for name in sorted(absent_before - absent)),
-            *(f"`stream {name}`" for name in sorted(streams - before)),
-            *(f"rule `{name}`" for name in sorted(rules - rules_before)),
-        ]
-        deltas = sorted(deltas_before & releases[0].deltas)
-        rows.append((
-            f"{releases[0].version} to {releases[-1].version}" if releases[1:] else releases[0].version,
-            ", ".join(str(version) for version in sorted({release.schema_version for release in releases})),
-            ", ".join(added) if absent_before else "all tables, columns and streams that no later row adds",
-            ", ".join(f"`{delta}`" for delta in deltas) if absent_before else "",
-            ", ".join(release.version for release in releases if release.version in REPRESENTATIVES),
-            *_result_cells([release.version for release in releases if release.version in results], results),
-        ))  # fmt: skip
-        absent_before, rules_before, deltas_before = absent, rules, deltas_before - releases[0].deltas
-    return "\n".join([_NOTICE + _RELEASES, *_table(_RELEASE_COLUMNS, rows), ""])
-
-
-def _name_replacement(declared: Catalogue, name: str) -> str:
-    """Return what has the information of a table or column in releases without it, in parentheses."""
-    table, _, column = name.partition(".")
-    of_table = declared.table(table)
-    instead = of_table.column(column).instead if column else of_table.instead
-    return f" (instead: {instead})" if instead else ""
-
-
-def _result_cells(versions: list[str], results: dict[str, dict[str, int]]) -> tuple[str, ...]:
-    """Return the versions of a set that went through, and their figures."""
-    figures = ("visibility_answers", "replication_rows")
-    return ", ".join(versions), *(", ".join(f"{results[name][figure]:,}" for name in versions) for figure in figures)
+    """The releases of Synapse, as :mod:`docs.synapse_releases` lists them."""
+    rows = _table(synapse_releases.COLUMNS, synapse_releases.list_rows())
+    return "\n".join([_NOTICE + synapse_releases.INTRODUCTION, *rows, ""])
 
 
 def layers_picture() -> str:
