@@ -96,7 +96,7 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
 
     async def be_served(port: int) -> None:
         address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, hs.server_name)
-        async with aclosing(follow_server(address, served_up_to, streams=STREAMS)) as items:
+        async with aclosing(follow_server(address, served_up_to, reader, streams=STREAMS)) as items:
             async for item in items:
                 if isinstance(item, Update):
                     served[item.stream][item.token] = served[item.stream].get(item.token, 0) + 1

@@ -87,7 +87,7 @@ def test_the_server_survives_random_lines(sample: Database, dialect: Dialect, qu
 
 
 @pytest.mark.parametrize(("dialect", "instance"), [(Dialect.TOKENS, None), (Dialect.INSTANCES, "ep1")])
-def test_the_client_survives_random_lines(dialect: Dialect, instance: str | None) -> None:
+def test_the_client_survives_random_lines(sample: Database, dialect: Dialect, instance: str | None) -> None:
     sent, source = 0, ("events", instance)
 
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,12 +107,15 @@ def test_the_client_survives_random_lines(dialect: Dialect, instance: str | None
         running = await asyncio.start_server(babble, "127.0.0.1", 0)
         address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "synapse.example")
         progress, timing = Progress({source: 1}), ClientTiming(first=0.0, longest=0.0)
-        async with running, aclosing(follow_server(address, progress, streams=["events"], timing=timing)) as items:
+        reader = AsyncReader(sample.open_reader())
+        items = follow_server(address, progress, reader, streams=["events"], timing=timing)
+        async with running, aclosing(items):
             async for _ in items:
                 if sent >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
                 if progress.positions[source] == 2:
                     break
+        await reader.close()
         assert tracemalloc.is_tracing()
         return count_live_bytes()
 

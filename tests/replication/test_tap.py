@@ -16,7 +16,9 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.stream_tokens import Progress
-from synapse_lakehouse.replication.tap.follower import ClientTiming, Item, process_command
+from synapse_lakehouse.replication.server.async_reader import AsyncReader
+from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
+from synapse_lakehouse.replication.tap.follower import ClientTiming, Item
 from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink, SinkWriteError
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
@@ -44,12 +46,11 @@ def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatc
 
     async def items(progress: Progress) -> AsyncGenerator[Item, None]:
         progress.mark_disconnected()
+        progress.is_connected = True
         for token in range(progress.positions.get(EP1, 1) + 1, last + 1):
             for number in range(token % 3, -1, -1):
-                async for item in process_command(
-                    c.Rdata(*EP1, None if number else token, ["ev", [f"${token}"]]), progress, None
-                ):
-                    yield item
+                if update := progress.add_row(c.Rdata(*EP1, None if number else token, ["ev", [f"${token}"]])):
+                    yield update
             await asyncio.sleep(0)
         await asyncio.Event().wait()
 
@@ -82,8 +83,10 @@ def test_a_tap_that_cannot_write_can_be_stopped(catalog: Catalog, monkeypatch: p
     tried = asyncio.Event()
 
     async def items(progress: Progress) -> AsyncGenerator[Item, None]:
-        async for item in process_command(c.Rdata(*EP1, 2, ["ev", ["$2"]]), progress, None):
-            yield item
+        progress.is_connected = True
+        update = progress.add_row(c.Rdata(*EP1, 2, ["ev", ["$2"]]))
+        assert update
+        yield update
         await asyncio.Event().wait()
 
     async def until_asked() -> None:
@@ -156,13 +159,15 @@ def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) 
         progress = Progress(landing.read_positions())
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
-        received = follow_server(address, progress, streams=["events"], timing=ClientTiming(first=0.1, longest=0.1))
+        reader, timing = AsyncReader(DatabaseReader(settings, CATALOGUE)), ClientTiming(first=0.1, longest=0.1)
+        received = follow_server(address, progress, reader, streams=["events"], timing=timing)
         asyncio.get_running_loop().call_later(1.5, stop.set)
         async with server:
             await write_items(
                 received, progress, landing, lambda: Batch(RowRedactor(CATALOGUE), "tcp", Dialect.TOKENS), stop,
                 CommitPolicy(seconds=0.3, quiet=0.3),
             )  # fmt: skip
+        await reader.close()
 
     def last() -> set[datetime | None]:
         with duckdb_reader.open_duckdb(settings) as connection:

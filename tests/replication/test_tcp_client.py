@@ -92,12 +92,15 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(2, 2
 def test_tokens_arrive_once_over_a_breaking_network(homeserver: Database, seed: int) -> None:
     async def scenario() -> tuple[list[Update], Progress]:
         random, progress = Random(seed), Progress({("events", None): 1})
+        reader = AsyncReader(homeserver.open_reader())
         async with serving(homeserver.open_reader(), Dialect.TOKENS) as port, breaking(port, random) as broken:
             address = ServerAddress("127.0.0.1", broken, Dialect.TOKENS, "synapse.example")
             writing = asyncio.create_task(asyncio.to_thread(write, homeserver, random))
-            async with aclosing(follow_server(address, progress, streams=["events"], timing=HASTY)) as following:
+            following = follow_server(address, progress, reader, streams=["events"], timing=HASTY)
+            async with aclosing(following):
                 items = await gather(following, lambda _: progress.positions[("events", None)] == TOKENS[-1])
             await writing
+        await reader.close()
         return [item for item in items if isinstance(item, Update)], progress
 
     updates, progress = asyncio.run(scenario())
@@ -116,7 +119,7 @@ def test_missed_tokens_of_instances_are_read(homeserver: Database, seed: int) ->
         async with serving(homeserver.open_reader(), Dialect.INSTANCES) as port, breaking(port, random) as broken:
             address = ServerAddress("127.0.0.1", broken, Dialect.INSTANCES, "synapse.example")
             writing = asyncio.create_task(asyncio.to_thread(write, homeserver, random))
-            async with aclosing(follow_server(address, progress, reader=reader, timing=HASTY)) as following:
+            async with aclosing(follow_server(address, progress, reader, timing=HASTY)) as following:
                 items = await gather(
                     following, lambda _: all(progress.positions[source] == TOKENS[-1] for source in sources)
                 )
@@ -137,11 +140,14 @@ def test_the_client_resumes_after_a_server_restart(homeserver: Database) -> None
     progress, received = Progress({("events", None): 1}), list[int]()
 
     async def once(upto: int) -> None:
+        reader = AsyncReader(homeserver.open_reader())
         async with serving(homeserver.open_reader(), Dialect.TOKENS) as port:
             address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, "synapse.example")
-            async with aclosing(follow_server(address, progress, streams=["events"], timing=HASTY)) as following:
+            following = follow_server(address, progress, reader, streams=["events"], timing=HASTY)
+            async with aclosing(following):
                 items = await gather(following, lambda _: progress.positions[("events", None)] == upto)
                 received.extend(item.token for item in items if isinstance(item, Update))
+        await reader.close()
 
     for token in (2, 3):
         homeserver.add_event(token, "ep1")
@@ -160,7 +166,7 @@ def test_the_client_follows_a_database_that_went_back(homeserver: Database, stre
         reader = AsyncReader(homeserver.open_reader())
         async with serving(homeserver.open_reader(), Dialect.TOKENS) as port:
             address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, "synapse.example")
-            following = follow_server(address, progress, streams=[stream], reader=reader, timing=HASTY)
+            following = follow_server(address, progress, reader, streams=[stream], timing=HASTY)
             async with aclosing(following):
                 first = await gather(following, lambda item: isinstance(item, Position))
                 homeserver.add_event(11, "ep1")
@@ -178,6 +184,7 @@ def test_the_client_follows_a_database_that_went_back(homeserver: Database, stre
 
 
 def against(
+    homeserver: Database,
     answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     count: int,
     timing: ClientTiming = HASTY,
@@ -187,45 +194,49 @@ def against(
     async def scenario() -> list[Item]:
         running = await asyncio.start_server(answer, "127.0.0.1", 0)
         address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
-        following = follow_server(address, Progress({("events", None): 1}), streams=["events"], timing=timing)
+        progress, reader = Progress({("events", None): 1}), AsyncReader(homeserver.open_reader())
+        following = follow_server(address, progress, reader, streams=["events"], timing=timing)
         results: list[Item] = []
         async with running, aclosing(following), asyncio.timeout(60):
             async for item in following:
                 results.append(item)
                 if len(results) == count:
                     break
+        await reader.close()
         return results
 
     return asyncio.run(scenario())
 
 
-def test_the_client_sends_its_name_and_pings() -> None:
+def test_the_client_sends_its_name_and_pings(homeserver: Database) -> None:
     received: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received.extend([await reader.readline() for _ in range(6)])
         writer.write(b"SERVER synapse.example\nWHATEVER comes\n")
 
-    assert against(answer, 2)[1] == Unknown("WHATEVER", "comes")
+    assert against(homeserver, answer, 2)[1] == Unknown("WHATEVER", "comes")
     assert received[0] == b"NAME synapse-lakehouse\n"
     assert received[1].startswith(b"PING 1")
     assert received[2] == b"REPLICATE events 1\n"
     assert all(line.startswith(b"PING ") for line in received[3:])
 
 
-def test_a_server_of_another_homeserver_is_refused() -> None:
+def test_a_server_of_another_homeserver_is_refused(homeserver: Database) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SERVER other.example\nPOSITION events 5\n")
 
     with pytest.raises(WrongServerError, match=re.escape("other.example")):
-        against(answer, 2)
+        against(homeserver, answer, 2)
 
 
 @pytest.mark.parametrize(
     ("rows", "holds", "waits"),
     [(b"", 0.0, [1, 2, 3]), (b"", 0.3, [1, 1, 1]), (b"RDATA events 2 [2]\n", 0.0, [1, 2, 3])],
 )
-def test_delays_grow_while_connections_bring_no_rows(rows: bytes, holds: float, waits: list[int]) -> None:
+def test_delays_grow_while_connections_bring_no_rows(
+    homeserver: Database, rows: bytes, holds: float, waits: list[int]
+) -> None:
     """Repeated rows do not count as success."""
     waited = Counted(ping=0.1, silence=1.0, longest=0.2)
 
@@ -234,7 +245,7 @@ def test_delays_grow_while_connections_bring_no_rows(rows: bytes, holds: float, 
         await asyncio.sleep(holds)
         writer.close()
 
-    against(answer, 7, waited)
+    against(homeserver, answer, 7, waited)
     assert waited.seen[:3] == waits
 
 
@@ -249,7 +260,7 @@ def test_delays_grow_while_connections_bring_no_rows(rows: bytes, holds: float, 
     ],
 )
 def test_an_ended_connection_resumes_from_the_last_token(
-    ending: bytes, warning: str, caplog: pytest.LogCaptureFixture
+    homeserver: Database, ending: bytes, warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     questions: list[bytes] = []
 
@@ -263,7 +274,7 @@ def test_an_ended_connection_resumes_from_the_last_token(
         await reader.read()
 
     with caplog.at_level(logging.WARNING):
-        items = against(answer, 5 + ending.startswith(b"ERROR"))
+        items = against(homeserver, answer, 5 + ending.startswith(b"ERROR"))
     assert [item for item in items if isinstance(item, Update)] == [Update("events", None, 2, ([1], [2]))]
     assert Position("events", None, None, 1) in items
     assert questions == [b"REPLICATE events 1\n"] * 2

@@ -111,7 +111,7 @@ def tap(settings: Settings, dialect: Dialect, host: str, port: int, report: Call
         if dialect is Dialect.REDIS:
             items = follow_redis(str(url), name, progress, reader)
         else:
-            items = follow_server(ServerAddress(host, port, dialect, name), progress, streams=streams, reader=reader)
+            items = follow_server(ServerAddress(host, port, dialect, name), progress, reader, streams=streams)
         if dialect is not Dialect.TOKENS:
             # Fail now if SYNAPSE_DSN is wrong. After the first success the reader waits for the end of an outage.
             await reader.read_positions()

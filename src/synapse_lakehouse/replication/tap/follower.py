@@ -10,7 +10,7 @@ from typing import Final
 from synapse_lakehouse.replication.protocol import commands as c
 from synapse_lakehouse.replication.protocol.commands import Command
 from synapse_lakehouse.replication.protocol.connection import PING_SECONDS, SILENCE_SECONDS
-from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY_STREAMS, Gap, MissedRange, Progress, Update
+from synapse_lakehouse.replication.protocol.stream_tokens import MEMORY_ONLY_STREAMS, Gap, Progress, Update
 from synapse_lakehouse.replication.server.async_reader import STREAM_IN_MEMORY, AsyncReader
 
 Item = Update | Gap | Command
@@ -68,7 +68,7 @@ class ConnectionAttempts:
         await asyncio.sleep(self._timing.delay_before(self._failures))
 
 
-async def process_command(command: Command, progress: Progress, reader: AsyncReader | None) -> AsyncIterator[Item]:
+async def process_command(command: Command, progress: Progress, reader: AsyncReader) -> AsyncIterator[Item]:
     """Yield the items of ``command``. If it shows that tokens were missed, read them from the database.
 
     :raises EndlessTokenError: if a token never ends.
@@ -80,38 +80,19 @@ async def process_command(command: Command, progress: Progress, reader: AsyncRea
             if missed := progress.missed_in_memory(command):
                 yield Gap(missed.stream, missed.instance, missed.after, missed.upto, 0, STREAM_IN_MEMORY)
             is_in_database = command.instance is not None and command.stream not in MEMORY_ONLY_STREAMS
-            if progress.is_first_token(command) and reader and is_in_database:
+            if progress.is_first_token(command) and is_in_database:
                 if received := progress.collect_row(command):
                     async for item in reader.complete_first_token(received, progress):
                         yield item
             elif update := progress.add_row(command):
                 yield update
         case c.Position():
-            if reader and await reader.has_gone_back(command, progress):
+            if await reader.has_gone_back(command, progress):
                 yield progress.rewind((command.stream, command.instance), command.token)
             missed = progress.receive_position(command)
             yield command
             if missed:
-                async for item in recover_missed(missed, progress, reader):
+                async for item in reader.read_missed(missed, progress):
                     yield item
         case _:
             yield command
-
-
-async def recover_missed(
-    missed: MissedRange, progress: Progress, reader: AsyncReader | None
-) -> AsyncIterator[Update | Gap]:
-    """Yield the missed tokens that the database still has, and then the gap; moves ``progress``."""
-    if reader:
-        async for item in reader.read_missed(missed, progress):
-            yield item
-    else:
-        progress.advance((missed.stream, missed.instance), missed.upto)
-        yield Gap(
-            missed.stream,
-            missed.instance,
-            missed.after,
-            missed.upto,
-            0,
-            "the range was not read, because no database is configured",
-        )

@@ -30,7 +30,6 @@ from synapse_lakehouse.replication.tap.follower import (
     ConnectionAttempts,
     Item,
     process_command,
-    recover_missed,
 )
 
 log = get_printable_logger(__name__)
@@ -155,5 +154,5 @@ async def _catch_up(progress: Progress, reader: AsyncReader) -> AsyncIterator[It
         elif positions.is_never_allocated(source, position):
             yield progress.rewind(source, positions.latest(source))
         elif position < (latest := positions.latest(source)):
-            async for item in recover_missed(MissedRange(*source, position, latest), progress, reader):
+            async for item in reader.read_missed(MissedRange(*source, position, latest), progress):
                 yield item

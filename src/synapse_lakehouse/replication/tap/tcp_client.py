@@ -53,10 +53,10 @@ class ServerAddress:
 async def follow_server(
     address: ServerAddress,
     progress: Progress,
+    reader: AsyncReader,
     *,
     streams: Sequence[str] = (),
     name: str = "synapse-lakehouse",
-    reader: AsyncReader | None = None,
     timing: ClientTiming = DEFAULT_TIMING,
 ) -> AsyncGenerator[Item, None]:
     """Yield everything that the server sends, without end; reconnect after every disconnect.
@@ -64,8 +64,8 @@ async def follow_server(
     It resumes from ``progress``, and moves ``progress`` before each item. A caller that stores the positions together
     with the items receives each token once, also after a restart.
 
+    :param reader: the database to read missed tokens from.
     :param streams: the streams to request in the dialect ``tokens``; new streams are followed from now on.
-    :param reader: the database to read missed tokens from, in the dialect ``instances``.
     :raises WrongServerError: if the server's name differs from the name in ``address``.
     """
     attempts = ConnectionAttempts(timing)
