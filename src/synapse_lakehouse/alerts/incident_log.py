@@ -60,4 +60,6 @@ def _to_row(event: IncidentEvent) -> dict[str, Any]:
 
 
 def _to_event(row: dict[str, Any]) -> IncidentEvent:
-    return IncidentEvent(**{field.name: row.get(field.name, "") for field in fields(IncidentEvent)})
+    # Rows of earlier versions lack the column consequence.
+    own = {"consequence": row.get("consequence") or "", "details": ""}
+    return IncidentEvent(**{field.name: row.get(field.name) for field in fields(IncidentEvent)} | own)
