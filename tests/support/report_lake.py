@@ -38,7 +38,7 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
                               ("unforgotten_local_users", "i"), ("last_event_at", "t"), ("stored_rows", "i"),
                               ("estimated_bytes", "i"), ("media_events", "i")],
         "bronze.background_updates": [("update_name", "s"), ("depends_on", "s"), ("ordering", "i"),
-                                      ("progress_json", "s")],
+                                      ("progress_json", "s"), ("progress_digest", "s")],
         "bronze.events": [("event_id", "s"), ("room_id", "s")],
         "bronze.rooms": [("room_id", "s")],
         "bronze.users": [("name", "s"), ("creation_ts", "i")],
