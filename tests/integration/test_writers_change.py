@@ -98,7 +98,7 @@ def test_normal_changes_of_writers_raise_no_alert(
                 _run(lake, f"{what}, at rest")
                 watch_streams()
                 preflight()
-            assert _told(lake, "select kind, subject, said from audit.incidents where begins") == [], what
+            assert _told(lake, "select kind, subject, description from audit.incidents where begins") == [], what
     written = _told(lake, "select unnest(map_keys(writers)) from audit.stream_positions where stream = 'events'")
     assert {name for (name,) in written} == {"persister1", "persister2", "persister3", "persister4"}
 
