@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue, Stream
@@ -14,7 +13,6 @@ from synapse_lakehouse.postgres.access.preflight import require_server_name, req
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
 from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
-from synapse_lakehouse.postgres.errors import ReadError
 
 _MAX_SECONDS: Final = 10
 """Statement timeout in seconds. A database that needs longer is too busy for monitoring."""
@@ -54,15 +52,12 @@ def read_live_positions(
     :raises ReadError: when a statement fails, or takes too long.
     """
     with connect(settings) as connection:
-        try:
-            require_supported_version(connection, split_by_database(settings, catalogue)[0])
-            present = exclude_ungranted_additions(read_source_catalogue(catalogue, connection), connection)
-            readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
-            set_short_timeout(connection)
-            require_server_name(connection, readable, settings)
-            return _read_all(connection, readable, compute_closed_end)
-        except psycopg.Error as error:
-            raise ReadError(error) from None
+        require_supported_version(connection, split_by_database(settings, catalogue)[0])
+        present = exclude_ungranted_additions(read_source_catalogue(catalogue, connection), connection)
+        readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
+        set_short_timeout(connection)
+        require_server_name(connection, readable, settings)
+        return _read_all(connection, readable, compute_closed_end)
 
 
 def _read_all(

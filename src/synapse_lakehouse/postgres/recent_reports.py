@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.catalogue import Catalogue
@@ -15,7 +14,6 @@ from synapse_lakehouse.postgres.access.preflight import require_server_name
 from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
 from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
 from synapse_lakehouse.postgres.connection import Connection, connect
-from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.live_stream_positions import set_short_timeout
 
 MAX_REPORTS: Final = 100
@@ -54,19 +52,16 @@ def read_recent_reports(settings: Settings, catalogue: Catalogue, since: datetim
     :raises ReadError: when a statement fails, or takes too long.
     """
     with connect(settings) as connection:
-        try:
-            present = exclude_ungranted_additions(read_source_catalogue(catalogue, connection), connection)
-            readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
-            names = {table.name for table in readable.tables}
-            set_short_timeout(connection)
-            require_server_name(connection, readable, settings)
-            return [
-                _read(connection, kind, table, column, since)
-                for table, (kind, column) in _SUBJECTS.items()
-                if table in names
-            ]
-        except psycopg.Error as error:
-            raise ReadError(error) from None
+        present = exclude_ungranted_additions(read_source_catalogue(catalogue, connection), connection)
+        readable = exclude_drifted_tables(present, connection, may_be_partial=settings.allows_partial_copy)
+        names = {table.name for table in readable.tables}
+        set_short_timeout(connection)
+        require_server_name(connection, readable, settings)
+        return [
+            _read(connection, kind, table, column, since)
+            for table, (kind, column) in _SUBJECTS.items()
+            if table in names
+        ]
 
 
 def _read(connection: Connection, kind: str, table: str, column: str, since: datetime) -> RecentReports:

@@ -13,7 +13,6 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.preflight import require_server_name
 from synapse_lakehouse.postgres.access.state_database import read_database_identity
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
-from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.relation_size import RelationSize
 
 _MAX_ATTEMPTS: Final = 3
@@ -97,19 +96,16 @@ def read_relation_sizes(settings: Settings) -> list[RelationSize]:
     for part in split_by_database(settings, load_catalogue()):
         names = {table.name for table in part.tables}
         with connect(settings, part.databases[0]) as connection:
-            try:
-                _require_own_database(connection, part, settings)
-                database, *slots = _read(connection, _DATABASE_AND_SLOTS)
-                databases.append(database)
-                server_starts.append(read_database_identity(connection).server_started_at)
-                if server_starts[0] != server_starts[-1]:
-                    slots = [replace(slot, name=f"{slot.name} (state)") for slot in slots]
-                for size in [*_read_relations(connection), *slots]:
-                    # Each database has tables such as schema_version, and main may have former tables of state.
-                    key = (size.kind, size.schema_name, size.name)
-                    sizes[key] = size if size.name in names else sizes.get(key, size)
-            except psycopg.Error as error:
-                raise ReadError(error) from None
+            _require_own_database(connection, part, settings)
+            database, *slots = _read(connection, _DATABASE_AND_SLOTS)
+            databases.append(database)
+            server_starts.append(read_database_identity(connection).server_started_at)
+            if server_starts[0] != server_starts[-1]:
+                slots = [replace(slot, name=f"{slot.name} (state)") for slot in slots]
+            for size in [*_read_relations(connection), *slots]:
+                # Each database has tables such as schema_version, and main may have former tables of state.
+                key = (size.kind, size.schema_name, size.name)
+                sizes[key] = size if size.name in names else sizes.get(key, size)
     oldest = max(databases, key=lambda size: size.transaction_id_age or 0)
     total = replace(oldest, name=databases[0].name, bytes=sum(size.bytes or 0 for size in databases))
     return [*sizes.values(), total]
