@@ -211,6 +211,12 @@ def _find_lost_settings(connection: Connection, session: Mapping[str, str]) -> l
     ]
 
 
+SYNAPSE_SCHEMA_SQL: Final = (
+    "(SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('schema_version'))"
+)
+"""SQL of the schema with Synapse's tables. Other schemas of the search_path may come before it."""
+
+
 def has_table(connection: Connection, name: str) -> bool:
     """Return whether a table exists in the schemas that the connection searches."""
     return connection.execute("select to_regclass(%s) is not null", [name]).fetchone() == (True,)

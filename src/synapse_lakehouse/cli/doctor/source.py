@@ -24,7 +24,7 @@ from synapse_lakehouse.postgres.access.state_database import (
     explain_foreign_state,
     explain_same_database,
 )
-from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
+from synapse_lakehouse.postgres.connection import SYNAPSE_SCHEMA_SQL, Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.postgres.snapshot.standby_replay import read_replayed_until, wait_for_replay
 from synapse_lakehouse.streams.checks.group_sequence import find_group_sequence_fault
@@ -126,9 +126,7 @@ def _schema(connection: Connection, settings: Settings, declared: catalogue.Cata
         yield DoctorFinding(FindingLevel.FAIL, "schema", problem)
         return
     absent = find_absent_objects(declared, connection)
-    (schema,) = _fetch_row(
-        connection, "select relnamespace::regnamespace::text from pg_class where oid = to_regclass('schema_version')"
-    )
+    (schema,) = _fetch_row(connection, f"select {SYNAPSE_SCHEMA_SQL}::text")
     yield from _release(declared, version, schema, absent)
     catalogued, declared = declared, declared.restrict_to_source(absent)
     drift = find_drift(declared, connection)

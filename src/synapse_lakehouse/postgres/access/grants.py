@@ -6,13 +6,10 @@ from typing import Final, Literal
 
 from synapse_lakehouse.catalogue import Catalogue, Column, Database, LoadMode
 from synapse_lakehouse.config.settings import Settings
-from synapse_lakehouse.postgres.connection import build_session_settings
+from synapse_lakehouse.postgres.connection import SYNAPSE_SCHEMA_SQL, build_session_settings
 
 SYSTEM_COLUMNS: Final = ("ctid", "xmin")
 """System columns that a copy reads: ctid for page ranges, xmin for changed rows. Each needs its own grant."""
-
-_SYNAPSE_SCHEMA: Final = "(SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('schema_version'))"
-"""SQL of the name of the schema with Synapse's tables. Other schemas of the search_path may come before it."""
 
 SPARE_CONNECTIONS: Final = 4
 """Connections that the role may open in addition to a copy: ``open_run``, ``doctor``, sessions of a killed run."""
@@ -157,9 +154,9 @@ def build_role_sql(role: str, connections: int, session: Mapping[str, str]) -> l
             f"  EXECUTE format('{statement}', {condition});"
             for statement, condition in (
                 (f"GRANT CONNECT ON DATABASE %I TO {role}", "current_database()"),
-                (f"GRANT USAGE ON SCHEMA %s TO {role}", _SYNAPSE_SCHEMA),
-                (f"REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM {role}", _SYNAPSE_SCHEMA),
-                (f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA %s FROM {role}", _SYNAPSE_SCHEMA),
+                (f"GRANT USAGE ON SCHEMA %s TO {role}", SYNAPSE_SCHEMA_SQL),
+                (f"REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM {role}", SYNAPSE_SCHEMA_SQL),
+                (f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA %s FROM {role}", SYNAPSE_SCHEMA_SQL),
             )
         ),
         "END $$;",

@@ -4,18 +4,20 @@ import textwrap
 from dataclasses import dataclass
 from typing import Final
 
+from synapse_lakehouse.postgres.connection import SYNAPSE_SCHEMA_SQL
+
 # The tables of state compressors are left out, because their owner may be the role that loses the right.
-_TEMPORARY: Final = r"""
+_TEMPORARY: Final = rf"""
 DO $$ DECLARE synapse name; BEGIN
   IF to_regclass('schema_version') IS NULL THEN RAISE EXCEPTION 'There is no Synapse in this search_path'; END IF;
   FOR synapse IN SELECT DISTINCT rolname FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
       WHERE relkind IN ('r', 'p') AND relname NOT LIKE 'state\_compressor\_%'
-        AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_version')) LOOP
+        AND relnamespace = {SYNAPSE_SCHEMA_SQL} LOOP
     EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %I', current_database(), synapse);
   END LOOP;
-  EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC, {role}', current_database());
+  EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC, {{role}}', current_database());
 END $$;
-"""
+"""  # noqa: S608 - of a constant
 
 _FUNCTIONS: Final = """
 DO $$ DECLARE routine regprocedure; BEGIN

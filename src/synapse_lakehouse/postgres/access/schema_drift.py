@@ -21,6 +21,7 @@ from synapse_lakehouse.catalogue import (
     Table,
     load_catalogue,
 )
+from synapse_lakehouse.postgres.connection import SYNAPSE_SCHEMA_SQL
 
 DriftKind = Literal[
     "missing_table", "missing_column", "changed_type", "missing_unique_key", "missing_sequence", "not_a_plain_table"
@@ -81,19 +82,19 @@ join pg_attribute on attrelid = to_regclass(name) and attname = read and not att
 group by name, attrelid
 """
 
-ALL_COLUMNS_SQL = """
+ALL_COLUMNS_SQL = f"""
 select relname::text, array_agg(attname::text order by attname) from pg_class
 join pg_attribute on attrelid = pg_class.oid and attnum > 0 and not attisdropped
 where relkind in ('r', 'p') and not relispartition
   -- the search_path may contain other schemas
-  and relnamespace = (select relnamespace from pg_class where oid = to_regclass('schema_version'))
+  and relnamespace = {SYNAPSE_SCHEMA_SQL}
   -- work tables of the background updates that fill the user directory, for hours on a large server
   and not starts_with(relname::text, '_temp_')
   -- progress of synapse_port_db, and of the compressors
   and relname !~ '^(port_from_sqlite3$|state_compressor_|lakehouse_compressor_)'
   and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'e')
 group by 1 order by 1
-"""
+"""  # noqa: S608 - of a constant
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ def find_unknown_objects(catalogue: Catalogue, connection: psycopg.Connection[tu
     for table in (catalogue if has_all else load_catalogue()).tables:
         listed.setdefault(table.name, set()).update(name for column in table.columns for name in column.source_columns)
     unknown = []
-    for name, columns in connection.execute(ALL_COLUMNS_SQL):
+    for name, columns in connection.execute(ALL_COLUMNS_SQL.encode()):
         if name not in listed:
             unknown.append(name)
         else:
