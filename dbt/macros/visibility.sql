@@ -40,10 +40,14 @@
 {%- endmacro %}
 
 
-{# Whether the homeserver's Synapse has a rule of the variable `rules_since`. The schema changes of its database show it. #}
-{% macro has_rule(name) -%}
+{#
+    Whether the homeserver's Synapse has a rule of the variable `rules_since`. The schema changes of its database show it.
+
+    deltas: these schema changes; default: all that were applied.
+#}
+{% macro has_rule(name, deltas=none) -%}
     (
-        select count(*) > 0 from {{ source('synapse', 'applied_schema_deltas') }}
+        select count(*) > 0 from {{ deltas or source('synapse', 'applied_schema_deltas') }}
         where file = '{{ var("rules_since")[name]["delta"] }}'
     )
 {%- endmacro %}

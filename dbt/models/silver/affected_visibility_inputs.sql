@@ -127,12 +127,7 @@ left semi join changed_settings
 union
 -- A later release of Synapse has another rule for call invites.
 select event_id from {{ source('changes', 'previous_event_visibility_inputs') }}
-where
-    type = 'm.call.invite'
-    and exists (
-        select 1 from {{ source('changes', 'applied_schema_deltas_changes') }}
-        where file = '{{ var("rules_since")["hidden_call_invites"]["delta"] }}'
-    )
+where type = 'm.call.invite' and {{ has_rule('hidden_call_invites', source('changes', 'applied_schema_deltas_changes')) }}
 union
 select event_id from {{ source('changes', 'previous_event_visibility_inputs') }}
 where
