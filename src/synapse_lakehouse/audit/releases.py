@@ -34,7 +34,8 @@ class Release:
     * ``positions``: safe bound by stream.
     * ``views``: SQL by view name.
     * ``partial``: tables of the source that could not be copied and have their previous content.
-    * ``accepted_at``: time of the first release with this content.
+    * ``accepted_at``: time of the first release with this content, and end of the run's audit rows. Later rows belong
+      to another try: the run was cleared and restarted.
     """
 
     number: int
@@ -52,11 +53,6 @@ class Release:
     published_at: datetime
     partial: Sequence[str]
     accepted_at: datetime
-
-    @property
-    def audited_until(self) -> datetime:
-        """End of the run's audit rows. Later rows belong to another try: the run was cleared and restarted."""
-        return self.accepted_at
 
     def is_compaction_of(self, former: "Release | None") -> bool:
         """Return whether this release has the same content as ``former``, the previous release, in other files."""

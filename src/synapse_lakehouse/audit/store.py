@@ -46,7 +46,7 @@ def read_run_rows(catalog: Catalog, table: str, run_id: str) -> list[dict[str, A
 
 def read_release_rows(catalog: Catalog, table: str, release: Release) -> list[dict[str, Any]]:
     """Return rows of ``table`` that the try of ``release`` wrote. A run that was cleared has rows of several tries."""
-    return _last_by_key(table, _rows_of_last_try(catalog, table, release.run_id, release.audited_until))
+    return _last_by_key(table, _rows_of_last_try(catalog, table, release.run_id, release.accepted_at))
 
 
 def read_release_ledger(catalog: Catalog, release: Release) -> list[dict[str, Any]]:

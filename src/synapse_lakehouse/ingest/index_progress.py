@@ -138,7 +138,7 @@ def _find_reason(unit: IndexProgress) -> str:
 
 def _read_state(catalog: Catalog) -> _State:
     """Return the last rows of published runs. The findings of other runs are lost, so their ranges are read again."""
-    published = {release.run_id: release.audited_until for release in store.read_releases(catalog)}
+    published = {release.run_id: release.accepted_at for release in store.read_releases(catalog)}
     rows: Iterable[dict[str, Any]] = catalog.load_table(_TABLE).scan().to_arrow().sort_by("written_at").to_pylist()
     read = (row for row in _select_published(rows, published) if row["seconds"])
     return {(row["index_name"], row["filenode"]): row for row in read}

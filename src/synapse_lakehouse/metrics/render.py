@@ -146,7 +146,7 @@ class _Reader:
 def _read_durations(reader: _Reader, release: Release) -> dict[str, float]:
     tables = ("audit.snapshots", "audit.ledger", "audit.stream_positions", "audit.checks", "audit.views")
     ends = [(row["task"], row["ended_at"]) for row in reader.read(_ENDS, *tables) if row["ended_at"]]
-    ends.append(("publish_release", release.audited_until))
+    ends.append(("publish_release", release.accepted_at))
     return {task: (ended_at - began_at).total_seconds() for (_, began_at), (task, ended_at) in pairwise(ends)}
 
 

@@ -67,7 +67,7 @@ def read_gaps(connection: DuckDBPyConnection, settings: Settings, release: Relea
     accepted = [item for _, item in exclude_compactions(releases)]
     number = max(item.number for item in accepted if item.number <= release.number)
     values = (
-        f"({quote_literal(item.run_id)}, {item.number}, {quote_literal(item.audited_until.isoformat())}::timestamptz)"
+        f"({quote_literal(item.run_id)}, {item.number}, {quote_literal(item.accepted_at.isoformat())}::timestamptz)"
         for item in accepted
     )
     duckdb_reader.create_views(connection, settings, None, ["audit.stream_gaps", "audit.stream_positions"])

@@ -64,7 +64,7 @@ def compact_and_publish(
         number=latest.number + 1,
         tables={**latest.tables, **compacted},
         published_at=datetime.now(UTC),
-        accepted_at=latest.audited_until,
+        accepted_at=latest.accepted_at,
     )
     require_lease()
     append_release(catalog, release)

@@ -205,7 +205,7 @@ def set_release_variables(connection: DuckDBPyConnection, release: Release) -> N
     """
     connection.execute(
         f"set variable release = {int(release.number)}; set variable run = {quote_literal(release.run_id)};"
-        f" set variable audited_until = {quote_literal(release.audited_until.isoformat())}::timestamptz"
+        f" set variable audited_until = {quote_literal(release.accepted_at.isoformat())}::timestamptz"
     )
 
 

@@ -154,7 +154,7 @@ def read_latest_rows(catalog: Catalog) -> list[Row]:
     for span in iterate_recent_spans(catalog.load_table(TABLE), "measured_at", columns=("run_id", "measured_at")):
         first_times = {row["run_id"]: row["measured_at"] for row in reversed(span.to_pylist())}
         for release in reversed(releases):
-            has_rows = release.run_id in first_times and first_times[release.run_id] <= release.audited_until
+            has_rows = release.run_id in first_times and first_times[release.run_id] <= release.accepted_at
             if has_rows and (rows := store.read_release_rows(catalog, TABLE, release)):
                 return rows
     return []
