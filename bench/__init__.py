@@ -1,1 +1,1 @@
-"""Benchmarks: each one measures, prints tables, and writes them to ``docs/bench*.md``."""
+"""Benchmarks. Each measures, prints tables, and writes them to ``docs/bench*.md``."""

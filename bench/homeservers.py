@@ -1,4 +1,4 @@
-"""Measure the nights of small homeservers that share one Airflow, and write ``docs/bench-homeservers.md``."""
+"""Measure the nightly runs of small homeservers that share an Airflow, and write ``docs/bench-homeservers.md``."""
 
 import json
 import os
@@ -41,7 +41,7 @@ NIGHTS: Final = {
     "`stream_watch`": "stream_watch",
     "`lake_maintenance`": "lake_maintenance",
 }
-"""The DAG of each row of the table. It runs once for each homeserver; the rows are measured in this order."""
+"""Row of the table → its DAG, which runs once for each homeserver. The rows are measured in this order."""
 
 COLUMNS: Final = (
     "DAG", "runs", "minutes until the last run has ended", "CPU seconds of a run", "PostgreSQL's CPU seconds of a run",
@@ -54,7 +54,7 @@ _SAMPLE_SECONDS: Final = 5.0
 
 
 class FailedRunError(LakehouseError):
-    """A run failed, so the measurement says nothing."""
+    """A run failed, so the measurement is not valid."""
 
 
 def main(
@@ -64,7 +64,7 @@ def main(
         bool, typer.Option("--resume", help="keep the lakes and the measured rows of a benchmark that was stopped")
     ] = False,
 ) -> None:
-    """Create homeservers with the content of the sample, and let the scheduler run their DAGs, one kind at a time."""
+    """Create homeservers with the content of the sample, and let the scheduler run one DAG of all of them at a time."""
     machine = describe_machine(("apache-airflow", "pyspark", "pyiceberg"))
     shared = Settings().lakehouse_home
     home = shared / "bench" / "homeservers"
@@ -77,24 +77,24 @@ def main(
     measurements = home / "measurements.json"
     rows: dict[str, Sequence[Cell]] = json.loads(measurements.read_text()) if measurements.exists() else {}
     with run_embedded_server(Settings().model_copy(update={"lakehouse_home": home})) as server:
-        # Airflow would continue the runs that were stopped.
+        # Without this, Airflow continues runs of a benchmark that was stopped.
         server.tool("dropdb", "--if-exists", "--force", AIRFLOW_DATABASE)
         for name in names:
             create_homeserver(home, server, name)
-        uncopied = [name for name in names if not has_release(home, server, name)]
+        without_release = [name for name in names if not has_release(home, server, name)]
         with run_airflow(home, server) as (process, address):
-            for number, (measured, dag) in enumerate(NIGHTS.items()):
-                run = names if number else uncopied
-                if measured in rows or not run:
+            for number, (row_name, dag) in enumerate(NIGHTS.items()):
+                homeservers = names if number else without_release
+                if row_name in rows or not homeservers:
                     continue
                 if dag == "lakehouse":
-                    send_messages(home, server, run)
+                    send_messages(home, server, homeservers)
                 with Meter(
                     process.pid, server_pid(home / "postgres"), jvm=True, sample_seconds=_SAMPLE_SECONDS
                 ) as meter:
-                    run_dags(home, address, [f"{dag}.{name}" for name in run])
-                rows[measured] = describe_night(measured, len(run), meter.cost)
-                # A later failure keeps the measured rows.
+                    run_dags(home, address, [f"{dag}.{name}" for name in homeservers])
+                rows[row_name] = describe_night(row_name, len(homeservers), meter.cost)
+                # After a later failure, --resume uses the measured rows.
                 measurements.write_text(json.dumps(rows))
                 heading = f"{servers} homeservers" + (" (incomplete)" if number + 1 < len(NIGHTS) else "")
                 write_page("bench-homeservers.md", folder, machine, Table(heading, COLUMNS, rows.values()))
@@ -102,31 +102,31 @@ def main(
 
 
 def create_homeserver(home: Path, server: EmbeddedServer, name: str) -> None:
-    """Create a database with the content of the sample, a catalog, and the file of settings."""
+    """Create a database with the content of the sample, a catalog, and the settings file."""
     if sample.SAMPLE_DATABASE not in server.databases():
         sample.restore_sample(server)
     if name not in server.databases():
         server.create_database(name, sample.SAMPLE_DATABASE)
         server.create_database(f"iceberg_{name}")
-    own = {
+    settings = {
         "SYNAPSE_DSN": server.dsn(name),
         "SYNAPSE_SERVER_NAME": SERVER_NAME,
         "SYNAPSE_CONFIG": home / name / "homeserver.yaml",
     }
-    text = "".join(f"{setting}='{value}'\n" for setting, value in own.items())
+    text = "".join(f"{setting}='{value}'\n" for setting, value in settings.items())
     (home / "settings" / f"{name}.env").write_text(text, encoding="utf-8")
 
 
 def has_release(home: Path, server: EmbeddedServer, name: str) -> bool:
     """Return whether an earlier run of the benchmark published a release of the homeserver."""
-    places = {"lakehouse_home": home, "lakehouse_homeserver": name}
-    settings = Settings().model_copy(update={"lakehouse_catalog_uri": server.dsn(f"iceberg_{name}")} | places)
+    own = {"lakehouse_home": home, "lakehouse_homeserver": name}
+    settings = Settings().model_copy(update={"lakehouse_catalog_uri": server.dsn(f"iceberg_{name}")} | own)
     with closing(open_catalog(settings)) as catalog:
         return catalog.table_exists(RELEASES_TABLE) and store.read_latest_release(catalog) is not None
 
 
 def send_messages(home: Path, server: EmbeddedServer, names: Sequence[str]) -> None:
-    """Start each Synapse for a while; a new user sends messages to a new room."""
+    """Start each Synapse, send messages of a new user to a new room, and stop it."""
 
     def send(name: str) -> None:
         with homeserver(home / name, dsn=server.dsn(name), workers=False) as hs:
@@ -160,9 +160,9 @@ def run_airflow(home: Path, server: EmbeddedServer) -> Iterator[tuple[subprocess
 
 
 def run_dags(home: Path, address: str, dags: Sequence[str]) -> None:
-    """Trigger one run of each DAG at once, and wait until all have ended.
+    """Trigger a run of each DAG at once, and wait until all runs have ended.
 
-    :raises FailedRunError: when one fails.
+    :raises FailedRunError: if a run fails.
     """
     runs = [_trigger(home, address, dag) for dag in dags]
     for number, run in enumerate(runs, 1):
@@ -175,13 +175,13 @@ def run_dags(home: Path, address: str, dags: Sequence[str]) -> None:
         typer.echo(f"{number} of {len(runs)}: {run.dag_id}")
 
 
-def describe_night(measured: str, runs: int, cost: Cost) -> tuple[Cell, ...]:
-    """Return the row of a kind of run."""
-    return measured, runs, cost.wall / 60, cost.cpu / runs, cost.source_cpu / runs, cost.memory / 1024**3
+def describe_night(name: str, runs: int, cost: Cost) -> tuple[Cell, ...]:
+    """Return the row ``name`` of the table."""
+    return name, runs, cost.wall / 60, cost.cpu / runs, cost.source_cpu / runs, cost.memory / 1024**3
 
 
 def _trigger(home: Path, address: str, dag: str) -> ScheduledRun:
-    """Trigger a run for the last interval; wait until Airflow has started and knows the DAG."""
+    """Trigger a run of the last data interval. Retry until Airflow has started and parsed the DAG."""
     now, deadline = datetime.now(UTC), time.monotonic() + _READY_SECONDS
     start, end = Settings().schedule.find_previous_interval(now)
     while True:

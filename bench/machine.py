@@ -13,8 +13,8 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 _PACKAGES = ("pyspark", "pyarrow", "duckdb")
 
 
-def describe_machine(packages: tuple[str, ...] = _PACKAGES, **more: str) -> Table:
-    """Return date, commit, processor, memory, load average and package versions; ``more`` adds rows."""
+def describe_machine(packages: tuple[str, ...] = _PACKAGES, **extra_rows: str) -> Table:
+    """Return date, commit, processor, memory, load average and package versions, then ``extra_rows``."""
     memory = int(Path("/proc/meminfo").read_text().split()[1])
     model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     commit = ["git", "describe", "--always", "--dirty"]
@@ -28,4 +28,4 @@ def describe_machine(packages: tuple[str, ...] = _PACKAGES, **more: str) -> Tabl
         "Load average before (5 minutes)": f"{os.getloadavg()[1]:.1f}",
         "Python packages": ", ".join(f"{name} {version(name)}" for name in packages),
     }
-    return Table("Machine", ("", ""), list((rows | more).items()))
+    return Table("Machine", ("", ""), list((rows | extra_rows).items()))

@@ -1,4 +1,4 @@
-"""Measure wall time, and CPU time and memory of a process tree."""
+"""Measure wall time, and the CPU time and memory of a process tree."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ _SAMPLE_SECONDS = 0.2
 class Cost:
     """Seconds of wall time, CPU seconds of the workers and of PostgreSQL, and the workers' peak memory.
 
-    Memory is the proportional set size in bytes; the meter decides whether it includes JVMs.
+    Memory is the proportional set size in bytes. The parameter ``jvm`` of the meter decides whether it includes JVMs.
     """
 
     wall: float
@@ -30,7 +30,7 @@ class Meter:
     """Context manager that measures the process tree of ``root``, and the CPU time of the tree of ``server``.
 
     :param jvm: whether the memory includes JVMs.
-    :param sample_seconds: pause between two measurements of the memory; each takes a share of the CPU time.
+    :param sample_seconds: pause between two measurements of the memory. Each measurement uses CPU time.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Meter:
 
     @property
     def cost(self) -> Cost:
-        """The cost of the context that ended.
+        """The cost of the context.
 
         :raises RuntimeError: before the context ends.
         """
@@ -100,7 +100,7 @@ def _process_tree(root: int) -> list[psutil.Process]:
 
 def _memory_bytes(process: psutil.Process, jvm: bool) -> int:
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-        # A child that a JVM forks has a thread's name and shares the JVM's memory until exec: compare the executable.
+        # Until exec, a child of a JVM has a thread's name and the JVM's memory, so the executable is compared.
         if jvm or Path(process.exe()).name != "java":
             return int(process.memory_full_info().pss)
     return 0

@@ -1,4 +1,4 @@
-"""Measure the page and the metrics of 10 million events in 10,000 rooms, and write ``docs/bench-page.md``."""
+"""Measure the report page and the metrics of 10 million events in 10,000 rooms, and write ``docs/bench-page.md``."""
 
 import os
 import shutil
@@ -54,17 +54,17 @@ def main(folder: Folder = DOCS, scale: Annotated[float, typer.Option(help="share
             "lakehouse report": _measure(settings, "report", "--output", str(page)),
             "lakehouse metrics": _measure(settings, "metrics"),
         }
-    opened = measure_opening(page)
+    opening_seconds = measure_opening(page)
     rows = [(command, *cost) for command, cost in costs.items()]
     commands = Table("Commands", ("command", "seconds", "CPU seconds"), rows)
     size = page.stat().st_size / 1e6
-    shown = Table("The page", ("size, MB", "seconds until all charts are drawn"), [(size, opened)])
-    write_page("bench-page.md", folder, machine, commands, shown)
+    opening = Table("The page", ("size, MB", "seconds until all charts are drawn"), [(size, opening_seconds)])
+    write_page("bench-page.md", folder, machine, commands, opening)
     shutil.rmtree(home)
 
 
 def build_lake(catalog: Catalog, scale: float) -> None:
-    """Create the large tables that the page reads, and publish two releases; the second has 0.1% more events."""
+    """Create the large tables that the page reads, and publish two releases. The second has 0.1% more events."""
     for schema in SCHEMAS:
         catalog.create_namespace(schema)
     ensure_audit_tables(catalog)
@@ -81,10 +81,8 @@ def build_lake(catalog: Catalog, scale: float) -> None:
         _append_sizes(catalog, run)
         tables = {name: catalog.load_table(name).refs()["main"].snapshot_id for name in _list_tables(catalog)}
         release = {"release": number, "server_name": "example.org", "tables": sorted(tables.items()), "positions": []}
-        published = {"published_at": run.end, "accepted_at": run.end}
-        store.append_audit_rows(
-            catalog, "audit.releases", [release | published | {"views": [], "checks_passed": 1}], run
-        )
+        times = {"published_at": run.end, "accepted_at": run.end}
+        store.append_audit_rows(catalog, "audit.releases", [release | times | {"views": [], "checks_passed": 1}], run)
 
 
 def measure_opening(page: Path) -> float:
@@ -92,12 +90,12 @@ def measure_opening(page: Path) -> float:
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
         options.add_argument(argument)
-    # Without the path, Selenium would look for a driver on the web.
+    # Without the path, Selenium searches the web for a driver.
     with webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver"))) as browser:
         started = time.monotonic()
         browser.get(page.as_uri())
-        drawn: Callable[[str], object] = browser.execute_script
-        WebDriverWait(browser, 120, 0.02).until(lambda _: drawn("return document.documentElement.dataset.drawn"))
+        execute: Callable[[str], object] = browser.execute_script
+        WebDriverWait(browser, 120, 0.02).until(lambda _: execute("return document.documentElement.dataset.drawn"))
         return time.monotonic() - started
 
 

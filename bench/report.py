@@ -29,7 +29,7 @@ class Table:
 def write_page(name: str, folder: Path, *tables: Table) -> None:
     """Print the tables, and write them to the page ``name`` in ``folder`` below the introduction.
 
-    The introduction is the text above :data:`MARKER` in the page of ``docs/``, where people edit it.
+    The introduction is the text above :data:`MARKER` in the page of ``docs/``. It is edited by hand.
     """
     introduction = (DOCS / name).read_text(encoding="utf-8").partition(MARKER)[0]
     results = "\n\n".join(map(format_table, tables))

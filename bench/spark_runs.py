@@ -1,4 +1,4 @@
-"""Spark apps for a sequence of runs, started and published like those of the DAG."""
+"""Start Spark apps for a sequence of runs, and publish the runs, as the DAG does."""
 
 import os
 import shutil
@@ -18,12 +18,12 @@ from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.spark_app import SparkApp
 
 LARGE_SERVER: Final = {"lakehouse_driver_memory": "2g", "lakehouse_driver_java_options": "-XX:+UseParallelGC"}
-"""Default heap, but the JIT compiler and collector for long runs, as the operating guide advises."""
+"""The default heap, with the Java options that the operating guide recommends for long runs."""
 
 
 @contextmanager
 def new_lake(home: Path) -> Iterator[tuple[Settings, embedded_postgres.EmbeddedServer]]:
-    """Yield settings of an empty lake in the folder ``home``, and its catalog's server; delete the folder."""
+    """Yield settings of an empty lake in the folder ``home``, and its catalog's server. Then delete the folder."""
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     with embedded_postgres.run_server(home / "postgres") as server:
@@ -38,12 +38,12 @@ def new_lake(home: Path) -> Iterator[tuple[Settings, embedded_postgres.EmbeddedS
 
 
 def set_driver_memory(settings: Settings) -> None:
-    """Set the heap size of the Spark driver that this process starts; spark-submit sets it in production."""
+    """Set the heap size of the Spark driver that this process starts. In production, spark-submit sets it."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {settings.lakehouse_driver_memory} pyspark-shell"
 
 
 def new_app(settings: Settings, number: int) -> SparkApp:
-    """Return the app of a new run, whose data interval is day ``number``."""
+    """Return the app of a new run with day ``number`` as its data interval."""
     start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number)
     return SparkApp("bench", Run(f"bench-{uuid.uuid4().hex[:8]}", start, start + timedelta(days=1)), settings)
 
@@ -54,6 +54,6 @@ def publish_run(app: SparkApp) -> float:
     stages = [passed | {"stage": stage, "checked_at": datetime.now(UTC)} for stage in ("bronze", "gold")]
     store.append_audit_rows(app.catalog, "audit.checks", stages, app.run)
     started = time.monotonic()
-    # This process is the only writer of the lake: no lease is needed.
+    # This process is the only writer of the lake, so it needs no lease.
     publish_branch(app.spark, app.catalog, app.run, str(app.settings.synapse_server_name), lambda: None)
     return time.monotonic() - started

@@ -26,7 +26,7 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Fit y = c * x^slope by least squares, and return the slope; 1 is linear growth, 0 stands for a single point."""
+    """Fit y = c * x^slope by least squares, and return the slope: 1 for linear growth, 0 for a single point."""
     if len(points) < 2:
         return 0.0
     return linear_regression([log(x) for x, _ in points], [log(y) for _, y in points]).slope

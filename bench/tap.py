@@ -31,7 +31,7 @@ RATES: Final = (10_000, 20_000, 30_000)
 SECONDS: Final = 20
 SINGLE_COMMANDS: Final = 10
 TOKENS_PER_RUN: Final = 1_000_000
-"""Also the first token, above all tokens of the sample's database."""
+"""Number of tokens of a run. It is also the first token, because it is above all tokens of the sample's database."""
 _BATCH: Final = 500
 
 _ROWS: Final = (
@@ -47,9 +47,9 @@ _ROWS: Final = (
 
 @dataclass(frozen=True)
 class TapRun:
-    """Commands published at ``rate`` per second, commands in the lake, duplicates, and the tap's cost.
+    """Numbers of commands published at ``rate`` per second, of commands in the lake, and of duplicates; the tap's cost.
 
-    ``delay`` is the number of seconds from the last command until all of them are in the lake.
+    ``delay`` is the number of seconds from the last command until all commands are in the lake.
     """
 
     rate: int
@@ -136,7 +136,7 @@ def _measure_rate(settings: Settings, port: int, pid: int, rate: int, first: int
 
 
 def publish(port: int, server_name: str, rate: int, first: int) -> None:
-    """Publish ``rate`` commands a second, with tokens from ``first`` on."""
+    """Publish ``rate`` commands per second, with tokens from ``first`` on."""
     client, started = Redis(port=port), time.monotonic()
     for begin in range(0, rate * SECONDS, _BATCH):
         time.sleep(max(0.0, started + begin / rate - time.monotonic()))
@@ -167,7 +167,7 @@ def _read_run(settings: Settings, first: int) -> list[int]:
 
 
 def _read_tokens(settings: Settings, condition: BooleanExpression) -> list[int]:
-    # RDATA only: the first token of each writer also brings a GAP row, because the database has no such position.
+    # The tap also writes a GAP row before each writer's first token, because the database has no such position.
     rows = And(EqualTo(term="command", value="RDATA"), condition)
     with closing(open_catalog(settings)) as catalog:
         table = load_table_or_none(catalog, COMMANDS_TABLE)

@@ -1,4 +1,4 @@
-"""Run an object in a separate process, so that its CPU time and memory can be measured."""
+"""Run an object in a separate process, to measure its CPU time and memory."""
 
 import multiprocessing
 import traceback
@@ -11,7 +11,7 @@ from typing import Any, Self
 class WorkerProcess:
     """Create ``module:class`` with ``arguments`` in a new process, and call its methods until the context ends.
 
-    The class is a name, so that only the worker imports its module.
+    The class is given by name, so that only the worker imports its module.
     """
 
     def __init__(self, class_path: str, *arguments: Any) -> None:
@@ -55,7 +55,7 @@ def _serve(pipe: Connection, class_path: str, arguments: tuple[Any, ...]) -> Non
             break
         try:
             outcome: tuple[Any, Exception | None] = getattr(instance, method)(*method_arguments), None
-        except Exception as error:  # noqa: BLE001 - the caller raises it again in its process
+        except Exception as error:  # noqa: BLE001 - the calling process raises it again
             error.add_note(traceback.format_exc())
             outcome = None, error
         pipe.send(outcome)

@@ -1,4 +1,4 @@
-"""Health check of a container: the URL answers and, of Airflow's own health report, the named component is healthy.
+"""Health check of a container: fail unless the URL responds and Airflow reports COMPONENT, if given, as healthy.
 
 Usage: healthy.py URL [COMPONENT]
 """
@@ -8,6 +8,6 @@ import sys
 from urllib.request import ProxyHandler, build_opener
 
 url, *components = sys.argv[1:]
-with build_opener(ProxyHandler({})).open(url, timeout=5) as answer:
-    report = json.load(answer) if components else {}
+with build_opener(ProxyHandler({})).open(url, timeout=5) as response:
+    report = json.load(response) if components else {}
 sys.exit(any(report[component]["status"] != "healthy" for component in components))

@@ -1,6 +1,6 @@
-"""``make docs``: build the site of the documents, with Mermaid's script and dbt's documentation in it.
+"""``make docs``: build the documentation site, with Mermaid's script and dbt's documentation.
 
-Warnings are errors, and so are links to pages or headings that do not exist.
+Warnings are errors. Links to missing pages or headings are errors, too.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 _OUTPUT = PROJECT_FOLDER / ".lakehouse" / "docs"
 _MERMAID = "mermaid@11.17.2"
-"""Package that npm fetches; npm must be installed."""
+"""Package that npm downloads. npm must be installed."""
 _MERMAID_SHA256 = "6ad2f42c3fc26bbf9e45cbb6d11898972573ea52b33a5f4ff51952899f950ffd"
 
 
 def main() -> int:
-    """Build the site in ``.lakehouse/docs/html``; the exit code is Sphinx's."""
+    """Build the site in ``.lakehouse/docs/html``; return Sphinx's exit code."""
     script = _OUTPUT / "static" / "mermaid.min.js"
     if not script.exists():
         script.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _dbt_page() -> Path:
-    """dbt's documentation in one file, made from the project alone, without a lake."""
+    """Generate dbt's documentation from the project alone, without a lake; return its only file."""
     target = _OUTPUT / "dbt"
     folders = [f"--{name}={path}" for name, path in (
         ("project-dir", PROJECT_FOLDER / "dbt"), ("profiles-dir", PROJECT_FOLDER / "dbt"),

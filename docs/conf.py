@@ -1,4 +1,4 @@
-"""Settings of Sphinx, which builds the site of these documents: `make docs`."""
+"""Settings of Sphinx, with which `make docs` builds the documentation site."""
 
 import html
 import re
@@ -24,14 +24,14 @@ _LISTS = {
     "adr/README": {"Decisions": "0*"},
     "runbooks/README": {"Runbooks": "*"},
 }
-"""Pages below a page, by caption. GitHub's readers have the links in the text."""
+"""Page → caption → pages below it. On GitHub, readers use the links in the text."""
 _DBT = """
 <p><a href="dbt.html">dbt's documentation</a> has the lineage of all models.</p>
 """
 
 
 def setup(app: Any) -> None:
-    """Let Mermaid draw its blocks in the reader's browser, and list all pages; GitHub needs neither."""
+    """Let Mermaid draw its blocks in the browser, and add lists of pages. GitHub needs neither."""
     app.connect("source-read", _prepare)
 
 

@@ -1,6 +1,6 @@
-"""``make generate``: the reference pages of settings, commands and tables, and the pictures of layers and audit tables.
+"""``make generate``: write the reference pages, and the pictures of layers and audit tables, from the declarations.
 
-Each comes from its declaration. A test compares the pages with it.
+A test compares the pages with the declarations.
 """
 
 import re
@@ -22,13 +22,13 @@ from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 DOCS = PROJECT_FOLDER / "docs"
 MODELS = PROJECT_FOLDER / "dbt" / "models"
 _NOTICE = "<!-- `make generate` writes this page. -->\n"
-_OWN_RUNS = ("audit.snapshots", "audit.releases", "audit.compression_runs", "gold.compression_plan")
-"""Tables whose rows are not those of a run with a snapshot, or that the picture relates otherwise."""
+_TABLES_WITHOUT_SNAPSHOT = ("audit.snapshots", "audit.releases", "audit.compression_runs", "gold.compression_plan")
+"""Tables without a relation to ``audit.snapshots`` in the picture: the picture shows another relation or none."""
 _LAYERS = re.compile(r"(?<=<!-- layers -->\n).*(?=<!-- end of layers -->)", re.DOTALL)
 
 
 def pages() -> dict[Path, str]:
-    """Content of each generated file, by its path."""
+    """Return the content of each generated file, by path."""
     architecture = DOCS / "architecture.md"
     reference = DOCS / "reference"
     return {
@@ -43,9 +43,9 @@ def pages() -> dict[Path, str]:
 
 
 def settings_page() -> str:
-    """One row for each setting."""
+    """Return the page of settings: a row for each setting."""
     rows = [
-        (f"`{name.upper()}`", _default(field.default), _escaped(field.description or ""))
+        (f"`{name.upper()}`", _default(field.default), _escape(field.description or ""))
         for name, field in Settings.model_fields.items()
     ]
     return "\n".join([
@@ -58,14 +58,14 @@ def settings_page() -> str:
 
 
 def commands_page() -> str:
-    """One section for each command, with its arguments and options."""
+    """Return the page of commands: a section for each command, with its arguments and options."""
     lines = [
         _NOTICE + "# Commands\n",
         "[Output formats](output.md) describes the values of `--format`.",
         "The [glossary](../glossary.md) explains the terms.\n",
     ]
     for path, command in _commands(get_command(app), "lakehouse"):
-        lines += [f"## `{path}`\n", _escaped(" ".join((command.help or "").split())), ""]
+        lines += [f"## `{path}`\n", _escape(" ".join((command.help or "").split())), ""]
         rows = []
         for parameter in command.params:
             if "--help" in parameter.opts:
@@ -77,13 +77,13 @@ def commands_page() -> str:
                 else "`, `".join([*parameter.opts, *parameter.secondary_opts])
             )
             text = " ".join((getattr(parameter, "help", None) or "").split())
-            rows.append((f"`{names}`", "" if is_argument else _default(parameter.default), _escaped(text)))
+            rows.append((f"`{names}`", "" if is_argument else _default(parameter.default), _escape(text)))
         lines += [*_table(("argument or option", "default", "meaning"), rows), ""] if rows else []
     return "\n".join(lines)
 
 
 def tables_page() -> str:
-    """All tables of bronze, silver and gold, with a row for each column."""
+    """Return the page of the tables of bronze, silver and gold, with a row for each column."""
     lines = [
         _NOTICE + "# Tables of bronze, silver and gold\n",
         "This page describes the tables and their columns. The [audit tables](audit.md) and the",
@@ -102,7 +102,7 @@ def tables_page() -> str:
 
 
 def audit_page() -> str:
-    """The audit tables, their picture, and a row for each column."""
+    """Return the page of the audit tables: their picture, and a row for each column."""
     tables = list(_tables(MODELS / "audit" / "_audit__sources.yml"))
     lines = [
         _NOTICE + "# Audit tables\n",
@@ -115,7 +115,7 @@ def audit_page() -> str:
     ]  # fmt: skip
     for name, table in tables:
         entity = name.replace(".", "_")
-        if any(column["name"] == "run_id" for column in table["columns"]) and name not in _OWN_RUNS:
+        if any(column["name"] == "run_id" for column in table["columns"]) and name not in _TABLES_WITHOUT_SNAPSHOT:
             lines.append(f"    audit_snapshots ||--o{{ {entity} : run_id")
         keys = table["config"]["meta"]["primary_key"]
         types = {column["name"]: column["data_type"].partition("<")[0] for column in table["columns"]}
@@ -133,7 +133,7 @@ def audit_page() -> str:
 
 
 def integrity_checks_page() -> str:
-    """One row for each check of Synapse's database."""
+    """Return the page of integrity checks: a row for each check of Synapse's database."""
     rows = [
         (f"`{check.name}`", check.title, check.means, check.harm, f"[{kind}](../runbooks/{kind}.md)", check.follows)
         for check, kind in ((check, kind_of_check(check)) for check in INTEGRITY_CHECKS)
@@ -154,13 +154,13 @@ def integrity_checks_page() -> str:
 
 
 def synapse_releases_page() -> str:
-    """The releases of Synapse, as :mod:`docs.synapse_releases` lists them."""
+    """Return the page of Synapse's releases, from :mod:`docs.synapse_releases`."""
     rows = _table(synapse_releases.COLUMNS, synapse_releases.list_rows())
     return "\n".join([_NOTICE + synapse_releases.INTRODUCTION, *rows, ""])
 
 
 def layers_picture() -> str:
-    """The layers of the import contract as a Mermaid flowchart, from entry points down to declarations."""
+    """Return the layers of the import contract as a Mermaid flowchart, from entry points down to declarations."""
     contracts = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     (layers,) = (item["layers"] for item in contracts["contracts"] if item["type"] == "layers")
     boxes = [f'    l{i}["{re.sub(" [|:] ", " · ", layer)}"]' for i, layer in enumerate(layers)]
@@ -189,10 +189,10 @@ def _tables(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _section(name: str, table: dict[str, Any], level: str = "###") -> list[str]:
     columns = table.get("columns", [])
-    rows = [(f"`{item['name']}`", f"`{item['data_type']}`", _described(item)) for item in columns]
+    rows = [(f"`{item['name']}`", f"`{item['data_type']}`", _describe(item)) for item in columns]
     meta = (table.get("config") or {}).get("meta") or {}
     return [
-        f"{level} `{name}`\n", _described(table), "", *_table(("column", "type", "meaning"), rows), "",
+        f"{level} `{name}`\n", _describe(table), "", *_table(("column", "type", "meaning"), rows), "",
         *_references(meta.get("references", [])),
     ]  # fmt: skip
 
@@ -210,7 +210,7 @@ def _references(references: Sequence[dict[str, Any]]) -> list[str]:
     return [*_table(("reference", "target", "check of a missing target", "allowed cases"), rows), ""] if rows else []
 
 
-def _described(entry: dict[str, Any]) -> str:
+def _describe(entry: dict[str, Any]) -> str:
     texts = dict(
         re.findall(r"{% docs (\w+) %}\n(.*?)\n{% enddocs %}", (MODELS / "_columns.md").read_text("utf-8"), re.DOTALL)
     )
@@ -227,7 +227,7 @@ def _default(value: object) -> str:
     return "" if value in (None, "", {}, (), False) or callable(value) else f"`{getattr(value, 'value', value)}`"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("<", "&lt;")
 
 

@@ -1,4 +1,4 @@
-"""The page of Synapse's releases: what differs between them, and which of them went through tests."""
+"""The page of Synapse's releases: the differences between releases, and the releases that tests use."""
 
 from itertools import groupby
 from typing import Final
@@ -47,7 +47,7 @@ Tests use one release of each row:
 
 
 def list_rows() -> list[tuple[str, ...]]:
-    """Return a row of :data:`COLUMNS` for each set of releases with the same objects and rules, the oldest first."""
+    """Return a row for each set of consecutive releases with the same objects and rules, the oldest first."""
     declared, results, rows = load_catalogue(), load_results(), list[tuple[str, ...]]()
     absent_before, rules_before = set[str](), set[str]()
     deltas_before = {*declared.list_deltas(), *(rule["delta"] for rule in load_rules().values())}
@@ -77,14 +77,14 @@ def list_rows() -> list[tuple[str, ...]]:
 
 
 def _name_replacement(declared: Catalogue, name: str) -> str:
-    """Return what has the information of a table or column in releases without it, in parentheses."""
-    table, _, column = name.partition(".")
-    of_table = declared.table(table)
-    instead = of_table.column(column).instead if column else of_table.instead
-    return f" (instead: {instead})" if instead else ""
+    """Return, in parentheses, the place where releases without a table or column store the same information."""
+    table_name, _, column = name.partition(".")
+    table = declared.table(table_name)
+    replacement = table.column(column).instead if column else table.instead
+    return f" (instead: {replacement})" if replacement else ""
 
 
 def _result_cells(versions: list[str], results: dict[str, dict[str, int]]) -> tuple[str, ...]:
-    """Return the versions of a set that went through, and their figures."""
+    """Return the tested releases of a set, and the figures of their tests."""
     figures = ("visibility_answers", "replication_rows")
     return ", ".join(versions), *(", ".join(f"{results[name][figure]:,}" for name in versions) for figure in figures)

@@ -1,1 +1,1 @@
-"""A real Synapse for the sample and the tests: started, driven over its client API, dumped."""
+"""Start a real Synapse for the sample and the tests, send it requests over its client API, and dump its database."""

@@ -1,7 +1,7 @@
-"""Rebuild the sample: drive a real Synapse over its client API, and dump its database beside this file.
+"""Rebuild the sample: play scenes on a real Synapse over its client API, and dump its database to this folder.
 
-``python -m sample.build`` takes a few minutes and writes ``synapse.sql.gz`` (plain SQL without owners or grants, to be
-restored into an empty database in C locale), ``manifest.json`` and ``homeserver.yaml`` (no secrets, no paths).
+``python -m sample.build`` takes a few minutes. It writes ``synapse.sql.gz`` (plain SQL without owners or grants, for an
+empty database in C locale), ``manifest.json`` and ``homeserver.yaml`` (without secrets and paths).
 """
 
 import argparse
@@ -47,9 +47,9 @@ select (select version from schema_version) as schema_version,
 
 
 def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
-    """Run, drive, settle, stop, dump; returns the manifest.
+    """Run two homeservers, play the scenes, wait for background work, and dump the database; return the manifest.
 
-    :param workdir: an empty folder for the homeserver's files.
+    :param workdir: an empty folder for the homeservers' files.
     """
     started_at = time.monotonic()
 
@@ -61,7 +61,7 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
     with embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         for database in (DATABASE, REMOTE_DATABASE):
             server.create_database(database)
-        progress(f"starting Synapse {VERSION} with {', '.join(WORKERS)}, and another one to federate with")
+        progress(f"starting Synapse {VERSION} with {', '.join(WORKERS)}, and a second homeserver")
         with homeserver(workdir / "local", dsn=server.dsn(DATABASE), peers=peers, python=python) as hs:
             with homeserver(
                 workdir / "remote",
@@ -71,11 +71,11 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
                 peers=peers,
                 python=python,
             ) as remote:
-                progress("driving their client API")
+                progress("playing scenes over the client API")
                 stage = drive(hs, remote)
                 settle(hs.dsn)
             stage.play(unreachable)
-            progress("waiting until it settles")
+            progress("waiting for background work")
             settle(hs.dsn)
         with psycopg.connect(server.dsn(DATABASE)) as connection:
             connection.execute(PLANTED.read_bytes())
@@ -85,14 +85,14 @@ def build(workdir: Path, venv: Path = VENV) -> dict[str, Any]:
         DUMP.write_bytes(gzip.compress(dump, 9, mtime=0))
         manifest = _manifest(server.dsn(DATABASE), stage.found, tables)
     MANIFEST.write_text(json.dumps(manifest, indent=1, ensure_ascii=False, sort_keys=False) + "\n", encoding="utf-8")
-    nominal = {name: 8080 + number for number, name in enumerate((MAIN, *WORKERS))}
-    CONFIG.write_text(yaml.safe_dump(homeserver_yaml(SERVER_NAME, nominal), sort_keys=False), encoding="utf-8")
+    ports = {name: 8080 + number for number, name in enumerate((MAIN, *WORKERS))}
+    CONFIG.write_text(yaml.safe_dump(homeserver_yaml(SERVER_NAME, ports), sort_keys=False), encoding="utf-8")
     progress(f"{DUMP.name}: {DUMP.stat().st_size:,} bytes, {manifest['events']:,} events in {manifest['rooms']} rooms")
     return manifest
 
 
 def row_counts(dsn: str) -> dict[str, int]:
-    """Table → rows, for every table of the database's public schema."""
+    """Return the number of rows of each table in the database's public schema."""
     with psycopg.connect(dsn) as connection:
         names = [
             row[0] for row in connection.execute("select tablename from pg_tables where schemaname='public' order by 1")
@@ -121,10 +121,12 @@ def _manifest(dsn: str, features: dict[str, list[str]], tables: dict[str, int]) 
 
 
 def main() -> None:
-    """Command line."""
+    """Parse the command line and build the sample."""
     parser = argparse.ArgumentParser(prog="python -m sample.build", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--venv", type=Path, default=VENV, help="folder of Synapse's virtual environment (%(default)s)")
-    parser.add_argument("--keep", type=Path, help="an empty folder to keep the homeserver's files and logs in")
+    parser.add_argument(
+        "--keep", type=Path, help="new folder for the homeservers' files and logs, which is not deleted"
+    )
     options = parser.parse_args()
     if options.keep:
         options.keep.mkdir(parents=True)

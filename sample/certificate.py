@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(workdir: Path, server_name: str) -> tuple[Path, Path]:
-    """Write a certificate for ``server_name``, valid for a week; returns the paths of certificate and key."""
+    """Write a certificate for ``server_name`` that is valid for a week; return the paths of certificate and key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, server_name)])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""The configuration files of a Synapse with workers: homeserver.yaml, one file a worker, logging, signing key."""
+"""Write the configuration files of a Synapse with workers: homeserver.yaml, a file for each worker, and others."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ _STREAM_WRITERS: dict[str, list[str]] = {
     "device_lists": [STREAM_WORKER],
     "thread_subscriptions": [STREAM_WORKER],
 }
-# Rooms carry their own policies; a default one would expire the sample as the calendar moves on.
+# Rooms have their own policies. With a default policy, all messages of the sample would expire.
 RETENTION = {"enabled": True, "purge_jobs": [{"interval": "30d"}]}
 
 _UNLIMITED = {"per_second": 100_000, "burst_count": 100_000}
@@ -48,7 +48,7 @@ _RATE_LIMITS: dict[str, Any] = {
 }
 _EXPERIMENTAL = {
     "msc3391_enabled": True,  # deletion of account data
-    "msc3881_enabled": True,  # pushers switched on and off remotely
+    "msc3881_enabled": True,  # remote activation of pushers
     "msc4306_enabled": True,  # thread subscriptions
     "msc4354_enabled": True,  # sticky events
 }
@@ -57,10 +57,10 @@ _EXPERIMENTAL = {
 def homeserver_yaml(
     server_name: str, ports: Mapping[str, int], streams: Container[str] = frozenset(_STREAM_WRITERS)
 ) -> dict[str, Any]:
-    """Return the part of homeserver.yaml without secrets and paths, for the reader of the database.
+    """Return the part of homeserver.yaml without secrets and paths. The lakehouse reads it.
 
-    :param ports: process name → its port; the writers of streams are set only if there are workers.
-    :param streams: streams whose writers the release lets configure.
+    :param ports: process name → its port. Without workers, the settings contain no stream writers.
+    :param streams: streams whose writers can be configured in the release.
     """
     settings: dict[str, Any] = {
         "server_name": server_name,
@@ -78,7 +78,7 @@ def homeserver_yaml(
 
 
 def describe_databases(dsn: str, state_dsn: str | None = None) -> dict[str, Any]:
-    """Return the databases of homeserver.yaml: one for all tables, or one of them for the tables of state."""
+    """Return the database settings of homeserver.yaml: one database, or a second database for room state."""
     if state_dsn is None:
         return {"database": describe_database(dsn)}
     stores = {"main": dsn, "state": state_dsn}
@@ -93,7 +93,7 @@ def describe_database(dsn: str) -> dict[str, Any]:
 
 
 def event_persisters(processes: Iterable[str]) -> list[str]:
-    """Return the processes that write events, among the workers."""
+    """Return the workers that write events."""
     return [name for name in processes if name not in (MAIN, STREAM_WORKER)]
 
 
@@ -107,14 +107,14 @@ def write(
     secret: str,
     streams: Container[str],
 ) -> dict[str, list[Path]]:
-    """Write every file a Synapse with the processes of ``ports`` needs into ``workdir``.
+    """Write all files that a Synapse with the processes of ``ports`` needs to ``workdir``.
 
     :param databases: result of :func:`describe_databases`.
-    :param ports: process name → its HTTP port on 127.0.0.1 (client and replication alike).
-    :param tls_port: the port where other homeservers reach the main process.
-    :param secret: the shared secret of registration; tokens of the application service derive from it.
-    :param streams: streams whose writers the release lets configure.
-    :returns: process name → its configuration files, in the order Synapse is to read them.
+    :param ports: process name → its HTTP port on 127.0.0.1, for clients and replication.
+    :param tls_port: the main process's port for other homeservers.
+    :param secret: the shared secret of registration. The application service's token is derived from it.
+    :param streams: streams whose writers can be configured in the release.
+    :returns: process name → its configuration files, in the order in which Synapse reads them.
     """
     public = homeserver_yaml(server_name, ports, streams)
     settings = _main_settings(workdir, public | databases, ports, redis_port, tls_port, secret)
@@ -133,7 +133,7 @@ def write(
 
 
 def application_service_token(secret: str) -> str:
-    """Access token of the application service whose users may send events with a timestamp of the past."""
+    """Return the token of the application service. Its users may send events with timestamps in the past."""
     return hashlib.sha256(b"application service" + secret.encode()).hexdigest()
 
 
@@ -200,7 +200,7 @@ def _main_settings(
     tls_port: int,
     secret: str,
 ) -> dict[str, Any]:
-    """Return homeserver.yaml, as for :func:`write`; write the files that it names.
+    """Return homeserver.yaml with the parameters of :func:`write`, and write the files that it names.
 
     :param public: results of :func:`homeserver_yaml` and :func:`describe_databases`.
     """

@@ -1,4 +1,4 @@
-"""Virtual environments apart from the project's: Synapse's, and those of other released wheels, installed by uv."""
+"""Install Synapse and other wheels with uv, each in its own virtual environment."""
 
 import fcntl
 import shutil
@@ -15,29 +15,29 @@ VENV = PROJECT / ".lakehouse" / "synapse-venv"
 
 
 def synapse_python(venv: Path = VENV, version: str = VERSION) -> Path:
-    """Return the Python of the environment ``venv`` with Synapse ``version``; install Synapse if absent.
+    """Return the Python of the environment ``venv`` with Synapse ``version``. Install Synapse if it is absent.
 
-    :raises ServiceError: when uv is missing or the installation fails.
+    :raises ServiceError: if uv is missing or the installation fails.
     """
     return python_with("matrix-synapse", version, venv, extras="[postgres,redis]")
 
 
 def compressor_python() -> Path:
-    """Python of an environment with the compressor that Synapse's developers give out; installs it if need be.
+    """Return the Python of an environment with the compressor of Synapse's developers. Install it if it is absent.
 
-    :raises ServiceError: as above.
+    :raises ServiceError: if uv is missing or the installation fails.
     """
-    # 0.1.4's wheel exposes no function to call.
+    # The wheel of 0.1.4 exports no function.
     return python_with("synapse-auto-compressor", "0.1.2", PROJECT / ".lakehouse" / "reference-compressor-venv")
 
 
 def python_with(
     package: str, version: str, venv: Path, *, extras: str = "", options: Sequence[str | Path] = ()
 ) -> Path:
-    """Return the Python of the environment ``venv`` with ``version`` of ``package``; install it if absent.
+    """Return the Python of the environment ``venv`` with ``version`` of ``package``. Install it if it is absent.
 
-    :param options: of ``uv pip install``.
-    :raises ServiceError: when uv is missing or the installation fails.
+    :param options: options of ``uv pip install``.
+    :raises ServiceError: if uv is missing or the installation fails.
     """
     venv = venv.absolute()
     python = venv / "bin" / "python"
@@ -55,13 +55,13 @@ def python_with(
 def _installed_version(python: Path, package: str) -> str | None:
     if not python.exists():
         return None
-    question = f"from importlib.metadata import version; print(version({package!r}))"
-    answer = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or None
+    program = f"from importlib.metadata import version; print(version({package!r}))"
+    result = subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
+    return result.stdout.strip() or None
 
 
 def _uv() -> str:
-    actual = shutil.which("uv") or shutil.which("uv", path=PROJECT / ".tools" / "uv" / "bin")
-    if not actual:
+    path = shutil.which("uv") or shutil.which("uv", path=PROJECT / ".tools" / "uv" / "bin")
+    if not path:
         raise ServiceError("uv is not installed: run `make run` once, or install it from https://docs.astral.sh/uv/")
-    return actual
+    return path

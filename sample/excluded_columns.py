@@ -1,7 +1,7 @@
-"""``make generate``: the columns of Synapse's schema that the catalogue does not list, by the sample's dump.
+"""``make generate``: list the columns of the sample's dump that the catalogue does not list.
 
-A column that neither the catalogue nor this list has is new in Synapse's schema. A contract test compares the list with
-a live database.
+A column in neither the catalogue nor this list is new in Synapse's schema. A contract test compares the list with a
+live database.
 """
 
 import gzip
@@ -16,16 +16,16 @@ _COLUMN = re.compile(r'^    (?!CONSTRAINT )"?(\w+)"? ', re.MULTILINE)
 
 
 def excluded_columns() -> str:
-    """Content of the list: one line for each table with columns that are not copied."""
-    listed = {
+    """Return the list: a line for each table with columns that are not copied."""
+    copied = {
         table.name: {name for column in table.columns for name in column.source_columns}
         for table in load_catalogue().tables
     }
     dump = gzip.decompress((PROJECT_FOLDER / "sample" / "synapse.sql.gz").read_bytes()).decode()
     lines = []
     for table, definition in sorted(_TABLE.findall(dump)):
-        if rest := sorted(column for column in _COLUMN.findall(definition) if column not in listed.get(table, ())):
-            lines.append(f"{table}: {' '.join(rest)}\n")
+        if excluded := sorted(column for column in _COLUMN.findall(definition) if column not in copied.get(table, ())):
+            lines.append(f"{table}: {' '.join(excluded)}\n")
     return "".join(lines)
 
 

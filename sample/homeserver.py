@@ -18,7 +18,7 @@ from sample import configuration
 from sample.client import ADMIN, V3, Client, Connection, Json, Options
 from sample.configuration import EVENT_PERSISTERS, MAIN, STREAM_WORKER
 from sample.environment import synapse_python
-from sample.processes import free_ports, started, wait_until
+from sample.processes import free_ports, start_process, wait_until
 from sample.redis import redis
 from synapse_lakehouse.local.postgres import embedded_postgres
 
@@ -31,11 +31,11 @@ LOOPBACK = Path(__file__).with_name("loopback.py")
 class Synapse:
     """A running homeserver.
 
-    :ivar server_name: its Matrix name, as in user ids.
+    :ivar server_name: its Matrix name, as in user IDs.
     :ivar dsn: libpq URI of its database.
     :ivar config_path: its homeserver.yaml (with ``stream_writers`` and ``instance_map``).
-    :ivar urls: process name → base URL of its client API; every process sends events, two at once fork rooms.
-    :ivar processes: process name → process id.
+    :ivar urls: process name → base URL of its client API. Two processes that send events at the same time fork rooms.
+    :ivar processes: process name → process ID.
     :ivar redis_port: port of its Redis on 127.0.0.1.
     """
 
@@ -59,11 +59,11 @@ class Synapse:
         return tuple(configuration.event_persisters(self.urls)) or (MAIN,)
 
     def user_id(self, localpart: str) -> str:
-        """Full user id of ``localpart``."""
+        """Return the full user ID of ``localpart``."""
         return f"@{localpart}:{self.server_name}"
 
     def register(self, localpart: str, *, admin: bool = False, displayname: str | None = None) -> Client:
-        """Register a user by the shared secret; returns the logged-in client."""
+        """Register a user with the shared secret; return the logged-in client."""
         path = f"{ADMIN}/v1/register"
         nonce = self.connection.request("GET", path)["nonce"]
         password = secrets.token_urlsafe(12)
@@ -77,23 +77,23 @@ class Synapse:
         }
         if displayname is not None:
             body["displayname"] = displayname
-        answer = self.connection.request("POST", path, body)
-        return Client(self.connection, answer["user_id"], answer["access_token"], answer["device_id"], password)
+        response = self.connection.request("POST", path, body)
+        return Client(self.connection, response["user_id"], response["access_token"], response["device_id"], password)
 
     def register_guest(self) -> Client:
-        """Register a guest; returns the logged-in client."""
-        answer = self.connection.request("POST", f"{V3}/register", {}, params={"kind": "guest"})
-        return Client(self.connection, answer["user_id"], answer["access_token"], answer["device_id"])
+        """Register a guest; return the logged-in client."""
+        response = self.connection.request("POST", f"{V3}/register", {}, params={"kind": "guest"})
+        return Client(self.connection, response["user_id"], response["access_token"], response["device_id"])
 
     def register_bridged(self, name: str) -> Client:
-        """Register a user of the application service, which may send events with ``params={"ts": …}``."""
+        """Register a user of the application service. It may send events with ``params={"ts": …}``."""
         token = configuration.application_service_token(self.secret)
         body = {"type": "m.login.application_service", "username": f"bridged_{name}", "inhibit_login": True}
-        answer = self.connection.request("POST", f"{V3}/register", body, token=token)
-        return BridgedClient(self.connection, answer["user_id"], token)
+        response = self.connection.request("POST", f"{V3}/register", body, token=token)
+        return BridgedClient(self.connection, response["user_id"], token)
 
     def login(self, client: Client, device_id: str, display_name: str) -> Client:
-        """Log ``client``'s user in again on a further device."""
+        """Log in the user of ``client`` on another device; return the client of that device."""
         body = {
             "type": "m.login.password",
             "identifier": {"type": "m.id.user", "user": client.user_id},
@@ -101,15 +101,15 @@ class Synapse:
             "device_id": device_id,
             "initial_device_display_name": display_name,
         }
-        answer = self.connection.request("POST", f"{V3}/login", body)
-        return Client(self.connection, client.user_id, answer["access_token"], device_id, client.password)
+        response = self.connection.request("POST", f"{V3}/login", body)
+        return Client(self.connection, client.user_id, response["access_token"], device_id, client.password)
 
 
 class BridgedClient(Client):
-    """A user whom the application service speaks for."""
+    """A user of the application service, which sends the user's requests."""
 
     def call(self, method: str, path: str, json: object = None, **options: Unpack[Options]) -> Json:
-        """One request of the application service as this user."""
+        """Send a request of the application service as this user."""
         options["params"] = {**options.get("params", {}), "user_id": self.user_id}
         return super().call(method, path, json, **options)
 
@@ -126,18 +126,18 @@ def homeserver(
     peers: Mapping[str, int] | None = None,
     python: Path | None = None,
 ) -> Iterator[Synapse]:
-    """A Synapse that runs while the context lasts, everything on 127.0.0.1 and free ports.
+    """Run a Synapse until the context ends. All ports are on 127.0.0.1.
 
-    :param workdir: its configuration, logs, media and, without ``dsn``, its PostgreSQL.
-    :param dsn: an existing database in C locale; an embedded server in ``workdir`` when omitted.
-    :param state_dsn: another database, for the tables of state.
-    :param workers: event persisters and a stream worker beside the main process; Redis with them.
+    :param workdir: folder for configuration, logs and media; without ``dsn`` also for PostgreSQL's data.
+    :param dsn: an existing database in C locale; by default a database of an embedded server.
+    :param state_dsn: a second database for the tables of room state.
+    :param workers: also run event persisters, a stream worker and Redis.
     :param event_persisters: names of the event persisters.
-    :param peers: server name → TLS port of the homeservers of this federation, this one included; it knows no other
-        host name. Without it, it is alone.
-    :param python: the Python of a release of Synapse; by default of the newest.
-    :raises ServiceError: when a part cannot be installed or started; every part is stopped again.
-    :raises PostgresError: when the embedded PostgreSQL cannot be started.
+    :param peers: server name → TLS port of the homeservers of this federation, including this homeserver. Other host
+        names do not resolve. By default, the homeserver has no peers.
+    :param python: the Python of a release of Synapse; by default of the newest release.
+    :raises ServiceError: if a part cannot be installed or started. All started parts are stopped.
+    :raises PostgresError: if the embedded PostgreSQL cannot be started.
     """
     workdir = workdir.absolute()
     logs = workdir / "logs"
@@ -162,7 +162,7 @@ def homeserver(
 
 
 def _start_database(stack: ExitStack, workdir: Path) -> str:
-    # The data is made again rather than repaired: nothing needs to reach the disk in time.
+    # The data need not survive a crash.
     server = stack.enter_context(
         embedded_postgres.run_server(workdir / "postgres", options=["fsync=off", "synchronous_commit=off"])
     )
@@ -178,7 +178,7 @@ def _start(
     urls: Mapping[str, str],
     peers: Mapping[str, int],
 ) -> dict[str, int]:
-    """Start the main process, which prepares the database, and then the workers side by side."""
+    """Start the main process, which prepares the database, and then all workers at once; return the process IDs."""
     pids: dict[str, int] = {}
     environment = {"SYNAPSE_PEERS": json.dumps(dict(peers))}
     for names in ((MAIN,), sorted(urls.keys() - {MAIN})):
@@ -188,26 +188,26 @@ def _start(
             options = [part for path in files[name] for part in ("--config-path", str(path))]
             log = workdir / "logs" / f"{name}.out"
             command = [*launcher, app, *options]
-            running[name] = stack.enter_context(started(f"Synapse's {name}", command, log, workdir, environment))
+            running[name] = stack.enter_context(start_process(f"Synapse's {name}", command, log, workdir, environment))
         for name, process in running.items():
             log = workdir / "logs" / f"{name}.out"
-            wait_until(partial(_healthy, urls[name]), process, f"Synapse's {name}", log)
+            wait_until(partial(_is_healthy, urls[name]), process, f"Synapse's {name}", log)
             pids[name] = process.pid
     return pids
 
 
 def read_stream_writers(python: Path) -> list[str]:
-    """Return the streams whose writers can be configured in the release; it refuses other streams."""
+    """Return the streams whose writers can be configured in the release. Synapse refuses other streams."""
     program = (
         "import attr, json; from synapse.config.workers import WriterLocations;"
         " print(json.dumps([field.name for field in attr.fields(WriterLocations)]))"
     )
-    printed = subprocess.run([python, "-P", "-c", program], capture_output=True, check=True).stdout
-    streams: list[str] = json.loads(printed)
+    output = subprocess.run([python, "-P", "-c", program], capture_output=True, check=True).stdout
+    streams: list[str] = json.loads(output)
     return streams
 
 
-def _healthy(url: str) -> bool:
+def _is_healthy(url: str) -> bool:
     try:
         return httpx.get(f"{url}/health", timeout=5, trust_env=False).is_success
     except httpx.TransportError:

@@ -1,7 +1,7 @@
-"""Started by Synapse's own Python: runs a module of it in which server names resolve to ports of this machine.
+"""Run a module of Synapse with server names that resolve to ports of this machine. Synapse's Python runs this program.
 
-``SYNAPSE_PEERS`` is JSON: server name → TLS port on 127.0.0.1. Any other host name resolves to nothing, so that
-nothing leaves the machine.
+``SYNAPSE_PEERS`` is JSON: server name → TLS port on 127.0.0.1. Other host names do not resolve, so no request leaves
+the machine.
 """
 
 import json
@@ -15,18 +15,18 @@ _PEERS: dict[str, int] = json.loads(os.environ["SYNAPSE_PEERS"])
 _resolve = socket.getaddrinfo
 
 
-def resolve(host: Any, port: Any, *options: Any, **more: Any) -> list[Any]:
-    """``socket.getaddrinfo`` of a network that consists of the peers."""
+def resolve(host: Any, port: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    """Return the result of ``socket.getaddrinfo`` for a peer or for this machine."""
     name = host.decode() if isinstance(host, bytes) else host
     if name in _PEERS:
-        return _resolve("127.0.0.1", _PEERS[name], *options, **more)
+        return _resolve("127.0.0.1", _PEERS[name], *args, **kwargs)
     if name in ("127.0.0.1", "localhost", None):
-        return _resolve(host, port, *options, **more)
+        return _resolve(host, port, *args, **kwargs)
     raise socket.gaierror(socket.EAI_NONAME, f"{name} is not a peer")
 
 
 if __name__ == "__main__":
-    # Before the import of Twisted, which copies the function.
+    # Twisted copies the function when it is imported.
     socket.getaddrinfo = resolve
     module = sys.argv[1]
     del sys.argv[1]

@@ -1,4 +1,4 @@
-"""Child processes that never outlive their owner: own process groups, logs in files, stopped by process id."""
+"""Start child processes, each in its own process group and with a log file, and stop them with their parent."""
 
 import contextlib
 import os
@@ -15,11 +15,11 @@ STOP_SECONDS = 30
 
 
 class ServiceError(RuntimeError):
-    """A service could not be installed, started or reached; the message names the remedy."""
+    """A service could not be installed, started or reached. The message contains the remedy or the output."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ``count`` different TCP ports on 127.0.0.1 that are free at this moment."""
+    """Return ``count`` different TCP ports on 127.0.0.1 that are currently free."""
     with ExitStack() as probes:
         sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
         for probe in sockets:
@@ -28,29 +28,29 @@ def free_ports(count: int) -> list[int]:
 
 
 def run(command: Sequence[str | Path], purpose: str) -> None:
-    """Run ``command`` to its end.
+    """Run ``command`` until it ends.
 
-    :raises ServiceError: when it exits with an error, with ``purpose`` and the end of its output.
+    :raises ServiceError: if it exits with an error. The message contains ``purpose`` and the end of the output.
     """
     result = subprocess.run(command, capture_output=True, check=False)
     if result.returncode:
-        printed = (result.stderr + result.stdout).decode(errors="replace").strip()[-2000:]
-        raise ServiceError(f"{purpose} failed (exit code {result.returncode}): {printed}")
+        output = (result.stderr + result.stdout).decode(errors="replace").strip()[-2000:]
+        raise ServiceError(f"{purpose} failed (exit code {result.returncode}): {output}")
 
 
 @contextmanager
-def started(
+def start_process(
     name: str, command: Sequence[str | Path], log: Path, cwd: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """``command`` running in its own process group with its output in ``log``; stopped on leaving, whatever happened.
+    """Start ``command`` in its own process group with its output in ``log``. Stop it when the context ends.
 
-    The kernel stops it too should this process be killed before it can (where util-linux' setpriv is installed).
+    If setpriv (util-linux) is installed, the kernel stops the command when this process is killed.
     """
     setpriv = shutil.which("setpriv")
-    guard = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
+    prefix = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*guard, *command],
+            [*prefix, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -65,15 +65,15 @@ def started(
 
 
 def stop(process: subprocess.Popen[bytes], name: str) -> None:
-    """Ask the process group of ``process`` to end, and make it end after STOP_SECONDS.
+    """Send SIGTERM to the process group of ``process``, and SIGKILL after STOP_SECONDS.
 
-    :raises ServiceError: when it survives even SIGKILL.
+    :raises ServiceError: if it survives SIGKILL.
     """
-    for request, patience in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, 5)):
+    for signal_number, timeout in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, 5)):
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, request)
+            os.killpg(process.pid, signal_number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
+            process.wait(timeout)
             return
     raise ServiceError(f"{name} (process {process.pid}) does not end; stop it by hand with kill -9 {process.pid}")
 
@@ -81,14 +81,14 @@ def stop(process: subprocess.Popen[bytes], name: str) -> None:
 def wait_until(
     ready: Callable[[], bool], process: subprocess.Popen[bytes], name: str, log: Path, seconds: float = 240
 ) -> None:
-    """Poll ``ready`` until it is true.
+    """Poll ``ready`` until it returns true.
 
-    :raises ServiceError: when ``process`` ended or ``seconds`` passed before, with the end of its log.
+    :raises ServiceError: if ``process`` ends or ``seconds`` pass before. The message contains the end of the log.
     """
     deadline = time.monotonic() + seconds
     while not ready():
-        ended = process.poll()
-        if ended is not None or time.monotonic() > deadline:
-            why = f"did not answer within {seconds:.0f} s" if ended is None else f"ended with exit code {ended}"
-            raise ServiceError(f"{name} {why}; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")
+        exit_code = process.poll()
+        if exit_code is not None or time.monotonic() > deadline:
+            fault = f"was not ready after {seconds:.0f} s" if exit_code is None else f"ended with exit code {exit_code}"
+            raise ServiceError(f"{name} {fault}; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Synapse's releases: an environment of each, and recorded facts about the databases that they create.
+"""Releases of Synapse: their environments, and recorded facts about the databases that they create.
 
 ``python -m sample.releases 1.163.2 2026-10-23`` adds a release and its day to ``releases.json``. A fact is a line such
 as ``column events.depth bigint``. The file contains the lines that each release adds and removes.
@@ -25,20 +25,20 @@ from synapse_lakehouse.local.postgres import embedded_postgres
 
 RECORD: Final = Path(__file__).with_name("releases.json")
 RESULTS: Final = Path(__file__).with_name("release_results.json")
-"""Figures of the releases that went through ``tests/integration/test_each_release.py``."""
+"""Results of the releases that ``tests/integration/test_each_release.py`` tested."""
 SCHEMA: Final = Path(__file__).with_name("synapse_schema.py")
 
 COMPARED_ON: Final = date(2026, 11, 30)
-"""Day on which the record was compared with PyPI. It contains every release of the 24 months before."""
+"""Day on which the record was compared with PyPI. It contains all releases of the 24 months before."""
 
 REPRESENTATIVES: Final = (
     "1.120.2", "1.124.0", "1.128.0", "1.133.0", "1.135.2", "1.136.0", "1.144.0", "1.148.0", "1.151.0", "1.152.1",
     VERSION,
 )  # fmt: skip
-"""One release of each set of releases with the same objects that the lakehouse reads and the same visibility rules."""
+"""One release of each set of releases with the same visibility rules and the same tables, columns and streams."""
 
-_DAYS: Final = timedelta(days=7)
-"""Of the dependencies, versions up to this time after the release are installed. Later versions may not fit it."""
+_DEPENDENCY_AGE: Final = timedelta(days=7)
+"""Dependencies are installed in their versions of this time after the release. Later versions may not fit it."""
 
 _FACTS_SQL: Final = """
 select format('column %s.%s %s', relname, attname, format_type(atttypid, atttypmod))
@@ -91,7 +91,7 @@ class Release:
 
     @property
     def rules(self) -> set[str]:
-        """The rules of visibility that the release has, of those that some supported releases lack."""
+        """The release's visibility rules, among the rules that some supported releases lack."""
         return {name for name, since in load_rules().items() if since["delta"] in self.deltas}
 
     @property
@@ -105,28 +105,28 @@ def load_releases() -> list[Release]:
     """Return the recorded releases, the oldest first."""
     releases: list[Release] = []
     facts: frozenset[str] = frozenset()
-    for version, recorded in json.loads(RECORD.read_text(encoding="utf-8")).items():
-        facts = facts - frozenset(recorded.pop("removed")) | frozenset(recorded.pop("added"))
-        releases.append(Release(version, facts=facts, **recorded))
+    for version, entry in json.loads(RECORD.read_text(encoding="utf-8")).items():
+        facts = facts - frozenset(entry.pop("removed")) | frozenset(entry.pop("added"))
+        releases.append(Release(version, facts=facts, **entry))
     return releases
 
 
 @cache
 def load_rules() -> dict[str, dict[str, str]]:
-    """Return the rules of visibility that came with a release of Synapse, by name: ``release`` and ``delta``."""
+    """Return the visibility rules that a release of Synapse added, by name: its ``release`` and ``delta``."""
     project = yaml.safe_load((PROJECT_FOLDER / "dbt" / "dbt_project.yml").read_text(encoding="utf-8"))
     rules: dict[str, dict[str, str]] = project["vars"]["rules_since"]
     return rules
 
 
 def load_results() -> dict[str, dict[str, int]]:
-    """Return the figures of the releases that went through all tests, by release."""
+    """Return the results of the tested releases, by release."""
     results: dict[str, dict[str, int]] = json.loads(RESULTS.read_text(encoding="utf-8"))
     return results
 
 
 def record_result(version: str, figures: dict[str, int]) -> None:
-    """Record that a release went through all tests."""
+    """Record the results of a release that passed all tests."""
     results = load_results() | {version: figures}
     ordered = {release.version: results[release.version] for release in load_releases() if release.version in results}
     RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
@@ -134,15 +134,15 @@ def record_result(version: str, figures: dict[str, int]) -> None:
 
 @contextmanager
 def release_python(version: str, released: str) -> Iterator[Path]:
-    """Install a release with its dependencies of that time, and yield its Python. Remove the environment afterwards.
+    """Install a release with its dependencies of that time; yield its Python. Remove the environment at the end.
 
-    :raises ServiceError: when uv is missing or the installation fails.
+    :raises ServiceError: if uv is missing or the installation fails.
     """
     if version == VERSION:
         yield synapse_python()
         return
-    until = (date.fromisoformat(released) + _DAYS).isoformat()
-    options = ["--no-config", "--exclude-newer", until]
+    newest_upload = (date.fromisoformat(released) + _DEPENDENCY_AGE).isoformat()
+    options = ["--no-config", "--exclude-newer", newest_upload]
     with tempfile.TemporaryDirectory(prefix=f"synapse-{version}-") as folder:
         yield python_with("matrix-synapse", version, Path(folder), extras="[postgres,redis]", options=options)
 
@@ -150,15 +150,15 @@ def release_python(version: str, released: str) -> Iterator[Path]:
 def create_database(python: Path, dsn: str) -> list[str]:
     """Create the release's schema in the empty database ``dsn``; return the names of its replication streams."""
     with tempfile.TemporaryDirectory(prefix="synapse-schema-") as folder:
-        printed = Path(folder) / "streams.json"
-        with printed.open("wb") as output:
+        streams_file = Path(folder) / "streams.json"
+        with streams_file.open("wb") as output:
             subprocess.run([python, "-P", SCHEMA, dsn, folder], stdout=output, check=True, stderr=subprocess.PIPE)
-        streams: list[str] = json.loads(printed.read_text())
+        streams: list[str] = json.loads(streams_file.read_text())
         return streams
 
 
 def read_facts(dsn: str) -> tuple[int, int, set[str]]:
-    """Return the database's schema version, its compat version, and all facts but the streams."""
+    """Return the database's schema version, its compat version, and all facts except streams."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("select version, compat_version from schema_version, schema_compat_version").fetchone()
         assert row is not None
@@ -177,9 +177,9 @@ def record(version: str, released: str) -> None:
     facts |= {f"stream {name}" for name in streams}
     added = Release(version, released, schema_version, compat_version, frozenset(facts))
     releases = [added, *(release for release in load_releases() if release.version != version)]
-    recorded, before = {}, frozenset[str]()
+    entries, before = {}, frozenset[str]()
     for release in sorted(releases, key=lambda release: [int(part) for part in release.version.split(".")]):
-        recorded[release.version] = {
+        entries[release.version] = {
             "released": release.released,
             "schema_version": release.schema_version,
             "compat_version": release.compat_version,
@@ -187,7 +187,7 @@ def record(version: str, released: str) -> None:
             "removed": sorted(before - release.facts),
         }
         before = release.facts
-    RECORD.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+    RECORD.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Waiting until a homeserver's background work has caught up with its streams."""
+"""Wait until a homeserver has completed its background work."""
 
 import time
 
@@ -6,7 +6,7 @@ import psycopg
 
 QUIET_SECONDS = 3.0
 
-# Each query counts pending work.
+# Each query returns the amount of pending work.
 _PENDING = {
     "background updates": "select count(*) from background_updates",
     "room statistics": """select greatest(0, (select max(stream_id) from current_state_delta_stream)
@@ -25,19 +25,19 @@ select (select jsonb_agg(to_jsonb(p) order by p) from stream_positions p),
 
 
 def settle(dsn: str, seconds: float = 180, quiet_seconds: float = QUIET_SECONDS) -> None:
-    """Return when nothing is pending and no stream moved for ``quiet_seconds``.
+    """Wait until no work is pending and no stream position has changed for ``quiet_seconds``.
 
-    :raises TimeoutError: when that takes more than ``seconds``; the message names the pending work.
+    :raises TimeoutError: after ``seconds``. The message names the pending work.
     """
     deadline = time.monotonic() + seconds
     with psycopg.connect(dsn, autocommit=True) as connection:
-        before, since = None, time.monotonic()
+        last_positions, since = None, time.monotonic()
         while True:
             pending = {name: connection.execute(sql).fetchone() for name, sql in _PENDING.items()}
             open_work = {name: row[0] for name, row in pending.items() if row and row[0]}
-            now = connection.execute(_POSITIONS).fetchone()
-            if open_work or now != before:
-                before, since = now, time.monotonic()
+            positions = connection.execute(_POSITIONS).fetchone()
+            if open_work or positions != last_positions:
+                last_positions, since = positions, time.monotonic()
             elif time.monotonic() - since > quiet_seconds:
                 return
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Start Synapse's HomeServer on a database, and run a coroutine on it. Imported by Synapse's own Python."""
+"""Start Synapse's HomeServer on a database, and run a coroutine with it. Only Synapse's Python imports this module."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -24,16 +24,16 @@ CONFIG = {
 }
 
 
-def ask(dsn: str, scratch: Path, question: Callable[[Any], Awaitable[None]], **sections: object) -> None:
-    """Await ``question(homeserver)`` on the database ``dsn``, which Synapse writes to when it starts.
+def ask(dsn: str, scratch: Path, coroutine: Callable[[Any], Awaitable[None]], **sections: object) -> None:
+    """Start Synapse on the database ``dsn`` and run ``coroutine(homeserver)``. Synapse changes the database.
 
-    :param sections: sections of homeserver.yaml that replace or join those of :data:`CONFIG`.
-    :raises SystemExit: with the traceback printed, when the question raised.
+    :param sections: sections of homeserver.yaml, in addition to :data:`CONFIG`.
+    :raises SystemExit: if the coroutine raises an error. Its traceback is printed.
     """
     database = {"name": "psycopg2", "args": {"dsn": dsn, "cp_min": 1, "cp_max": 2}}
-    own = {"signing_key_path": str(scratch / "key"), "media_store_path": str(scratch / "media"), "database": database}
+    paths = {"signing_key_path": str(scratch / "key"), "media_store_path": str(scratch / "media")}
     path = scratch / "homeserver.yaml"
-    path.write_text(yaml.safe_dump(CONFIG | own | sections))
+    path.write_text(yaml.safe_dump(CONFIG | paths | {"database": database} | sections))
     HomeServerConfig.load_or_generate_config("", ["-c", str(path), "--generate-keys"])
     config = HomeServerConfig.load_config("", ["-c", str(path)])
     hs = homeserver.SynapseHomeServer(config.server.server_name, config=config)
@@ -42,7 +42,7 @@ def ask(dsn: str, scratch: Path, question: Callable[[Any], Awaitable[None]], **s
 
     async def within_context() -> None:
         with _create_context(hs.hostname):
-            await question(hs)
+            await coroutine(hs)
 
     def start() -> None:
         result = defer.ensureDeferred(within_context())
@@ -58,6 +58,6 @@ def ask(dsn: str, scratch: Path, question: Callable[[Any], Awaitable[None]], **s
 
 def _create_context(server_name: str) -> Any:
     try:
-        return LoggingContext(name="question", server_name=server_name)
-    except TypeError:  # in older releases, a context has no server name
-        return LoggingContext(name="question")
+        return LoggingContext(name="coroutine", server_name=server_name)
+    except TypeError:  # in earlier releases, a context has no server name
+        return LoggingContext(name="coroutine")

@@ -1,7 +1,7 @@
-"""Create the database of a Synapse release by the release's own code, and print its streams as JSON.
+"""Create the database of a Synapse release with the release's own code, and print its streams as JSON.
 
-Run by the Python of the release: ``synapse_schema.py DSN FOLDER``. Synapse's script ``update_synapse_database`` applies
-the schema and all background updates, which create further indexes, without a server.
+The release's Python runs this program: ``synapse_schema.py DSN FOLDER``. Synapse's script ``update_synapse_database``
+applies the schema and all background updates, which create more indexes, without a running homeserver.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from synapse.replication.tcp.streams import STREAMS_MAP
 
 
 def create_schema(dsn: str, folder: Path) -> None:
-    """Create Synapse's schema in the empty database ``dsn``. ``folder``: for the files that the configuration names."""
+    """Create Synapse's schema in the empty database ``dsn``. ``folder``: for configuration and key."""
     signing_key, path = folder / "signing.key", folder / "homeserver.yaml"
     signing_key.write_text(f"ed25519 a_test {'A' * 43}\n")
     configuration = {

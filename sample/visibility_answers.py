@@ -1,6 +1,6 @@
-"""Record Synapse's answers to "may this user see this event?", and compare them with ``gold.event_visibility``.
+"""Record which events Synapse shows to which users, and compare the answers with ``gold.event_visibility``.
 
-``tests/visibility`` contains two recordings of the sample; ``python -m tests.visibility.record`` repeats them.
+``tests/visibility`` contains two recordings. ``python -m tests.visibility.record`` repeats them.
 """
 
 import json
@@ -49,11 +49,11 @@ where mine.times > 1 or (
 
 
 class Recorded(NamedTuple):
-    """Answers with the columns of :data:`SCHEMA`, the recorder's parameters, and Synapse's errors.
+    """Answers with the columns of :data:`SCHEMA`, the parameters of :func:`record`, and Synapse's errors.
 
-    Rows are sorted by room, user, event and peeking. A null user, sorted last, stands for a user that never was a
-    member. ``about`` contains ``as_of`` (ms), ``sections`` of homeserver.yaml, and the recorder's own entries.
-    ``errors`` maps an event ID to the exception that Synapse raised; such an event has no answer.
+    Rows are sorted by room, user, event and peeking. A null user, sorted last, means a user that never was a member.
+    ``about`` contains ``as_of`` (ms), ``sections`` of homeserver.yaml, and more entries. ``errors`` maps an event ID to
+    the exception that Synapse raised. Such an event has no answer.
     """
 
     answers: pa.Table
@@ -64,8 +64,8 @@ class Recorded(NamedTuple):
 def load(path: Path) -> Recorded:
     """Read a recording."""
     table = pq.read_table(path)
-    retained = {key: json.loads((table.schema.metadata or {})[key]) for key in (b"about", b"errors")}
-    return Recorded(table.replace_schema_metadata(None), retained[b"about"], retained[b"errors"])
+    metadata = {key: json.loads((table.schema.metadata or {})[key]) for key in (b"about", b"errors")}
+    return Recorded(table.replace_schema_metadata(None), metadata[b"about"], metadata[b"errors"])
 
 
 def record(
@@ -73,18 +73,19 @@ def record(
 ) -> float:
     """Run Synapse's filter for all users and events of the database ``dsn``, and write the answers to ``path``.
 
-    Synapse writes to the database. Returns the seconds from Synapse's start to the last answer.
+    Synapse changes the database.
 
-    :param as_of: Synapse's current time in ms, which decides retention.
+    :param as_of: Synapse's current time in ms, at which retention is evaluated.
     :param sections: sections of homeserver.yaml, such as ``server_name`` and ``retention``.
-    :param python: the Python of a release of Synapse; by default of the newest.
+    :param python: the Python of a release of Synapse; by default of the newest release.
     :param about: more entries for :attr:`Recorded.about`.
-    :raises subprocess.CalledProcessError: if Synapse does not start; its output is on stderr.
+    :returns: seconds from the first to the last answer.
+    :raises subprocess.CalledProcessError: if Synapse does not start. Its output is on stderr.
     """
     with TemporaryDirectory(prefix="visibility-") as scratch:
         lines = Path(scratch) / "answers"
-        question = [dsn, scratch, str(lines), str(as_of), json.dumps(sections)]
-        command: list[str | Path] = [python or synapse_python(), "-m", "sample.synapse_visibility", *question]
+        arguments = [dsn, scratch, str(lines), str(as_of), json.dumps(sections)]
+        command: list[str | Path] = [python or synapse_python(), "-m", "sample.synapse_visibility", *arguments]
         subprocess.run(command, cwd=PROJECT_FOLDER, check=True)
         answers, last = _table(lines)
     errors = last["errors"]
@@ -97,9 +98,9 @@ def record(
 
 
 def differences(connection: DuckDBPyConnection, recorded: Recorded) -> list[dict[str, Any]]:
-    """Return the rows that differ between ``gold.event_visibility`` and ``recorded``, and rows that occur twice.
+    """Return the rows that differ between ``gold.event_visibility`` and ``recorded``, and repeated rows.
 
-    Memberships are compared only for visible events. An event on which Synapse failed may have any answer.
+    Memberships are compared only for visible events. An event for which Synapse raised an error may have any answer.
     """
     connection.register("synapse", recorded.answers)
     connection.register("unanswered", pa.table({"event_id": pa.array(recorded.errors, pa.string())}))
@@ -108,7 +109,7 @@ def differences(connection: DuckDBPyConnection, recorded: Recorded) -> list[dict
 
 
 def _table(lines: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """Read the file of :mod:`sample.synapse_visibility`: its answers, and its last line."""
+    """Return the answers and the last line of the file of :mod:`sample.synapse_visibility`."""
     *_, last = _read(lines)
     words = [pa.array([word[part] for word in last["vocabulary"]], pa.string()) for part in (0, 1)]
     batches = []
@@ -117,13 +118,14 @@ def _table(lines: Path) -> tuple[pa.Table, dict[str, Any]]:
             room, events = line["room_id"], pa.array(line["event_ids"], pa.string())
         elif "answers" in line:
             if not line["peeking"]:
-                plainly = line["answers"]
+                not_peeking = line["answers"]
                 continue
-            numbers = [item for pair in zip(plainly, line["answers"], strict=True) for item in pair]
-            indices = pa.array(numbers, pa.int32())
+            indices = pa.array(
+                [index for pair in zip(not_peeking, line["answers"], strict=True) for index in pair], pa.int32()
+            )
             columns = [
-                _same(room, len(indices)),
-                _same(line["user_id"], len(indices)),
+                _repeat(room, len(indices)),
+                _repeat(line["user_id"], len(indices)),
                 pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(events), dtype=np.int32), 2), events),
                 pa.array(np.tile([False, True], len(events))),
                 *(pa.DictionaryArray.from_arrays(indices, word).cast(pa.string()).cast(WORD) for word in words),
@@ -134,10 +136,10 @@ def _table(lines: Path) -> tuple[pa.Table, dict[str, Any]]:
     return table, last
 
 
-def _same(word: str | None, times: int) -> pa.DictionaryArray:
+def _repeat(word: str | None, times: int) -> pa.DictionaryArray:
     return pa.array([word], WORD).take(pa.array(np.zeros(times, np.int32)))
 
 
 def _read(lines: Path) -> Iterator[dict[str, Any]]:
-    with lines.open() as opened:
-        yield from map(json.loads, opened)
+    with lines.open() as file:
+        yield from map(json.loads, file)

@@ -1,4 +1,4 @@
-"""``make lock-jars``: resolve Spark's jars and record the SHA-256 of each. Review the difference before a commit."""
+"""``make lock-jars``: resolve Spark's jars and record the SHA-256 of each. Review the changes before you commit."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,14 +10,14 @@ LOCK = PROJECT_FOLDER / "src" / "synapse_lakehouse" / "java" / "jars.lock"
 
 
 def lock() -> str:
-    """Content of ``jars.lock``, from Maven's repository."""
+    """Return the content of ``jars.lock``, from Maven's repository."""
     with TemporaryDirectory() as folder:
         report = jars.resolve_packages(Path(folder), jars.REQUIRED_PACKAGES)
-        actual = jars.list_resolved_jars(Path(folder))
-    if missing := [package for package in jars.REQUIRED_PACKAGES if package not in actual]:
+        digests = jars.list_resolved_jars(Path(folder))
+    if missing := [package for package in jars.REQUIRED_PACKAGES if package not in digests]:
         raise jars.JarError(f"{', '.join(missing)} could not be fetched. The resolver reports:\n{report[-2000:]}")
     return jars.LOCK_FILE_HEADER + "".join(
-        f"{digest}  {coordinates}\n" for coordinates, digest in sorted(actual.items())
+        f"{digest}  {coordinates}\n" for coordinates, digest in sorted(digests.items())
     )
 
 

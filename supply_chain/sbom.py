@@ -1,6 +1,6 @@
-"""``make sbom``: the bill of materials, in CycloneDX, of all packages of uv.lock and all jars of jars.lock.
+"""``make sbom``: write the bill of materials (CycloneDX) of all packages of uv.lock and all jars of jars.lock.
 
-Without the moment and the random number that CycloneDX allows, so that the same locks make the same file.
+It contains no timestamp and no serial number, so the same locks result in the same file.
 """
 
 import json
@@ -16,7 +16,7 @@ _EXPORT = ["export", "--locked", "--no-dev", "--format", "cyclonedx1.5", "--quie
 
 
 def sbom(uv: str) -> str:
-    """Content of the bill of materials.
+    """Return the content of the bill of materials.
 
     :param uv: path of uv.
     """

@@ -1,1 +1,1 @@
-"""State compression compared with Synapse's own compressor, on synthetic rooms."""
+"""Compare state compression with Synapse's own compressor, on synthetic rooms."""

@@ -55,8 +55,8 @@ class Plan:
 class Compression:
     """A compressed room, and the wall time and CPU time of the whole process.
 
-    ``rows_written`` were deleted or inserted in ``write_seconds``, from the first lock to the last commit.
-    ``lock_seconds`` are those of each transaction.
+    ``rows_written``: deleted and inserted rows. ``write_seconds``: from the first lock to the last commit.
+    ``lock_seconds``: duration of the locks of each transaction.
     """
 
     rows_after: int
@@ -96,7 +96,7 @@ def compress_by_reference(server: EmbeddedServer, home: Path) -> Compression:
 
 
 def compress_by_lakehouse(server: EmbeddedServer, home: Path, strategy: str) -> Compression:
-    """Compress with ``lakehouse compress apply``, which reads the room again afterwards and compares every group."""
+    """Compress with ``lakehouse compress apply``, which then reads the room again and compares all groups."""
     dsn = _copy_original(server)
     options = ["--room", ROOM, "--strategy", strategy, "--chunk-size", str(WHOLE_ROOM), "--yes", "--format", "json"]
     command: list[str | Path] = [Path(sys.executable).with_name("lakehouse"), "compress", "apply", *options]
@@ -107,7 +107,7 @@ def compress_by_lakehouse(server: EmbeddedServer, home: Path, strategy: str) -> 
 def _copy_original(server: EmbeddedServer) -> str:
     server.tool("dropdb", "--force", "--if-exists", _COPY)
     server.create_database(_COPY, _ORIGINAL)
-    # Writes of the copy must not fall into the measurement.
+    # The measurement must not include writes of the copy.
     server.tool("psql", "--quiet", "--command", "checkpoint")
     return server.dsn(_COPY)
 
@@ -133,8 +133,8 @@ def _run(server: EmbeddedServer, command: Sequence[str | Path], home: Path, sett
         wall=wall,
         cpu=usage.ru_utime + usage.ru_stime,
         rows_written=rows_written,
-        write_seconds=max(write.ended for write in writes) - min(write.began for write in writes),
-        lock_seconds=[write.ended - write.began for write in writes],
+        write_seconds=max(write.end for write in writes) - min(write.start for write in writes),
+        lock_seconds=[write.end - write.start for write in writes],
     )
 
 
@@ -142,7 +142,7 @@ def _count_rows(dsn: str) -> tuple[int, int]:
     """Return the rows that were deleted or inserted, and the rows of the table."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         while connection.execute(_SESSIONS).fetchone() != (0,):
-            # PostgreSQL adds a session's counters when it ends.
+            # PostgreSQL adds a session's counters at the end of the session.
             time.sleep(0.1)
         rows_written, rows_after = connection.execute(_ROWS).fetchone() or (0, 0)
     return rows_written, rows_after

@@ -1,4 +1,4 @@
-"""Plan and verify the compression of a room in a process of its own, and print the measurements as JSON.
+"""Plan and verify the compression of a room in a separate process, and print the measurements as JSON.
 
 The CPU seconds exclude loading Numba's compiled functions. The memory is that of the whole process.
 """
@@ -28,19 +28,19 @@ def main(strategy: str, dsn: str) -> None:
     settings = CompressorSettings.model_validate({"strategy": strategy, "chunk_size": WHOLE_ROOM})
     estimate_room(room(SMALL, 1), ROOM, settings.layout, None)
     started = time.process_time()
-    plan, counts = _planned(dsn, settings)
+    plan, counts = _plan(dsn, settings)
     cost = {"cpu": time.process_time() - started, "memory": _peak_memory()}
     rows = {"rows_before": counts.rows_before, "rows_after": counts.rows_after}
     print(json.dumps(rows | {"minimum_rows": minimum_rows(plan.before)} | cost))
 
 
-def _planned(dsn: str, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
+def _plan(dsn: str, settings: CompressorSettings) -> tuple[PlannedGroups, RoomPlan]:
     with connect_readers(dsn, Settings(), "SYNAPSE_DSN") as reading, reading() as reader:
         return plan_room(reader.read_room(ROOM), settings)
 
 
 def _peak_memory() -> int:
-    """Return the peak resident set in bytes; getrusage also counts the parent before exec."""
+    """Return the peak resident set in bytes. getrusage would include the parent before exec."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
@@ -48,8 +48,8 @@ def _peak_memory() -> int:
 def minimum_rows(groups: StateGroups) -> int:
     """Return a lower bound of the rows that store these states, whatever the length of the chains.
 
-    A predecessor is older than its group. So a group needs a row for each entry that no older state contains. If older
-    states contain all its entries, but none equals it, it differs from every predecessor by at least one row.
+    A predecessor is older than its group. So a group needs a row for each entry that no older state contains. It needs
+    at least one row if older states contain all its entries, but none equals its state.
     """
     pairs = groups.keys.astype(np.int64) << 32 | groups.events
     _, first_rows = np.unique(pairs, return_index=True)

@@ -1,4 +1,4 @@
-"""Generate the state of synthetic rooms, of realistic sizes, from a seed."""
+"""Generate the state of synthetic rooms of realistic sizes from a seed."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ CREATE TABLE schema_version (version integer NOT NULL, upgraded boolean NOT NULL
 INSERT INTO schema_version VALUES (94, false);
 CREATE TABLE applied_schema_deltas (version integer NOT NULL, file text NOT NULL);
 """
-"""Synapse's tables of room state with their indexes, and those of the schema version."""
+"""Synapse's tables of room state with their indexes, and the tables of the schema version."""
 
 _CHAIN = 100
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Parameters of a room; the shares are of its state groups."""
+    """Parameters of a room. The shares are shares of its state groups."""
 
     groups: int
     members: int
     """Initial members."""
     joins: float = 0.1
-    """Share that adds a member; the others change an existing key."""
+    """Share that adds a member. The other groups change an existing key."""
     active: float = 1.0
     """Share of the keys that change."""
     forks: float = 0.0
@@ -55,7 +55,7 @@ class Shape:
     backfilled: float = 0.0
     """Share of backfilled full states, without a predecessor."""
     resets: float = 0.0
-    """Share that loses keys, and is therefore stored in full."""
+    """Share that loses keys. These groups are stored in full."""
 
     def times(self, scale: float) -> Shape:
         """Return the shape with ``scale`` times as many groups."""
@@ -144,7 +144,7 @@ def room(shape: Shape, seed: int) -> Tables:
 
 
 def _merge_states(state: dict[int, int], other: dict[int, int], rng: random.Random) -> dict[int, int]:
-    """``state`` with a few entries of ``other``, and with all entries that are newer in ``other``."""
+    """Return ``state`` with a few entries of ``other``, and with all entries that are newer in ``other``."""
     merged = dict(state)
     merged.update((key, other[key]) for key in rng.sample(list(other), min(5, len(other))))
     newer = [key for key, value in other.items() if value > merged.get(key, -1)]

@@ -27,7 +27,7 @@ Rooms = Mapping[str, Sequence[Round]]
 
 
 def rows_table(rooms: Rooms) -> Table:
-    """Return the rows before and after compression; they are the same in every round."""
+    """Return the rows before and after compression. They are the same in all rounds."""
     first_rounds = {name: [rounds[0]] for name, rounds in rooms.items()}
     first_rounds["all rooms"] = [rounds[0] for rounds in rooms.values()]
     rows = []
@@ -41,7 +41,7 @@ def rows_table(rooms: Rooms) -> Table:
 
 
 def plan_table(rooms: Rooms, large_plans: Mapping[str, Plan]) -> Table:
-    """Return the CPU seconds of the reference and of our plans, and the memory of our plans."""
+    """Return the CPU seconds of the reference and of the lakehouse's plans, and the memory of these plans."""
     all_rooms = list(map(list, zip(*rooms.values(), strict=True)))
     by_room = {name: [[measured] for measured in rounds] for name, rounds in rooms.items()} | {"all rooms": all_rooms}
     rows: list[list[Cell]] = []
@@ -49,9 +49,9 @@ def plan_table(rooms: Rooms, large_plans: Mapping[str, Plan]) -> Table:
         reference = [sum(measured.reference.cpu for measured in group) for group in rounds]
         row: list[Cell] = [name, spread(reference)]
         for strategy in STRATEGIES:
-            own = [sum(measured.plans[strategy].cpu for measured in group) for group in rounds]
+            cpu = [sum(measured.plans[strategy].cpu for measured in group) for group in rounds]
             memory = max(measured.plans[strategy].memory for group in rounds for measured in group)
-            row += [spread(own), ratio(reference, own), memory / _MB]
+            row += [spread(cpu), ratio(reference, cpu), memory / _MB]
         rows.append(row)
     large: list[Cell] = [f"{large_plans['best'].rows_before:,} rows", None]
     for strategy in STRATEGIES:
@@ -82,11 +82,11 @@ def write_ratio_table(rooms: Rooms) -> Table:
     """Return the rows per second of ``levels``, which writes the same rows as the reference, relative to it."""
     rows = []
     for name, field in (("writing", "write_seconds"), ("whole command", "wall")):
-        own, reference = [], []
+        levels, reference = [], []
         for group in zip(*rooms.values(), strict=True):
-            own.append(_rate([measured.compressions["levels"] for measured in group], field))
+            levels.append(_rate([measured.compressions["levels"] for measured in group], field))
             reference.append(_rate([measured.reference for measured in group], field))
-        rows.append((name, ratio(own, reference)))
+        rows.append((name, ratio(levels, reference)))
     return Table("Rows per second: levels divided by the reference", ("seconds", "all rooms"), rows)
 
 

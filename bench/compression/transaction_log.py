@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 OPTIONS: Final = ("log_duration=on", "log_line_prefix=%n %p %x %d %i ", "log_checkpoints=off")
-"""Settings of the server; logging the statements would cost more than the measured work."""
+"""Settings of the server. They do not log statements, because that would cost more than the measured work."""
 
 _LINE: Final = re.compile(r"(\d+\.\d+) (\d+) (\d+) (\S+) (\S+) LOG:  duration: (\d+\.\d+) ms")
 _ENDS: Final = ("COMMIT", "ROLLBACK")
@@ -14,17 +14,17 @@ _ENDS: Final = ("COMMIT", "ROLLBACK")
 
 @dataclass(frozen=True)
 class Transaction:
-    """From the first statement that wrote or locked a row to the end of COMMIT or ROLLBACK, in seconds since 1970."""
+    """A transaction, from its first statement that writes or locks a row to its end, in seconds since 1970."""
 
     database: str
-    began: float
-    ended: float
+    start: float
+    end: float
 
 
 def transactions(log: Iterable[str]) -> Iterator[Transaction]:
     """Yield the transactions of the log that wrote or locked rows, in the order of their ends.
 
-    Some clients send a whole transaction as one statement; the log then has no BEGIN and one duration.
+    Some clients send a whole transaction as one statement. The log then has no BEGIN, and one duration.
     """
     first_writes: dict[str, float | None] = {}
     for line in filter(None, map(_LINE.match, log)):

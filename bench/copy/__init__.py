@@ -1,1 +1,1 @@
-"""Full copies, stages of the copy, and increments, compared with other ways to copy PostgreSQL."""
+"""Measure full copies, stages of the copy, and increments, and compare them with other ways to copy PostgreSQL."""

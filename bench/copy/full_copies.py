@@ -41,7 +41,7 @@ class FullCopy:
 
 
 def measure_full_copies(source: SourceDatabase, home: Path, rounds: int) -> list[FullCopy]:
-    """Copy every table with every contender, ``rounds`` times after a warm-up; the order rotates between rounds."""
+    """Copy all tables with all contenders, ``rounds`` times after a warm-up. The order rotates between rounds."""
     arguments: dict[str, list[Settings | Path]] = {
         LAKEHOUSE: [lakes.create_lake(home, "lakehouse", source)],
         JDBC: [lakes.create_lake(home, "jdbc", source)],
@@ -67,14 +67,14 @@ def metered_call(worker: WorkerProcess, source: SourceDatabase, method: str, tab
     """Call a method that copies ``table``, and return its result and cost."""
     with Meter(worker.pid, source.pid) as meter:
         result = worker.call(method, table)
-    # The lakehouse's result is read from its ledger, which is not part of the copy.
+    # The lakehouse's result is in its ledger. Reading it is not part of the copy.
     return result or worker.call("read_result"), meter.cost
 
 
 def select_rounds(copies: Sequence[FullCopy], contender: str, table: str | None = None) -> list[list[FullCopy]]:
     """Return a contender's copies of one table or of all, one list for each round."""
-    own = [copy for copy in copies if copy.contender == contender and table in (None, copy.table)]
-    return [[copy for copy in own if copy.round == number] for number in sorted({copy.round for copy in own})]
+    selected = [copy for copy in copies if copy.contender == contender and table in (None, copy.table)]
+    return [[copy for copy in selected if copy.round == number] for number in sorted({copy.round for copy in selected})]
 
 
 def row_rate(copies: Sequence[FullCopy], contender: str, table: str | None = None) -> Spread:
@@ -101,9 +101,9 @@ def tables(copies: Sequence[FullCopy]) -> list[Table]:
         memory = spread([max(copy.cost.memory for copy in group) / 1e6 for group in groups])
         size, rows = (sum(getattr(copy.result, field) for copy in groups[0]) for field in ("bytes", "rows"))
         costs.append([name, *spreads, memory, size / 1e6, rows])
-    own = {field: total_cost(copies, LAKEHOUSE, field) for field in ("wall", "cpu")}
+    lakehouse_costs = {field: total_cost(copies, LAKEHOUSE, field) for field in ("wall", "cpu")}
     ratios: list[list[Cell]] = [
-        [peer, *(ratio(total_cost(copies, peer, field), cost) for field, cost in own.items())]
+        [peer, *(ratio(total_cost(copies, peer, field), cost) for field, cost in lakehouse_costs.items())]
         for peer in (JDBC, CONNECTORX, COPY)
     ]
     return [

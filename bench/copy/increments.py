@@ -1,4 +1,4 @@
-"""Measure increments: runs after rows were added or changed in a table that was copied before."""
+"""Measure increments: runs after rows were added to a copied table or changed in it."""
 
 import time
 from collections import defaultdict
@@ -24,18 +24,18 @@ CHANGED_ROWS: Final = 10_000
 CHANGED_TABLES: Final = ("events", "event_json")
 NO_CHANGE: Final = "nothing changed"
 Changes = Mapping[str, Callable[[int], None]]
-"""Functions that change the source, by the name of the change; the argument is the number of the repetition."""
+"""Name of the change → function that changes the source. Its argument is the number of the repetition."""
 
 _STATISTICS_DELAY: Final = 1.2
-"""Seconds until other sessions see the statistics of a session that ended."""
+"""Seconds after the end of a session until other sessions see its statistics."""
 
 
 @dataclass(frozen=True)
 class Increment:
     """One run after a change of a table with ``table_rows`` rows.
 
-    ``cost`` covers the run from the PostgreSQL snapshot to the ledger; ``publish_seconds`` follow. ``rows_sent`` were
-    sent by PostgreSQL, which read ``rows_scanned`` and wrote ``temp_files``.
+    ``cost`` covers the run from the PostgreSQL snapshot to the ledger, without ``publish_seconds``. PostgreSQL read
+    ``rows_scanned``, wrote ``temp_files``, and sent ``rows_sent``.
     """
 
     table: str
@@ -49,9 +49,10 @@ class Increment:
 
 
 def measure_increments(source: SourceDatabase, home: Path, rounds: int) -> list[Increment]:
-    """Measure each change ``rounds`` times, after a full copy and one warm-up.
+    """Measure each change ``rounds`` times, after a full copy and a warm-up.
 
-    Rows are added at the table's end and changed; then VACUUM frees the old row versions, and rows are added there.
+    Rows are added at the table's end, and rows are changed. Then VACUUM frees the old row versions, and rows are added
+    in the freed space.
     """
     increments: list[Increment] = []
     with WorkerProcess(CLASSES[LAKEHOUSE], lakes.create_lake(home, "increments", source)) as worker:

@@ -1,4 +1,4 @@
-"""Empty lakes for the benchmark, and the tables of the catalogue that it copies."""
+"""Create empty lakes for the benchmark, and select the tables of the catalogue that it copies."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +26,7 @@ def source_settings(source: SourceDatabase) -> Settings:
 
 
 def select_tables(*tables: str) -> catalogue.Catalogue:
-    """Return the catalogue with only ``tables`` (default: all of the benchmark) and their streams."""
+    """Return the catalogue with only ``tables`` (by default all tables of the benchmark) and their streams."""
     full = catalogue.load_catalogue()
     selected = tuple(full.table(name) for name in tables or TABLES)
     streams = {name for table in selected for name in table.streams}

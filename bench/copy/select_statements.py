@@ -1,4 +1,4 @@
-"""SELECTs of the contenders: the lakehouse's own, in page ranges, or the stored columns."""
+"""SELECTs of the contenders: the lakehouse's SELECT in page ranges, or the SELECT of the stored columns."""
 
 import psycopg
 from psycopg import sql
@@ -13,7 +13,7 @@ COMPRESSION_LEVEL = parquet_writer.COMPRESSION_LEVEL
 
 
 def partition_selects(settings: Settings, table: str) -> list[str]:
-    """Return SELECTs of :data:`PARTS` page ranges, which together return every row of ``table`` once."""
+    """Return SELECTs of :data:`PARTS` page ranges. Together they return each row of ``table`` once."""
     declared = lakes.select_tables(table).table(table)
     with psycopg.connect(str(settings.synapse_dsn)) as connection:
         row = connection.execute("select pg_relation_size(to_regclass(%s)) / 8192", [table]).fetchone()

@@ -1,4 +1,4 @@
-"""A database with Synapse's schema and generated rows, on a PostgreSQL server of its own."""
+"""A database with Synapse's schema and generated rows, on its own PostgreSQL server."""
 
 import hashlib
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from synapse_lakehouse.local.postgres import embedded_postgres, sample
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 TABLES = ("event_json", "events", "state_groups_state")
-# At scale 1; state_groups_state has five times as many rows.
+# At scale 1. state_groups_state has five times as many rows.
 EVENTS = 2_000_000
 STATE_BLOCKS = 5 * EVENTS // 304
 EVENTS_PER_ROOM = 500
@@ -61,15 +61,18 @@ class SourceDatabase:
         return psycopg.connect(self.dsn, autocommit=True)
 
     def add(self, table: str, count: int, number: int) -> None:
-        """Add ``count`` events to events or event_json; ``number`` counts the calls from 0."""
+        """Add ``count`` events to events or event_json.
+
+        :param number: number of earlier calls.
+        """
         first = self.events + count * number + 1
         with self.connect() as connection:
             _call(connection, f"add_{table}", first, first + count - 1, self.rooms)
 
     def change(self, table: str, count: int, number: int) -> None:
-        """Change ``count`` events, spread over events or event_json, other ones for each ``number``.
+        """Change ``count`` rows, spread over events or event_json: events become outliers, and JSON is redacted.
 
-        In events they become outliers, in event_json they are redacted.
+        :param number: number of earlier calls. Each call changes different rows.
         """
         with self.connect() as connection:
             _call(connection, f"change_{table}", 1 + number, self.events, self.events // count)
@@ -84,12 +87,12 @@ class SourceDatabase:
 
 @contextmanager
 def filled_database(home: Path, scale: float) -> Iterator[SourceDatabase]:
-    """Yield a fresh copy of the database at ``scale``.
+    """Yield a new copy of the database at ``scale``.
 
-    The template stays in ``home`` until the generator changes. A copy is needed: rows that an earlier benchmark added,
-    changed and freed would change the figures.
+    The template stays in ``home`` until the generator changes. Each benchmark uses a copy, because rows that an earlier
+    benchmark added, changed and freed would affect the figures.
 
-    :raises EmbeddedPostgresError: when the server does not start or the sample's schema cannot be restored.
+    :raises EmbeddedPostgresError: if the server does not start or the sample's schema cannot be restored.
     """
     data = home / "postgres"
     with embedded_postgres.run_server(data, options=_SERVER_OPTIONS) as server:

@@ -1,4 +1,4 @@
-"""Measure the stages of the lakehouse's copy, each alone on one thread, to find the bottleneck."""
+"""Measure each stage of the lakehouse's copy alone on one thread, to find the bottleneck."""
 
 import shutil
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class StageRunner:
         self._batches: list[pa.RecordBatch] = []
 
     def send_columns(self, table: str) -> CopyResult:
-        """Send the columns as they are stored."""
+        """Send the stored columns."""
         return copy_to_null(self.settings, select_statements.stored_columns(table))
 
     def send_select(self, table: str) -> CopyResult:
@@ -121,20 +121,19 @@ def measure_stages(source: SourceDatabase, home: Path, rounds: int) -> list[Stag
 
 
 def cost_per_row(runs: Sequence[StageRun], copies: Sequence[FullCopy], table: str) -> dict[str, float]:
-    """Return CPU microseconds per row of the full copy of ``table``, by stage; the last entry is the remainder."""
-
-    own = _copies_as_runs(copies, table)
+    """Return CPU microseconds per row of the full copy of ``table``, by stage. The last entry is the remainder."""
+    full_copies = _copies_as_runs(copies, table)
     parts = {
         "PostgreSQL": _per_row(_select(runs, table, "send_select"), "source_cpu"),
         "ADBC": _per_row(_select(runs, table, "decode"), "cpu"),
         "Parquet": _per_row(_select(runs, table, "encode"), "cpu"),
     }
-    whole = median((run.cost.cpu + run.cost.source_cpu) / run.rows for run in own) * 1e6
+    whole = median((run.cost.cpu + run.cost.source_cpu) / run.rows for run in full_copies) * 1e6
     return parts | {"everything else": max(whole - sum(parts.values()), 0.0)}
 
 
 def tables(runs: Sequence[StageRun], copies: Sequence[FullCopy], cores: int) -> list[Table]:
-    """Return the table of stages, and the share of each in the CPU time of the full copy."""
+    """Return the table of stages, and the table of their shares in the CPU time of the full copy."""
     rows: list[list[Cell]] = []
     shares: list[list[Cell]] = []
     for table in TABLES:

@@ -1,4 +1,4 @@
-"""Measure the task ``resolve_state`` on synthetic state groups, and write ``docs/bench-state.md``; needs no Synapse."""
+"""Measure the task ``resolve_state`` on synthetic state groups, without Synapse, and write ``docs/bench-state.md``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from synapse_lakehouse.config.settings import Settings
 GROUPS: Final = 5_000_000
 SIZES: Final = (0.01, 0.05, 0.2, 1.0)
 INCREMENT: Final = 0.001
-"""New groups of the second run, as a share of the first run's."""
+"""New groups of the second run, as a share of the groups of the first run."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class StateRun:
 def main(
     scale: Annotated[float, typer.Option(help="1: up to 5M groups with 100M rows")] = 1.0, folder: Folder = DOCS
 ) -> None:
-    """Resolve 50,000 to 5 million groups (times the scale), of all rooms and then with 0.1% new groups."""
+    """Resolve 50,000 to 5 million groups (times the scale): first all groups, then 0.1% new groups."""
     machine = describe_machine()
     home = Settings().lakehouse_home / "bench" / "state"
     pairs = [measure_state(home, int(scale * size * GROUPS)) for size in SIZES]
@@ -54,7 +54,7 @@ def main(
 
 
 def measure_state(home: Path, groups: int) -> tuple[StateRun, StateRun]:
-    """Create groups in a new lake below ``home``, and measure a full run and an incremental one."""
+    """Create groups in a new lake below ``home``, and measure a full run and an incremental run."""
     runs = []
     with (
         spark_runs.new_lake(home) as (settings, _),

@@ -23,7 +23,7 @@ def main(
     memory: Annotated[int, typer.Option(help="heap of each executor in MB")] = 2048,
     folder: Folder = DOCS,
 ) -> None:
-    """Resolve the state of all rooms on 1, 2 and 4 executors, each with one core and a heap of its own."""
+    """Resolve the state of all rooms on 1, 2 and 4 executors, each with one core and its own heap."""
     machine = describe_machine()
     home = Settings().lakehouse_home / "bench" / "executors"
     runs = [measure_executors(home, executors, memory, int(scale * GROUPS)) for executors in EXECUTORS]

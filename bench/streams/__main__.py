@@ -1,4 +1,4 @@
-"""Measure the task ``measure_streams`` on synthetic IDs, and write ``docs/bench-streams.md``; needs no Synapse."""
+"""Measure the task ``measure_streams`` on synthetic IDs, without Synapse, and write ``docs/bench-streams.md``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from synapse_lakehouse.config.settings import Settings
 IDS: Final = 100_000_000
 SIZES: Final = (0.01, 0.1, 1.0)
 INCREMENT: Final = 0.001
-"""New IDs of the second run, as a share of the first run's."""
+"""New IDs of the second run, as a share of the IDs of the first run."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class StreamRun:
 
 
 def main(scale: Annotated[float, typer.Option(help="1: up to 100M IDs")] = 1.0, folder: Folder = DOCS) -> None:
-    """Measure streams of 1, 10 and 100 million IDs (times the scale), all IDs and then 0.1% new ones."""
+    """Measure streams of 1, 10 and 100 million IDs (times the scale): first all IDs, then 0.1% new IDs."""
     machine = describe_machine()
     home = Settings().lakehouse_home / "bench" / "streams"
     runs = [run for size in SIZES for run in measure_streams(home, int(scale * size * IDS))]
@@ -41,7 +41,7 @@ def main(scale: Annotated[float, typer.Option(help="1: up to 100M IDs")] = 1.0, 
 
 
 def measure_streams(home: Path, ids: int) -> list[StreamRun]:
-    """Create about ``ids`` IDs in a new lake below ``home``, and measure a full run and an incremental one."""
+    """Create about ``ids`` IDs in a new lake below ``home``, and measure a full run and an incremental run."""
     runs = []
     with (
         spark_runs.new_lake(home) as (settings, _),

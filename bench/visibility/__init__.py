@@ -1,1 +1,1 @@
-"""Room state and visibility of a large homeserver."""
+"""Measure room state and visibility of a large homeserver."""

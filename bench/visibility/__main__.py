@@ -24,13 +24,13 @@ from synapse_lakehouse.local.postgres import embedded_postgres
 INCREMENTS: Final = (0.001, 0.01, 0.1)
 """New events of the incremental builds, as shares of the events of the full build."""
 SMALLER_SIZES: Final = (0.03, 0.1, 0.3)
-"""Smaller servers, as shares of the scale; they give the slope."""
+"""Smaller servers, as shares of the scale. The slope of the growth needs them."""
 COMMAND_SIZE: Final = 0.1
 """Size of the server for which the commands are timed."""
 PAIRS: Final = 1_000_000_000
-"""Rooms are queried, from the largest on, up to this number of pairs."""
+"""Maximum number of pairs (event and user) of the queried rooms. The largest rooms are queried first."""
 SYNAPSE_PAIRS: Final = 1_500_000
-"""The same for Synapse's filter, which takes minutes for these."""
+"""The same for Synapse's filter, which takes minutes for this number of pairs."""
 
 _TABLES: Final = ("bronze.events", "bronze.state_groups", "bronze.state_groups_state", "silver.state_intervals",
                   "silver.event_visibility_inputs", "gold.visibility_intervals")  # fmt: skip
@@ -58,7 +58,7 @@ class Lake:
     worker: WorkerProcess
 
     def build_all(self) -> Build:
-        """Build everything for the first time."""
+        """Build state and models from all events."""
         return self._build("all events", self.events)
 
     def build_increments(self) -> list[Build]:
@@ -111,7 +111,7 @@ def main(
     scale: Annotated[float, typer.Option(help="1: 10M events in 2,000 rooms, the largest with 100,000 members")] = 1.0,
     folder: Folder = DOCS,
 ) -> None:
-    """Build state and visibility, in full and after new events; count the answers; compare with Synapse."""
+    """Build state and visibility, in full and after new events; count the answers, and compare them with Synapse's."""
     home = Settings().lakehouse_home / "bench" / "visibility"
     machine = describe_machine(Scale=f"{scale:g}")
     builds: list[list[Build]] = []
@@ -152,7 +152,7 @@ def main(
 
 
 def _measure_answers(lake: Lake, home: Path) -> list[list[Cell]]:
-    """Count the outcomes of the view, and compare some with Synapse's filter."""
+    """Count the outcomes of the view, and compare some of them with Synapse's filter."""
     rooms, expected = lake.select_rooms(PAIRS)
     lake.worker.call("publish")
     pairs, seconds = lake.worker.call("count", rooms)
@@ -179,10 +179,14 @@ def _create_lake(home: Path, scale: float) -> Iterator[Lake]:
     events = int(len(server.events["room"]) / (1 + sum(INCREMENTS)))
     # Large joins need a larger heap than the other benchmarks. Feeds of 1,000 events for all users would be larger than
     # all other tables.
-    own = {"lakehouse_home": home, "synapse_server_name": synthetic_bronze.SERVER_NAME, "lakehouse_driver_memory": "4g",
-           "lakehouse_feed_length": 100}  # fmt: skip
+    changes = {
+        "lakehouse_home": home,
+        "synapse_server_name": synthetic_bronze.SERVER_NAME,
+        "lakehouse_driver_memory": "4g",
+        "lakehouse_feed_length": 100,
+    }
     with spark_runs.new_lake(home) as (lake, databases):
-        settings = lake.model_copy(update=own)
+        settings = lake.model_copy(update=changes)
         with WorkerProcess("bench.visibility.visibility_build:VisibilityBuild", settings) as worker:
             _fill_bronze(settings, server, range(events), worker)
             yield Lake(settings, server, events, databases, worker)

@@ -1,4 +1,4 @@
-"""Costs of the builds of one or several sizes, as tables."""
+"""Format the costs of builds as tables."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from bench.statistics import slope
 
 
 class ModelTimes(NamedTuple):
-    """Seconds of each dbt model, and ``wall``, those of all models without the start of dbt; models run in parallel."""
+    """Seconds of each dbt model, and ``wall``, the seconds of all models, which run in parallel, after dbt's start."""
 
     seconds: dict[str, float]
     wall: float
@@ -19,8 +19,8 @@ class ModelTimes(NamedTuple):
 class Build:
     """Cost of resolving the state and of the dbt models, and the times of each group of models.
 
-    * ``models``, ``model_seconds``: of visibility. ``checks``, ``check_times``: of integrity.
-    * ``page_times``: of models that only the page reads. ``other_times``: of all other models.
+    * ``models``, ``model_seconds``: visibility models. ``checks``, ``check_times``: integrity models.
+    * ``page_times``: models that only the page reads. ``other_times``: all other models.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Build:
 
 
 def tabulate_growth(builds: list[list[Build]]) -> Table:
-    """Return seconds of state and visibility by number of events, and shares of the increments in the full build."""
+    """Return the seconds of state and visibility by number of events, and of increments as shares of the full build."""
     rows: list[list[Cell]] = [
         [
             full.events,

@@ -1,4 +1,4 @@
-"""Time the commands about visibility and state, each in a new process."""
+"""Measure the seconds of the commands about visibility and state, each in a new process."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ _AS_OF: Final = "2026-01-01"
 
 @dataclass(frozen=True)
 class CommandExample:
-    """Arguments of the commands: an event of a large room, a member of that room, and another room."""
+    """Arguments of the commands: an event of a large room, a member of the room, and another room."""
 
     event: str
     room: str

@@ -34,7 +34,7 @@ def record_answers(
 ) -> tuple[int, float]:
     """Record the answers for all users and events of ``rooms``, peeking or not; return their number and the seconds.
 
-    The seconds are those of loading and filtering on one core, all events of a room at once for each user.
+    The seconds cover loading and filtering on one core, for each user all events of a room at once.
     """
     dsn = sample.restore_sample(server, _DATABASE)
     _fill(settings, dsn, rooms)
@@ -46,7 +46,7 @@ def record_answers(
 
 
 def _fill(settings: Settings, dsn: str, rooms: Sequence[str]) -> None:
-    """Replace the rooms of the sample's database by ``rooms`` of bronze's main branch."""
+    """Replace the rooms of the sample's database by ``rooms`` of main in bronze."""
     quoted_rooms = ", ".join(map(quote_literal, rooms))
     with duckdb_reader.open_duckdb(settings) as lake, psycopg.connect(dsn) as source:
         duckdb_reader.create_views(lake, settings, None, [f"bronze.{name}" for name in TABLES])

@@ -34,13 +34,13 @@ _BATCH_ROWS: Final = 500_000
 
 
 def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str) -> int:
-    """Append the rows of the events with these numbers to ``branch`` of bronze, and return the number of rows.
+    """Append the rows of the events with the numbers ``events`` to ``branch`` of bronze; return the number of rows.
 
     Users and ignored users are written with the first event. Tables of the current state are replaced.
     """
     declared = catalogue.load_catalogue()
     tables.ensure_tables(lake, declared)
-    written = 0
+    row_count = 0
     with duckdb.connect() as connection:
         connection.execute(f"create macro local_users() as {int(server.local_users)}")
         connection.register("local_members", pa.table(
@@ -52,16 +52,16 @@ def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str) -> 
             connection.execute(_SQL)
             for name in table_names:
                 rows, schema = connection.table(name).to_arrow_table(), tables.get_arrow_schema(declared.table(name))
-                written += rows.num_rows
+                row_count += rows.num_rows
                 if name in _CURRENT_TABLES or rows.num_rows:
                     table = _load_table(lake, f"bronze.{name}", branch)
                     write = table.overwrite if name in _CURRENT_TABLES else table.append
                     write(_add_missing_columns(rows, schema), branch=branch)
-    return written
+    return row_count
 
 
 def _load_table(lake: Catalog, name: str, branch: str) -> Table:
-    """Return a table with ``branch``."""
+    """Return a table; create its ``branch`` if necessary."""
     table = lake.load_table(name)
     if branch not in table.refs():
         if table.current_snapshot() is None:
@@ -80,7 +80,7 @@ def _add_missing_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _batches(server: SyntheticServer, events: range) -> Iterator[tuple[dict[str, pa.Table], tuple[str, ...]]]:
-    """Yield the inputs of :data:`_SQL` in batches, each with the tables that it generates from them."""
+    """Yield the inputs of :data:`_SQL` in batches, each with the names of the tables that :data:`_SQL` generates."""
     empty = np.zeros(0, np.int64)
 
     def batch(
@@ -111,5 +111,5 @@ def _slices(numbers: Numbers, size: int) -> Iterator[Numbers]:
         yield numbers[first : first + size]
 
 
-def _table(columns: dict[str, Numbers], indexes: Numbers, **more: Numbers) -> pa.Table:
-    return pa.table({name: column[indexes] for name, column in columns.items()} | more)
+def _table(columns: dict[str, Numbers], indexes: Numbers, **extra_columns: Numbers) -> pa.Table:
+    return pa.table({name: column[indexes] for name, column in columns.items()} | extra_columns)

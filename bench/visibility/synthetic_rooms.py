@@ -10,7 +10,7 @@ import numpy as np
 Numbers = np.ndarray
 
 CREATE, POWER_LEVELS, JOIN_RULES, VISIBILITY, TOPIC, MEMBER = range(6)
-"""Keys of a room's state; MEMBER + n is the membership of member n."""
+"""Keys of a room's state. MEMBER + n is the membership of member n."""
 
 EVENTS: Final = 10_000_000
 ROOMS: Final = 2_000
@@ -28,12 +28,12 @@ _ABANDONED: Final = 10
 
 @dataclass(frozen=True)
 class SyntheticServer:
-    """Columns by name, one array each.
+    """Arrays of numbers, by column. -1 means none.
 
-    ``events`` in stream order: room; key (-1: no state event); turn, the number of earlier events with that key; group
-    (-1: outlier); replaces, the previous event with that key (-1: none); sender, a member; about, the last event of the
-    room before (-1: none); previous and merged, the events that it follows in the room's graph (-1: none). ``groups``
-    from ID 1: room; prev, the predecessor (-1: none); event. ``rows`` of the groups: group, room, key, event.
+    * ``events`` in stream order: room; key (-1: no state event); turn: number of earlier events with that key; group
+      (-1: outlier); replaces: the previous event with that key; sender: a member; about: the previous event of the
+      room; previous and merged: the previous events in the room's graph.
+    * ``groups`` from ID 1: room; prev: the predecessor; event. ``rows`` of the groups: group, room, key, event.
     """
 
     rooms: int
@@ -42,7 +42,7 @@ class SyntheticServer:
     groups: dict[str, Numbers]
     rows: dict[str, Numbers]
     local: list[int]
-    """Number of local members of each room; they come first."""
+    """Number of local members of each room. They are the first members."""
     creations: Numbers
     """Creation event of each room."""
 
@@ -64,13 +64,13 @@ class SyntheticServer:
         return {"state": state[is_latest], "extremity": np.flatnonzero(is_extremity), "last": np.unique(last)}
 
 
-def generate_server(scale: float, more: float = 0.0, seed: int = 1) -> SyntheticServer:
+def generate_server(scale: float, extra_share: float = 0.0, seed: int = 1) -> SyntheticServer:
     """Generate 10M events in 2,000 rooms at ``scale`` 1: one room of 1M events and 100,000 members, and a long tail.
 
-    :param more: share of additional events.
+    :param extra_share: additional events, as a share.
     """
     rng = np.random.default_rng(seed)
-    total, rooms = EVENTS * scale * (1 + more), max(10, int(ROOMS * scale))
+    total, rooms = EVENTS * scale * (1 + extra_share), max(10, int(ROOMS * scale))
     giant = int(total / 10)
     tail = 1 / (np.arange(rooms - 1) + 3) ** 0.9
     sizes = [giant, *np.maximum(20, tail / tail.sum() * (total - giant)).astype(int).tolist()]
@@ -116,9 +116,9 @@ class _Room:
 
 
 def _room(rng: np.random.Generator, size: int, crowd: int) -> _Room:
-    """Generate a room; ``crowd`` is the number of members of a federated room that was joined late.
+    """Generate a room.
 
-    The first state of such a room consists of outliers.
+    :param crowd: number of members of a federated room that was joined late; its first state consists of outliers.
     """
     if crowd:
         members, changes, local = crowd, size // 50, crowd // 10
@@ -128,14 +128,14 @@ def _room(rng: np.random.Generator, size: int, crowd: int) -> _Room:
         local = members // 2 + 1
     members_in_state = int(crowd * 0.95)
     key, joined = _changes(rng, changes, members, members_in_state)
-    # First the outliers of the room's first state, then messages with state events between them.
+    # The outliers of the room's first state come first, then messages with state events between them.
     size = max(size, members_in_state + changes)
-    place = np.sort(rng.choice(np.arange(members_in_state + 5, size), changes - 5, replace=False))
-    place = np.concatenate([members_in_state + np.arange(5), place])
+    positions = np.sort(rng.choice(np.arange(members_in_state + 5, size), changes - 5, replace=False))
+    positions = np.concatenate([members_in_state + np.arange(5), positions])
     keys = np.full(size, -1)
     keys[:members_in_state] = MEMBER + 1 + np.arange(members_in_state)
-    keys[place] = key
-    change = np.searchsorted(place, np.arange(size), "right") - 1
+    keys[positions] = key
+    change = np.searchsorted(positions, np.arange(size), "right") - 1
     turn, replaces = _turns(keys)
     sender = (rng.random(size) * joined[np.maximum(change, 0)]).astype(int)
     sender = np.where(keys >= MEMBER, keys - MEMBER, sender)
@@ -145,13 +145,13 @@ def _room(rng: np.random.Generator, size: int, crowd: int) -> _Room:
         end = begin + rng.random() * (1 - begin)
     at = np.sort(begin + rng.random(size) * (end - begin))
     return _Room(
-        at, keys, turn, change, replaces, sender, prev, place, _rows(key, place, prev, merges, members_in_state), local,
-        *_previous(size, place, prev, merges),
+        at, keys, turn, change, replaces, sender, prev, positions,
+        _rows(key, positions, prev, merges, members_in_state), local, *_previous(size, positions, prev, merges),
     )  # fmt: skip
 
 
 def _changes(rng: np.random.Generator, changes: int, members: int, members_in_state: int) -> tuple[Numbers, Numbers]:
-    """Return the keys of all state events, and the number of members after each."""
+    """Return the keys of all state events, and the number of members after each state event."""
     new = max(0, members - members_in_state - 1)
     rest = changes - len(_BEGINNING)
     joins = np.zeros(rest, bool)
@@ -159,15 +159,15 @@ def _changes(rng: np.random.Generator, changes: int, members: int, members_in_st
     joined = 1 + members_in_state + np.cumsum(joins)
     key = MEMBER + np.where(joins, joined - 1, (rng.random(rest) * joined).astype(int))
     key[~joins & (rng.random(rest) < 0.02)] = TOPIC
-    # Settings change a few times, whatever the size of the room.
-    others = np.flatnonzero(~joins)
-    settings = others[rng.random(len(others)) < _SETTINGS / max(len(others), 1)]
+    # Settings change a few times in rooms of any size.
+    changeable = np.flatnonzero(~joins)
+    settings = changeable[rng.random(len(changeable)) < _SETTINGS / max(len(changeable), 1)]
     key[settings] = rng.choice([VISIBILITY, JOIN_RULES], len(settings))
     return np.concatenate([_BEGINNING, key]), np.concatenate([np.full(5, 1 + members_in_state), joined])
 
 
 def _turns(keys: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the number of earlier events with each event's key, and the last of them."""
+    """Return, for each event, the number of earlier events with its key, and the last of these events."""
     order = np.argsort(keys, kind="stable")
     sorted_ = keys[order]
     begins = np.flatnonzero(np.append(True, sorted_[1:] != sorted_[:-1]))
@@ -195,33 +195,33 @@ def _forks(rng: np.random.Generator, key: Numbers) -> tuple[Numbers, Numbers]:
     return prev, merges
 
 
-def _previous(size: int, place: Numbers, prev: Numbers, merges: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the events that each event of a room follows: the last one of a branch, and of a merged branch."""
+def _previous(size: int, positions: Numbers, prev: Numbers, merges: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the previous events of each event of a room: the last event of a branch, and of a merged branch."""
     previous, merged = np.arange(size) - 1, np.full(size, -1)
-    previous[: place[0] + 1] = -1
+    previous[: positions[0] + 1] = -1
     forks = np.flatnonzero(prev == np.arange(len(prev)) - 2)
-    previous[place[forks]] = place[forks - 1] - 1
-    merged[place[merges]] = place[np.flatnonzero(merges) - 1] - 1
+    previous[positions[forks]] = positions[forks - 1] - 1
+    merged[positions[merges]] = positions[np.flatnonzero(merges) - 1] - 1
     return previous, merged
 
 
 def _rows(
-    key: Numbers, place: Numbers, prev: Numbers, merges: Numbers, members_in_state: int
+    key: Numbers, positions: Numbers, prev: Numbers, merges: Numbers, members_in_state: int
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Return group, key and event of the rows that Synapse stores."""
     state = np.full(key.max(initial=MEMBER + members_in_state) + 1, -1)
     state[MEMBER + 1 : MEMBER + 1 + members_in_state] = np.arange(members_in_state)
     batches = []
     for first in range(0, len(key), _HOPS):
-        state[key[first]] = place[first]
+        state[key[first]] = positions[first]
         keys_set = np.flatnonzero(state >= 0)
         batches.append((np.full(len(keys_set), first), keys_set, state[keys_set]))
         numbers = np.arange(first + 1, min(first + _HOPS, len(key)))
-        joining = numbers[merges[numbers]]
-        group = np.concatenate([numbers, joining])
-        of = np.concatenate([numbers, joining - 2])
-        batches.append((group, key[of], place[of]))
-        state[key[numbers]] = place[numbers]
+        merging = numbers[merges[numbers]]
+        group = np.concatenate([numbers, merging])
+        change = np.concatenate([numbers, merging - 2])
+        batches.append((group, key[change], positions[change]))
+        state[key[numbers]] = positions[numbers]
     group, keys, events = map(np.concatenate, zip(*batches, strict=True))
     return group, keys, events
 
@@ -245,23 +245,23 @@ def _merge_rooms(parts: list[_Room], local_users: int) -> SyntheticServer:
         "room": room,
         "key": np.concatenate([part.key for part in parts]),
         "turn": np.concatenate([part.turn for part in parts]),
-        "group": _numbered(parts, "group", first_group, group_id),
-        "replaces": _numbered(parts, "replaces", offset, number),
+        "group": _references(parts, "group", first_group, group_id),
+        "replaces": _references(parts, "replaces", offset, number),
         "sender": np.concatenate([part.sender for part in parts]),
         "about": before,
-        "previous": _numbered(parts, "previous", offset, number),
-        "merged": _numbered(parts, "merged", offset, number),
+        "previous": _references(parts, "previous", offset, number),
+        "merged": _references(parts, "merged", offset, number),
     }
     rows = [part.rows for part in parts]
     state = {
-        "group": np.concatenate([group_id[of + at] for (of, _, _), at in zip(rows, first_group, strict=True)]),
+        "group": np.concatenate([group_id[group + at] for (group, _, _), at in zip(rows, first_group, strict=True)]),
         "key": np.concatenate([key for _, key, _ in rows]),
         "event": np.concatenate([number[event + at] for (_, _, event), at in zip(rows, offset, strict=True)]),
-        "room": np.repeat(np.arange(len(parts), dtype=np.int32), [len(of) for of, _, _ in rows]),
+        "room": np.repeat(np.arange(len(parts), dtype=np.int32), [len(group) for group, _, _ in rows]),
     }
     groups = {
         "room": np.repeat(np.arange(len(parts), dtype=np.int32), changes)[by_event],
-        "prev": _numbered(parts, "prev", first_group, group_id)[by_event],
+        "prev": _references(parts, "prev", first_group, group_id)[by_event],
         "event": number[of_group][by_event],
     }
     return SyntheticServer(
@@ -275,13 +275,13 @@ def _merge_rooms(parts: list[_Room], local_users: int) -> SyntheticServer:
     )
 
 
-def _numbered(parts: list[_Room], name: str, at: Numbers, ids: Numbers) -> Numbers:
-    """The references called ``name`` of all rooms as IDs; -1 means none.
+def _references(parts: list[_Room], name: str, at: Numbers, ids: Numbers) -> Numbers:
+    """Return the references ``name`` of all rooms as IDs. -1 means none.
 
     :param at: index in ``ids`` of the first row of each room.
     """
-    shifted = [
+    references = [
         np.where(getattr(part, name) < 0, -1, ids[np.maximum(getattr(part, name), 0) + begin])
         for part, begin in zip(parts, at, strict=True)
     ]
-    return np.concatenate(shifted)
+    return np.concatenate(references)

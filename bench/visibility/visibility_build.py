@@ -1,4 +1,4 @@
-"""Room state and visibility of the lake, built in a Spark app of its own."""
+"""Build room state and visibility of the lake in a separate Spark app."""
 
 import time
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ class VisibilityBuild:
         return self._app.run.branch
 
     def refresh_tables(self) -> None:
-        """Read the files that another process wrote."""
+        """Refresh Spark's cached tables after another process wrote to them."""
         for table in load_run_tables(self._app.catalog):
             # Spark caches a table for half a minute.
             self._app.spark.sql(f"refresh table {'.'.join(table.name())}")
@@ -68,7 +68,7 @@ class VisibilityBuild:
         resolve_rooms(self._app.spark, self._app.catalog, self._app.run.branch)
 
     def build(self) -> dict[str, float]:
-        """Build the view, and what the integrity models read, without dbt's tests; return the seconds of each model."""
+        """Build the models of the view and the inputs of the integrity models; return the seconds of each model."""
         return self._build(*_WITH_PARENTS, "--exclude", *INTEGRITY).seconds
 
     def check(self) -> ModelTimes:
@@ -125,7 +125,7 @@ class VisibilityBuild:
         return CommandExample(str(event), str(room), str(user), str(other))
 
     def count(self, rooms: list[str]) -> tuple[int, float]:
-        """Return the pairs of ``rooms`` in the view on main, and the seconds of counting them by outcome."""
+        """Return the number of pairs of ``rooms`` in the view on main, and the seconds of counting them by outcome."""
         with self._open_view(rooms) as connection:
             started = time.monotonic()
             rows = connection.execute(
@@ -134,7 +134,7 @@ class VisibilityBuild:
         return sum(row[-1] for row in rows), time.monotonic() - started
 
     def differences(self, rooms: list[str], recording: Path) -> int:
-        """Return how many rows differ between the view on main and Synapse's recorded answers about ``rooms``."""
+        """Return the number of rows that differ between the view on main and Synapse's answers about ``rooms``."""
         with self._open_view(rooms) as connection:
             return len(visibility_answers.differences(connection, visibility_answers.load(recording)))
 
@@ -150,7 +150,7 @@ class VisibilityBuild:
             yield connection
 
     def rows(self, sql: str) -> list[tuple[object, ...]]:
-        """Run ``sql`` on the run's branch."""
+        """Return the rows of ``sql`` on the run's branch."""
         return [tuple(row) for row in self._app.spark.sql(sql).collect()]
 
     def close(self) -> None:

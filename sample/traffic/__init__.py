@@ -1,4 +1,7 @@
-"""Traffic that produces everything a Synapse database can hold, over the client API of a real homeserver."""
+"""Requests to a real homeserver's client API that fill all parts of a Synapse database.
+
+Each function with a :class:`Stage` is a scene. Its name seeds its random choices.
+"""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +12,7 @@ from sample.traffic import visibility as history
 from sample.traffic.stage import ADMINISTRATOR, BRIDGED, CAST, Stage
 
 SEED = 1163
-# Scenes of one act run side by side; an act ends before the next begins.
+# The groups of an act run in parallel. An act ends before the next act begins.
 ACTS = (
     (
         (history.all_visibilities, history.changing_visibility, history.peeking),
@@ -30,24 +33,24 @@ ACTS = (
 
 
 def drive(hs: Synapse, remote: Synapse | None = None, seed: int = SEED) -> Stage:
-    """Register everybody and play every scene on a fresh homeserver.
+    """Register all users and play all scenes on an empty homeserver.
 
-    :param remote: another fresh homeserver of the same federation, for the scenes that need one.
-    :returns: the stage as it is left; its ``found`` says which rooms and users show what.
-    :raises MatrixError: when the homeserver refuses what it should accept.
+    :param remote: another empty homeserver of the same federation, for scenes that need federation.
+    :returns: the stage. Its ``found`` contains rooms and users by feature.
+    :raises MatrixError: if the homeserver refuses a request that it should accept.
     """
     stage = populate(hs, seed)
-    with ThreadPoolExecutor(max(map(len, ACTS))) as troupes:
+    with ThreadPoolExecutor(max(map(len, ACTS))) as executor:
         for act in ACTS:
-            for playing in [troupes.submit(_play_all, stage, scenes) for scenes in act]:
-                playing.result()
+            for future in [executor.submit(_play_all, stage, scenes) for scenes in act]:
+                future.result()
     if remote:
         stage.play(federation.federation, remote)
     return stage
 
 
 def populate(hs: Synapse, seed: int = SEED) -> Stage:
-    """Register everybody on a fresh homeserver; return the stage, on which nothing was played."""
+    """Register all users on an empty homeserver; return the stage before any scene."""
     users = {name: hs.register(name, displayname=display) for name, display in CAST.items()}
     users[ADMINISTRATOR] = hs.register(ADMINISTRATOR, admin=True)
     users |= {f"bridged_{name}": hs.register_bridged(name) for name in BRIDGED}

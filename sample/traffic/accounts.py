@@ -1,4 +1,4 @@
-"""What belongs to users rather than rooms: receipts, account data, devices, to-device messages, presence, push."""
+"""Scenes with data of users: receipts, account data, devices, to-device messages, presence, push."""
 
 from sample.client import ADMIN, UNSTABLE, V3, Client, Json, q
 from sample.traffic.stage import ADMINISTRATOR, Stage, visibility
@@ -8,7 +8,7 @@ READERS = ("alice", "bob", "carol", "dave", "frank", "grace", "heidi", "peggy")
 
 
 def receipts(stage: Stage) -> None:
-    """Public, private and threaded receipts that move on, read markers and typing notices."""
+    """Send public, private and threaded receipts that advance, read markers and typing notices."""
     room = stage.room("receipts", "bob", room_version="11", preset="public_chat")
     for name in READERS:
         if name != "bob":
@@ -26,7 +26,7 @@ def receipts(stage: Stage) -> None:
 
 
 def account_data(stage: Stage) -> None:
-    """Global and room account data, tags, deleted entries and the administrators' client configuration."""
+    """Set global and room account data, tags, deleted entries and the administrators' client configuration."""
     room = stage.room("account-data", "ursula")
     stage.enter(room, "ursula", "victor", "walter")
     for name in ("ursula", "victor", "walter"):
@@ -50,7 +50,7 @@ def account_data(stage: Stage) -> None:
 
 
 def ignoring(stage: Stage) -> None:
-    """Users that ignore others, two that ignore each other, and one that stopped."""
+    """Let users ignore other users. Two ignore each other, and one ends ignoring a user."""
     room = stage.room("ignored", "yusuf", state=[visibility("shared")])
     stage.enter(room, "yusuf", "zoe", "mallory", "xenia")
     stage.chat(room, ["yusuf", "zoe", "mallory", "xenia"], 16)
@@ -61,8 +61,8 @@ def ignoring(stage: Stage) -> None:
         "dave": ["erin", "mallory"],
         "yusuf": ["mallory"],
     }
-    for name, others in choices.items():
-        ignored: Json = {stage.hs.user_id(other): {} for other in others}
+    for name, ignored_names in choices.items():
+        ignored: Json = {stage.hs.user_id(ignored_name): {} for ignored_name in ignored_names}
         stage.users[name].set_account_data("m.ignored_user_list", {"ignored_users": ignored})
         stage.note("ignores others", stage.users[name].user_id)
     remote: Json = {"ignored_users": {"@nobody:elsewhere.example": {}}}
@@ -72,7 +72,7 @@ def ignoring(stage: Stage) -> None:
 
 
 def devices(stage: Stage) -> None:
-    """An encrypted room, devices with keys that come, are renamed and go, to-device messages read and unread."""
+    """Create an encrypted room, add, rename and delete devices with keys, and send to-device messages."""
     encryption: Json = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
     room = stage.room("encrypted", "carol", state=[encryption], room_version="11")
     stage.enter(room, "carol", "dave", "lena", "victor")
@@ -96,7 +96,7 @@ def devices(stage: Stage) -> None:
 
 
 def upload_keys(client: Client) -> None:
-    """Upload device and one-time keys of ``client``'s device."""
+    """Upload the device keys and one-time keys of ``client``'s device."""
     device = client.device_id
     keys: Json = {
         "user_id": client.user_id,
@@ -110,7 +110,7 @@ def upload_keys(client: Client) -> None:
 
 
 def presence(stage: Stage) -> None:
-    """Presence that changes, with status messages."""
+    """Change presence, with status messages."""
     states = ("online", "unavailable", "offline")
     for number, name in enumerate(READERS):
         user = stage.users[name]
@@ -120,7 +120,7 @@ def presence(stage: Stage) -> None:
 
 
 def push(stage: Stage) -> None:
-    """Push rules added, switched off and deleted; pushers set, changed and removed."""
+    """Add, disable and delete push rules; set, change and delete pushers."""
     for name in ("alice", "bob", "carol", "grace"):
         user = stage.users[name]
         rule = f"{V3}/pushrules/global/content/cake-{name}"
@@ -148,7 +148,7 @@ def push(stage: Stage) -> None:
 
 
 def profiles(stage: Stage) -> None:
-    """Display names and avatars that change in every room of their owners; a filter; a second device's sync."""
+    """Change display names and an avatar in all rooms of their owners; add a filter; sync."""
     for name in ("peggy", "bob", "judy"):
         stage.users[name].set_display_name(f"{name.title()} {stage.rng.choice('αβγδ')}")
     user = stage.users["lena"]
@@ -159,7 +159,7 @@ def profiles(stage: Stage) -> None:
 
 
 def restrictions(stage: Stage) -> None:
-    """Users that are locked, suspended and shadow-banned. Messages of the last one reach no other user."""
+    """Lock, suspend and shadow-ban users. Messages of a shadow-banned user reach no other user."""
     admin = stage.users[ADMINISTRATOR]
     room = stage.room("restrictions", "alice")
     stage.enter(room, "alice", "walter", "silent", "sybil")

@@ -1,4 +1,4 @@
-"""Secrets that must never leave a homeserver: tokens, keys, addresses, identities."""
+"""Scenes with secrets that must never leave a homeserver: tokens, keys, addresses, identities."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from sample.traffic.stage import ADMINISTRATOR, Stage
 
 
 def credentials(stage: Stage) -> None:
-    """Refresh, login, OpenID and registration tokens, addresses, external identities, key backups."""
+    """Create refresh, login, OpenID and registration tokens, addresses, external identities and a key backup."""
     admin, lena = stage.cast(ADMINISTRATOR, "lena")
     body = {
         "type": "m.login.password",
@@ -44,7 +44,7 @@ def credentials(stage: Stage) -> None:
 
 
 def cross_signing(stage: Stage) -> None:
-    """Two users with cross-signing keys, one of whom verified the other."""
+    """Upload cross-signing keys of two users, and let one verify the other."""
     carol, victor = stage.cast("carol", "victor")
     _, carols_signing_key = _upload_keys(carol)
     victors_master, _ = _upload_keys(victor)
@@ -56,7 +56,7 @@ def cross_signing(stage: Stage) -> None:
 
 
 def _upload_keys(client: Client) -> tuple[Json, Ed25519PrivateKey]:
-    """Upload cross-signing keys; returns the public master key and the key that signs other users."""
+    """Upload cross-signing keys; return the public master key and the key that signs other users."""
     private = {usage: Ed25519PrivateKey.generate() for usage in ("master", "self_signing", "user_signing")}
     keys: dict[str, Json] = {}
     for usage, key in private.items():

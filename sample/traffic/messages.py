@@ -1,4 +1,4 @@
-"""Kinds of events: redactions, edits, reactions, threads, calls, sticky and delayed ones, and unusual JSON."""
+"""Scenes with kinds of events: redactions, relations, threads, calls, sticky and delayed events, and unusual JSON."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,17 +12,17 @@ UNKNOWN_EVENT = "$neverSeenByAnybody-AAAAAAAAAAAAAAAAAAAAAAAA"
 
 
 def redactions(stage: Stage) -> None:
-    """Redacted messages, reactions, state and redactions; the same one twice; targets that are missing."""
+    """Redact messages, reactions, state and redactions, the same event twice, and an unknown event."""
     for version in ("1", "10", "12"):
         room = stage.room("redactions", "heidi", room_version=version)
         stage.enter(room, "heidi", "ivan", "judy")
         host, ivan, judy = stage.cast("heidi", "ivan", "judy")
-        said = stage.chat(room, ["ivan", "judy"], 14)
-        own = ivan.say(room, "I take this back")
-        ivan.redact(room, own)
-        for event in said[2:5]:
+        messages = stage.chat(room, ["ivan", "judy"], 14)
+        own_message = ivan.say(room, "I take this back")
+        ivan.redact(room, own_message)
+        for event in messages[2:5]:
             host.redact(room, event, stage.words())
-        reaction = judy.send(room, "m.reaction", relation("m.annotation", said[6], key="👍"))
+        reaction = judy.send(room, "m.reaction", relation("m.annotation", messages[6], key="👍"))
         judy.redact(room, reaction)
         topic = host.set_state(room, "m.room.topic", {"topic": "a secret"})
         host.redact(room, topic)
@@ -31,23 +31,23 @@ def redactions(stage: Stage) -> None:
         host.redact(room, value)
         renamed = {"membership": "join", "displayname": "embarrassing"}
         host.redact(room, judy.set_state(room, "m.room.member", renamed, judy.user_id))
-        host.redact(room, host.redact(room, said[7]))  # the redaction itself
-        host.redact(room, said[7], "twice")
+        host.redact(room, host.redact(room, messages[7]))  # the redaction itself
+        host.redact(room, messages[7], "twice")
         host.redact(room, UNKNOWN_EVENT)
-        if version == "12":  # where the target stands in the content
-            host.send(room, "m.room.redaction", {"redacts": said[8], "reason": "in the content"})
+        if version == "12":  # redactions have their target in the content
+            host.send(room, "m.room.redaction", {"redacts": messages[8], "reason": "in the content"})
         stage.chat(room, ["heidi", "ivan", "judy"], 8)
 
 
 def relations(stage: Stage) -> None:
-    """Edits, reactions, threads with edits in them, references, polls, and subscriptions to threads."""
+    """Send edits, reactions, threads with edits, references and polls, and subscribe to threads."""
     room = stage.room("relations", "carol", room_version="11")
     stage.enter(room, "carol", "dave", "frank")
     names = ("carol", "dave", "frank")
     messages = stage.chat(room, names, 10)
     carol, dave, frank = stage.cast(*names)
     for number in range(4):
-        edit_of(stage, room, dave.say(room, "tpyo"), dave, f"typo {number}")
+        send_edit(stage, room, dave.say(room, "tpyo"), dave, f"typo {number}")
     for key in ("👍", "👎", "❤️", "+1", ""):
         frank.send(room, "m.reaction", relation("m.annotation", messages[1], key=key))
     frank.send(room, "m.room.message", {"msgtype": "m.text", "body": "ref"} | relation("m.reference", messages[2]))
@@ -56,7 +56,7 @@ def relations(stage: Stage) -> None:
         for speaker in (dave, frank, carol, dave):
             content = {"msgtype": "m.text", "body": stage.words()} | relation("m.thread", root)
             reply = speaker.send(room, "m.room.message", content)
-        edit_of(stage, room, reply, dave, "edited in the thread")
+        send_edit(stage, room, reply, dave, "edited in the thread")
         dave.receipt(room, reply, thread=root)
     carol.receipt(room, roots[-1], thread="main")
     carol.redact(room, reply)
@@ -71,20 +71,20 @@ def relations(stage: Stage) -> None:
     stage.note("thread subscriptions", carol.user_id, dave.user_id, frank.user_id)
 
 
-def edit_of(stage: Stage, room: str, event: str, author: Client, body: str) -> str:
-    """An edit of ``event`` by its author; returns the edit's event id."""
+def send_edit(stage: Stage, room: str, event: str, author: Client, body: str) -> str:
+    """Send an edit of ``event`` by its author; return the edit's event ID."""
     new = {"msgtype": "m.text", "body": body}
     content = {"msgtype": "m.text", "body": f"* {body}", "m.new_content": new} | relation("m.replace", event)
     return author.send(room, "m.room.message", content)
 
 
-def relation(kind: str, event: str, **more: str) -> Json:
-    """The content that relates an event to ``event``."""
-    return {"m.relates_to": {"rel_type": kind, "event_id": event} | more}
+def relation(kind: str, event: str, **fields: str) -> Json:
+    """Return the content that relates an event to ``event``."""
+    return {"m.relates_to": {"rel_type": kind, "event_id": event} | fields}
 
 
 def calls(stage: Stage) -> None:
-    """Call invites in a room that was public before, and in one that had just become public."""
+    """Send call invites to private rooms, and to rooms that have just become public."""
     invite = {"call_id": "1", "version": "1", "lifetime": 60_000, "offer": {"type": "offer", "sdp": "v=0"}}
     for history in ("shared", "world_readable"):
         room = stage.room("calls", "niaj", state=[visibility(history)], room_version="11")
@@ -100,38 +100,38 @@ def calls(stage: Stage) -> None:
 
 
 def _call_in_public(stage: Stage, room: str, invite: Json) -> None:
-    # The homeserver refuses calls in a public room, but learns from its statistics, a moment later, that it is public:
-    # calls that race with the change through several processes get in.
+    # The homeserver refuses calls in public rooms. It reads from its statistics whether a room is public, and updates
+    # them a moment after the change. Calls in this moment, through several processes, are accepted.
     host = stage.users["niaj"]
 
     def call(via: str) -> str | None:
         try:
             return host.send(room, "m.call.invite", invite, via=via)
-        except MatrixError as refusal:
-            if refusal.errcode != "M_FORBIDDEN":
+        except MatrixError as error:
+            if error.errcode != "M_FORBIDDEN":
                 raise
             return None
 
     for _ in range(ATTEMPTS):
-        with ThreadPoolExecutor(6) as callers:
-            racing = [callers.submit(call, via) for via in (*stage.hs.event_persisters, *stage.hs.event_persisters)]
+        with ThreadPoolExecutor(6) as executor:
+            futures = [executor.submit(call, via) for via in (*stage.hs.event_persisters, *stage.hs.event_persisters)]
             host.set_state(room, "m.room.join_rules", {"join_rule": "public"}, via=stage.hs.event_persisters[0])
-            racing += [callers.submit(call, via) for via in stage.hs.event_persisters]
-        events = [event for caller in racing if (event := caller.result())]
+            futures += [executor.submit(call, via) for via in stage.hs.event_persisters]
+        events = [event for future in futures if (event := future.result())]
         if any(_is_in_public(host, room, event) for event in events):
             stage.note("call invite in public", room)
             return
         host.set_state(room, "m.room.join_rules", {"join_rule": "invite"})
         time.sleep(1)
-    raise RuntimeError(f"No call could be placed in a public room in {ATTEMPTS} attempts")
+    raise RuntimeError(f"The homeserver accepted no call in a public room in {ATTEMPTS} attempts")
 
 
 def _is_in_public(client: Client, room: str, event: str) -> bool:
-    """Whether the room is public at a call of ``client``. Synapse since 1.144 hides the call even from its sender."""
+    """Return whether the room is public at a call of ``client``. Synapse since 1.144 hides the call from its sender."""
     try:
         context = client.call("GET", f"{V3}/rooms/{q(room)}/context/{q(event)}", params={"limit": "0"})
-    except MatrixError as refusal:
-        if refusal.errcode != "M_FORBIDDEN":
+    except MatrixError as error:
+        if error.errcode != "M_FORBIDDEN":
             raise
         return True
     rules = [state["content"] for state in context["state"] if state["type"] == "m.room.join_rules"]
@@ -139,7 +139,7 @@ def _is_in_public(client: Client, room: str, event: str) -> bool:
 
 
 def sticky_and_delayed(stage: Stage) -> None:
-    """Sticky events (MSC4354) and delayed ones (MSC4140), one sent, one waiting, one cancelled."""
+    """Send sticky events (MSC4354) and delayed events (MSC4140): one is sent, one waits, one is cancelled."""
     for _ in range(2):
         room = stage.room("sticky", "quentin", room_version="11")
         stage.enter(room, "quentin", "rupert")
@@ -162,7 +162,7 @@ def sticky_and_delayed(stage: Stage) -> None:
 
 
 def unusual_json(stage: Stage) -> None:
-    """Content that breaks careless readers: empty, nested, huge, quoted, with NUL and with every kind of number."""
+    """Send unusual content: empty, nested, large, with quotes, with NUL and with all kinds of numbers."""
     contents: list[Json] = [
         {},
         {"": ""},
@@ -187,7 +187,7 @@ def unusual_json(stage: Stage) -> None:
         stage.enter(room, "odd.user=1_2-3/4", "lena")
         author = stage.users["odd.user=1_2-3/4"]
         for content in contents if version == "11" else [*contents, old_numbers]:
-            # Messages must have a text body; other events may hold anything.
+            # Messages must have a text body. Other events may have any content.
             is_message = isinstance(content.get("body"), str) and isinstance(content.get("msgtype"), str)
             author.send(room, "m.room.message" if is_message else "org.example.odd", content)
         for event_type in types:

@@ -1,4 +1,4 @@
-"""What moderators and administrators do: reports, quarantine, erasure, purged history, deleted and blocked rooms."""
+"""Scenes with moderators and administrators: reports, quarantine, erasure, purges, deleted and blocked rooms."""
 
 import time
 
@@ -9,7 +9,7 @@ PATIENCE_SECONDS = 60
 
 
 def reports(stage: Stage) -> None:
-    """Reported events, a reported room and user, quarantined media."""
+    """Report events, a room and a user, and quarantine media."""
     room = stage.room("reports", "grace", preset="public_chat")
     for guest in stage.cast("mallory", "heidi"):
         guest.join(room)
@@ -29,7 +29,7 @@ def reports(stage: Stage) -> None:
 
 
 def erasure(stage: Stage) -> None:
-    """Users that left: erased, only deactivated, and erased and reactivated."""
+    """Deactivate users: some with erasure, one without, and one that is reactivated after erasure."""
     admin = stage.users[ADMINISTRATOR]
     room = stage.room("erased", "alice", state=[visibility("shared")])
     stage.enter(room, "alice", "erin", "eve", "eliza", "trent", "bob")
@@ -48,7 +48,7 @@ def erasure(stage: Stage) -> None:
 
 
 def purged_history(stage: Stage) -> None:
-    """Rooms whose older history was purged, one of them across a change of visibility."""
+    """Purge the older history of rooms, across a change of the history visibility."""
     for version in ("6", "12"):
         room = stage.room("purged-history", "frank", room_version=version)
         stage.enter(room, "frank", "grace", "ivan")
@@ -69,36 +69,36 @@ def purge_history(admin: Client, room: str, last: str) -> None:
     """Purge the events before the event ``last``, and wait for the end of the purge."""
     body = {"purge_up_to_event_id": last, "delete_local_events": True}
     purge = admin.call("POST", f"{ADMIN}/v1/purge_history/{q(room)}", body)["purge_id"]
-    _finished(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
+    _wait_for_completion(admin, f"{ADMIN}/v1/purge_history_status/{q(purge)}")
 
 
 def deleted_rooms(stage: Stage) -> None:
-    """Rooms that are purged, purged and blocked, emptied and blocked, and blocked before they existed."""
+    """Delete rooms: purged, purged and blocked, or only emptied and blocked. Block an unknown room."""
     admin = stage.users[ADMINISTRATOR]
-    ways: tuple[tuple[str, Json], ...] = (
+    deletions: tuple[tuple[str, Json], ...] = (
         ("purged-room", {"purge": True, "block": False}),
         ("purged-blocked-room", {"purge": True, "block": True}),
         ("blocked-room", {"purge": False, "block": True}),
     )
-    for feature, how in ways:
+    for feature, options in deletions:
         room = stage.room(feature, "heidi", state=[visibility("shared")])
         stage.enter(room, "heidi", "ivan", "judy")
         messages = stage.chat(room, ["heidi", "ivan", "judy"], 25)
         stage.users["judy"].receipt(room, messages[-1])
         stage.users["ivan"].set_account_data("org.example.room", {"was": "here"}, room)
-        delete_room(admin, room, how)
+        delete_room(admin, room, options)
     unknown = f"!neverSeen:{stage.hs.server_name}"
     admin.call("PUT", f"{ADMIN}/v1/rooms/{q(unknown)}/block", {"block": True})
     stage.note("blocked unknown room", unknown)
 
 
-def delete_room(admin: Client, room: str, how: Json) -> None:
-    """Empty a room, purge or block it by ``how``, and wait for the end."""
-    delete = admin.call("DELETE", f"{ADMIN}/v2/rooms/{q(room)}", how)["delete_id"]
-    _finished(admin, f"{ADMIN}/v2/rooms/delete_status/{q(delete)}")
+def delete_room(admin: Client, room: str, options: Json) -> None:
+    """Delete a room with the options of the admin API, such as ``purge``, and wait until it is deleted."""
+    delete = admin.call("DELETE", f"{ADMIN}/v2/rooms/{q(room)}", options)["delete_id"]
+    _wait_for_completion(admin, f"{ADMIN}/v2/rooms/delete_status/{q(delete)}")
 
 
-def _finished(admin: Client, status_path: str) -> None:
+def _wait_for_completion(admin: Client, status_path: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (status := admin.call("GET", status_path)["status"]) != "complete":
         if status == "failed" or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Kinds of rooms: every version, upgrades, aliases, knocking, spaces, forks, long chains of state, retention."""
+"""Scenes with kinds of rooms: versions, upgrades, aliases, knocks, spaces, long chains of state, retention."""
 
 from sample.client import V3, Json, MatrixError, q
 from sample.traffic.stage import Stage, visibility
@@ -9,7 +9,7 @@ YEAR_2017_MS = 1_500_000_000_000
 
 
 def room_versions(stage: Stage) -> None:
-    """A conversation with a kick, a ban and a redaction in every stable room version."""
+    """Send messages, a kick, a ban and a redaction in all stable room versions."""
     for version in VERSIONS:
         room = stage.room("version", "walter", room_version=version, preset="public_chat")
         stage.note(f"room version {version}", room)
@@ -26,7 +26,7 @@ def room_versions(stage: Stage) -> None:
 
 
 def upgrades(stage: Stage) -> None:
-    """Rooms replaced by rooms of newer versions, aliases moving along."""
+    """Upgrade rooms to newer versions. Their aliases move to the new rooms."""
     for old, new in (("1", "6"), ("9", "12")):
         room = stage.room("upgrade", "victor", room_version=old, preset="public_chat")
         for guest in stage.cast("ursula", "trent"):
@@ -41,7 +41,7 @@ def upgrades(stage: Stage) -> None:
 
 
 def aliases_and_directory(stage: Stage) -> None:
-    """A published room with several aliases, one of them removed, and a canonical alias."""
+    """Publish a room with several aliases, a deleted alias, and a canonical alias."""
     room = stage.room("published", "ursula", preset="public_chat", visibility="public", topic="Łódź 🚋")
     host = stage.users["ursula"]
     server = stage.hs.server_name
@@ -55,7 +55,7 @@ def aliases_and_directory(stage: Stage) -> None:
 
 
 def knocking(stage: Stage) -> None:
-    """Knocks that are accepted, refused, retracted, left open, and answered by a ban."""
+    """Knock on rooms: knocks are accepted, refused, retracted, left open, or followed by a ban."""
     rule = {"type": "m.room.join_rules", "state_key": "", "content": {"join_rule": "knock"}}
     for value in ("shared", "invited"):
         room = stage.room("knocks", "judy", room_version="10", state=[rule, visibility(value)])
@@ -74,7 +74,7 @@ def knocking(stage: Stage) -> None:
 
 
 def spaces(stage: Stage) -> None:
-    """A space, rooms in it that its members may join, and a member who leaves again."""
+    """Create a space and a restricted room that its members may join. One member leaves the room."""
     space = stage.room("space", "grace", creation_content={"type": "m.space"}, preset="public_chat")
     rule: Json = {
         "type": "m.room.join_rules",
@@ -94,7 +94,7 @@ def spaces(stage: Stage) -> None:
 
 
 def long_state_chain(stage: Stage) -> None:
-    """More than 260 state changes in a row: two full snapshots, a hundred hops apart."""
+    """Send 270 state changes in a row. Synapse stores the full state twice, after 100 deltas each."""
     room = stage.room("long-state-chain", "bot", room_version="11")
     stage.enter(room, "bot", "silent")
     for number in range(270):
@@ -103,7 +103,7 @@ def long_state_chain(stage: Stage) -> None:
 
 
 def crowded(stage: Stage) -> None:
-    """One room with everybody in it."""
+    """Create a room that all users join."""
     room = stage.room("crowded", "alice", preset="public_chat", room_version="12")
     members = [name for name in stage.users if name not in ("alice", "silent")]
     for name in members:
@@ -113,7 +113,7 @@ def crowded(stage: Stage) -> None:
 
 
 def retention(stage: Stage) -> None:
-    """Policies that are short, long, half, empty, changed and over events with timestamps of 2017."""
+    """Set retention policies: short, long, incomplete, empty and changed ones, and one with events of 2017."""
     policies: list[Json] = [
         {"max_lifetime": 1000},
         {"max_lifetime": 20 * YEAR_MS, "min_lifetime": 1000},
@@ -139,7 +139,7 @@ def retention(stage: Stage) -> None:
 
 
 def abandoned(stage: Stage) -> None:
-    """A room everybody left, forgotten by one of them, and direct chats that were declined."""
+    """Create a room that all members leave and one forgets, and direct chats, one of which is declined."""
     room = stage.room("abandoned", "rupert")
     stage.enter(room, "rupert", "sybil")
     stage.chat(room, ["rupert", "sybil"], 6)
@@ -147,27 +147,27 @@ def abandoned(stage: Stage) -> None:
         member.leave(room)
     stage.users["sybil"].forget(room)
     for name in ("niaj", "sybil"):
-        other = stage.users[name]
+        invitee = stage.users[name]
         direct = stage.users["rupert"].create_room(
-            preset="trusted_private_chat", is_direct=True, invite=[other.user_id]
+            preset="trusted_private_chat", is_direct=True, invite=[invitee.user_id]
         )
         stage.note("direct chat", direct)
         stage.users["rupert"].say(direct, "hello?")
         if name == "niaj":
-            other.leave(direct)
+            invitee.leave(direct)
         else:
-            other.join(direct)
+            invitee.join(direct)
             stage.chat(direct, ["rupert", name], 4)
 
 
 def refused(stage: Stage) -> None:
-    """What a homeserver must refuse, so that stream ids are taken and given up."""
+    """Send events that the homeserver refuses. Their stream IDs are reserved and not used."""
     room = stage.room("refused", "frank")
     stage.enter(room, "frank", "niaj")
     for _ in range(5):
         try:
             stage.users["niaj"].set_state(room, "m.room.topic", {"topic": "not allowed"})
-        except MatrixError as refusal:
-            if refusal.errcode != "M_FORBIDDEN":
+        except MatrixError as error:
+            if error.errcode != "M_FORBIDDEN":
                 raise
     stage.chat(room, ["frank", "niaj"], 4)

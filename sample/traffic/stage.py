@@ -1,4 +1,4 @@
-"""The context of all scenes: the homeserver, its users, seeded choices, and rooms and users by feature."""
+"""The context of the scenes: the homeserver, its users, seeded choices, and the rooms and users by feature."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -31,11 +31,11 @@ _WORDS = (
 
 @dataclass
 class Stage:
-    """One scene's view of the homeserver.
+    """The context of a scene.
 
     :ivar users: localpart → client.
-    :ivar found: feature → room IDs and user IDs that show it, in order of appearance.
-    :ivar rng: choices that are the same whenever the scene is played with the same seed.
+    :ivar found: feature → IDs of rooms and users with it, in order of creation.
+    :ivar rng: random choices, which depend only on the seed and the scene.
     """
 
     hs: Synapse
@@ -44,24 +44,24 @@ class Stage:
     seed: int = 0
     rng: random.Random = field(default_factory=random.Random)
 
-    def play(self, scene: Callable[Concatenate["Stage", P], None], *props: P.args, **more: P.kwargs) -> None:
-        """Play ``scene`` with choices that depend on the seed and on its name only."""
+    def play(self, scene: Callable[Concatenate["Stage", P], None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Play ``scene``. Its random choices depend only on the seed and its name."""
         rng = random.Random(f"{self.seed}:{scene.__name__}")  # noqa: S311 - choices, not secrets
-        scene(Stage(self.hs, self.users, self.found, self.seed, rng), *props, **more)
+        scene(Stage(self.hs, self.users, self.found, self.seed, rng), *args, **kwargs)
 
     def cast(self, *names: str) -> list[Client]:
-        """Clients of the users ``names``."""
+        """Return the clients of the users ``names``."""
         return [self.users[name] for name in names]
 
     def note(self, feature: str, *identifiers: str) -> None:
-        """Record rooms or users that show ``feature``."""
+        """Record the IDs of rooms or users with ``feature``."""
         self.found.setdefault(feature, []).extend(identifiers)
 
     def room(self, feature: str, creator: str, *, state: Iterable[Json] = (), **options: object) -> str:
-        """A new room with an alias of the feature's name; returns its id.
+        """Create a room with the feature's name as its alias; return its ID.
 
-        :param state: initial state, each ``{"type": …, "content": …}``.
-        :param options: further options of ``POST /createRoom``, such as ``room_version``.
+        :param state: initial state events, each ``{"type": …, "content": …}``.
+        :param options: more options of ``POST /createRoom``, such as ``room_version``.
         """
         number = len(self.found.get(feature, [])) + 1
         alias = f"{feature}-{number}"
@@ -70,8 +70,8 @@ class Stage:
         options |= {"room_alias_name": alias, "initial_state": list(state)}
         try:
             room = self.users[creator].create_room(**options)
-        except MatrixError as refusal:
-            if refusal.errcode != "M_UNSUPPORTED_ROOM_VERSION":
+        except MatrixError as error:
+            if error.errcode != "M_UNSUPPORTED_ROOM_VERSION":
                 raise
             # Releases before 1.135 have no version 12.
             room = self.users[creator].create_room(**options | {"room_version": "11"})
@@ -79,21 +79,21 @@ class Stage:
         return room
 
     def enter(self, room: str, host: str, *names: str) -> None:
-        """``host`` invites users, and they join."""
+        """Let ``host`` invite users, and let them join."""
         for guest in self.cast(*names):
             self.users[host].invite(room, guest)
             guest.join(room)
 
     def chat(self, room: str, names: Iterable[str], count: int) -> list[str]:
-        """``count`` messages of users drawn from ``names``; returns their event ids."""
+        """Send ``count`` messages of random users of ``names``; return their event IDs."""
         speakers = self.cast(*names)
         return [self.rng.choice(speakers).say(room, self.words()) for _ in range(count)]
 
     def words(self) -> str:
-        """A text of a few phrases."""
+        """Return a text of a few random phrases."""
         return " ".join(self.rng.choices(_WORDS, k=self.rng.randint(1, 4)))
 
 
 def visibility(value: object) -> Json:
-    """The initial state event that sets a room's history visibility."""
+    """Return the initial state event that sets a room's history visibility."""
     return {"type": "m.room.history_visibility", "state_key": "", "content": {"history_visibility": value}}

@@ -1,4 +1,4 @@
-"""Rooms of every history visibility, with every way of being a member in them."""
+"""Scenes with rooms of all history visibilities and with all changes of memberships."""
 
 from sample.client import Json
 from sample.traffic.stage import Stage, visibility
@@ -8,26 +8,26 @@ REGULARS = ("alice", "bob", "mallory", "erin")
 
 
 def all_visibilities(stage: Stage) -> None:
-    """One room for each of the four values, and one with an unknown value."""
+    """Create a room for each of the four values, and a room with an unknown value."""
     for value in (*VALUES, "bogus"):
         room = stage.room("visibility", "alice", state=[visibility(value)], topic=f"history: {value}")
         stage.note(f"visibility {value}", room)
-        comings_and_goings(stage, room, changes=[])
+        change_memberships(stage, room, changes=[])
 
 
 def changing_visibility(stage: Stage) -> None:
-    """Rooms whose visibility changes between the moves, also to invalid and missing values."""
+    """Create rooms whose visibility changes between membership changes, also to invalid and missing values."""
     changes: list[Json] = [{"history_visibility": value} for value in ("joined", "world_readable", "invited", "shared")]
     changes += [{"history_visibility": "bogus"}, {"history_visibility": "joined"}, {}, {"history_visibility": 7}]
     changes += [{"history_visibility": None}, {"history_visibility": "invited"}, {"history_visibility": "shared"}]
     for version in ("5", "10", "12"):
         stage.rng.shuffle(changes)
         room = stage.room("visibility-changes", "alice", room_version=version)
-        comings_and_goings(stage, room, changes)
+        change_memberships(stage, room, changes)
 
 
 def peeking(stage: Stage) -> None:
-    """A world-readable room read by a guest, and one that guests may join."""
+    """Let a guest read a world-readable room, and join a room that admits guests."""
     guest = stage.hs.register_guest()
     stage.note("guest", guest.user_id)
     readable = stage.room("peeking", "dave", state=[visibility("world_readable")], preset="public_chat")
@@ -41,8 +41,8 @@ def peeking(stage: Stage) -> None:
     stage.chat(open_room, ["dave"], 3)
 
 
-def comings_and_goings(stage: Stage, room: str, changes: list[Json]) -> None:
-    """Play every membership move in ``room``, with talk (and the next of ``changes``) between the moves."""
+def change_memberships(stage: Stage, room: str, changes: list[Json]) -> None:
+    """Change memberships of ``room`` in all ways, with messages and the next of ``changes`` in between."""
     host = stage.users["alice"]
     carol, dave, frank, grace = stage.cast("carol", "dave", "frank", "grace")
     heidi, ivan, judy, peggy = stage.cast("heidi", "ivan", "judy", "peggy")
@@ -81,7 +81,7 @@ def comings_and_goings(stage: Stage, room: str, changes: list[Json]) -> None:
     talk()
     judy.leave(room)
     stage.enter(room, "alice", "dave")
-    dave.join(room)  # again, without having left
+    dave.join(room)  # a second join without a leave
     name = {"membership": "join", "displayname": stage.words()}
     peggy.set_state(room, "m.room.member", name, peggy.user_id)
     talk()

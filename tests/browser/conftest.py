@@ -1,4 +1,4 @@
-"""Airflow as ``make ui`` starts it, on the lake that a run published, and a browser to look at it."""
+"""Fixtures: Airflow as ``make ui`` starts it, on a published lake, and a browser."""
 
 import json
 import re
@@ -20,8 +20,8 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from tests.conftest import BIN, Published, environment
 
-# The pages are looked at, not the scheduler's own runs, which would take longer than all the tests here.
-NO_RUNS_BY_ITSELF = {"AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False"}
+# The tests need no scheduled runs, which would take longer than all of these tests.
+NO_SCHEDULED_RUNS = {"AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False"}
 STOP_SECONDS = 60
 LOAD_SECONDS = 120
 RUN_SECONDS = 600
@@ -36,35 +36,35 @@ class Ui:
     home: Path
 
     def processes(self) -> list[int]:
-        """Ids of the live processes of this Airflow."""
+        """Return the IDs of the live processes of this Airflow."""
         marker = f"AIRFLOW_HOME={self.home / 'airflow'}\0".encode()
         return [
             int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and marker in _environ(entry)
         ]
 
     def credential(self) -> dict[str, str]:
-        """Username and password of the login."""
+        """Return the username and the password of the login."""
         ((username, password),) = json.loads((self.home / "airflow" / "passwords.json").read_text()).items()
         return {"username": username, "password": password}
 
     def interrupt(self) -> int:
-        """Do what Ctrl-C does; the exit code."""
+        """Send SIGINT, as Ctrl-C does, and return the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout=STOP_SECONDS)
 
 
 @pytest.fixture(scope="module")
 def ui_settings(published: Published) -> Settings:
-    """What ``lakehouse ui`` is started with."""
+    """Return the settings of ``lakehouse ui``."""
     return published.settings
 
 
 @pytest.fixture(scope="module")
 def ui(ui_settings: Settings) -> Iterator[Ui]:
-    """``lakehouse ui`` on a free port, ready."""
+    """Yield a ready ``lakehouse ui`` on a free port."""
     process = subprocess.Popen(
         [BIN / "lakehouse", "ui", "--port", str(find_free_port())],
-        env=environment(ui_settings) | NO_RUNS_BY_ITSELF, cwd=ui_settings.lakehouse_home,
+        env=environment(ui_settings) | NO_SCHEDULED_RUNS, cwd=ui_settings.lakehouse_home,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert process.stdout
@@ -84,15 +84,15 @@ def ui(ui_settings: Settings) -> Iterator[Ui]:
 
 @pytest.fixture(scope="module")
 def airflow(ui: Ui) -> Iterator[httpx.Client]:
-    """Airflow's API, logged in."""
+    """Yield a client of Airflow's API that is logged in."""
     with httpx.Client(base_url=ui.address, timeout=60) as client:
         token = client.post("/auth/token", json=ui.credential()).raise_for_status().json()["access_token"]
         client.headers["Authorization"] = f"Bearer {token}"
         yield client
 
 
-def until(condition: Callable[[], object], runs: int = 1) -> None:
-    """Wait for what takes as long as so many runs."""
+def wait_until(condition: Callable[[], object], runs: int = 1) -> None:
+    """Wait until the condition is true, for the time of at most ``runs`` runs."""
     deadline = time.monotonic() + runs * RUN_SECONDS
     while not condition():
         assert time.monotonic() < deadline
@@ -101,7 +101,7 @@ def until(condition: Callable[[], object], runs: int = 1) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    """A headless Chromium."""
+    """Yield a headless Chromium."""
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1500,1100"):
@@ -113,7 +113,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture(scope="module")
 def logged_in(ui: Ui, browser: webdriver.Chrome) -> webdriver.Chrome:
-    """The browser, after the login form of Airflow that any page leads to."""
+    """Return the browser after a login. Every page redirects to Airflow's login form."""
     browser.get(f"{ui.address}/dags")
     WebDriverWait(browser, LOAD_SECONDS).until(lambda _: browser.find_elements(By.NAME, "password"))
     assert "/auth/login" in browser.current_url

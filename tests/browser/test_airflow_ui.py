@@ -1,4 +1,4 @@
-"""What an operator sees of the main job in the browser, and that Ctrl-C leaves nothing behind."""
+"""The main DAG in Airflow's pages, access without a login, and the end of all processes after Ctrl-C."""
 
 from collections.abc import Callable
 
@@ -16,16 +16,16 @@ PATHS = (
     "/", "/dags/lakehouse", "/auth/login", "/auth/token", "/auth/token/cli", "/api/v2/monitor/health", "/api/v2/dags",
     "/api/v2/version", "/execution/health", "/execution/variables/x", "/ui/config", "/openapi.json", "/static/x",
 )  # fmt: skip
-OPEN = {
+PUBLIC_PATHS = {
     "/", "/dags/lakehouse", "/auth/login", "/auth/token/cli", "/api/v2/monitor/health", "/api/v2/version",
     "/execution/health", "/openapi.json",
 }  # fmt: skip
-"""What answers without a login: the pages' empty frame, the form, health, version and the API's description."""
+"""Paths without a login: the pages' empty frame, the login form, health, version and the API's description."""
 
 
 @pytest.fixture
 def page(ui: Ui, logged_in: Chrome) -> Callable[..., str]:
-    """Opens a path and waits until all of the given words are on the page; its text."""
+    """Return a function that opens a path, waits until the page contains all words, and returns the page's text."""
 
     browser = logged_in
 
@@ -44,7 +44,7 @@ def page(ui: Ui, logged_in: Chrome) -> Callable[..., str]:
 
 
 def click(browser: Chrome, selector: str) -> None:
-    """Click what ``selector`` finds, once it is there."""
+    """Wait for the element that matches ``selector``, and click it."""
     WebDriverWait(browser, LOAD_SECONDS).until(lambda _: browser.find_elements(By.CSS_SELECTOR, selector), selector)
     browser.find_element(By.CSS_SELECTOR, selector).click()
 
@@ -85,39 +85,39 @@ def test_assets_are_the_published_tables(page: Callable[..., str]) -> None:
 
 @pytest.mark.parametrize("host", ["stranger.invalid", "127.0.0.1.stranger.invalid"])
 def test_requests_for_another_host_are_refused(ui: Ui, host: str) -> None:
-    with httpx.Client(base_url=ui.address, headers={"Host": host}, timeout=60) as stranger:
-        refused = {
-            (method, path): stranger.request(method, path, json=ui.credential()).status_code
+    with httpx.Client(base_url=ui.address, headers={"Host": host}, timeout=60) as client:
+        statuses = {
+            (method, path): client.request(method, path, json=ui.credential()).status_code
             for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
             for path in PATHS
         }
-    assert set(refused.values()) == {400}
+    assert set(statuses.values()) == {400}
 
 
 def test_a_session_needs_the_password(ui: Ui) -> None:
     name = ui.credential()["username"]
-    with httpx.Client(base_url=ui.address, timeout=60) as stranger:
-        answers = {path: stranger.get(path).status_code for path in PATHS}
+    with httpx.Client(base_url=ui.address, timeout=60) as client:
+        statuses = {path: client.get(path).status_code for path in PATHS}
         tokens = [
-            stranger.post(f"/auth/{kind}", json={"username": name, "password": password}).status_code
+            client.post(f"/auth/{kind}", json={"username": name, "password": password}).status_code
             for kind in ("token", "token/cli")
             for password in ("", name, "null")
         ]
-    assert {path for path, status in answers.items() if status == 200} == OPEN
-    assert {status for path, status in answers.items() if path not in OPEN} <= {401, 403, 404, 405}
+    assert {path for path, status in statuses.items() if status == 200} == PUBLIC_PATHS
+    assert {status for path, status in statuses.items() if path not in PUBLIC_PATHS} <= {401, 403, 404, 405}
     assert set(tokens) <= {400, 401}
 
 
 def test_no_service_has_another_port(ui: Ui) -> None:
     services = [item for item in psutil.Process(ui.process.pid).children(recursive=True) if item.name() != "postgres"]
-    listening = {
-        f"http://{used.laddr.ip}:{used.laddr.port}"
+    addresses = {
+        f"http://{connection.laddr.ip}:{connection.laddr.port}"
         for service in services
-        for used in service.net_connections("tcp")
-        if used.status == psutil.CONN_LISTEN
+        for connection in service.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
     }
     assert len(services) >= 4
-    assert listening == {ui.address}
+    assert addresses == {ui.address}
 
 
 def test_a_used_port_is_named(ui: Ui, published: Published) -> None:

@@ -1,4 +1,4 @@
-"""Data Docs behind an alert's link: opened in a browser from the disk, without a server."""
+"""Data Docs, to which alerts link, work in a browser from the disk, without a server."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +17,10 @@ def test_data_docs_link_a_run_to_its_checks(published: Published, browser: Chrom
     for audit in ("gold", "bronze"):
         browser.find_element(By.XPATH, f"//tr[td='{audit}']//a").click()
         assert browser.find_element(By.TAG_NAME, "h1").text == f"Audit of {audit}: passed"
-        about = browser.find_element(By.TAG_NAME, "details")
-        row = about.find_element(By.TAG_NAME, "tr")
-        assert not row.is_displayed(), "what passed is folded"
-        about.find_element(By.TAG_NAME, "summary").click()
+        details = browser.find_element(By.TAG_NAME, "details")
+        row = details.find_element(By.TAG_NAME, "tr")
+        assert not row.is_displayed(), "passed checks are collapsed"
+        details.find_element(By.TAG_NAME, "summary").click()
         assert row.is_displayed()
         assert row.text.startswith("passed ")
         browser.find_element(By.LINK_TEXT, f"Expectations of {audit}").click()

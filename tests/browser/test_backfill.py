@@ -1,4 +1,4 @@
-"""A backfill of past days, as an operator orders it from Airflow, one after the other beside a running scheduler."""
+"""A backfill that an operator starts in Airflow runs one day after the other, beside a running scheduler."""
 
 import httpx
 import pytest
@@ -9,7 +9,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from tests.browser.conftest import Ui, until
+from tests.browser.conftest import Ui, wait_until
 from tests.conftest import Published
 
 pytestmark = pytest.mark.heavy
@@ -18,16 +18,16 @@ DAYS = ["2026-11-10", "2026-11-11", "2026-11-12"]
 RUNS = "/api/v2/dags/lakehouse/dagRuns?run_type=backfill"
 
 
-def test_a_backfill_twice_has_the_content_of_one(
+def test_each_day_of_a_backfill_has_equal_content(
     published: Published, airflow: httpx.Client, ui: Ui, logged_in: Chrome
 ) -> None:
     catalog = open_catalog(published.settings)
     before = store.read_releases(catalog)
-    order = ["backfill", "create", "--dag-id", "lakehouse", "--from-date", DAYS[0], "--to-date", DAYS[-1]]
-    result = published.lakehouse("airflow", *order)
+    command = ["backfill", "create", "--dag-id", "lakehouse", "--from-date", DAYS[0], "--to-date", DAYS[-1]]
+    result = published.lakehouse("airflow", *command)
     assert result.returncode == 0, result.stdout + result.stderr
 
-    until(lambda: len(list_finished_runs(airflow)) == len(DAYS), runs=len(DAYS))
+    wait_until(lambda: len(list_finished_runs(airflow)) == len(DAYS), runs=len(DAYS))
     assert set(list_finished_runs(airflow)) == {"success"}
     added = store.read_releases(catalog)[len(before) :]
     assert sorted(f"{item.interval_start:%Y-%m-%d}" for item in added) == DAYS
@@ -40,11 +40,11 @@ def test_a_backfill_twice_has_the_content_of_one(
 
 
 def bronze(release: Release) -> dict[str, int]:
-    """Snapshots of the copied tables."""
-    return {name: at for name, at in release.tables.items() if name.startswith("bronze.")}
+    """Return the Iceberg snapshots of the copied tables."""
+    return {name: snapshot for name, snapshot in release.tables.items() if name.startswith("bronze.")}
 
 
 def list_finished_runs(airflow: httpx.Client) -> list[str]:
-    """States of the backfill's runs that are over."""
+    """Return the states of the backfill's finished runs."""
     runs = airflow.get(RUNS).raise_for_status().json()["dag_runs"]
     return [run["state"] for run in runs if run["state"] in {"success", "failed"}]

@@ -1,4 +1,4 @@
-"""The page of the lakehouse in a browser, opened from the disk: drawn, readable at any width, and safe."""
+"""In a browser, the page of the lakehouse is drawn from the disk, readable at any width, and safe."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def show(browser: Chrome, address: str, width: int, theme: str) -> None:
 
 
 def run(browser: Chrome, script: str) -> Any:
-    """What a script returns."""
+    """Return the result of a script."""
     execute: Callable[[str], Any] = browser.execute_script
     return execute(f"return {script}")
 
@@ -122,7 +122,7 @@ def test_charts_have_names_for_screen_readers(browser: Chrome, address: str) -> 
 
 
 def contrast(browser: Chrome, selector: str) -> float:
-    """The contrast of an element's text with its background, by WCAG 2."""
+    """Return the contrast of an element's text with its background, by WCAG 2."""
     script = """(() => {
       const element = document.querySelector(%r);
       const isSvg = element instanceof SVGElement;

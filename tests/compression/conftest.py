@@ -1,4 +1,4 @@
-"""``lakehouse compress`` on databases of made-up rooms."""
+"""Databases of generated rooms, and a function that runs ``lakehouse compress`` on them."""
 
 import json
 import random
@@ -23,7 +23,7 @@ BEST = ("--strategy", "best")
 
 @pytest.fixture
 def compress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compress:
-    """``lakehouse compress`` on a database, in this process."""
+    """Return a function that runs ``lakehouse compress`` on a database in this process."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
 
     def run(dsn: str, *arguments: str) -> Result:
@@ -36,7 +36,7 @@ def compress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compress:
 
 @pytest.fixture
 def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World]]:
-    """A database with rooms of every kind."""
+    """Yield a database with rooms of every kind, and the model of the rooms."""
     world = World(random.Random(4))
     grow(world, begin(world, KINDS, 260), 1400)
     state = {("m.room.member", str(number)): world.event() for number in range(10)}
@@ -45,7 +45,7 @@ def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World]]:
         world.add("!whole", state)
     with state_database(server) as dsn:
         with psycopg.connect(dsn) as connection:
-            # Autovacuum may come while rows are written, and shortens the tables before anybody looked.
+            # Autovacuum could shorten the tables before a test reads their sizes.
             connection.execute("alter table state_groups_state set (autovacuum_enabled = false)")
             connection.execute("alter table state_group_edges set (autovacuum_enabled = false)")
         store(world, dsn)
@@ -53,11 +53,11 @@ def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World]]:
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
-    """What a command wrote as JSON."""
+    """Return the rows that a command printed as JSON."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)  # type: ignore[no-any-return]
 
 
 def undo_files(settings_home: Path) -> list[str]:
-    """Undo files, in the order in which they were written."""
+    """Return the undo files in the order in which they were written."""
     return sorted(map(str, (settings_home / "compression" / "undo").glob("*.parquet")))

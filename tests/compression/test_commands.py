@@ -1,4 +1,4 @@
-"""``lakehouse compress`` on a Synapse database: its output, its changes, and the freed space."""
+"""The output of ``lakehouse compress``, its changes in a Synapse database, and the space that it frees."""
 
 from pathlib import Path
 
@@ -24,34 +24,36 @@ def test_a_plan_is_applied_verified_and_restored(
     dsn, world = rooms
     options = ("--strategy", strategy, *EVERY_ROOM)
     before = read_state(dsn)
-    planned = rows(compress(dsn, "plan", *options, "--format", "json"))
-    dry = rows(compress(dsn, "apply", *options, "--format", "json"))
-    assert dry == planned
+    planned_rows = rows(compress(dsn, "plan", *options, "--format", "json"))
+    dry_run = rows(compress(dsn, "apply", *options, "--format", "json"))
+    assert dry_run == planned_rows
     assert read_state(dsn) == before
-    assert sum(row["rows_before"] for row in planned) == sum(map(len, before[1].values()))
+    assert sum(row["rows_before"] for row in planned_rows) == sum(map(len, before[1].values()))
 
-    applied = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
+    applied_rows = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
     edges, state_rows = read_state(dsn)
     assert all_states(dsn) == world.states
     assert all(prev < group for group, prev in edges.items())
     assert (
-        sum(row["rows_after"] for row in applied)
+        sum(row["rows_after"] for row in applied_rows)
         == sum(map(len, state_rows.values()))
         < sum(map(len, before[1].values()))
     )
     if strategy == "best":
-        assert {row["room_id"]: row["rows_after"] for row in applied} == {
-            row["room_id"]: row["rows_after"] for row in planned
+        assert {row["room_id"]: row["rows_after"] for row in applied_rows} == {
+            row["room_id"]: row["rows_after"] for row in planned_rows
         }
-        assert max(row["longest_chain"] for row in applied) <= 100
-    again = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
-    assert [row["groups_rewritten"] for row in again] == [0] * len(again)
+        assert max(row["longest_chain"] for row in applied_rows) <= 100
+    second_rows = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
+    assert [row["groups_rewritten"] for row in second_rows] == [0] * len(second_rows)
 
     files = undo_files(tmp_path)
     undo_arguments = [argument for file in files for argument in ("--undo", file)]
-    verified = rows(compress(dsn, "verify", "--strategy", strategy, *EVERY_ROOM, *undo_arguments, "--format", "json"))
-    assert {row["faults"] for row in verified} == {""}
-    assert sum(row["compared"] for row in verified) >= sum(row["groups_rewritten"] for row in applied)
+    verified_rows = rows(
+        compress(dsn, "verify", "--strategy", strategy, *EVERY_ROOM, *undo_arguments, "--format", "json")
+    )
+    assert {row["faults"] for row in verified_rows} == {""}
+    assert sum(row["compared"] for row in verified_rows) >= sum(row["groups_rewritten"] for row in applied_rows)
 
     assert compress(dsn, "undo", *files).exit_code == 0
     assert read_state(dsn) == (edges, state_rows)
@@ -61,12 +63,12 @@ def test_a_plan_is_applied_verified_and_restored(
 
 def test_the_sample_is_compressed_room_by_room(compress: Compress, source_copy: str) -> None:
     before = all_states(source_copy)
-    planned = rows(compress(source_copy, "plan", *BEST, "--format", "json"))
-    assert len(planned) == 5
-    selected = planned[1]["room_id"]
+    planned_rows = rows(compress(source_copy, "plan", *BEST, "--format", "json"))
+    assert len(planned_rows) == 5
+    selected = planned_rows[1]["room_id"]
     (result,) = rows(compress(source_copy, "apply", *BEST, "--room", selected, "--yes", "--format", "json"))
-    assert result["groups_rewritten"] == planned[1]["groups_to_rewrite"] > 0
-    assert result["rows_after"] == planned[1]["rows_after"] < planned[1]["rows_before"]
+    assert result["groups_rewritten"] == planned_rows[1]["groups_to_rewrite"] > 0
+    assert result["rows_after"] == planned_rows[1]["rows_after"] < planned_rows[1]["rows_before"]
     assert all_states(source_copy) == before
     assert selected not in {row["room_id"] for row in rows(compress(source_copy, "plan", *BEST, "--format", "json"))}
 
@@ -75,25 +77,25 @@ def test_vacuum_frees_space_in_the_table_or_on_disk(compress: Compress, rooms: t
     dsn, world = rooms
     with psycopg.connect(dsn, autocommit=True) as connection:
 
-        def on_disk() -> int:
+        def table_bytes() -> int:
             ((size,),) = connection.execute("select pg_relation_size('state_groups_state')").fetchall()
             return int(size)
 
-        at_first = on_disk()
-        applied = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
-        freed = sum(row["rows_before"] - row["rows_after"] for row in applied)
-        assert freed > 0
-        assert on_disk() >= at_first, "new rows were written beside the old ones"
+        initial_bytes = table_bytes()
+        applied_rows = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
+        freed_rows = sum(row["rows_before"] - row["rows_after"] for row in applied_rows)
+        assert freed_rows > 0
+        assert table_bytes() >= initial_bytes, "new rows were written beside the old ones"
         connection.execute("vacuum state_groups_state")
-        vacuumed = on_disk()
+        vacuumed_bytes = table_bytes()
         connection.execute(
             "insert into state_groups_state select state_group, room_id, type, 'again' || n, event_id"
-            " from state_groups_state, generate_series(1, 20) n limit %s", [freed],
+            " from state_groups_state, generate_series(1, 20) n limit %s", [freed_rows],
         )  # fmt: skip
-        assert on_disk() == vacuumed, "the new rows fit into the room that was given back"
+        assert table_bytes() == vacuumed_bytes, "the new rows fit into the freed space"
         connection.execute("delete from state_groups_state where state_key like 'again%'")
         connection.execute("vacuum full state_groups_state")
-        assert on_disk() < min(vacuumed, at_first)
+        assert table_bytes() < min(vacuumed_bytes, initial_bytes)
     assert all_states(dsn) == world.states
 
 
@@ -101,13 +103,13 @@ def test_read_cost_is_measured_with_synapse_s_query(compress: Compress, rooms: t
     dsn, world = rooms
     (result,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
     assert result["rows_after"] < result["rows_before"]
-    assert result["chain_before"] == 1, "every group was whole"
+    assert result["chain_before"] == 1, "no group was a delta"
     assert 1 < result["chain_after"] <= 100
     assert result["read_ms_before"] > 0
     assert result["read_ms_after"] > 0
     assert result["disk_bytes_after"] >= result["disk_bytes_before"] > 0
-    (again,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
-    assert again["chain_before"] is None, "nothing is to be written, so nothing is measured"
+    (second_result,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    assert second_result["chain_before"] is None, "without rows to write, nothing is measured"
     group = max(group for group, room in world.groups.items() if room == "!whole")
     with psycopg.connect(dsn) as connection:
         cost = read_cost.measure_read_cost(connection, [group, group - 1])
@@ -119,7 +121,7 @@ def test_read_cost_is_measured_with_synapse_s_query(compress: Compress, rooms: t
     assert chain <= 100
 
 
-def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
+def test_any_text_is_written_unchanged(rooms: tuple[str, World]) -> None:
     texts = [
         "",
         " ",
@@ -156,10 +158,10 @@ def test_any_text_is_written_as_it_is(rooms: tuple[str, World]) -> None:
         connection.execute("delete from state_group_edges where state_group = 7")
         new_rows = encode_rows(changes, np.arange(1), group_rooms)
         assert not len(rewrite_groups(connection, changes, 0, 1, group_rooms, new_rows))
-        read = connection.execute(
+        stored_rows = connection.execute(
             "select room_id, type, state_key, event_id from state_groups_state where state_group = 7 order by ctid"
         ).fetchall()
-    assert read == [(room, *texts) for texts in zip(texts, texts, texts[::-1], strict=True)]
+    assert stored_rows == [(room, *texts) for texts in zip(texts, texts, texts[::-1], strict=True)]
 
 
 def test_groups_are_sampled_from_the_oldest_to_the_newest() -> None:

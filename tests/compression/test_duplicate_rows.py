@@ -1,4 +1,4 @@
-"""Duplicate rows of state, as after a double restore of a backup: the table has no unique index."""
+"""Compression removes duplicate rows of state, which a double restore of a backup can cause."""
 
 import random
 from collections import Counter
@@ -17,14 +17,14 @@ STRATEGIES = pytest.mark.parametrize("strategy", ["levels", "best"])
 
 
 def stored_rows(dsn: str, room: str | None = None) -> Counter[tuple[object, ...]]:
-    """Rows of state as they are stored, of a room or of all."""
+    """Return the stored rows of state, of one room or of all rooms."""
     with psycopg.connect(dsn) as connection:
         condition = " where state_group in (select id from state_groups where room_id = %(room)s)" if room else ""
         return Counter(connection.execute((ROWS + condition).encode(), {"room": room}))
 
 
 @STRATEGIES
-def test_a_room_of_which_every_row_is_there_twice(
+def test_a_room_with_two_copies_of_every_row(
     compress: Compress, source_copy: str, strategy: str, tmp_path: Path
 ) -> None:
     room = ("--room", ROOM, "--strategy", strategy)
@@ -35,26 +35,26 @@ def test_a_room_of_which_every_row_is_there_twice(
             [ROOM],
         )
     before, states = stored_rows(source_copy), all_states(source_copy)
-    (planned,) = rows(compress(source_copy, "plan", *room, "--format", "json"))
-    (applied,) = rows(compress(source_copy, "apply", *room, "--format", "json", "--yes"))
+    (planned_row,) = rows(compress(source_copy, "plan", *room, "--format", "json"))
+    (applied_row,) = rows(compress(source_copy, "apply", *room, "--format", "json", "--yes"))
     after = stored_rows(source_copy, ROOM)
     assert sum(stored_rows(source_copy).values()) - after.total() == before.total() - 300
     assert set(after.values()) == {1}
-    assert (planned["rows_before"], applied["rows_before"]) == (300, 300)
-    assert planned["rows_after"] == applied["rows_after"] == after.total() < 300
-    assert applied["bytes_after"] < applied["bytes_before"]
+    assert (planned_row["rows_before"], applied_row["rows_before"]) == (300, 300)
+    assert planned_row["rows_after"] == applied_row["rows_after"] == after.total() < 300
+    assert applied_row["bytes_after"] < applied_row["bytes_before"]
     assert all_states(source_copy) == states
-    (verified,) = rows(compress(source_copy, "verify", *room, "--format", "json"))
-    assert (verified["rows"], verified["faults"]) == (after.total(), "")
+    (verified_row,) = rows(compress(source_copy, "verify", *room, "--format", "json"))
+    assert (verified_row["rows"], verified_row["faults"]) == (after.total(), "")
 
-    (again,) = rows(compress(source_copy, "apply", *room, "--format", "json", "--yes"))
-    assert (again["groups_rewritten"], again["rows_before"]) == (0, again["rows_after"])
+    (second_result,) = rows(compress(source_copy, "apply", *room, "--format", "json", "--yes"))
+    assert (second_result["groups_rewritten"], second_result["rows_before"]) == (0, second_result["rows_after"])
     assert compress(source_copy, "undo", *undo_files(tmp_path), "--yes").exit_code == 0
     assert stored_rows(source_copy) == before
 
 
 @STRATEGIES
-def test_any_rows_that_are_there_any_number_of_times(
+def test_rooms_with_any_number_of_copies_of_rows(
     compress: Compress, rooms: tuple[str, World], strategy: str, tmp_path: Path
 ) -> None:
     dsn, world = rooms
@@ -66,13 +66,17 @@ def test_any_rows_that_are_there_any_number_of_times(
             copies,
         )
     before, options = stored_rows(dsn), ("--strategy", strategy, *EVERY_ROOM)
-    planned = rows(compress(dsn, "plan", *options, "--format", "json"))
-    applied = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
+    planned_rows = rows(compress(dsn, "plan", *options, "--format", "json"))
+    applied_rows = rows(compress(dsn, "apply", *options, "--format", "json", "--yes"))
     after = stored_rows(dsn)
     assert set(after.values()) == {1}
-    assert sum(row["rows_before"] for row in planned) == sum(row["rows_before"] for row in applied) == before.total()
-    assert sum(row["rows_after"] for row in applied) == after.total() < before.total()
-    assert all(row["rows_after"] <= row["rows_before"] for row in applied)
+    assert (
+        sum(row["rows_before"] for row in planned_rows)
+        == sum(row["rows_before"] for row in applied_rows)
+        == before.total()
+    )
+    assert sum(row["rows_after"] for row in applied_rows) == after.total() < before.total()
+    assert all(row["rows_after"] <= row["rows_before"] for row in applied_rows)
     assert all_states(dsn) == world.states
     assert compress(dsn, "undo", *undo_files(tmp_path), "--yes").exit_code == 0
     assert stored_rows(dsn) == before

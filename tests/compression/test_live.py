@@ -1,4 +1,4 @@
-"""Rooms are compressed while Synapse uses them and compressors are killed: no state changes."""
+"""No state changes while rooms are compressed, Synapse uses the rooms, and compressors are killed."""
 
 import os
 import random
@@ -36,47 +36,49 @@ def test_no_state_changes_despite_kills_and_a_live_synapse(
     for name in ("SYNAPSE_DSN", "SYNAPSE_WRITE_DSN"):
         monkeypatch.setenv(name, source_copy)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    chance = random.Random(SEED)
-    *rooms, doomed = largest_rooms(source_copy)
-    store_whole(source_copy, [*rooms, doomed])
+    rng = random.Random(SEED)
+    *rooms, deleted_room = largest_rooms(source_copy)
+    store_without_deltas(source_copy, [*rooms, deleted_room])
     options = ["--strategy", strategy, "--yes"]
     options += [argument for room in rooms for argument in ("--room", room)]
     # Synapse prevents messages to a room that is being deleted.
-    with traffic(source_copy, chance, rooms) as beside:
-        deleting = threading.Timer(chance.uniform(3, 8), delete_room, [source_copy, doomed])
-        deleting.start()
+    with traffic(source_copy, rng, rooms) as live_traffic:
+        delete_timer = threading.Timer(rng.uniform(3, 8), delete_room, [source_copy, deleted_room])
+        delete_timer.start()
         for number in range(KILLS):
-            is_doomed = deleting.is_alive()
-            output = kill_one(chance.uniform(0.3, 2.5), *options, *(["--room", doomed] if is_doomed else []))
+            has_deleted_room = delete_timer.is_alive()
+            output = compress_and_kill(
+                rng.uniform(0.3, 2.5), *options, *(["--room", deleted_room] if has_deleted_room else [])
+            )
             assert "Error" not in output or "no room" in output, output
             print(
                 f"kill {number + 1} {'after the end' if output else 'in time'}:",
-                beside.progress(),
+                live_traffic.progress(),
                 list_written_groups(source_copy),
             )
-            require_right(source_copy, beside)
+            require_same_states(source_copy, live_traffic)
         compress("apply", *options)
-        deleting.join()
-    require_right(source_copy, beside)
-    assert beside.added > 10
-    assert beside.deleted > 0
+        delete_timer.join()
+    require_same_states(source_copy, live_traffic)
+    assert live_traffic.added > 10
+    assert live_traffic.deleted > 0
 
-    # Synapse is stopped: the rest is compressed, and then nothing remains.
-    beside.finish()
+    # Synapse is stopped. The next run compresses the rest, and the run after it changes nothing.
+    live_traffic.finish()
     compress("apply", *options)
-    require_right(source_copy, beside)
+    require_same_states(source_copy, live_traffic)
     before = read_state(source_copy)
     compress("apply", *options)
     assert read_state(source_copy) == before
     with psycopg.connect(source_copy) as connection:
-        saved = connection.execute("select room_id, strategy, chunk_end from lakehouse_compressor_progress").fetchall()
-    assert set(saved) - {(doomed, strategy, None)} == {(room, strategy, None) for room in rooms}
+        rows = connection.execute("select room_id, strategy, chunk_end from lakehouse_compressor_progress").fetchall()
+    assert set(rows) - {(deleted_room, strategy, None)} == {(room, strategy, None) for room in rooms}
     files = sorted(map(str, (tmp_path / "compression" / "undo").glob("*.parquet")))
-    files = [file for file in files if undo_file.read(Path(file)).room_id != doomed]
+    files = [file for file in files if undo_file.read(Path(file)).room_id != deleted_room]
     assert files
     compress("verify", "--strategy", strategy, *(argument for file in files for argument in ("--undo", file)))
     compress("undo", *files, "--yes")
-    require_right(source_copy, beside)
+    require_same_states(source_copy, live_traffic)
 
 
 @pytest.mark.heavy
@@ -85,7 +87,7 @@ def test_a_running_synapse_reports_the_same_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     print(f"KILLS_SEED={SEED}")
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         server.create_database("synapse")
         dsn, folder = server.dsn("synapse"), tmp_path / "synapse"
@@ -93,8 +95,8 @@ def test_a_running_synapse_reports_the_same_states(
             monkeypatch.setenv(name, dsn)
         monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
         with homeserver(folder, dsn=dsn) as hs:
-            people = People.moved_in(hs, chance)
-        store_whole(dsn, people.rooms)
+            people = People.moved_in(hs, rng)
+        store_without_deltas(dsn, people.rooms)
         with homeserver(folder, dsn=dsn) as hs:
             people = people.at(hs)
             states = people.states()
@@ -106,7 +108,7 @@ def test_a_running_synapse_reports_the_same_states(
                         people.purge()
                     if number == KILLS // 2:
                         people.delete(people.rooms[-1])
-                    kill_one(chance.uniform(0.1, 1.5), *options)
+                    compress_and_kill(rng.uniform(0.1, 1.5), *options)
                 compress("apply", *options)
             states |= people.states()
             assert len(people.said) > 50
@@ -115,37 +117,37 @@ def test_a_running_synapse_reports_the_same_states(
         assert sum(map(len, read_state(dsn)[1].values())) <= sum(map(len, before[1].values()))
         with homeserver(folder, dsn=dsn) as hs:
             # The restart clears Synapse's caches of states.
-            again = people.at(hs).states()
-    missing = states.keys() - again.keys()
-    assert {event: again[event] for event in again.keys() & states.keys()} == {
+            states_after_restart = people.at(hs).states()
+    missing = states.keys() - states_after_restart.keys()
+    assert {event: states_after_restart[event] for event in states_after_restart.keys() & states.keys()} == {
         event: state for event, state in states.items() if event not in missing
     }
     assert 0 < len(missing) < len(states) / 2, "purged or deleted"
-    assert [line for file in (folder / "logs").glob("*.log") for line in errors(file)] == []
+    assert [line for file in (folder / "logs").glob("*.log") for line in read_errors(file)] == []
 
 
-def errors(file: Path) -> list[str]:
-    """What a process of Synapse logged as an error, but for commands to a Redis that stopped first."""
+def read_errors(file: Path) -> list[str]:
+    """Return the errors in a log of Synapse, except those of commands to a Redis that stopped first."""
     lines = file.read_text().splitlines()
     return [line for line in lines if (" ERROR " in line or " CRITICAL " in line) and "'send-cmd'" not in line]
 
 
 def compress(*arguments: str) -> None:
-    """``lakehouse compress`` in this process."""
+    """Run ``lakehouse compress`` in this process."""
     result = CliRunner().invoke(app, ["compress", *arguments])
     assert result.exit_code == 0, result.output
 
 
 def largest_rooms(dsn: str) -> list[str]:
-    """The rooms with the most groups."""
+    """Return the rooms with the most groups."""
     with psycopg.connect(dsn) as connection:
         return [room for (room,) in connection.execute(
             "select room_id from state_groups group by 1 order by count(*) desc, 1 limit %s", [ROOMS]
         )]  # fmt: skip
 
 
-def store_whole(dsn: str, rooms: list[str]) -> None:
-    """Store the rooms without deltas, so that there is much to compress."""
+def store_without_deltas(dsn: str, rooms: list[str]) -> None:
+    """Store the rooms without deltas, so that many rows can be compressed."""
     states = all_states(dsn)
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
         groups = cursor.execute("select id, room_id from state_groups where room_id = any(%s)", [rooms]).fetchall()
@@ -158,8 +160,8 @@ def store_whole(dsn: str, rooms: list[str]) -> None:
                     copy.write_row((group, room, *key, event))
 
 
-def kill_one(after_seconds: float, *arguments: str) -> str:
-    """The output of ``lakehouse compress apply`` in a process that is killed after some seconds."""
+def compress_and_kill(after_seconds: float, *arguments: str) -> str:
+    """Run ``lakehouse compress apply`` in a process, kill it after some seconds, and return its output."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.compression", "compress", "apply", *arguments], cwd=PROJECT_FOLDER,
         text=True,
@@ -173,7 +175,7 @@ def kill_one(after_seconds: float, *arguments: str) -> str:
 
 
 def list_written_groups(dsn: str) -> list[int]:
-    """Up to which group each room is written."""
+    """Return the last written group of each room."""
     with psycopg.connect(dsn) as connection:
         if connection.execute("select to_regclass('lakehouse_compressor_progress')").fetchone() == (None,):
             return []
@@ -183,12 +185,12 @@ def list_written_groups(dsn: str) -> list[int]:
         ]
 
 
-def require_right(dsn: str, beside: Traffic) -> None:
-    """Every group has the same state as before, and deleted groups have no rows."""
-    assert beside.wrong == []
+def require_same_states(dsn: str, live_traffic: Traffic) -> None:
+    """Require that every group has its former state, and that deleted groups have no rows."""
+    assert live_traffic.wrong == []
     groups, edges, rows = snapshot(dsn)
     for group in groups:
-        # A group that was added just now may not be recorded yet.
-        assert group not in beside.states or resolved(edges, rows, group) == beside.states[group], group
+        # The traffic may not have recorded its newest group yet.
+        assert group not in live_traffic.states or resolved(edges, rows, group) == live_traffic.states[group], group
     assert set(edges) <= groups
     assert set(rows) <= groups

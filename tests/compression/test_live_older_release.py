@@ -1,4 +1,4 @@
-"""A release that deletes state groups without a delay purges history while rooms are compressed: no state changes."""
+"""No state changes if a release that deletes state groups at once purges history during a compression."""
 
 import itertools
 import json

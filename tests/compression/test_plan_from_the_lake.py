@@ -20,19 +20,19 @@ START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=U
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("strategy", ["best", "levels"])
-def test_the_plan_from_the_lake_is_the_one_from_the_database(
+def test_the_plan_from_the_lake_equals_that_of_the_database(
     published: Published, strategy: str, tmp_path: Path
 ) -> None:
-    # Other tests plan in this lake, but not with this chunk size, so no room is known to have no savings.
-    how = {
+    # Other tests plan in this lake with another chunk size, so no room counts as one without savings.
+    overrides = {
         "lakehouse_compressor_strategy": strategy,
         "lakehouse_compressor_number_of_rooms": "1000",
         "lakehouse_compressor_chunk_size": "499",
     }
-    settings = published.settings.model_copy(update=how)
+    settings = published.settings.model_copy(update=overrides)
 
     with cluster(tmp_path) as spark:
-        from_lake = planned(settings, f"plan {strategy}", SPARK_MASTER=spark.master, **spark.variables())
+        from_lake = plan_in_lake(settings, f"plan {strategy}", SPARK_MASTER=spark.master, **spark.variables())
 
     assert spark.applications() == 1, "rooms were planned by both workers"
     from_database = by_room(lakehouse(settings, "compress", "plan", "--format", "json"))
@@ -45,26 +45,26 @@ def test_the_plan_from_the_lake_is_the_one_from_the_database(
 
 @pytest.mark.heavy
 def test_a_skipped_room_takes_no_place_in_the_next_plan(published: Published, source_copy: str) -> None:
-    how = {"synapse_dsn": source_copy, "lakehouse_compressor_number_of_rooms": "1"}
-    settings = published.settings.model_copy(update=how)
-    (skipped,) = planned(settings, "plan first")
+    overrides = {"synapse_dsn": source_copy, "lakehouse_compressor_number_of_rooms": "1"}
+    settings = published.settings.model_copy(update=overrides)
+    (skipped_room,) = plan_in_lake(settings, "plan first")
     with psycopg.connect(source_copy) as connection:
         progress_store.create_tables(connection)
-        connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [skipped])
+        connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [skipped_room])
     settings = settings.model_copy(update={"lakehouse_compressor_max_chain": "99"})
 
-    again = planned(settings, "plan damaged")
-    after = planned(settings, "plan after")
+    second_plan = plan_in_lake(settings, "plan damaged")
+    third_plan = plan_in_lake(settings, "plan after")
 
-    assert again.keys() == {skipped}
-    assert "level 1 is missing" in again[skipped]["skipped"]
-    assert len(after) == 1
-    assert skipped not in after
-    assert [row["skipped"] for row in after.values()] == [None]
+    assert second_plan.keys() == {skipped_room}
+    assert "level 1 is missing" in second_plan[skipped_room]["skipped"]
+    assert len(third_plan) == 1
+    assert skipped_room not in third_plan
+    assert [row["skipped"] for row in third_plan.values()] == [None]
 
 
-def planned(settings: Settings, run_id: str, **variables: str) -> dict[str, dict[str, Any]]:
-    """What a run of the app plans, by room."""
+def plan_in_lake(settings: Settings, run_id: str, **variables: str) -> dict[str, dict[str, Any]]:
+    """Run the app, and return its plan by room."""
     result = run_app("plan_compression", settings, Run(run_id, START, END), **variables)
     assert result.returncode == 0, result.stdout + result.stderr
     query = f"select * from gold.compression_plan where run_id = '{run_id}'"

@@ -17,13 +17,13 @@ from tests.support.state_rooms import KINDS, World, begin, grow, purge
 
 @pytest.fixture
 def database(server: EmbeddedServer) -> Iterator[str]:
-    """An empty database with Synapse's tables of state."""
+    """Yield an empty database with Synapse's tables of state."""
     with state_database(server) as dsn:
         yield dsn
 
 
-def several_runs(dsn: str, seed: int, groups: int) -> list[ChunkResult]:
-    """Let rooms grow, be purged and be compressed, with other settings each time."""
+def compare_three_runs(dsn: str, seed: int, groups: int) -> list[ChunkResult]:
+    """Grow, purge and compress rooms three times with different settings; return the compared chunks."""
     world = World(random.Random(seed))
     rooms = begin(world, world.rng.sample(KINDS, world.rng.randint(3, len(KINDS))), groups)
     steps = []
@@ -41,7 +41,7 @@ def several_runs(dsn: str, seed: int, groups: int) -> list[ChunkResult]:
 def test_the_command_equals_the_reference_compressor(
     server: EmbeddedServer, database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In turns: each resumes from the progress of the other."""
+    """Both run in turns, and each resumes from the progress of the other."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(settings.lakehouse_home))
     world = World(random.Random(7))
     rooms = begin(world, KINDS, 120)
@@ -65,7 +65,7 @@ def test_the_command_equals_the_reference_compressor(
 
 
 def test_three_runs_over_rooms_that_grow(database: str) -> None:
-    several_runs(database, 1, 120)
+    compare_three_runs(database, 1, 120)
 
 
 def test_rooms_whose_chains_were_full(database: str) -> None:
@@ -80,4 +80,4 @@ def test_rooms_whose_chains_were_full(database: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(3, 63))
 def test_many_rooms(database: str, seed: int) -> None:
-    several_runs(database, seed, random.Random(seed).choice([20, 150, 400]))
+    compare_three_runs(database, seed, random.Random(seed).choice([20, 150, 400]))

@@ -1,4 +1,4 @@
-"""Rooms and databases that are not compressed, with the reasons."""
+"""Compression refuses some rooms and databases, and reports the reasons."""
 
 import re
 import uuid
@@ -35,7 +35,7 @@ from tests.support.state_rooms import World
         (["--max-chain", "0"], "should be greater than or equal to 1"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(compress: Compress, options: list[str], message: str) -> None:
+def test_invalid_options_are_refused(compress: Compress, options: list[str], message: str) -> None:
     result = compress("postgresql://nobody@127.0.0.1:1/nothing", "plan", *options)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())
@@ -47,15 +47,15 @@ def test_bad_groups_are_skipped_and_never_changed(compress: Compress, rooms: tup
         connection.execute(
             "update state_group_edges set prev_state_group = 1000000 where state_group = %s", [max(world.edges)]
         )
-    bad = world.groups[max(world.edges)]
+    bad_room = world.groups[max(world.edges)]
     result = rows(compress(dsn, "apply", *BEST, *EVERY_ROOM, "--yes", "--format", "json"))
-    (skipped,) = [row for row in result if row["skipped"]]
-    assert skipped["room_id"] == bad
-    assert "is not older" in skipped["skipped"]
-    verified = compress(dsn, "verify", "--room", bad)
-    assert verified.exit_code == 1
-    assert "is not older" in " ".join(verified.output.split())
-    assert "missing" in verified.output
+    (skipped_row,) = [row for row in result if row["skipped"]]
+    assert skipped_row["room_id"] == bad_room
+    assert "is not older" in skipped_row["skipped"]
+    verify_result = compress(dsn, "verify", "--room", bad_room)
+    assert verify_result.exit_code == 1
+    assert "is not older" in " ".join(verify_result.output.split())
+    assert "missing" in verify_result.output
 
 
 def test_invalid_levels_stop_only_the_strategy_levels(compress: Compress, rooms: tuple[str, World]) -> None:
@@ -65,20 +65,20 @@ def test_invalid_levels_stop_only_the_strategy_levels(compress: Compress, rooms:
         progress_store.create_tables(connection)
         connection.execute("insert into state_compressor_state values (%s, 2, 50, 0, null)", [room])
 
-    (skipped,) = rows(compress(dsn, "apply", "--room", room, "--yes", "--format", "json"))
-    assert "level 1 is missing" in skipped["skipped"]
-    assert "state_compressor_progress" in skipped["skipped"]
+    (skipped_row,) = rows(compress(dsn, "apply", "--room", room, "--yes", "--format", "json"))
+    assert "level 1 is missing" in skipped_row["skipped"]
+    assert "state_compressor_progress" in skipped_row["skipped"]
 
     before = read_state(dsn)
     (result,) = rows(compress(dsn, "apply", *BEST, "--room", room, "--yes", "--format", "json"))
     assert not result["skipped"]
     assert read_state(dsn) != before
-    undone = compress(dsn, "undo", *result["undo"].split(), "--yes")
-    assert undone.exit_code == 0, undone.output
+    undo_result = compress(dsn, "undo", *result["undo"].split(), "--yes")
+    assert undo_result.exit_code == 0, undo_result.output
     assert read_state(dsn) == before
 
 
-def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, rooms: tuple[str, World]) -> None:
+def test_an_unreadable_room_takes_no_place_in_the_selection(compress: Compress, rooms: tuple[str, World]) -> None:
     dsn, _ = rooms
     (largest,) = rows(compress(dsn, "plan", "--number-of-rooms", "1", "--format", "json"))
     with psycopg.connect(dsn) as connection:
@@ -88,39 +88,44 @@ def test_a_room_that_cannot_be_read_takes_no_other_s_place(compress: Compress, r
             [largest["room_id"]],
         )
     for command in (("plan",), ("apply", "--yes")):
-        skipped, result = rows(compress(dsn, *command, "--number-of-rooms", "1", "--format", "json"))
-        assert skipped["room_id"] == largest["room_id"] != result["room_id"]
-        assert "two events for one type" in skipped["skipped"]
+        skipped_row, result = rows(compress(dsn, *command, "--number-of-rooms", "1", "--format", "json"))
+        assert skipped_row["room_id"] == largest["room_id"] != result["room_id"]
+        assert "two events for one type" in skipped_row["skipped"]
         assert result["skipped"] is None
-    _, further = rows(compress(dsn, "apply", "--yes", "--number-of-rooms", "1", "--format", "json"))
-    assert further["room_id"] != result["room_id"]
+    _, next_room = rows(compress(dsn, "apply", "--yes", "--number-of-rooms", "1", "--format", "json"))
+    assert next_room["room_id"] != result["room_id"]
 
 
-def test_errors_are_for_people(compress: Compress, rooms: tuple[str, World], server: EmbeddedServer) -> None:
+def test_error_messages_name_the_room_or_the_setting(
+    compress: Compress, rooms: tuple[str, World], server: EmbeddedServer
+) -> None:
     dsn, _ = rooms
-    unknown = compress(dsn, "plan", "--room", "!nowhere")
-    assert unknown.exit_code == 1
-    assert unknown.stderr.count("!nowhere") == 1
+    unknown_room = compress(dsn, "plan", "--room", "!nowhere")
+    assert unknown_room.exit_code == 1
+    assert unknown_room.stderr.count("!nowhere") == 1
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute("create role looker login password 'p'")
         try:
             with psycopg.connect(dsn, autocommit=True) as owner:
                 owner.execute("grant select on all tables in schema public to looker")
-            looking = psycopg.conninfo.make_conninfo(dsn, user="looker", password="p")
-            assert compress(looking, "plan").exit_code == 0
-            refused = compress(looking, "apply", "--yes")
-            assert refused.exit_code == 1
-            assert "SYNAPSE_WRITE_DSN" in refused.stderr
-            assert "lakehouse grants --compress" in refused.stderr
+            looker_dsn = psycopg.conninfo.make_conninfo(dsn, user="looker", password="p")
+            assert compress(looker_dsn, "plan").exit_code == 0
+            result = compress(looker_dsn, "apply", "--yes")
+            assert result.exit_code == 1
+            assert "SYNAPSE_WRITE_DSN" in result.stderr
+            assert "lakehouse grants --compress" in result.stderr
         finally:
             with psycopg.connect(dsn, autocommit=True) as owner:
                 owner.execute("drop owned by looker")
             connection.execute("drop role looker")
-    elsewhere = compress(server.dsn(), "plan")
-    assert elsewhere.exit_code == 1
-    assert "SYNAPSE" in elsewhere.stderr
-    unreachable = compress("postgresql://nobody:p@127.0.0.1:1/nothing", "plan")
-    assert (unreachable.exit_code, "Check host and port in SYNAPSE_DSN" in unreachable.stderr) == (1, True)
+    wrong_database = compress(server.dsn(), "plan")
+    assert wrong_database.exit_code == 1
+    assert "SYNAPSE" in wrong_database.stderr
+    unreachable_database = compress("postgresql://nobody:p@127.0.0.1:1/nothing", "plan")
+    assert (unreachable_database.exit_code, "Check host and port in SYNAPSE_DSN" in unreachable_database.stderr) == (
+        1,
+        True,
+    )
 
 
 def test_apply_refuses_the_database_of_another_homeserver(
@@ -130,8 +135,8 @@ def test_apply_refuses_the_database_of_another_homeserver(
     monkeypatch.setenv("SYNAPSE_WRITE_DSN", rooms[0])
     before = read_state(rooms[0])
     for arguments in (["apply"], ["apply", "--yes"]):
-        refused = CliRunner().invoke(app, ["compress", *arguments])
-        assert (refused.exit_code, "SYNAPSE_WRITE_DSN does not contain the state" in refused.stderr) == (1, True)
+        result = CliRunner().invoke(app, ["compress", *arguments])
+        assert (result.exit_code, "SYNAPSE_WRITE_DSN does not contain the state" in result.stderr) == (1, True)
     assert read_state(rooms[0]) == before
 
 
@@ -202,22 +207,22 @@ def test_groups_are_not_handed_over_before_1_124(compress: Compress, rooms: tupl
     assert read_state(dsn) == before
 
 
-def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, source_copy: str) -> None:
+def test_the_compressor_s_role_can_only_compress(compress: Compress, source_copy: str) -> None:
     name = f"compressor_{uuid.uuid4().hex[:8]}"
     script = CliRunner().invoke(app, ["grants", "--compress", "--role", name])
-    reader = CliRunner().invoke(app, ["grants", "--role", f"{name}_reader"])
+    reader_script = CliRunner().invoke(app, ["grants", "--role", f"{name}_reader"])
     with psycopg.connect(source_copy, autocommit=True) as owner:
         for _ in range(2):
             owner.execute(script.stdout.encode())
-        owner.execute(reader.stdout.encode())
+        owner.execute(reader_script.stdout.encode())
         owner.execute(f"alter role {name} password 'p'".encode())
         try:
             dsn = psycopg.conninfo.make_conninfo(source_copy, user=name, password="p")
             options = (*BEST, "--number-of-rooms", "3", "--yes", "--hand-over-unreferenced", "--format", "json")
             assert any(row["groups_rewritten"] for row in rows(compress(dsn, "apply", *options)))
             owner.execute(f"alter role {name}_reader password 'p'".encode())
-            reading = psycopg.conninfo.make_conninfo(source_copy, user=f"{name}_reader", password="p")
-            assert rows(compress(reading, "plan", "--format", "json"))
+            reader_dsn = psycopg.conninfo.make_conninfo(source_copy, user=f"{name}_reader", password="p")
+            assert rows(compress(reader_dsn, "plan", "--format", "json"))
             with psycopg.connect(dsn, autocommit=True) as session:
                 tables = [
                     table
@@ -234,13 +239,16 @@ def test_the_role_for_it_can_compress_and_do_nothing_else(compress: Compress, so
                     with pytest.raises(psycopg.errors.InsufficientPrivilege):
                         session.execute(statement.encode())
             owner.execute(f"revoke select on state_groups_pending_deletion from {name}".encode())
-            ungranted = compress(dsn, "apply", *options)
-            assert (ungranted.exit_code, "on state_groups_pending_deletion, so" in ungranted.stderr) == (1, True)
+            result_without_grant = compress(dsn, "apply", *options)
+            assert (
+                result_without_grant.exit_code,
+                "on state_groups_pending_deletion, so" in result_without_grant.stderr,
+            ) == (1, True)
             owner.execute(f"grant select on state_groups_pending_deletion to {name}".encode())
             owner.execute("alter table state_groups enable row level security")
-            for refused in (compress(dsn, "apply", *options), compress(reading, "plan")):
-                assert refused.exit_code == 1
-                assert re.search("security .*state_groups", refused.stderr)
+            for result in (compress(dsn, "apply", *options), compress(reader_dsn, "plan")):
+                assert result.exit_code == 1
+                assert re.search("security .*state_groups", result.stderr)
         finally:
             owner.execute(f"drop owned by {name}, {name}_reader; drop role {name}, {name}_reader".encode())
 

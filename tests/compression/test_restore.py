@@ -28,40 +28,40 @@ from tests.support.state_database import all_states, read_state, state_database,
 from tests.support.state_rooms import World, linear
 
 
-def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, which: int) -> None:
-    """Let the first transaction that rewrites groups run ``statement``, too, about a ``group`` that it wrote."""
+def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, index: int) -> None:
+    """Make the first transaction that rewrites groups also run ``statement`` for the group at ``index``."""
 
-    def damaged(connection: Connection, changes: RowChanges, start: int, end: int, *rest: Any) -> Any:
+    def rewrite_and_damage(connection: Connection, changes: RowChanges, start: int, end: int, *rest: Any) -> Any:
         skipped = rewrite_groups(connection, changes, start, end, *rest)
-        connection.execute(statement.encode(), {"group": int(changes.ids[start:end][which])})
+        connection.execute(statement.encode(), {"group": int(changes.ids[start:end][index])})
         monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
         return skipped
 
-    monkeypatch.setattr(writer, "rewrite_groups", damaged)
+    monkeypatch.setattr(writer, "rewrite_groups", rewrite_and_damage)
 
 
-def test_a_room_that_reads_otherwise_afterwards_is_put_back(
+def test_a_room_with_a_changed_state_is_restored(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn, _ = rooms
     before = read_state(dsn)
-    spoil = (
+    damage_sql = (
         "update state_groups_state set event_id = '$wrong'"
         " where ctid = (select min(ctid) from state_groups_state where state_group = %(group)s)"
     )
-    damage_once(monkeypatch, spoil, which=0)
+    damage_once(monkeypatch, damage_sql, index=0)
     result = compress(dsn, "apply", *BEST, "--room", "!0:it's.example", "--yes")
     assert result.exit_code == 1
     assert "restored from" in result.stderr
     assert read_state(dsn) == before
 
 
-def test_the_next_try_compares_an_interrupted_one(
+def test_the_next_try_verifies_an_interrupted_one(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     dsn, world = rooms
 
-    def spoil_and_stop(*arguments: Any) -> Any:
+    def damage_and_stop(*arguments: Any) -> Any:
         if arguments[2]:
             raise KeyboardInterrupt
         skipped = rewrite_groups(*arguments)
@@ -73,29 +73,29 @@ def test_the_next_try_compares_an_interrupted_one(
     monkeypatch.setattr(
         compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=TransactionSize(seconds=0, work=50))
     )
-    monkeypatch.setattr(writer, "rewrite_groups", spoil_and_stop)
+    monkeypatch.setattr(writer, "rewrite_groups", damage_and_stop)
     options = ("apply", *BEST, "--room", "!whole", "--yes")
     assert compress(dsn, *options).exit_code == INTERRUPTED
     monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
-    spoiled = read_state(dsn)
+    damaged_state = read_state(dsn)
     assert all_states(dsn) != world.states
 
     for _ in range(2):
-        again = compress(dsn, *options)
-        assert again.exit_code == 1
-        assert "compression of !whole was interrupted" in again.stderr
-        assert read_state(dsn) == spoiled
+        result = compress(dsn, *options)
+        assert result.exit_code == 1
+        assert "compression of !whole was interrupted" in result.stderr
+        assert read_state(dsn) == damaged_state
     assert compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes").exit_code == 0
     assert all_states(dsn) == world.states
     assert compress(dsn, *options).exit_code == 0
     assert all_states(dsn) == world.states
 
 
-def restore(dsn: str, server: EmbeddedServer, former: World) -> World:
-    """Restore a database under its name, in which the IDs of ``!whole`` belong to other groups."""
+def restore(dsn: str, server: EmbeddedServer, former_world: World) -> World:
+    """Replace the database by one in which the IDs of ``!whole`` belong to other groups; return its model."""
     name, first = (
         conninfo_to_dict(dsn)["dbname"],
-        min(group for group, room in former.groups.items() if room == "!whole"),
+        min(group for group, room in former_world.groups.items() if room == "!whole"),
     )
     world = World(random.Random(11), next_id=first)
     deque(linear(world, "!whole", 250), maxlen=0)
@@ -114,7 +114,7 @@ def test_an_undo_file_of_a_restored_database_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    dsn, former = rooms
+    dsn, former_world = rooms
     options = ("apply", *BEST, "--room", "!whole", "--yes")
 
     def stop(*arguments: Any) -> Any:
@@ -128,20 +128,20 @@ def test_an_undo_file_of_a_restored_database_is_not_used(
     monkeypatch.setattr(writer, "rewrite_groups", stop)
     assert compress(dsn, *options).exit_code == INTERRUPTED
     monkeypatch.setattr(writer, "rewrite_groups", rewrite_groups)
-    world = restore(dsn, server, former)
+    world = restore(dsn, server, former_world)
 
-    repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
-    assert repaired.exit_code == 1
-    assert "restored or failed over since" in repaired.stderr
-    recorded: list[OutcomeRow] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(outcome_log, "open_compression_log", lambda *_: nullcontext(recorded.append))
-        again = compress(dsn, *options)
-    assert again.exit_code == 1
-    # It stops no further run, as a faulty room would.
-    assert [row["outcome"] for row in recorded] == ["stopped"]
-    assert "Move these files away" in again.stderr
-    assert "--repair" not in again.stderr
+    undo_result = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
+    assert undo_result.exit_code == 1
+    assert "restored or failed over since" in undo_result.stderr
+    outcomes: list[OutcomeRow] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(outcome_log, "open_compression_log", lambda *_: nullcontext(outcomes.append))
+        apply_result = compress(dsn, *options)
+    assert apply_result.exit_code == 1
+    # Unlike a faulty room, it stops no further run.
+    assert [row["outcome"] for row in outcomes] == ["stopped"]
+    assert "Move these files away" in apply_result.stderr
+    assert "--repair" not in apply_result.stderr
     assert all_states(dsn) == world.states
     for file in undo_files(tmp_path):
         Path(file).unlink()
@@ -155,44 +155,44 @@ def test_a_resumed_run_reports_the_rows_of_both_tries(
     dsn, world = rooms
     rows_before = sum(len(rows) for group, rows in world.rows.items() if world.groups[group] == "!whole")
     options = ("apply", *BEST, "--room", "!whole", "--yes", "--format", "json")
-    contents = RoomReader.read_tables
+    read_tables = RoomReader.read_tables
 
-    def lost(*arguments: Any) -> Any:
-        if writing_is_over:
+    def read_or_fail(*arguments: Any) -> Any:
+        if is_written:
             raise ReadError(psycopg.OperationalError("the connection is lost"))
-        return contents(*arguments)
+        return read_tables(*arguments)
 
-    writing_is_over = False
+    is_written = False
     write = writer.GroupWriter.write
 
-    def over(*arguments: Any) -> Any:
-        nonlocal writing_is_over
+    def write_and_mark(*arguments: Any) -> Any:
+        nonlocal is_written
         skipped = write(*arguments)
-        writing_is_over = True
+        is_written = True
         return skipped
 
-    monkeypatch.setattr(RoomReader, "read_tables", lost)
-    monkeypatch.setattr(writer.GroupWriter, "write", over)
+    monkeypatch.setattr(RoomReader, "read_tables", read_or_fail)
+    monkeypatch.setattr(writer.GroupWriter, "write", write_and_mark)
     assert compress(dsn, *options).exit_code == 1
-    monkeypatch.setattr(RoomReader, "read_tables", contents)
+    monkeypatch.setattr(RoomReader, "read_tables", read_tables)
     monkeypatch.setattr(writer.GroupWriter, "write", write)
-    (again,) = rows(compress(dsn, *options))
-    assert again["rows_before"] == rows_before > again["rows_after"]
-    assert again["groups_rewritten"] == 0
+    (row,) = rows(compress(dsn, *options))
+    assert row["rows_before"] == rows_before > row["rows_after"]
+    assert row["groups_rewritten"] == 0
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
+def test_a_room_that_cannot_be_resolved_is_restored(
     compress: Compress, rooms: tuple[str, World], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_stopped: bool
 ) -> None:
-    """Two compressors at once may cause this; also if the command was stopped before it compared."""
+    """Two concurrent compressors may cause this. ``is_stopped``: the command stops before it compares."""
     dsn, _ = rooms
     before = read_state(dsn)
     second_edge = (
         "insert into state_group_edges select %(group)s, min(id) from state_groups where room_id = '!whole'"
         " and id not in (select prev_state_group from state_group_edges where state_group = %(group)s)"
     )
-    damage_once(monkeypatch, second_edge, which=-1)
+    damage_once(monkeypatch, second_edge, index=-1)
     apply = ("apply", *BEST, "--room", "!whole", "--yes")
     if not is_stopped:
         result = compress(dsn, *apply)
@@ -202,15 +202,15 @@ def test_a_room_that_cannot_be_resolved_afterwards_is_put_back(
         assert read_state(dsn) == before
         assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
         return
-    with monkeypatch.context() as patched:
-        patched.setattr(compress_room, "_describe_difference", interrupt)
+    with monkeypatch.context() as patch:
+        patch.setattr(compress_room, "_describe_difference", interrupt)
         assert compress(dsn, *apply).exit_code == INTERRUPTED
-    careful = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
-    assert careful.exit_code == 1
-    assert "State groups of !whole cannot be resolved" in careful.stderr
-    assert "--repair" in careful.stderr
-    repaired = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
-    assert repaired.exit_code == 0, repaired.stderr
+    refused_undo = compress(dsn, "undo", *undo_files(tmp_path), "--yes")
+    assert refused_undo.exit_code == 1
+    assert "State groups of !whole cannot be resolved" in refused_undo.stderr
+    assert "--repair" in refused_undo.stderr
+    repair = compress(dsn, "undo", *undo_files(tmp_path), "--repair", "--yes")
+    assert repair.exit_code == 0, repair.stderr
     assert read_state(dsn) == before
     assert compress(dsn, "verify", "--room", "!whole").exit_code == 0
 
@@ -240,14 +240,14 @@ def test_a_deleted_room_stops_no_other_restore(compress: Compress, rooms: tuple[
     assert states | states_now == states
 
 
-def test_only_groups_that_an_undo_file_has_count_as_compared(
+def test_only_groups_in_an_undo_file_count_as_compared(
     compress: Compress, rooms: tuple[str, World], tmp_path: Path
 ) -> None:
     dsn, _ = rooms
-    (applied,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
+    (applied_row,) = rows(compress(dsn, "apply", *BEST, "--room", "!whole", "--yes", "--format", "json"))
     arguments = ("--undo", *undo_files(tmp_path))
-    verified = rows(compress(dsn, "verify", "--room", "!whole", *arguments, "--format", "json"))
-    assert [row["compared"] for row in verified] == [applied["groups_rewritten"]]
+    verified_rows = rows(compress(dsn, "verify", "--room", "!whole", *arguments, "--format", "json"))
+    assert [row["compared"] for row in verified_rows] == [applied_row["groups_rewritten"]]
 
 
 @pytest.mark.parametrize("strategy", ["levels", "best"])

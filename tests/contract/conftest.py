@@ -1,4 +1,4 @@
-"""Synapse as released: what the catalogue is compared with."""
+"""Facts about the installed Synapse, with which tests compare the catalogue."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from sample.environment import synapse_python
 
 @pytest.fixture(scope="session")
 def synapse_facts() -> dict[str, Any]:
-    """Facts about the installed Synapse; see synapse_facts.py."""
+    """Return facts about the installed Synapse; see synapse_facts.py."""
     script = Path(__file__).with_name("synapse_facts.py")
     process = subprocess.run([synapse_python(), script], capture_output=True, text=True, check=True)
     facts: dict[str, Any] = json.loads(process.stdout)

@@ -1,6 +1,6 @@
-"""Asks an installed Synapse what it knows about its streams and metadata. Run by Synapse's own Python; prints JSON.
+"""Print facts about the streams and metadata of an installed Synapse as JSON. Synapse's own Python runs this program.
 
-The arguments of its id generators are read from the syntax tree, because generators exist only inside a running server.
+The syntax tree contains the arguments of the ID generators; the generators exist only inside a running server.
 """
 
 import ast
@@ -20,19 +20,19 @@ from synapse.storage.util.sequence import build_sequence_generator
 from synapse.synapse_rust.events import EventInternalMetadata
 
 
-def arguments_of(called: Callable[..., Any]) -> Iterator[dict[str, ast.expr]]:
-    """The arguments of every call of this function or class in Synapse's storage, by name."""
-    names = list(signature(called).parameters)
+def arguments_of(function: Callable[..., Any]) -> Iterator[dict[str, ast.expr]]:
+    """Yield the arguments, by name, of every call of the function or class in Synapse's storage."""
+    names = list(signature(function).parameters)
     for path in Path(databases.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == called.__name__:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == function.__name__:
                 yield dict(zip(names, node.args, strict=False)) | {
                     keyword.arg: keyword.value for keyword in node.keywords if keyword.arg
                 }
 
 
 def sequences() -> dict[str, list[str | None]]:
-    """By sequence without a stream, the table and column with which Synapse compares it; None without one."""
+    """Return the table and column with which Synapse compares each sequence without a stream; None without one."""
     return {
         ast.literal_eval(arguments["sequence_name"]): [
             ast.literal_eval(arguments[name]) for name in ("table", "id_column")
@@ -42,7 +42,7 @@ def sequences() -> dict[str, list[str | None]]:
 
 
 def generators() -> list[dict[str, Any]]:
-    """One object per stream id generator: stream_name, sequence_name, tables, writers (source text), positive."""
+    """Return for each ID generator: stream_name, sequence_name, tables, writers (as source text), positive."""
     results = []
     for arguments in arguments_of(MultiWriterIdGenerator):
         name = arguments["stream_name"]

@@ -31,14 +31,14 @@ METADATA_NEVER_STORED = {"redacted_by"}
 
 @pytest.fixture
 def connection(server: EmbeddedServer, sample_dsn: str) -> Iterator[Connection]:
-    """A superuser's connection to the sample; whatever a test changes is rolled back."""
-    with psycopg.connect(server.dsn(str(conninfo_to_dict(sample_dsn)["dbname"]))) as connected:
-        yield connected
-        connected.rollback()
+    """Yield a superuser's connection to the sample. All changes are rolled back."""
+    with psycopg.connect(server.dsn(str(conninfo_to_dict(sample_dsn)["dbname"]))) as superuser:
+        yield superuser
+        superuser.rollback()
 
 
-def shape(drifts: list[SchemaDrift]) -> list[tuple[str, str | None, str]]:
-    return [(departure.table, departure.column, departure.kind) for departure in drifts]
+def to_tuples(drifts: list[SchemaDrift]) -> list[tuple[str, str | None, str]]:
+    return [(drift.table, drift.column, drift.kind) for drift in drifts]
 
 
 def test_a_synapse_database_fits(connection: Connection) -> None:
@@ -46,13 +46,13 @@ def test_a_synapse_database_fits(connection: Connection) -> None:
 
 
 def test_unenforced_keys_have_no_unique_index(connection: Connection) -> None:
-    pretended = [
+    tables_with_enforced_key = [
         table.model_copy(update={"key_enforced": True})
         for table in load_catalogue().tables
         if not table.key_enforced and table.primary_key
     ]
-    actual = find_drift(load_catalogue().model_copy(update={"tables": tuple(pretended)}), connection)
-    assert {departure.table for departure in actual} == {table.name for table in pretended}
+    drifts = find_drift(load_catalogue().model_copy(update={"tables": tuple(tables_with_enforced_key)}), connection)
+    assert {drift.table for drift in drifts} == {table.name for table in tables_with_enforced_key}
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_unenforced_keys_have_no_unique_index(connection: Connection) -> None:
         ),
     ],
 )
-def test_a_changed_database_is_named(
+def test_a_schema_change_is_reported(
     connection: Connection, change: str, expected: list[tuple[str, str | None, str]]
 ) -> None:
     connection.execute(change.encode())
-    actual = find_drift(load_catalogue(), connection)
-    assert shape(actual) == expected
-    assert all((departure.column or departure.table) in departure.message for departure in actual)
+    drifts = find_drift(load_catalogue(), connection)
+    assert to_tuples(drifts) == expected
+    assert all((drift.column or drift.table) in drift.message for drift in drifts)
 
 
 def test_unlisted_tables_are_no_drift_and_new_ones_are_listed(connection: Connection) -> None:
@@ -99,7 +99,7 @@ def test_unlisted_tables_are_no_drift_and_new_ones_are_listed(connection: Connec
 
 
 def test_tables_of_tools_are_not_new(connection: Connection) -> None:
-    """Compressors and synapse_port_db leave their progress in Synapse's database."""
+    """Compressors and synapse_port_db store their progress in Synapse's database."""
     for statement in progress_tables.CREATE_STATEMENTS:
         connection.execute(statement.encode())
     connection.execute("create table port_from_sqlite3 (table_name varchar(100), forward_rowid bigint)")
@@ -107,27 +107,27 @@ def test_tables_of_tools_are_not_new(connection: Connection) -> None:
 
 
 def test_excluded_columns_exist_and_are_not_copied(connection: Connection) -> None:
-    """The list of what is known and not copied, and the catalogue, together are Synapse's schema."""
+    """The catalogue and the list of excluded columns together are Synapse's schema."""
     catalogue = {
         table.name: {name for column in table.columns for name in column.source_columns}
         for table in load_catalogue().tables
     }
     lines = []
     for name, columns in connection.execute(ALL_COLUMNS_SQL):
-        if rest := [column for column in columns if column not in catalogue.get(name, ())]:
-            lines.append(f"{name}: {' '.join(rest)}\n")
-    retained = PROJECT_FOLDER / "src/synapse_lakehouse/postgres/excluded_columns.txt"
-    assert retained.read_text() == "".join(lines)
+        if other_columns := [column for column in columns if column not in catalogue.get(name, ())]:
+            lines.append(f"{name}: {' '.join(other_columns)}\n")
+    excluded_columns = PROJECT_FOLDER / "src/synapse_lakehouse/postgres/excluded_columns.txt"
+    assert excluded_columns.read_text() == "".join(lines)
 
 
 def test_a_drifted_table_is_reported_with_all_differences(connection: Connection) -> None:
     connection.execute("alter table room_depth drop column min_depth")
     connection.execute("alter table users drop column creation_ts, alter column approved type text")
     connection.execute("drop index ignored_users_uniqueness")
-    actual = find_drifted_tables(load_catalogue(), connection)
-    assert actual.keys() == {"room_depth", "users"}
-    assert "creation_ts" in actual["users"]
-    assert "users.approved has the type text" in actual["users"]
+    drifts = find_drifted_tables(load_catalogue(), connection)
+    assert drifts.keys() == {"room_depth", "users"}
+    assert "creation_ts" in drifts["users"]
+    assert "users.approved has the type text" in drifts["users"]
 
 
 def test_every_position_belongs_to_a_stream(connection: Connection) -> None:
@@ -139,9 +139,9 @@ def test_every_position_belongs_to_a_stream(connection: Connection) -> None:
 def test_the_schema_version_is_supported(connection: Connection, synapse_facts: dict[str, Any]) -> None:
     catalogue = load_catalogue()
     assert synapse_facts["schema_version"] == catalogue.newest_schema_version
-    stored = connection.execute("select version from schema_version").fetchone()
-    assert stored is not None
-    assert catalogue.oldest_schema_version <= stored[0] <= catalogue.newest_schema_version
+    version_row = connection.execute("select version from schema_version").fetchone()
+    assert version_row is not None
+    assert catalogue.oldest_schema_version <= version_row[0] <= catalogue.newest_schema_version
 
 
 def test_the_streams_are_synapses_streams(synapse_facts: dict[str, Any]) -> None:
@@ -150,19 +150,19 @@ def test_the_streams_are_synapses_streams(synapse_facts: dict[str, Any]) -> None
 
 def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, Any]) -> None:
     catalogue = load_catalogue()
-    elsewhere = catalogue.uncatalogued_id_columns()
+    uncatalogued_columns = catalogue.uncatalogued_id_columns()
     writers = {"[]": "any", "['master']": "master"}
     synapse = {
         generator["sequence_name"]: (
             generator["stream_name"] if generator["writers"] != "[]" else None,
             writers.get(generator["writers"]) or generator["writers"].rpartition(".")[2],
             "positive" if generator["positive"] else "negative",
-            {tuple(backing) for backing in generator["tables"] if backing[0] not in elsewhere},
+            {tuple(backing) for backing in generator["tables"] if backing[0] not in uncatalogued_columns},
         )
         for generator in synapse_facts["generators"]
         if generator["stream_name"] not in NO_REPLICATION_STREAM
     }
-    own = {
+    declared = {
         stream.sequence: (
             stream.stream_positions,
             stream.writers,
@@ -171,7 +171,7 @@ def test_each_stream_is_numbered_as_synapse_numbers_it(synapse_facts: dict[str, 
         )
         for stream in catalogue.streams
     }
-    assert own == synapse
+    assert declared == synapse
 
 
 def test_synapse_s_startup_checks_are_repeated(synapse_facts: dict[str, Any]) -> None:
@@ -182,12 +182,12 @@ def test_synapse_s_startup_checks_are_repeated(synapse_facts: dict[str, Any]) ->
     for sequence, (table, column) in synapse_facts["sequences"].items():
         if table:
             synapse[sequence].add((table, column))
-    own: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    declared: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for stream in catalogue.streams:
-        own[stream.sequence] |= {(table.name, column) for table, column in catalogue.backing_tables(stream.name)}
+        declared[stream.sequence] |= {(table.name, column) for table, column in catalogue.backing_tables(stream.name)}
     for sequence in catalogue.checked_at_start:
-        own[sequence.name] |= set(sequence.ids.items())
-    assert own == synapse
+        declared[sequence.name] |= set(sequence.ids.items())
+    assert declared == synapse
 
     positions = {generator["sequence_name"]: generator["stream_name"] for generator in synapse_facts["generators"]}
     for sequence in catalogue.checked_at_start:
@@ -199,8 +199,8 @@ def test_all_event_metadata_but_the_private_is_projected(synapse_facts: dict[str
     projection = load_catalogue().table("event_json").column("internal_metadata").projection
     assert projection is not None
     assert projection.kind == "json_keys"
-    stored = set(synapse_facts["internal_metadata"]) - METADATA_IN_OTHER_COLUMNS - METADATA_NEVER_STORED
-    assert set(projection.keys) == stored - PRIVATE_METADATA
+    stored_metadata = set(synapse_facts["internal_metadata"]) - METADATA_IN_OTHER_COLUMNS - METADATA_NEVER_STORED
+    assert set(projection.keys) == stored_metadata - PRIVATE_METADATA
 
 
 def test_the_administrators_switches_are_projected(synapse_facts: dict[str, Any]) -> None:
@@ -211,7 +211,7 @@ def test_the_administrators_switches_are_projected(synapse_facts: dict[str, Any]
 
 
 def test_ids_of_a_stream_are_unique_where_synapse_enforces_it(connection: Connection) -> None:
-    """A table with a unique index on its stream ID alone is not declared as repeating IDs."""
+    """A table with a unique index on only its stream ID is not declared with repeated IDs."""
     single = {
         (table, column)
         for table, column in connection.execute(

@@ -1,4 +1,4 @@
-"""Databases that releases of Synapse create themselves: they fit the catalogue as recorded, and can be copied."""
+"""Databases that releases of Synapse create equal the recorded facts, fit the catalogue, and can be copied."""
 
 from collections.abc import Iterator
 
@@ -22,37 +22,41 @@ RELEASES = {release.version: release for release in load_releases()}
 
 
 @pytest.fixture(scope="module", params=REPRESENTATIVES)
-def created(request: pytest.FixtureRequest, server: EmbeddedServer) -> Iterator[tuple[Release, set[str], str]]:
-    """A release, its streams, and a database that it created."""
+def release_database(request: pytest.FixtureRequest, server: EmbeddedServer) -> Iterator[tuple[Release, set[str], str]]:
+    """Yield a release, its streams, and the DSN of a database that the release created."""
     release = RELEASES[request.param]
     with copied_source(server, "template0") as dsn, release_python(release.version, release.released) as python:
         yield release, set(create_database(python, dsn)), dsn
 
 
-def test_the_record_is_the_release(created: tuple[Release, set[str], str]) -> None:
-    release, streams, dsn = created
+def test_recorded_facts_equal_those_of_the_release(release_database: tuple[Release, set[str], str]) -> None:
+    release, streams, dsn = release_database
     schema_version, compat_version, facts = read_facts(dsn)
     assert (schema_version, compat_version) == (release.schema_version, release.compat_version)
     assert facts | {f"stream {name}" for name in streams} == release.facts
 
 
-def test_a_fresh_database_fits_and_can_be_copied(created: tuple[Release, set[str], str], settings: Settings) -> None:
-    declared, (release, _, dsn) = catalogue.load_catalogue(), created
+def test_a_fresh_database_fits_and_can_be_copied(
+    release_database: tuple[Release, set[str], str], settings: Settings
+) -> None:
+    declared, (release, _, dsn) = catalogue.load_catalogue(), release_database
     source = settings.model_copy(update={"synapse_dsn": dsn, "synapse_server_name": "synapse.example"})
     with export_snapshot(source, declared) as (connection, snapshot):
         assert snapshot.schema_version == release.schema_version
-        present = read_source_catalogue(declared, connection)
-        assert find_drift(present, connection) == []
+        source_catalogue = read_source_catalogue(declared, connection)
+        assert find_drift(source_catalogue, connection) == []
         assert find_unknown_objects(declared, connection) == []
-        for table in present.copied_tables():
+        for table in source_catalogue.copied_tables():
             assert connection.execute(build_select(table)).fetchall() is not None
-        for table in present.measured_tables():
+        for table in source_catalogue.measured_tables():
             for column in table.streams.values():
                 connection.execute(build_stream_id_counts(table, column)).fetchall()
 
 
-def test_a_role_with_the_printed_rights_suffices(created: tuple[Release, set[str], str], settings: Settings) -> None:
-    declared, (_, _, dsn) = catalogue.load_catalogue(), created
+def test_a_role_with_the_printed_rights_suffices(
+    release_database: tuple[Release, set[str], str], settings: Settings
+) -> None:
+    declared, (_, _, dsn) = catalogue.load_catalogue(), release_database
     script = build_grants_sql(declared, Settings(_env_file=None), "release_reader")
     with psycopg.connect(dsn) as owner:
         owner.execute(script.encode())

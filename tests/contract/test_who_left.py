@@ -1,4 +1,4 @@
-"""Events that a running Synapse shows to former members of a room, as ``lakehouse visible`` assumes."""
+"""A running Synapse shows former members of a room the events that ``lakehouse visible`` assumes."""
 
 from pathlib import Path
 
@@ -23,18 +23,18 @@ def test_pages_that_go_forwards_do_not_end_at_the_leave(tmp_path: Path) -> None:
         thread = {"m.relates_to": {"rel_type": "m.thread", "event_id": before}}
         after = alice.send(room, "m.room.message", {"msgtype": "m.text", "body": "after"} | thread)
 
-        assert (before in _page(bob, room, "b"), after in _page(bob, room, "b")) == (True, False)
-        assert {before, after} <= _page(bob, room, "f")
-        assert _ids(bob.call("GET", f"{V1}/rooms/{q(room)}/relations/{q(before)}")) == {after}
+        assert (before in _read_page(bob, room, "b"), after in _read_page(bob, room, "b")) == (True, False)
+        assert {before, after} <= _read_page(bob, room, "f")
+        assert _event_ids_of(bob.call("GET", f"{V1}/rooms/{q(room)}/relations/{q(before)}")) == {after}
         with pytest.raises(MatrixError):
             bob.call("GET", f"{V3}/rooms/{q(room)}/event/{q(after)}")
         with pytest.raises(MatrixError):
-            _page(erin, room, "f")
+            _read_page(erin, room, "f")
 
 
-def _page(user: Client, room: str, direction: str) -> set[str]:
-    return _ids(user.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": direction, "limit": "100"}))
+def _read_page(user: Client, room: str, direction: str) -> set[str]:
+    return _event_ids_of(user.call("GET", f"{V3}/rooms/{q(room)}/messages", params={"dir": direction, "limit": "100"}))
 
 
-def _ids(page: Json) -> set[str]:
+def _event_ids_of(page: Json) -> set[str]:
     return {event["event_id"] for event in page["chunk"]}

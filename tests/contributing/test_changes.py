@@ -69,21 +69,23 @@ CHANGES = {
         (ROW_SCHEMAS, AT_A_ROW_SCHEMA, ROW_SCHEMA),
     ],
 }
-"""By row of CONTRIBUTING: file, the text before which a change inserts, and the inserted text."""
+"""Changes by row of CONTRIBUTING: file, text before which the change inserts, inserted text."""
 
-GENERATED = [
-    "tests/unit/test_compose.py::test_the_reader_has_the_rights_that_the_catalogue_takes",
+GENERATED_CHECKS = [
+    "tests/unit/test_compose.py::test_the_reader_has_the_grants_of_the_catalogue",
     "tests/unit/test_docs.py::test_generated_pages_equal_their_declarations",
     "tests/unit/test_docs.py::test_the_list_of_excluded_columns_is_generated",
 ]
-DECLARED = ["tests/unit/test_catalogue.py", "tests/unit/test_row_schemas.py"]
+DECLARATION_CHECKS = ["tests/unit/test_catalogue.py", "tests/unit/test_row_schemas.py"]
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of the project, with a ``uv`` that runs commands in the environment of this test."""
-    built = shutil.ignore_patterns(".git", ".venv", ".lakehouse", ".tools", ".*_cache", "__pycache__", "target", "logs")
-    copy = Path(shutil.copytree(PROJECT_FOLDER, tmp_path / "copy", ignore=built))
+    """Return a copy of the project, with a ``uv`` that runs commands in the environment of this test."""
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv", ".lakehouse", ".tools", ".*_cache", "__pycache__", "target", "logs"
+    )
+    copy = Path(shutil.copytree(PROJECT_FOLDER, tmp_path / "copy", ignore=ignored))
     (copy / "uv").write_text('#!/bin/sh\n[ "$1" != run ] || { shift 2; exec "$@"; }\n')
     (copy / "uv").chmod(0o755)
     return copy
@@ -92,27 +94,27 @@ def copy(tmp_path: Path) -> Path:
 def test_the_named_files_suffice(copy: Path) -> None:
     for row, changes in CHANGES.items():
         assert {file for file, _, _ in changes} == _named_files(row)
-        for file, before, inserted in changes:
+        for file, anchor, insertion in changes:
             text = (copy / file).read_text()
-            assert text.count(before) == 1
-            (copy / file).write_text(text.replace(before, inserted + before))
-    assert _failed_checks(copy) == GENERATED
+            assert text.count(anchor) == 1
+            (copy / file).write_text(text.replace(anchor, insertion + anchor))
+    assert _failed_checks(copy) == GENERATED_CHECKS
 
     _run(copy, "make", "generate", "UV=./uv").check_returncode()
 
     assert _failed_checks(copy) == []
-    rights = (copy / "docker/postgres/reader.sql").read_text()
+    grants = (copy / "docker/postgres/reader.sql").read_text()
     pages = (copy / "docs/reference/tables.md").read_text()
-    excluded = (copy / "src/synapse_lakehouse/postgres/excluded_columns.txt").read_text()
+    excluded_columns = (copy / "src/synapse_lakehouse/postgres/excluded_columns.txt").read_text()
     for table, column in [("destinations", "retry_interval"), ("scheduled_tasks", "id")]:
-        assert re.search(rf"\b{column}\b.* {table}\b", rights, re.IGNORECASE)
+        assert re.search(rf"\b{column}\b.* {table}\b", grants, re.IGNORECASE)
         assert re.search(rf"`bronze.{table}`\n(?:[^#]*\n)?\| `{column}` \|", pages)
-        assert not re.search(rf"^{table}:.* {column}\b", excluded, re.MULTILINE)
-    assert re.search(r"\bstream_id\b.* device_lists_remote_pending\b", rights, re.IGNORECASE)
+        assert not re.search(rf"^{table}:.* {column}\b", excluded_columns, re.MULTILINE)
+    assert re.search(r"\bstream_id\b.* device_lists_remote_pending\b", grants, re.IGNORECASE)
 
 
 def _named_files(row: str) -> set[str]:
-    """Files that CONTRIBUTING names for a change; "the same file" is that of the row above."""
+    """Return the files that CONTRIBUTING names for a change; "the same file" is the file of the row above."""
     lines = (PROJECT_FOLDER / "CONTRIBUTING.md").read_text().splitlines()
     (index,) = (number for number, line in enumerate(lines) if line.startswith(f"| {row} |"))
     if "The same file" in lines[index]:
@@ -121,8 +123,8 @@ def _named_files(row: str) -> set[str]:
 
 
 def _failed_checks(copy: Path) -> list[str]:
-    """The checks that fail in ``copy``."""
-    checks = [*DECLARED, *GENERATED]
+    """Return the checks that fail in ``copy``."""
+    checks = [*DECLARATION_CHECKS, *GENERATED_CHECKS]
     result = _run(copy, sys.executable, "-m", "pytest", "--noconftest", "-p", "no:xdist", "-q", "-rf", *checks)
     assert result.returncode in (0, 1), result.stdout + result.stderr
     return sorted(re.findall(r"^FAILED (\S+)", result.stdout, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""The DAGs, parsed in an Airflow home of the tests' own."""
+"""Shared fixtures: the DAGs, parsed in a temporary Airflow home."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ DAGS = PROJECT_FOLDER / "dags"
 
 @pytest.fixture(scope="session")
 def dags() -> "Iterator[dict[str, DAG]]":
-    """Every DAG of the project by its id. Airflow is imported here, as it reads AIRFLOW_HOME when it is imported."""
+    """Return every DAG by ID. Airflow is imported here, because it reads AIRFLOW_HOME at its import."""
     with tempfile.TemporaryDirectory(prefix="airflow-") as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_HOME", home)
         patch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
@@ -30,11 +30,11 @@ def dags() -> "Iterator[dict[str, DAG]]":
 
 @pytest.fixture(scope="session")
 def lakehouse_dag(dags: "dict[str, DAG]") -> "DAG":
-    """The main job."""
+    """Return the main DAG."""
     return dags["lakehouse"]
 
 
-def in_order(dag: "DAG") -> list[str]:
-    """Ids of the tasks, each after those that it waits for."""
+def sorted_task_ids(dag: "DAG") -> list[str]:
+    """Return the IDs of the tasks in topological order."""
     sort: Callable[[], list[Operator]] = dag.topological_sort
     return [task.task_id for task in sort()]

@@ -1,4 +1,4 @@
-"""Airflow itself accepts the commands that services give it, and loads the project's plugin."""
+"""Airflow accepts the commands of the services, and loads the project's plugin."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def _python(code: str, home: Path, standard_input: str = "") -> subprocess.Compl
     )
 
 
-def test_commands_of_services(tmp_path: Path) -> None:
+def test_commands_of_services_are_accepted(tmp_path: Path) -> None:
     commands = [service["command"] for service in SERVICES.values() if service.get("command", [""])[0] == "airflow"]
     commands += airflow_commands("docker/initialise.sh")
     result = _python(PARSE, tmp_path, json.dumps(commands))
@@ -36,6 +36,6 @@ def test_commands_of_services(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_plugin_of_trusted_hosts(tmp_path: Path) -> None:
+def test_the_plugin_of_trusted_hosts_is_loaded(tmp_path: Path) -> None:
     result = _python(PLUGINS, tmp_path)
     assert result.stdout.splitlines()[-1] == "['TrustedHostsMiddleware'] {}", result.stderr

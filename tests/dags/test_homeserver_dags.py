@@ -16,7 +16,7 @@ import json, os, sys
 from airflow.dag_processing.dagbag import DagBag
 bag = DagBag(dag_folder=sys.argv[1], collect_dags=True)
 from synapse_lakehouse.orchestration.dag_homeservers import load_task_settings
-answers = {
+dags = {
     dag_id: {
         "schedule": getattr(dag.timetable, "expression", None),
         "assets": [asset.uri for task in dag.tasks for asset in task.outlets],
@@ -26,9 +26,9 @@ answers = {
 }
 settings = [load_task_settings(f"lakehouse.{name}") for name in ("one", "two", "one")]
 print(json.dumps({
-    "errors": bag.import_errors, "dags": answers,
-    "names": [each.synapse_server_name for each in settings],
-    "budgets": [each.lakehouse_gap_budget for each in settings],
+    "errors": bag.import_errors, "dags": dags,
+    "names": [item.synapse_server_name for item in settings],
+    "budgets": [item.lakehouse_gap_budget for item in settings],
 }))
 """
 NAMES = ("one", "two", "wrong", "slow")
@@ -36,20 +36,20 @@ DAGS = ("lake_maintenance", "lakehouse", "state_compression", "stream_watch")
 
 
 @pytest.fixture(scope="module")
-def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The DAGs of two homeservers, and of two with a wrong setting; and files that belong to none."""
+def dag_data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the DAGs of two homeservers and of two with an invalid setting. The folder has misnamed files too."""
     folder = tmp_path_factory.mktemp("homeservers")
     for misnamed in ("Shop.env", ".#one.env"):
         (folder / misnamed).touch()
-    own: dict[str, dict[str, object]] = {
+    settings_by_name: dict[str, dict[str, object]] = {
         "one": {"lakehouse_schedule": "@hourly", "lakehouse_gap_budget": 3},
         "two": {"lakehouse_compressor_enabled": "true"},
         "wrong": {"lakehouse_gap_budget": "many"},
         "slow": {"lakehouse_compressor_time_between_runs": "daily"},
     }
-    for name, further in own.items():
+    for name, settings in settings_by_name.items():
         write_homeserver(
-            folder, name, synapse_dsn=f"postgresql://r@db/{name}", synapse_server_name=f"{name}.example", **further
+            folder, name, synapse_dsn=f"postgresql://r@db/{name}", synapse_server_name=f"{name}.example", **settings
         )
     variables = {
         "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
@@ -61,36 +61,36 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         [sys.executable, "-c", PARSE, PROJECT_FOLDER / "dags"],
         env=os.environ | variables, text=True, capture_output=True, check=True,
     )  # fmt: skip
-    answers: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-    return answers
+    data: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return data
 
 
-def test_each_homeserver_has_all_dags(parsed: dict[str, Any]) -> None:
-    assert parsed["errors"] == {}
-    assert sorted(parsed["dags"]) == sorted(f"{dag}.{name}" for dag in DAGS for name in NAMES)
+def test_each_homeserver_has_all_dags(dag_data: dict[str, Any]) -> None:
+    assert dag_data["errors"] == {}
+    assert sorted(dag_data["dags"]) == sorted(f"{dag}.{name}" for dag in DAGS for name in NAMES)
 
 
-def test_each_homeserver_has_its_schedule(parsed: dict[str, Any]) -> None:
-    assert parsed["dags"]["lakehouse.one"]["schedule"] == "0 * * * *"
-    assert parsed["dags"]["lakehouse.two"]["schedule"] == "0 0 * * *"
+def test_each_homeserver_has_its_schedule(dag_data: dict[str, Any]) -> None:
+    assert dag_data["dags"]["lakehouse.one"]["schedule"] == "0 * * * *"
+    assert dag_data["dags"]["lakehouse.two"]["schedule"] == "0 0 * * *"
 
 
-def test_samples_of_the_streams_come_before_all_other_tasks(parsed: dict[str, Any]) -> None:
-    weights = {dag_id: answers["weights"] for dag_id, answers in parsed["dags"].items()}
-    watching = weights.pop("stream_watch.one")
-    assert {rule for rule, _ in watching} == {"absolute"}
-    # With the other rules, the weight of a task is the sum of those of tasks of its DAG.
-    assert min(weight for _, weight in watching) > max(
-        sum(weight for _, weight in of_dag) for dag_id, of_dag in weights.items() if dag_id.endswith(".one")
+def test_stream_samples_have_the_highest_priority(dag_data: dict[str, Any]) -> None:
+    weights = {dag_id: dag["weights"] for dag_id, dag in dag_data["dags"].items()}
+    watch_weights = weights.pop("stream_watch.one")
+    assert {rule for rule, _ in watch_weights} == {"absolute"}
+    # With other rules, the weight of a task is a sum of weights of tasks of its DAG.
+    assert min(weight for _, weight in watch_weights) > max(
+        sum(weight for _, weight in dag_weights) for dag_id, dag_weights in weights.items() if dag_id.endswith(".one")
     )
 
 
-def test_homeservers_share_no_asset(parsed: dict[str, Any]) -> None:
-    one, two = (set(parsed["dags"][f"lakehouse.{name}"]["assets"]) for name in ("one", "two"))
+def test_homeservers_share_no_asset(dag_data: dict[str, Any]) -> None:
+    one, two = (set(dag_data["dags"][f"lakehouse.{name}"]["assets"]) for name in ("one", "two"))
     assert len(one) == len(two) > 50
     assert not one & two
 
 
-def test_a_task_has_the_settings_of_its_homeserver(parsed: dict[str, Any]) -> None:
-    assert parsed["names"] == ["one.example", "two.example", "one.example"]
-    assert parsed["budgets"] == [3, None, 3]
+def test_a_task_has_the_settings_of_its_homeserver(dag_data: dict[str, Any]) -> None:
+    assert dag_data["names"] == ["one.example", "two.example", "one.example"]
+    assert dag_data["budgets"] == [3, None, 3]

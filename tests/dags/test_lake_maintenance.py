@@ -1,11 +1,11 @@
-"""The wiring of maintenance: what must run whatever became of the rest, and what must not hide a failure."""
+"""The wiring of maintenance: files are maintained after a failed copy, and the failure stays visible."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.dags.conftest import in_order
+from tests.dags.conftest import sorted_task_ids
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -32,10 +32,10 @@ def dag(dags: "dict[str, DAG]") -> "DAG":
 
 
 def test_the_tasks_run_one_after_another(dag: "DAG") -> None:
-    assert in_order(dag) == ORDER
+    assert sorted_task_ids(dag) == ORDER
 
 
-def test_it_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
+def test_maintenance_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
     from airflow.sdk import CronDataIntervalTimetable
 
     assert isinstance(dag.timetable, CronDataIntervalTimetable)
@@ -46,11 +46,11 @@ def test_it_has_an_hour_of_its_own(dag: "DAG", lakehouse_dag: "DAG") -> None:
 
 
 def test_opening_and_the_copy_exclude_each_other(dag: "DAG") -> None:
-    pooled = {task.task_id for task in dag.tasks if task.pool == "spark_drivers" and task.pool_slots == 2}
-    assert pooled == {"open_run", "bronze.reconcile_bronze"}
+    two_slot_tasks = {task.task_id for task in dag.tasks if task.pool == "spark_drivers" and task.pool_slots == 2}
+    assert two_slot_tasks == {"open_run", "bronze.reconcile_bronze"}
 
 
-def test_a_run_that_has_begun_comes_before_new_runs(dag: "DAG") -> None:
+def test_tasks_of_started_runs_have_priority(dag: "DAG") -> None:
     assert {(task.weight_rule, task.priority_weight) for task in dag.tasks} == {("upstream", 1)}
 
 

@@ -1,4 +1,4 @@
-"""The wiring of the main job."""
+"""The wiring of the main DAG."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ import pytest
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
-from tests.dags.conftest import in_order
+from tests.dags.conftest import sorted_task_ids
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -33,9 +33,9 @@ SECRET = "not-to-be-shown"
 
 
 def test_the_tasks_run_one_after_another(lakehouse_dag: "DAG") -> None:
-    assert in_order(lakehouse_dag) == ORDER
-    for before, after in pairwise(ORDER):
-        assert lakehouse_dag.get_task(before).downstream_task_ids == {after}
+    assert sorted_task_ids(lakehouse_dag) == ORDER
+    for task_id, next_id in pairwise(ORDER):
+        assert lakehouse_dag.get_task(task_id).downstream_task_ids == {next_id}
 
 
 def test_one_run_is_one_day_in_utc(lakehouse_dag: "DAG") -> None:
@@ -57,15 +57,15 @@ def test_one_run_at_a_time_opens_or_copies(lakehouse_dag: "DAG") -> None:
     assert POOLS["spark_drivers"][0] < 2 * 2
 
 
-def test_a_run_that_has_begun_comes_before_new_runs(lakehouse_dag: "DAG") -> None:
+def test_tasks_of_started_runs_have_priority(lakehouse_dag: "DAG") -> None:
     assert {(task.weight_rule, task.priority_weight) for task in lakehouse_dag.tasks} == {("upstream", 1)}
 
 
-def test_retries_are_where_they_help(lakehouse_dag: "DAG") -> None:
+def test_tasks_with_transient_failures_are_retried(lakehouse_dag: "DAG") -> None:
     retries = {task.task_id: task.retries or 0 for task in lakehouse_dag.tasks}
     assert all(retries[task] > 0 for task in [*SPARK, "bronze.open_run", "close_run"])
     assert retries["audit_bronze.validate_bronze"] == retries["audit_gold.validate_gold"] == 0
-    assert retries["write_page"] == 0, "it never fails"
+    assert retries["write_page"] == 0, "write_page never fails"
 
 
 def test_close_run_always_runs_and_hides_no_failure(lakehouse_dag: "DAG") -> None:

@@ -1,4 +1,4 @@
-"""What the tasks do besides calling the package."""
+"""Contexts, retries and callbacks of tasks."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def test_a_run_without_a_data_interval_is_refused() -> None:
         get_run({"run_id": "manual__1", "data_interval_start": None, "data_interval_end": None})
 
 
-def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
+def test_a_run_is_read_from_the_context(dags: "dict[str, DAG]") -> None:
     from synapse_lakehouse.orchestration.run_lifecycle import get_run
 
     start, end = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
@@ -37,10 +37,10 @@ def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
         {"run_id": "manual__1", "data_interval_start": start, "data_interval_end": end, "dag": dags[name]}
         for name in ("lakehouse", "lake_maintenance")
     ]
-    run, other = map(get_run, contexts)
+    run, maintenance_run = map(get_run, contexts)
     assert (run.run_id, run.start, run.end) == ("manual__1", start, end)
-    assert other.run_id == "lake_maintenance manual__1"
-    assert other.branch != run.branch
+    assert maintenance_run.run_id == "lake_maintenance manual__1"
+    assert maintenance_run.branch != run.branch
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_run_is_the_context_s(dags: "dict[str, DAG]") -> None:
         ("java.lang.OutOfMemoryError: Java heap space", "default", None),
     ],
 )
-def test_only_unexplained_failures_are_retried(line: str, action: str, pause: timedelta | None) -> None:
+def test_the_output_of_a_driver_decides_about_a_retry(line: str, action: str, pause: timedelta | None) -> None:
     from synapse_lakehouse.orchestration.spark_tasks import RetryUnlessReported
 
     output = f"Error code is: 1.\nLast spark-submit output:\n{line}"
@@ -64,14 +64,14 @@ def test_files_of_an_app_are_private(lakehouse_dag: "DAG") -> None:
 
     overrides: list[Context] = []
     context: Context = {"run_id": "manual__1", "dag": lakehouse_dag}
-    before = os.umask(0o022)
+    previous_umask = os.umask(0o022)
     try:
         execute = create_spark_task("snapshot_tables", "Copy", pre_execute=overrides.append)._pre_execute_hook
         assert execute
         execute(context)
         assert os.umask(0o022) == 0o077
     finally:
-        os.umask(before)
+        os.umask(previous_umask)
     assert overrides == [context]
 
 
@@ -89,21 +89,21 @@ def test_a_rehearsal_skips_publishing(rehearse: bool) -> None:
 
 
 @pytest.fixture
-def news(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[AlertFinding]]:
-    """The findings of each scope that the callbacks reported last."""
+def reported_findings(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[AlertFinding]]:
+    """Return the last findings of each scope that the callbacks reported."""
     from synapse_lakehouse.orchestration import callbacks
 
-    reported: dict[str, list[AlertFinding]] = {}
+    findings_by_scope: dict[str, list[AlertFinding]] = {}
 
     def report(_settings: object, scope: str, findings: list[AlertFinding], _page: str = "") -> None:
-        reported[scope] = findings
+        findings_by_scope[scope] = findings
 
     monkeypatch.setattr(callbacks, "report_findings", report)
-    return reported
+    return findings_by_scope
 
 
 def callback_context(task: str, error: Exception | None, reason: str | None = None) -> "Context":
-    """The context of a task of a DAG, as its callback gets it."""
+    """Return the context that the callback of a task receives."""
     task_instance = SimpleNamespace(task_id=task, log_url="https://airflow/log")
     dag = SimpleNamespace(dag_id="nightly", dagrun_timeout=timedelta(minutes=5))
     interval = {"data_interval_start": DAY[0], "data_interval_end": DAY[1]}
@@ -111,47 +111,49 @@ def callback_context(task: str, error: Exception | None, reason: str | None = No
     return cast("Context", context)
 
 
-def test_only_a_crash_of_a_validation_alerts_as_failure(news: dict[str, list[AlertFinding]]) -> None:
+def test_only_a_crash_of_a_validation_alerts_as_failure(reported_findings: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
     callbacks.alert_on_dag_failure(
         callback_context("validate_bronze", callbacks.AlreadyReportedError("2 checks failed"))
     )
-    assert news == {}
+    assert reported_findings == {}
     callbacks.alert_on_dag_failure(callback_context("validate_bronze", RuntimeError("the lease was lost")))
-    (failed,) = news["dag nightly"]
-    assert failed.kind is IncidentKind.RUN_FAILED
-    task, interval = failed.description.splitlines()
+    (finding,) = reported_findings["dag nightly"]
+    assert finding.kind is IncidentKind.RUN_FAILED
+    task, interval = finding.description.splitlines()
     assert "validate_bronze of run r " in task
     assert "2026-11-17 00:00 to 2026-11-18 00:00 UTC" in interval
 
 
-def test_only_a_timeout_alerts_for_the_whole_run(news: dict[str, list[AlertFinding]]) -> None:
+def test_only_a_timeout_alerts_for_the_whole_run(reported_findings: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
     callbacks.alert_on_timeout(callback_context("look", None, "task_failure"))
-    assert news == {}
+    assert reported_findings == {}
     callbacks.alert_on_timeout(callback_context("look", None, "timed_out"))
-    (finding,) = news["dag nightly"]
+    (finding,) = reported_findings["dag nightly"]
     assert "run r " in finding.description
     assert "0:05:00" in finding.description
 
 
-def test_a_task_without_downstream_has_its_own_incident(news: dict[str, list[AlertFinding]]) -> None:
+def test_a_task_without_downstream_has_its_own_incident(reported_findings: dict[str, list[AlertFinding]]) -> None:
     from synapse_lakehouse.orchestration import callbacks
 
     callbacks.alert_on_task_failure(callback_context("preflight", RuntimeError("too busy")))
     callbacks.resolve_dag_incident(callback_context("look", None))
-    assert [item.subject for item in news["dag nightly, task preflight"]] == ["task preflight of DAG nightly"]
+    assert [finding.subject for finding in reported_findings["dag nightly, task preflight"]] == [
+        "task preflight of DAG nightly"
+    ]
     callbacks.alert_on_task_failure(
         callback_context("preflight", callbacks.AlreadyReportedError("a sequence is behind"))
     )
-    assert news["dag nightly, task preflight"] == []
+    assert reported_findings["dag nightly, task preflight"] == []
 
 
-@pytest.mark.parametrize(("dag", "sent"), [("lakehouse.shop", 1), ("stream_watch.shop", 0)])
+@pytest.mark.parametrize(("dag", "message_count"), [("lakehouse.shop", 1), ("stream_watch.shop", 0)])
 def test_a_homeserver_with_wrong_settings_alerts(
-    dag: str, sent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dag: str, message_count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from synapse_lakehouse.alerts.sinks import AlertSink
     from synapse_lakehouse.orchestration import callbacks, dag_homeservers
@@ -171,11 +173,11 @@ def test_a_homeserver_with_wrong_settings_alerts(
     context["dag"].dag_id = dag
     callbacks.alert_on_dag_failure(context)
     callbacks.resolve_dag_incident(context)
-    assert len(messages) == sent
+    assert len(messages) == message_count
     assert all(title.startswith("shop: ") for title in messages)
 
 
-def test_a_task_with_wrong_settings_fails_without_a_retry_and_with_one_alert(
+def test_wrong_settings_fail_without_a_retry_and_with_one_alert(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
@@ -190,9 +192,9 @@ def test_a_task_with_wrong_settings_fails_without_a_retry_and_with_one_alert(
     context["dag"].dag_id = "lakehouse.shop"
     monkeypatch.setattr(run_lifecycle, "get_current_context", lambda: context)
     for task in (run_lifecycle.open_run, run_lifecycle.open_maintenance, run_lifecycle.report_reconciliation):
-        with pytest.raises(AirflowFailException, match=r"shop\.env") as failed:
+        with pytest.raises(AirflowFailException, match=r"shop\.env") as error_info:
             task()
-        assert not isinstance(failed.value, AlreadyReportedError)
+        assert not isinstance(error_info.value, AlreadyReportedError)
     with pytest.raises(AirflowFailException, match=r"shop\.env"):
         compression_tasks.skip_if_disabled(context)
     with pytest.raises(AlreadyReportedError, match=r"shop\.env"):

@@ -1,4 +1,4 @@
-"""What every DAG of the project owes its operators."""
+"""Rules for every DAG of the project."""
 
 import ast
 import json
@@ -25,33 +25,33 @@ import json, resource, runpy, sys
 import airflow.sdk
 
 def seconds():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
 
-before, known = seconds(), set(sys.modules)
+seconds_before, modules_before = seconds(), set(sys.modules)
 runpy.run_path(sys.argv[1])
-print(json.dumps({"seconds": seconds() - before, "modules": sorted(set(sys.modules) - known)}))
+print(json.dumps({"seconds": seconds() - seconds_before, "modules": sorted(set(sys.modules) - modules_before)}))
 """
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_parses_quickly_and_without_heavy_imports(file: Path) -> None:
+def test_a_dag_file_parses_quickly_without_heavy_imports(file: Path) -> None:
     result = subprocess.run([sys.executable, "-c", PARSE, file], capture_output=True, text=True, check=True)
-    parsed = json.loads(result.stdout.splitlines()[-1])
-    assert parsed["seconds"] < PARSE_SECONDS
-    assert HEAVY.isdisjoint(name.partition(".")[0] for name in parsed["modules"])
+    usage = json.loads(result.stdout.splitlines()[-1])
+    assert usage["seconds"] < PARSE_SECONDS
+    assert HEAVY.isdisjoint(name.partition(".")[0] for name in usage["modules"])
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_imports_nothing_of_another_dag_and_sets_catchup(file: Path) -> None:
+def test_a_dag_file_imports_no_other_and_sets_catchup(file: Path) -> None:
     tree = ast.parse(file.read_text())
-    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported.isdisjoint(other.stem for other in FILES)
+    imported_modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported_modules.isdisjoint(other.stem for other in FILES)
     keywords = {keyword.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for keyword in node.keywords}
     assert {"catchup", "max_active_runs", "dagrun_timeout"} <= keywords
 
 
-def test_one_dag_a_file(dags: "dict[str, DAG]") -> None:
+def test_each_file_has_one_dag(dags: "dict[str, DAG]") -> None:
     assert sorted(dags) == [file.stem for file in FILES]
 
 
@@ -79,14 +79,14 @@ def test_params_are_typed_and_described(dags: "dict[str, DAG]") -> None:
             assert param.description, f"{dag.dag_id}.{name}"
 
 
-def test_tasks_have_names_for_people(dags: "dict[str, DAG]") -> None:
+def test_tasks_have_display_names(dags: "dict[str, DAG]") -> None:
     for dag in dags.values():
         for task in dag.tasks:
             assert task.task_display_name != task.task_id
 
 
-def test_nothing_fails_without_telling_anybody(dags: "dict[str, DAG]") -> None:
+def test_every_failure_raises_an_alert(dags: "dict[str, DAG]") -> None:
     for dag in dags.values():
-        assert dag.on_failure_callback, f"{dag.dag_id}, when it takes too long"
+        assert dag.on_failure_callback, f"{dag.dag_id}: timeout"
         for task in dag.tasks:
             assert task.on_failure_callback, f"{dag.dag_id}.{task.task_id}"

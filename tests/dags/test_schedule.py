@@ -1,4 +1,4 @@
-"""The schedule's intervals are Airflow's, and each moment belongs to one interval, also on days of 23 and 25 hours."""
+"""Intervals of the schedule equal Airflow's. Each moment is in one interval, even on days of 23 or 25 hours."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -23,13 +23,13 @@ EXPRESSIONS = [
     "@daily",
 ]
 CLOCK_CHANGES = [(datetime(2026, 3, 6, tzinfo=UTC), 32), (datetime(2026, 10, 2, tzinfo=UTC), 32)]
-"""Times of the year, with their days, in which the clocks of all these zones change."""
+"""Start and number of days of the periods in which the clocks of all these zones change."""
 MOMENTS = st.integers(0, 2 * 365 * 86_400).map(lambda seconds: NOW + timedelta(seconds=seconds))
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @given(zone=st.sampled_from(ZONES), moment=MOMENTS)
-def test_intervals_are_airflows(dags: object, expression: str, zone: str, moment: datetime) -> None:
+def test_intervals_equal_those_of_airflow(dags: object, expression: str, zone: str, moment: datetime) -> None:
     import pendulum
     from airflow.timetables.interval import CronDataIntervalTimetable
 
@@ -51,16 +51,16 @@ def test_intervals_are_airflows(dags: object, expression: str, zone: str, moment
     ],
 )
 def test_each_moment_is_in_one_interval(expression: str, zone: str, lengths: set[int]) -> None:
-    schedule, seen = Schedule(expression, zone), set()
+    schedule, interval_hours = Schedule(expression, zone), set()
     for begin, days in CLOCK_CHANGES:
         start, end = schedule.find_interval(begin)
         while end < begin + timedelta(days=days):
             next_start, next_end = schedule.find_interval(end)
             assert next_start == end
             assert schedule.find_interval(end - timedelta(seconds=1)) == (start, end)
-            seen.add((end - start) / timedelta(hours=1))
+            interval_hours.add((end - start) / timedelta(hours=1))
             start, end = next_start, next_end
-    assert seen == lengths
+    assert interval_hours == lengths
 
 
 @pytest.mark.parametrize(("expression", "zone"), [("30 2 * * *", "Europe/Berlin"), ("0 2 * * *", "America/New_York")])
@@ -79,7 +79,7 @@ def test_a_time_that_always_exists_is_accepted(expression: str, zone: str) -> No
 @pytest.mark.parametrize(
     "expression", ["", "soon", "0 0 * *", "* * * * * *", "61 * * * *", "@once", "H * * * *", "0 0 31 2"]
 )
-def test_other_texts_are_refused(expression: str) -> None:
+def test_invalid_expressions_are_refused(expression: str) -> None:
     with pytest.raises(ScheduleError):
         check_expression(expression)
 

@@ -9,7 +9,7 @@ import pytest
 
 from synapse_lakehouse.compressor.settings import CompressorSettings, load_compressor_settings
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
-from tests.dags.conftest import in_order
+from tests.dags.conftest import sorted_task_ids
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -24,12 +24,12 @@ def dag(dags: "dict[str, DAG]") -> "DAG":
 
 
 def test_the_tasks_run_one_after_another(dag: "DAG") -> None:
-    assert in_order(dag) == ORDER
-    for before, after in pairwise(ORDER):
-        assert dag.get_task(before).downstream_task_ids == {after}
+    assert sorted_task_ids(dag) == ORDER
+    for task_id, next_id in pairwise(ORDER):
+        assert dag.get_task(task_id).downstream_task_ids == {next_id}
 
 
-def test_it_writes_only_if_unpaused_and_approved(dag: "DAG") -> None:
+def test_the_dag_writes_only_if_unpaused_and_approved(dag: "DAG") -> None:
     assert dag.is_paused_upon_creation
     assert "impact:writes-source" in dag.tags
     approve: Any = dag.get_task("approve")
@@ -39,19 +39,19 @@ def test_it_writes_only_if_unpaused_and_approved(dag: "DAG") -> None:
     assert approve.response_timeout < dag.dagrun_timeout
 
 
-def test_it_has_no_schedule_unless_it_is_turned_on(dag: "DAG", turned_on: "DAG") -> None:
+def test_the_dag_has_no_schedule_unless_it_is_enabled(dag: "DAG", enabled_dag: "DAG") -> None:
     from airflow.sdk import DeltaDataIntervalTimetable
 
     assert type(dag.timetable).__name__ == "NullTimetable"
-    assert isinstance(turned_on.timetable, DeltaDataIntervalTimetable)
-    assert turned_on.timetable.delta == timedelta(hours=12)
-    approve: Any = turned_on.get_task("approve")
+    assert isinstance(enabled_dag.timetable, DeltaDataIntervalTimetable)
+    assert enabled_dag.timetable.delta == timedelta(hours=12)
+    approve: Any = enabled_dag.get_task("approve")
     assert approve.response_timeout == timedelta(hours=12)
-    assert not turned_on.catchup
+    assert not enabled_dag.catchup
 
 
 @pytest.fixture
-def turned_on(dags: object, monkeypatch: pytest.MonkeyPatch) -> "DAG":
+def enabled_dag(dags: object, monkeypatch: pytest.MonkeyPatch) -> "DAG":
     from airflow.dag_processing.dagbag import DagBag
 
     monkeypatch.setenv("LAKEHOUSE_COMPRESSOR_ENABLED", "true")
@@ -61,7 +61,7 @@ def turned_on(dags: object, monkeypatch: pytest.MonkeyPatch) -> "DAG":
     ]
 
 
-def test_a_run_by_hand_is_skipped_while_it_is_off(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manual_run_of_a_disabled_compressor_is_skipped(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
     from synapse_lakehouse.orchestration.compression_tasks import skip_if_disabled
@@ -78,7 +78,7 @@ def test_the_settings_can_approve_all_plans(dag: "DAG", monkeypatch: pytest.Monk
     assert approve.execute({}) is None
 
 
-def test_without_the_right_to_write_applying_fails_at_once(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_write_access_applying_fails_immediately(dag: "DAG", monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from synapse_lakehouse.orchestration import compression_tasks

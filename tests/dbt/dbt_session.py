@@ -1,9 +1,10 @@
-"""Obeys commands in one Spark session on the lake of the environment: a JSON object a line in, one a line out.
+"""Run commands in one Spark session on the lake of the environment. Each input and output line is a JSON object.
 
-``{"branch": …, "sql": …}`` answers with rows, ``{"branch": …, "dbt": [arguments]}`` with success and results by name,
-``{"branch": …, "resolve": minimum of rows}`` with whether only changed rooms were resolved,
-``{"branch": …, "changes": [arguments]}`` with whether changes since main are known,
-``{"branch": …, "build": a run's arguments}`` with null when all models are built.
+``{"branch": …, "sql": …}`` returns rows.
+``{"branch": …, "dbt": [arguments]}`` returns success and results by name.
+``{"branch": …, "resolve": minimum of rows}`` returns whether only changed rooms were resolved.
+``{"branch": …, "changes": [arguments]}`` returns whether the changes since main were found.
+``{"branch": …, "build": a run's arguments}`` returns null after all models are built.
 """
 
 import json
@@ -35,10 +36,10 @@ FOR_FEW_ROWS = {
 
 
 def run_dbt(arguments: list[str]) -> dict[str, Any]:
-    finished = dbtRunner().invoke(arguments)
-    nodes = [result for result in getattr(finished.result, "results", []) if hasattr(result, "node")]
+    invocation = dbtRunner().invoke(arguments)
+    nodes = [result for result in getattr(invocation.result, "results", []) if hasattr(result, "node")]
     results = {result.node.name: [str(result.status), result.message] for result in nodes}
-    return {"success": finished.success, "exception": str(finished.exception), "results": results}
+    return {"success": invocation.success, "exception": str(invocation.exception), "results": results}
 
 
 def main() -> None:
@@ -56,8 +57,8 @@ def main() -> None:
         if "sql" in command:
             answer: Any = [row.asDict() for row in spark.sql(command["sql"]).collect()]
         elif "resolve" in command:
-            resolved = resolve.resolve_rooms(spark, open_catalog(settings), command["branch"], command["resolve"])
-            answer = resolved.is_partial
+            resolution = resolve.resolve_rooms(spark, open_catalog(settings), command["branch"], command["resolve"])
+            answer = resolution.is_partial
         elif "changes" in command:
             project = dbtRunner().invoke(["parse", *command["changes"]]).result
             assert isinstance(project, Manifest)

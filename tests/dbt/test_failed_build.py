@@ -1,4 +1,4 @@
-"""A failed build_models on the published lake names the failed tests, and main stays unchanged."""
+"""A failed build_models on the published lake reports the failed tests, and leaves main unchanged."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def catalog(published: Published) -> Iterator[Catalog]:
     branches.drop_branch(catalog, RUN.branch)
 
 
-def _mains(catalog: Catalog) -> dict[str, int]:
+def _read_main_snapshot_ids(catalog: Catalog) -> dict[str, int]:
     return {
         ".".join(table.name()): table.refs()["main"].snapshot_id
         for table in branches.load_run_tables(catalog)
@@ -29,41 +29,43 @@ def _mains(catalog: Catalog) -> dict[str, int]:
     }
 
 
-def _repeat_a_row(catalog: Catalog, table: str) -> None:
+def _duplicate_row(catalog: Catalog, table: str) -> None:
     """Add a copy of a row to ``table`` on the run's branch, as if the audit of bronze had missed it."""
-    loaded = catalog.load_table(table)
-    loaded.manage_snapshots().create_branch(loaded.refs()["main"].snapshot_id, RUN.branch).commit()
-    loaded.append(loaded.scan(limit=1).to_arrow(), branch=RUN.branch)
+    iceberg_table = catalog.load_table(table)
+    iceberg_table.manage_snapshots().create_branch(iceberg_table.refs()["main"].snapshot_id, RUN.branch).commit()
+    iceberg_table.append(iceberg_table.scan(limit=1).to_arrow(), branch=RUN.branch)
 
 
-def test_failed_tests_are_named_and_main_stays(catalog: Catalog, published: Published) -> None:
-    before = _mains(catalog)
+def test_failed_tests_are_reported_and_main_is_unchanged(catalog: Catalog, published: Published) -> None:
+    before = _read_main_snapshot_ids(catalog)
     assert before["gold.events"]
     assert before["gold.current_rooms"]
-    _repeat_a_row(catalog, "bronze.event_relations")
+    _duplicate_row(catalog, "bronze.event_relations")
 
     result = run_app("build_models", published.settings, RUN)
 
     assert result.returncode == 1
     assert "progress: gold.events: success" in result.stdout
     assert "progress: gold.current_rooms: skipped" in result.stdout
-    explained = result.stderr[result.stderr.index("error: ") :]
-    assert "nothing is published" in explained
-    assert "test events_has_one_row_for_each_event: 1 rows violate it" in explained
-    assert explained.count("violate it") == 1
+    message = result.stderr[result.stderr.index("error: ") :]
+    assert "nothing is published" in message
+    assert "test events_has_one_row_for_each_event: 1 rows violate it" in message
+    assert message.count("violate it") == 1
     assert "Traceback" not in result.stderr
-    # what is made of the same as before was left as it is
-    on_branch = {".".join(table.name()) for table in branches.load_run_tables(catalog) if RUN.branch in table.refs()}
-    assert on_branch == {
+    # A model with unchanged inputs has no branch.
+    branch_tables = {
+        ".".join(table.name()) for table in branches.load_run_tables(catalog) if RUN.branch in table.refs()
+    }
+    assert branch_tables == {
         "bronze.event_relations", "gold.events", "silver.room_cleanup_rows",
         "silver.unmatched_references", "silver.reference_faults", "silver.reference_findings",
     }  # fmt: skip
-    # what was built stays on the branch, and only there
-    rows = {ref: _rows(catalog, "gold.events", ref) for ref in ("main", RUN.branch)}
-    assert rows[RUN.branch] == rows["main"] + 1
-    assert _mains(catalog) == before
+    # The new rows are only on the branch.
+    row_counts = {ref: _count_rows(catalog, "gold.events", ref) for ref in ("main", RUN.branch)}
+    assert row_counts[RUN.branch] == row_counts["main"] + 1
+    assert _read_main_snapshot_ids(catalog) == before
 
 
-def _rows(catalog: Catalog, table: str, ref: str) -> int:
-    loaded = catalog.load_table(table)
-    return int(loaded.scan(snapshot_id=loaded.refs()[ref].snapshot_id).count())
+def _count_rows(catalog: Catalog, table: str, ref: str) -> int:
+    iceberg_table = catalog.load_table(table)
+    return int(iceberg_table.scan(snapshot_id=iceberg_table.refs()[ref].snapshot_id).count())

@@ -13,9 +13,9 @@ from tests.support.duckdb_models import open_lake
 
 HOUR = 3_600_000
 MONDAY = 1_763_337_600_000
-FEW = settings(max_examples=25, deadline=None, phases=[Phase.generate])
+FEW_EXAMPLES = settings(max_examples=25, deadline=None, phases=[Phase.generate])
 FLOOR = 50
-"""The fastest deliveries take up to this many milliseconds."""
+"""Milliseconds that the fastest deliveries take at most."""
 
 HOSTILE_TIMES = st.one_of(st.none(), st.sampled_from([2**53, -(2**53), 2**63 - 1, -(2**63), 0, -1]))
 
@@ -46,7 +46,7 @@ def lake() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def read(lake: duckdb.DuckDBPyConnection, view: str, events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Rows of a view of these events, by server and hour."""
+    """Replace the stored events, and return the rows of a view by server and hour."""
     rows = list(events)
     lake.execute("delete from gold.events")
     lake.execute(
@@ -61,35 +61,35 @@ def read(lake: duckdb.DuckDBPyConnection, view: str, events: Iterable[Event]) ->
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[int, list[Event], set[int]]:
-    """A clock skew, events of some days, and the hours in which each event is late."""
+    """Draw a clock skew, events of some days, and the hours in which each event is late."""
     skew = draw(st.integers(-24 * HOUR, 24 * HOUR))
     days = draw(st.integers(1, 8))
-    late = draw(st.sets(st.integers(0, 23), max_size=12))
+    late_hours = draw(st.sets(st.integers(0, 23), max_size=12))
     random = Random(draw(st.integers(0, 2**32)))
     events = []
     for hour in range(24 * days):
         for _ in range(random.randint(3, 6)):
             received = MONDAY + hour * HOUR + random.randrange(HOUR)
-            delay = random.randrange(FLOOR) + (random.randrange(HOUR) + HOUR if hour % 24 in late else 0)
+            delay = random.randrange(FLOOR) + (random.randrange(HOUR) + HOUR if hour % 24 in late_hours else 0)
             events.append(Event("far", received, received - delay + skew))
-    return skew, events, late
+    return skew, events, late_hours
 
 
-@FEW
+@FEW_EXAMPLES
 @given(history=histories())
 def test_a_planted_skew_is_removed(lake: duckdb.DuckDBPyConnection, history: tuple[int, list[Event], set[int]]) -> None:
-    skew, events, late = history
+    skew, events, late_hours = history
     rows = read(lake, "federation_delay", events)
     assert sum(row["events"] for row in rows) == len(events)
     for row in rows:
         assert skew - FLOOR <= row["clock_skew_ms"] <= skew
-        if row["hour"].hour in late:
+        if row["hour"].hour in late_hours:
             assert row["median_ms"] >= HOUR - FLOOR
         else:
             assert -FLOOR <= row["median_ms"] <= row["p95_ms"] <= row["max_ms"] <= FLOOR
 
 
-@FEW
+@FEW_EXAMPLES
 @given(history=histories(), change=st.integers(-24 * HOUR, 24 * HOUR))
 def test_setting_a_clock_changes_only_the_skew(
     lake: duckdb.DuckDBPyConnection, history: tuple[int, list[Event], set[int]], change: int
@@ -100,28 +100,28 @@ def test_setting_a_clock_changes_only_the_skew(
     assert after == [row | {"clock_skew_ms": row["clock_skew_ms"] + change} for row in before]
 
 
-@FEW
-@given(history=histories(), forged=st.lists(HOSTILE_TIMES, min_size=1, max_size=9))
+@FEW_EXAMPLES
+@given(history=histories(), forged_times=st.lists(HOSTILE_TIMES, min_size=1, max_size=9))
 def test_forged_times_are_counted_and_change_nothing_else(
-    lake: duckdb.DuckDBPyConnection, history: tuple[int, list[Event], set[int]], forged: list[int | None]
+    lake: duckdb.DuckDBPyConnection, history: tuple[int, list[Event], set[int]], forged_times: list[int | None]
 ) -> None:
     _, events, _ = history
     before = read(lake, "federation_delay", events)
-    hostile = [Event(server, MONDAY, sent) for server in ("far", "'; drop", "") for sent in forged]
-    others = read(lake, "federation_delay", [*events, *hostile])
-    own = [row for row in others if row["server"] == "far"]
-    own[0] |= {"events": own[0]["events"] - len(forged), "unmeasured_events": 0}
-    assert own == before
-    for row in others:
+    forged_events = [Event(server, MONDAY, sent) for server in ("far", "'; drop", "") for sent in forged_times]
+    rows = read(lake, "federation_delay", [*events, *forged_events])
+    server_rows = [row for row in rows if row["server"] == "far"]
+    server_rows[0] |= {"events": server_rows[0]["events"] - len(forged_times), "unmeasured_events": 0}
+    assert server_rows == before
+    for row in rows:
         if row["server"] != "far":
-            assert (row["events"], row["unmeasured_events"]) == (len(forged), len(forged))
+            assert (row["events"], row["unmeasured_events"]) == (len(forged_times), len(forged_times))
             assert row["clock_skew_ms"] is row["median_ms"] is row["max_ms"] is None
 
 
 def test_a_few_plausible_forgeries_do_not_move_the_skew(lake: duckdb.DuckDBPyConnection) -> None:
-    fair = [Event("far", MONDAY + n * 1000, MONDAY + n * 1000 - 20) for n in range(100)]
-    forged = [Event("far", MONDAY + n, MONDAY + n + 10 * HOUR) for n in range(4)]
-    (row,) = read(lake, "federation_delay", [*fair, *forged])
+    honest_events = [Event("far", MONDAY + n * 1000, MONDAY + n * 1000 - 20) for n in range(100)]
+    forged_events = [Event("far", MONDAY + n, MONDAY + n + 10 * HOUR) for n in range(4)]
+    (row,) = read(lake, "federation_delay", [*honest_events, *forged_events])
     assert (row["clock_skew_ms"], row["median_ms"], row["unmeasured_events"]) == (-20, 0, 0)
 
 
@@ -155,8 +155,8 @@ def test_a_server_is_silent_by_its_own_rhythm(lake: duckdb.DuckDBPyConnection) -
     rows = read(lake, "silent_servers", events)
     assert [(row["server"], row["silent_hours"], row["longest_pause_hours"]) for row in rows] == [("busy", 38, 1)]
     assert (rows[0]["active_hours"], rows[0]["events"]) == (200, 200)
-    later = read(lake, "silent_servers", [*events, Event("here", MONDAY + 24 * 12 * HOUR, None)])
-    assert {row["server"] for row in later} == {"busy", "daily"}
+    later_rows = read(lake, "silent_servers", [*events, Event("here", MONDAY + 24 * 12 * HOUR, None)])
+    assert {row["server"] for row in later_rows} == {"busy", "daily"}
 
 
 def test_no_events_make_no_rows(lake: duckdb.DuckDBPyConnection) -> None:
@@ -164,7 +164,7 @@ def test_no_events_make_no_rows(lake: duckdb.DuckDBPyConnection) -> None:
 
 
 @pytest.mark.parametrize("view", ["federation_delay", "silent_servers"])
-def test_a_server_without_events_is_named_nowhere(lake: duckdb.DuckDBPyConnection, view: str) -> None:
+def test_a_server_without_events_is_in_no_row(lake: duckdb.DuckDBPyConnection, view: str) -> None:
     events = [Event(server, MONDAY + n * HOUR, MONDAY) for server in ("far", "gone") for n in range(9)]
     newest = Event("here", MONDAY + 99 * HOUR, None)
     assert {row["server"] for row in read(lake, view, [*events, newest])} == {"far", "gone"}

@@ -1,4 +1,4 @@
-"""Incremental models contain the same rows as a full build, whatever changed in bronze."""
+"""After any change of bronze, incremental models contain the rows of a full build."""
 
 import random
 from collections import Counter
@@ -25,32 +25,34 @@ from tests.support.bronze_changes import CHANGES, BronzeChanges
 def _check_builds_in_part(lake: HarshLake, batches: list[list[str]], seed: str) -> None:
     history = BronzeChanges(lake, random.Random(seed))
     with branched_tables(lake):
-        everything = len(build_rows(lake, PART)["silver.event_visibility_inputs"])
-        shares, resolved_in_part = [], []
+        row_count = len(build_rows(lake, PART)["silver.event_visibility_inputs"])
+        shares, partial_resolves = [], []
         for changes in batches:
             publish(lake.session)
             for name in changes:
                 getattr(history, name)()
-            resolved_in_part.append(lake.session.resolve(PART, 0))
+            partial_resolves.append(lake.session.resolve(PART, 0))
             for table in (*BRONZE_TABLES, *GROUP_TABLES):
                 copy_branch(lake.session, table, PART, WHOLE)
             assert not lake.session.resolve(WHOLE, FULL)
             for table in STATE_TABLES:
-                state = [Counter(map(repr, lake.session.sql(f"select * from {table}", on))) for on in (PART, WHOLE)]
+                state = [
+                    Counter(map(repr, lake.session.sql(f"select * from {table}", branch))) for branch in (PART, WHOLE)
+                ]
                 assert state[0] == state[1], (changes, table)
-            in_part, full = build_rows(lake, PART, in_part=True), build_rows(lake, WHOLE)
-            shares.append(lake.session.rows_of_last_commit("silver.event_visibility_inputs", PART) / everything)
+            partial, full = build_rows(lake, PART, in_part=True), build_rows(lake, WHOLE)
+            shares.append(lake.session.rows_of_last_commit("silver.event_visibility_inputs", PART) / row_count)
             for model in MODELS:
-                different = set(map(repr, in_part[model])) ^ set(map(repr, full[model]))
-                assert different == set(), (changes, model)
-                assert len(in_part[model]) == len(full[model]), (changes, model)
-            print(changes, f"{shares[-1]:.1%}", resolved_in_part[-1])
+                differing_rows = set(map(repr, partial[model])) ^ set(map(repr, full[model]))
+                assert differing_rows == set(), (changes, model)
+                assert len(partial[model]) == len(full[model]), (changes, model)
+            print(changes, f"{shares[-1]:.1%}", partial_resolves[-1])
         assert sorted(shares)[len(shares) // 2] < 0.2
-        assert any(resolved_in_part)
+        assert any(partial_resolves)
 
 
 def test_affected_rows_are_those_of_a_full_build(harsh: HarshLake) -> None:
-    """The light one of the tests below: three changes that need no new state."""
+    """A quick variant of the tests below: three changes that need no new state."""
     history = BronzeChanges(harsh, random.Random("few"))
     with branched_tables(harsh):
         build_rows(harsh, PART)
@@ -60,8 +62,8 @@ def test_affected_rows_are_those_of_a_full_build(harsh: HarshLake) -> None:
         history.redactions_go()
         for table in (*BRONZE_TABLES, *STATE_TABLES):
             copy_branch(harsh.session, table, PART, WHOLE)
-        in_part, full = build_rows(harsh, PART, in_part=True), build_rows(harsh, WHOLE)
-        assert in_part == full
+        partial, full = build_rows(harsh, PART, in_part=True), build_rows(harsh, WHOLE)
+        assert partial == full
         rows = len(full["silver.event_visibility_inputs"])
         assert 0 < harsh.session.rows_of_last_commit("silver.event_visibility_inputs", PART) < rows / 4
         # An earlier try of the run wrote to the branch: its next try starts from main.
@@ -97,8 +99,8 @@ def test_many_changes_cause_a_full_build(harsh: HarshLake) -> None:
 
 @pytest.mark.heavy
 def test_random_changes_in_part_equal_a_full_build(harsh: HarshLake) -> None:
-    """Each change once, and then some again."""
-    chance = random.Random("much")
-    shuffled = chance.sample(CHANGES, len(CHANGES))
-    once = [shuffled[first : first + 3] for first in range(0, len(shuffled), 3)]
-    _check_builds_in_part(harsh, [*once, *(chance.sample(CHANGES, 3) for _ in range(4))], "much")
+    """Every change is made once, and then some are made again."""
+    rng = random.Random("much")
+    shuffled = rng.sample(CHANGES, len(CHANGES))
+    batches = [shuffled[first : first + 3] for first in range(0, len(shuffled), 3)]
+    _check_builds_in_part(harsh, [*batches, *(rng.sample(CHANGES, 3) for _ in range(4))], "much")

@@ -15,7 +15,7 @@ from dbt.cli.main import dbtRunner
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 
 DBT = PROJECT_FOLDER / "dbt"
-ANYTHING = ("lakehouse_query", "lakehouse_connect")
+UNRESTRICTED = ("lakehouse_query", "lakehouse_connect")
 """Exposures that may read any table."""
 
 
@@ -27,13 +27,13 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
          "--warn-error"]
     )  # fmt: skip
     assert parsed.success, parsed.exception
-    described: dict[str, Any] = parsed.result.to_dict()  # type: ignore[union-attr]
-    return described
+    content: dict[str, Any] = parsed.result.to_dict()  # type: ignore[union-attr]
+    return content
 
 
 @pytest.fixture
 def models(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The models that are stored, or published as views."""
+    """Return the models that are stored, or published as views."""
     return [model for model in _models(manifest) if model["config"]["materialized"] != "ephemeral"]
 
 
@@ -41,7 +41,7 @@ def _models(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [node for node in manifest["nodes"].values() if node["resource_type"] == "model"]
 
 
-def _documented(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _read_descriptions(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for item in [*_models(manifest), *manifest["sources"].values()]:
         yield f"{item['schema']}.{item['name']}", item["description"]
         for column in item["columns"].values():
@@ -52,19 +52,21 @@ def _documented(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def test_everything_is_described(manifest: dict[str, Any]) -> None:
-    described = dict(_documented(manifest))
-    assert len(described) > 300
-    assert [name for name, text in described.items() if not (text or "").strip()] == []
+    descriptions = dict(_read_descriptions(manifest))
+    assert len(descriptions) > 300
+    assert [name for name, text in descriptions.items() if not (text or "").strip()] == []
 
 
-def test_dbt_knows_every_key(manifest: dict[str, Any]) -> None:
+def test_dbt_accepts_every_key(manifest: dict[str, Any]) -> None:
     """Dbt 2 refuses other keys. In braces, an unquoted text with a comma becomes two keys."""
-    known = {field.name for config in (ModelConfig, SparkConfig) for field in fields(config)} | {"tblproperties"}
-    assert {key for model in _models(manifest) for key in model["unrendered_config"]} - known == set()
+    accepted_keys = {field.name for config in (ModelConfig, SparkConfig) for field in fields(config)} | {
+        "tblproperties"
+    }
+    assert {key for model in _models(manifest) for key in model["unrendered_config"]} - accepted_keys == set()
     files = [yaml.safe_load(file.read_text()) for file in (DBT / "models").rglob("*.yml")]
-    described = [*chain.from_iterable(file.get("models", []) for file in files)]
-    described += [table for file in files for source in file.get("sources", []) for table in source["tables"]]
-    columns = [column for item in described for column in item.get("columns", [])]
+    items = [*chain.from_iterable(file.get("models", []) for file in files)]
+    items += [table for file in files for source in file.get("sources", []) for table in source["tables"]]
+    columns = [column for item in items for column in item.get("columns", [])]
     assert len(columns) > 1000
     assert {key for column in columns for key in column} == {"name", "data_type", "description", "config", "data_tests"}
 
@@ -89,22 +91,22 @@ def test_models_keep_their_contract_and_have_an_owner(manifest: dict[str, Any], 
 
 
 def test_every_model_is_tested(manifest: dict[str, Any], models: list[dict[str, Any]]) -> None:
-    tested = {node["attached_node"] for node in manifest["nodes"].values() if node["resource_type"] == "test"}
-    unit_tested = {test["model"] for test in manifest["unit_tests"].values()}
-    ephemeral = {model["unique_id"] for model in _models(manifest)} - {model["unique_id"] for model in models}
+    tested_models = {node["attached_node"] for node in manifest["nodes"].values() if node["resource_type"] == "test"}
+    unit_tested_models = {test["model"] for test in manifest["unit_tests"].values()}
+    ephemeral_models = {model["unique_id"] for model in _models(manifest)} - {model["unique_id"] for model in models}
     checks = {model["unique_id"] for model in _models(manifest) if model["path"].startswith("integrity/")}
     for model in models:
         # Other tests compare the views with Synapse's answers.
-        assert model["unique_id"] in tested or model["config"]["materialized"] == "view", model["name"]
+        assert model["unique_id"] in tested_models or model["config"]["materialized"] == "view", model["name"]
         # A model that only unites the checks has nothing to test.
-        assert model["name"] in unit_tested or {*model["depends_on"]["nodes"]} <= checks, model["name"]
-    assert {manifest["nodes"][model]["name"] for model in ephemeral} <= unit_tested
+        assert model["name"] in unit_tested_models or {*model["depends_on"]["nodes"]} <= checks, model["name"]
+    assert {manifest["nodes"][model]["name"] for model in ephemeral_models} <= unit_tested_models
 
 
 def test_the_key_of_every_table_is_tested(manifest: dict[str, Any], models: list[dict[str, Any]]) -> None:
     tests = [node for node in manifest["nodes"].values() if node["resource_type"] == "test"]
-    tested = {test["attached_node"] for test in tests if test["test_metadata"]["name"] == "valid_key"}
-    tested |= {
+    tested_models = {test["attached_node"] for test in tests if test["test_metadata"]["name"] == "valid_key"}
+    tested_models |= {
         test["attached_node"]
         for test in tests
         if test["test_metadata"]["name"] == "one_row_for_each"
@@ -112,10 +114,10 @@ def test_the_key_of_every_table_is_tested(manifest: dict[str, Any], models: list
     }
     tables = [model for model in models if model["config"]["materialized"] != "view"]
     assert tables
-    assert [table["name"] for table in tables if table["unique_id"] not in tested] == []
+    assert [table["name"] for table in tables if table["unique_id"] not in tested_models] == []
 
 
-def test_the_contracts_names_are_there(models: list[dict[str, Any]]) -> None:
+def test_the_names_of_the_contract_exist(models: list[dict[str, Any]]) -> None:
     columns = {f"{model['schema']}.{model['name']}": set(model["columns"]) for model in models}
     assert {"redacted_by", "stream_ordering", "topological_ordering"} <= columns["gold.events"]
     assert {"user_id", "room_id"} <= columns["gold.current_rooms"]
@@ -142,11 +144,11 @@ def test_every_gold_model_has_a_reader(manifest: dict[str, Any], models: list[di
     gold = {model["unique_id"] for model in models if model["schema"] == "gold"}
     for exposure in manifest["exposures"].values():
         assert set(exposure["depends_on"]["nodes"]) <= gold, exposure["name"]
-    exposures = [row for row in manifest["exposures"].values() if row["name"] not in ANYTHING]
+    exposures = [row for row in manifest["exposures"].values() if row["name"] not in UNRESTRICTED]
     assert gold == {node for item in exposures for node in item["depends_on"]["nodes"]}
-    for name in ANYTHING:
-        everything = manifest["exposures"][f"exposure.synapse_lakehouse.{name}"]
-        assert set(everything["depends_on"]["nodes"]) == gold, name
+    for name in UNRESTRICTED:
+        exposure = manifest["exposures"][f"exposure.synapse_lakehouse.{name}"]
+        assert set(exposure["depends_on"]["nodes"]) == gold, name
 
 
 def test_exposures_name_existing_commands_and_tables(manifest: dict[str, Any]) -> None:
@@ -162,8 +164,8 @@ def test_exposures_name_existing_commands_and_tables(manifest: dict[str, Any]) -
     sources = (PROJECT_FOLDER / "src" / "synapse_lakehouse" / "cli").rglob("*.py")
     names = {name for source in sources for name in re.findall(r"gold\.([a-z_]+)", source.read_text())}
     models = {node["name"] for node in manifest["nodes"].values() if node["resource_type"] == "model"}
-    read = {ref["name"] for item in applications if item["name"] not in ANYTHING for ref in item["refs"]}
-    assert read == names & models
+    refs = {ref["name"] for item in applications if item["name"] not in UNRESTRICTED for ref in item["refs"]}
+    assert refs == names & models
 
 
 def test_exposures_name_the_documents_that_query_them(manifest: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The materialization `replace_on_branch`, and builds of changed rows only, on a lake of their own."""
+"""The materialization `replace_on_branch` rebuilds tables on a branch; only changed rooms are resolved again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,14 +35,14 @@ def shared_session(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def session(shared_session: DbtSession) -> Iterator[DbtSession]:
-    """A session on a lake without tables."""
+    """Yield a session on a lake without tables."""
     yield shared_session
     for table in shared_session.sql("show tables in silver"):
         shared_session.sql(f"drop table silver.{table['tableName']}")
 
 
 def build(session: DbtSession, project: OneModelProject, branch: str) -> tuple[str, str]:
-    """Status and message of the model."""
+    """Build the model, and return its status and message."""
     result = session.dbt("run", branch=branch, project=project.folder)
     assert result["results"], result
     status, message = result["results"]["thing"]
@@ -50,7 +50,7 @@ def build(session: DbtSession, project: OneModelProject, branch: str) -> tuple[s
 
 
 def fast_forward(session: DbtSession, name: str = "thing") -> None:
-    """Publish what the first run built, and drop its branch."""
+    """Publish the table that the first run built, and drop its branch."""
     session.sql(f"call lake.system.fast_forward('silver.{name}', 'main', '{FIRST}')")
     session.sql(f"alter table silver.{name} drop branch `{FIRST}`")
 
@@ -80,8 +80,8 @@ def test_a_table_is_rebuilt_on_a_branch(session: DbtSession, project: OneModelPr
     assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
     assert session.sql("select a, c from silver.thing order by a") == [{"a": 1, "c": None}, {"a": 2, "c": None}]
     assert session.sql("select count(*) as snapshots from silver.thing.snapshots") == [{"snapshots": 2}]
-    described = {row["col_name"]: row["comment"] for row in session.sql("describe silver.thing")}
-    assert described == {"a": "It's a", "b": "It's b", "c": "It's c"}
+    comments = {row["col_name"]: row["comment"] for row in session.sql("describe silver.thing")}
+    assert comments == {"a": "It's a", "b": "It's b", "c": "It's c"}
     assert "CatalogNotFoundException" not in session.log.read_text()
 
     # A second build with unchanged inputs writes nothing.
@@ -134,7 +134,7 @@ def test_columns_may_not_be_dropped_or_changed(session: DbtSession, project: One
         assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
 
 
-def test_a_table_is_refused_and_a_view_is_only_tried(session: DbtSession, project: OneModelProject) -> None:
+def test_a_table_is_refused_and_a_view_is_only_checked(session: DbtSession, project: OneModelProject) -> None:
     """dbt's own materializations would change main before the audit."""
     columns = {"a": "int", "b": "string", "c": "bigint"}
     project.model("select 1 as a, 'x' as b, 7L as c", **columns)
@@ -199,21 +199,23 @@ def test_a_table_is_only_rewritten_when_its_inputs_changed(session: DbtSession, 
 def test_concurrent_builds_record_their_own_inputs(session: DbtSession, project: OneModelProject) -> None:
     project.model("select 0 as a", a="int")
     models = project.folder / "models" / "silver"
-    others = [f"other_{number}" for number in range(7)]
-    for number, name in enumerate(others):
+    names = [f"other_{number}" for number in range(7)]
+    for number, name in enumerate(names):
         (models / f"{name}.sql").write_text(f"select {number} as a")
-    described = "".join(
+    entries = "".join(
         f"  - {{name: {name}, description: Other, columns: [{{name: a, data_type: int, description: A}}]}}\n"
-        for name in others
+        for name in names
     )
-    (models / "_others.yml").write_text(f"models:\n{described}")
+    (models / "_others.yml").write_text(f"models:\n{entries}")
     for _ in range(2):
         assert build(session, project, FIRST)[0] == "success"
-    written = {name: session.sql(f"select 1 from silver.{name}.snapshots") for name in ("thing", *others)}
-    assert {name: len(snapshots) for name, snapshots in written.items()} == dict.fromkeys(written, 1)
+    snapshots_by_table = {name: session.sql(f"select 1 from silver.{name}.snapshots") for name in ("thing", *names)}
+    assert {name: len(snapshots) for name, snapshots in snapshots_by_table.items()} == dict.fromkeys(
+        snapshots_by_table, 1
+    )
 
 
-def intervals(session: DbtSession, branch: str) -> list[dict[str, object]]:
+def read_intervals(session: DbtSession, branch: str) -> list[dict[str, object]]:
     columns = "room_id, type, state_key, first_position, last_position, event_id"
     return session.sql(f"select {columns} from silver.state_intervals order by {columns}", branch)
 
@@ -227,21 +229,21 @@ def test_changed_rooms_alone_are_resolved_again(session: DbtSession, lake: Setti
         states | {2: {"topic": "$2"}, 8: {"name": "$8"}},
     )  # fmt: skip
     assert not session.resolve(FIRST, 0)
-    assert len(intervals(session, FIRST)) == 9
-    # No resolve returns this interval, so it is only there as long as its room is not resolved again.
-    (written,) = session.sql(
+    assert len(read_intervals(session, FIRST)) == 9
+    # No resolve returns this interval, so it remains only if its room is not resolved again.
+    (snapshot,) = session.sql(
         "select summary['built-from'] as property from silver.state_intervals.refs"
         " join silver.state_intervals.snapshots using (snapshot_id)"
     )
     session.sql(
-        f"insert into silver.state_intervals with (`snapshot-property.built-from` = '{written['property']}')"
+        f"insert into silver.state_intervals with (`snapshot-property.built-from` = '{snapshot['property']}')"
         " select '!b', 'unknown', '', 0, 0, '$unchanged'",
         FIRST,
     )
     for name in ("state_positions", "state_intervals", "state_faults", "state_changes"):
         session.sql(f"call lake.system.fast_forward('silver.{name}', 'main', '{FIRST}')")
 
-    # In !a, a tree grows, so that the next tree moves; !c loses its group, and !d a row.
+    # In !a, a tree grows, so that the next tree moves. !c loses its group, and !d loses a row.
     for statement in (
         "insert into bronze.state_groups (id, room_id) values (7, '!a')",
         "insert into bronze.state_group_edges (state_group, prev_state_group) values (7, 1)",
@@ -251,10 +253,10 @@ def test_changed_rooms_alone_are_resolved_again(session: DbtSession, lake: Setti
     ):
         session.sql(statement, SECOND)
     assert session.resolve(SECOND, 0)
-    in_part = intervals(session, SECOND)
+    partial_intervals = read_intervals(session, SECOND)
     positions = session.sql("select * from silver.state_positions order by room_id, position", SECOND)
     assert not session.resolve(SECOND, 1_000_000)
-    assert {row["room_id"] for row in in_part} == {"!a", "!b"}
-    assert [row for row in in_part if row["event_id"] != "$unchanged"] == intervals(session, SECOND)
-    assert len(in_part) == len(intervals(session, SECOND)) + 1
+    assert {row["room_id"] for row in partial_intervals} == {"!a", "!b"}
+    assert [row for row in partial_intervals if row["event_id"] != "$unchanged"] == read_intervals(session, SECOND)
+    assert len(partial_intervals) == len(read_intervals(session, SECOND)) + 1
     assert positions == session.sql("select * from silver.state_positions order by room_id, position", SECOND)

@@ -1,4 +1,4 @@
-"""The views of received commands, read by DuckDB; dbt's unit tests cover Spark."""
+"""The views of received commands return correct rows in DuckDB; dbt's unit tests cover Spark."""
 
 import duckdb
 import pytest
@@ -7,7 +7,7 @@ from jinja2 import Template
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.iceberg.read import duckdb_reader
 
-HEARD = """
+COMMANDS = """
 create table bronze.replication_commands as
 select epoch_ms(heard_ms::bigint)::timestamptz as received_at, source, 'redis' as dialect, command, stream,
     'ep1' as instance, token::bigint as token, ordinal::int as ordinal, null::bigint as previous, json as row,
@@ -59,7 +59,7 @@ def test_a_view_is_equal_without_a_jvm(view: str, columns: str, expected: list[t
     sql = Template(text).render(names)
     with duckdb.connect() as lake:
         lake.execute("create schema bronze; create schema gold; set TimeZone = 'UTC'")
-        for statement in (*duckdb_reader.SPARK_FUNCTION_MACROS, HEARD, EVENTS):
+        for statement in (*duckdb_reader.SPARK_FUNCTION_MACROS, COMMANDS, EVENTS):
             lake.execute(statement)
         rows = lake.execute(f"select {columns} from ({sql}) order by all")
         assert rows.fetchall() == expected

@@ -1,4 +1,4 @@
-"""``gold.reports`` in DuckDB; dbt's unit tests cover Spark."""
+"""``gold.reports`` returns correct rows in DuckDB; dbt's unit tests cover Spark."""
 
 from datetime import UTC, datetime
 
@@ -21,11 +21,11 @@ def test_reports_of_each_kind_have_their_time_and_server() -> None:
         lake.execute("insert into bronze.room_reports values (1, 1700000000000, '!r', '@me:here')")
         lake.execute("insert into bronze.user_reports values (1, 1700000000000, '@bad:far:8448', '@me:here')")
         lake.execute("insert into gold.events values ('$a', '@bad:elsewhere')")
-        moment = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+        received_at = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
         assert lake.execute("from gold.reports order by kind").fetchall() == [
-            ("event", 1, moment, "!r", "$a", "@bad:elsewhere", "elsewhere", "@me:here"),
-            ("room", 1, moment, "!r", None, None, None, "@me:here"),
-            ("user", 1, moment, None, None, "@bad:far:8448", "far:8448", "@me:here"),
+            ("event", 1, received_at, "!r", "$a", "@bad:elsewhere", "elsewhere", "@me:here"),
+            ("room", 1, received_at, "!r", None, None, None, "@me:here"),
+            ("user", 1, received_at, None, None, "@bad:far:8448", "far:8448", "@me:here"),
         ]
 
 
@@ -37,7 +37,7 @@ def test_reports_of_each_kind_have_their_time_and_server() -> None:
         ("user_reports", ("@bad:far", "@by-user:here")),
     ],
 )
-def test_a_deleted_report_is_named_nowhere(table: str, names: tuple[str, ...]) -> None:
+def test_a_deleted_report_is_in_no_row(table: str, names: tuple[str, ...]) -> None:
     with open_lake(TABLES, ["gold/reports.sql"]) as lake:
         lake.execute("insert into bronze.event_reports values (1, 1700000000000, '!e', '$e', '@by-event:here')")
         lake.execute("insert into bronze.room_reports values (1, 1700000000000, '!r', '@by-room:here')")

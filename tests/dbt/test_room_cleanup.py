@@ -1,4 +1,4 @@
-"""``lakehouse rooms cleanup``: its rows in DuckDB, and its calls; dbt's unit tests cover Spark."""
+"""``lakehouse rooms cleanup`` reads rooms with DuckDB and prints API calls; dbt's unit tests cover Spark."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ def lake() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def test_rooms_are_listed_with_what_a_deletion_frees(lake: duckdb.DuckDBPyConnection) -> None:
+def test_rooms_are_listed_with_the_rows_a_deletion_frees(lake: duckdb.DuckDBPyConnection) -> None:
     old, new, bare = (CleanupRoom(*row) for row in lake.execute(cleanup.build_query(0, 9)).fetchall())
     assert old[:5] == ("!old", False, 3, 1, 2)
     assert old.last_event_at
@@ -81,7 +81,7 @@ def test_a_room_id_is_one_segment_of_the_path(text: str) -> None:
 
 
 @pytest.mark.parametrize("room_id", ["", "..", ".", "../users/@a:b", "delete_status", "#alias:server"])
-def test_another_text_has_no_call(room_id: str) -> None:
+def test_an_invalid_room_id_has_no_call(room_id: str) -> None:
     assert build_calls(room_id) is None
     assert not any("DELETE" in line for line in describe_calls([CleanupRoom(room_id, False, 0, 0, 0, None, 1, 1, 1)]))
 
@@ -100,7 +100,7 @@ def test_media_are_listed_before_their_room_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("room", ["!old", "!new", "!bare"])
-def test_a_deleted_room_is_named_nowhere(room: str) -> None:
+def test_a_deleted_room_is_in_no_row(room: str) -> None:
     with open_lake(TABLES, ["gold/room_cleanup.sql"]) as connection:
         connection.execute(ROWS)
         before = [row[0] for row in connection.execute("from gold.room_cleanup").fetchall()]

@@ -1,4 +1,4 @@
-"""A state group whose state changes between releases is found, with its cause, until the state is as before."""
+"""A state group whose state changes between releases is reported with its cause until it is repaired."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,15 +19,15 @@ BRANCHES = [f"run_2026111{day}T000000Z_0000000{day}" for day in range(1, 6)]
 DAMAGE = [
     # Groups 1 and 2 lose the topic. Group 3 sets another one.
     "delete from bronze.state_groups_state where state_group = 1 and type = 'topic'",
-    # Group 11 has no predecessor any more, and group 21 another name.
+    # Group 11 loses its predecessor, and group 21 gets another name.
     "delete from bronze.state_group_edges where state_group = 11",
     "update bronze.state_groups_state set event_id = '$other' where state_group = 21",
 ]
-LEGAL = [
-    # A compression: group 5 is stored as a difference to group 4.
+LEGAL_CHANGES = [
+    # A compression stores group 5 as a delta of group 4.
     "insert into bronze.state_group_edges (state_group, prev_state_group) values (5, 4)",
     "delete from bronze.state_groups_state where state_group = 5 and type <> 'name'",
-    # Deleted groups; the number of one is used again.
+    # Two groups are deleted, and one ID is used again.
     "delete from bronze.state_groups where id in (30, 31)",
     "delete from bronze.state_groups_state where state_group in (30, 31)",
     "insert into bronze.state_groups (id, room_id, event_id) values (31, '!e', '$later')",
@@ -37,7 +37,7 @@ REPAIR = [
     "insert into bronze.state_groups_state (state_group, type, state_key, event_id) values (1, 'topic', '', '$t')",
     "insert into bronze.state_group_edges (state_group, prev_state_group) values (11, 10)",
 ]
-FOUND = {
+CHANGES = {
     (1, 1, "topic", "$t", None),
     (2, 1, None, None, None),
     (11, 11, None, None, None),
@@ -65,19 +65,19 @@ def _publish(session: DbtSession, branch: str) -> None:
 
 
 def _resolve(session: DbtSession, branch: str, minimum_rows: int = 0) -> Rows:
-    """Rows of ``silver.state_changes`` after a resolve of the changed rooms, or of all rooms."""
+    """Return the rows of ``silver.state_changes`` after a resolve of the changed rooms, or of all rooms."""
     columns = ("state_group", "cause", "type", "event_before", "event_after")
     assert session.resolve(branch, minimum_rows) == (minimum_rows == 0 and branch != BRANCHES[0])
     rows = session.sql(f"select {', '.join(columns)} from silver.state_changes", branch)
-    found = {tuple(row[column] for column in columns) for row in rows}
-    assert len(found) == len(rows)
-    return found
+    changes = {tuple(row[column] for column in columns) for row in rows}
+    assert len(changes) == len(rows)
+    return changes
 
 
 @pytest.mark.parametrize("minimum_rows", [0, FULL])
 def test_a_loss_that_continues_is_found_in_each_run(session: DbtSession, lake: Settings, minimum_rows: int) -> None:
     create_tables(open_catalog(lake), [name.removeprefix("bronze.") for name in GROUP_TABLES])
-    # If most groups changed, all rooms are resolved.
+    # The groups of !f do not change. If most groups changed, all rooms would be resolved.
     rooms = dict.fromkeys(range(1, 5), "!a") | dict.fromkeys(range(40, 60), "!f")
     append_groups(
         open_catalog(lake), rooms, {2: 1, 3: 2, 4: 3},
@@ -85,7 +85,7 @@ def test_a_loss_that_continues_is_found_in_each_run(session: DbtSession, lake: S
     )  # fmt: skip
     losses: list[tuple[tuple[int, str], Rows]] = [
         ((1, "topic"), {(1, 1, "topic", "$t", None), (2, 1, None, None, None)}),
-        # A group that was only stored as a difference to the cause loses a row of its own.
+        # A group that is a delta of the cause loses a row of its own.
         ((2, "avatar"), {(2, 2, "avatar", "$v", None), (3, 2, None, None, None), (4, 2, None, None, None)}),
         ((1, "name"), {(1, 1, "name", "$n", None)}),
     ]
@@ -99,11 +99,13 @@ def test_a_loss_that_continues_is_found_in_each_run(session: DbtSession, lake: S
         assert _resolve(session, branch, minimum_rows) == expected
         _publish(session, branch)
 
-    # A repair of one piece is no further change.
+    # A partial repair is no further change.
     session.sql(REPAIR[0], last)
     assert _resolve(session, last, minimum_rows) == expected
-    lost = "(2, 'avatar', '', '$v'), (1, 'name', '', '$n')"
-    session.sql(f"insert into bronze.state_groups_state (state_group, type, state_key, event_id) values {lost}", last)
+    lost_rows = "(2, 'avatar', '', '$v'), (1, 'name', '', '$n')"
+    session.sql(
+        f"insert into bronze.state_groups_state (state_group, type, state_key, event_id) values {lost_rows}", last
+    )
     assert _resolve(session, last, minimum_rows) == set()
 
 
@@ -123,15 +125,15 @@ def test_changed_state_is_found_until_it_is_repaired(session: DbtSession, lake: 
     assert _resolve(session, first) == set()
     _publish(session, first)
 
-    for statement in [*DAMAGE, *LEGAL]:
+    for statement in [*DAMAGE, *LEGAL_CHANGES]:
         session.sql(statement, second)
-    assert _resolve(session, second, FULL) == FOUND
-    assert _resolve(session, second) == FOUND
+    assert _resolve(session, second, FULL) == CHANGES
+    assert _resolve(session, second) == CHANGES
     _publish(session, second)
 
-    # Half of it is repaired; the rest stays, although nothing else changes.
+    # One damage is repaired. The others are still reported, although nothing else changes.
     session.sql(REPAIR[0], third)
-    assert _resolve(session, third) == {row for row in FOUND if row[1] != 1}
+    assert _resolve(session, third) == {row for row in CHANGES if row[1] != 1}
     _publish(session, third)
 
     session.sql(REPAIR[1], fourth)

@@ -1,4 +1,4 @@
-"""Rows of ``event_json`` as no Synapse writes them: valid events of every room version with a few random changes."""
+"""Generate unusual rows of ``event_json``: valid events of all room versions with a few random changes."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from synapse_lakehouse.events.load_stored_event import FORMAT_OF_ROOM_VERSION
 
 UNKNOWN = "org.example.unknown"
 VERSIONS = (*FORMAT_OF_ROOM_VERSION, UNKNOWN, "", None)
-"""Versions of rooms in the table ``rooms``; None: no row."""
+"""Room versions in the table ``rooms``. None: the room has no row."""
 
 TYPES = (
     "m.room.message", "m.room.member", "m.room.create", "m.room.history_visibility", "m.room.join_rules",
@@ -33,7 +33,7 @@ KEYS = (
     "redacts", "room_id", "sender", "signatures", "state_key", "type", "unsigned", "origin", "membership",
 )  # fmt: skip
 UNSIGNED = ("age_ts", "replaces_state", "prev_content", "prev_sender", "invite_room_state", "knock_room_state", "age")
-INSIDE = {
+NESTED_KEYS = {
     "unsigned": UNSIGNED,
     "hashes": ("sha256", "md5"),
     "signatures": ("x.example", "y.example"),
@@ -64,7 +64,7 @@ METADATA = (
 
 
 class Row(NamedTuple):
-    """A row of ``event_json`` with the version of its room."""
+    """A row of ``event_json`` and the version of its room."""
 
     event_id: str
     room_id: str
@@ -75,18 +75,18 @@ class Row(NamedTuple):
 
 
 def rows(number: int, seed: str) -> Iterator[Row]:
-    """So many rows with different ids, always the same for a seed."""
-    observed: set[str] = set()
+    """Yield ``number`` rows with different event IDs. The same seed yields the same rows."""
+    event_ids: set[str] = set()
     chance = random.Random(seed)
-    while len(observed) < number:
-        row = _row(chance, len(observed), seed)
-        if row.event_id not in observed:
-            observed.add(row.event_id)
+    while len(event_ids) < number:
+        row = _row(chance, len(event_ids), seed)
+        if row.event_id not in event_ids:
+            event_ids.add(row.event_id)
             yield row
 
 
 def room_of(version: str | None) -> str:
-    """The room of this version."""
+    """Return the ID of the room with this version."""
     return f"!of_{version}:x.example"
 
 
@@ -94,13 +94,13 @@ def _row(chance: random.Random, number: int, seed: str) -> Row:
     version = chance.choice(VERSIONS)
     form = FORMAT_OF_ROOM_VERSION.get(version or "", chance.choice([None, 1, 2, 3, 4, 5, 99]))
     rules = redaction.ROOM_VERSION_RULES.get(version or "") or {None: 1, 1: 1, 2: 3}.get(form, 5)
-    event = _valid(chance, number, seed, version, rules)
+    event = _valid_event(chance, number, seed, version, rules)
     for _ in range(chance.choice([0, 1, 1, 1, 2, 3])):
         chance.choice(CHANGES)(chance, event)
     event_id = _event_id(chance, event, number, seed, rules)
-    text = _written(chance, event)
+    text = _serialize(chance, event)
     if chance.random() < 0.25:
-        text = chance.choice(SPOILERS)(chance, text)
+        text = chance.choice(TEXT_CHANGES)(chance, text)
     if form == 1 and chance.random() < 0.3:
         form = None
     elif chance.random() < 0.05:
@@ -108,7 +108,7 @@ def _row(chance: random.Random, number: int, seed: str) -> Row:
     return Row(event_id, room_of(version), text, _metadata(chance), form, version)
 
 
-def _valid(chance: random.Random, number: int, seed: str, version: str | None, rules: int) -> dict[str, Any]:
+def _valid_event(chance: random.Random, number: int, seed: str, version: str | None, rules: int) -> dict[str, Any]:
     type_ = chance.choice(TYPES)
     event: dict[str, Any] = {
         "content": json.loads(json.dumps(CONTENT[type_])),
@@ -137,7 +137,7 @@ def _valid(chance: random.Random, number: int, seed: str, version: str | None, r
 
 
 def _event_id(chance: random.Random, event: dict[str, Any], number: int, seed: str, rules: int) -> str:
-    """The event's own id, unless it has none, and now and then another one."""
+    """Return the event's ID. A few events, and events without a computable ID, get an ID that is not theirs."""
     if chance.random() < 0.04:
         return f"$other_{seed}_{number}:x.example"
     if rules < 3:
@@ -148,7 +148,7 @@ def _event_id(chance: random.Random, event: dict[str, Any], number: int, seed: s
         return f"$none_{seed}_{number}"
 
 
-def _written(chance: random.Random, event: dict[str, Any]) -> str:
+def _serialize(chance: random.Random, event: dict[str, Any]) -> str:
     return json.dumps(event, ensure_ascii=chance.random() < 0.7 or "\\ud" in json.dumps(event))
 
 
@@ -167,11 +167,11 @@ def _drop(chance: random.Random, event: dict[str, Any]) -> None:
     event.pop(chance.choice(KEYS), None)
 
 
-def _set_inside(chance: random.Random, event: dict[str, Any]) -> None:
-    inside = chance.choice(list(INSIDE))
-    keys = INSIDE[inside]
-    if isinstance(event.get(inside), dict):
-        event[inside][chance.choice(keys)] = chance.choice(VALUES)
+def _set_nested_key(chance: random.Random, event: dict[str, Any]) -> None:
+    parent = chance.choice(list(NESTED_KEYS))
+    keys = NESTED_KEYS[parent]
+    if isinstance(event.get(parent), dict):
+        event[parent][chance.choice(keys)] = chance.choice(VALUES)
 
 
 def _set_edges(chance: random.Random, event: dict[str, Any]) -> None:
@@ -185,13 +185,13 @@ def _nest(chance: random.Random, event: dict[str, Any]) -> None:
     nested: Any = "x"
     for _ in range(depth):
         nested = [nested] if chance.random() < 0.5 else {"a": nested}
-    place = chance.choice([event, event.get("content"), event.get("unsigned")])
-    if isinstance(place, dict):
-        place[chance.choice(["a", "prev_content", "age", "invite_room_state"])] = nested
+    parent = chance.choice([event, event.get("content"), event.get("unsigned")])
+    if isinstance(parent, dict):
+        parent[chance.choice(["a", "prev_content", "age", "invite_room_state"])] = nested
 
 
 CHANGES: tuple[Callable[[random.Random, dict[str, Any]], None], ...] = (
-    _set, _set, _drop, _set_inside, _set_inside, _set_edges, _nest,
+    _set, _set, _drop, _set_nested_key, _set_nested_key, _set_edges, _nest,
 )  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def _number(chance: random.Random, text: str) -> str:
 
 
 def _repeat(chance: random.Random, text: str) -> str:
-    """A key twice: the last one counts."""
+    """Add a repeated key. JSON parsers use the last value."""
     key, value = chance.choice(KEYS), json.dumps(chance.choice(VALUES))
     return f'{{"{key}": {value}, {text[1:]}' if chance.random() < 0.5 else f'{text[:-1]}, "{key}": {value}}}'
 
@@ -223,4 +223,4 @@ def _other(chance: random.Random, text: str) -> str:
     )  # fmt: skip
 
 
-SPOILERS: tuple[Callable[[random.Random, str], str], ...] = (_cut, _hexadecimal, _number, _number, _repeat, _other)
+TEXT_CHANGES: tuple[Callable[[random.Random, str], str], ...] = (_cut, _hexadecimal, _number, _number, _repeat, _other)

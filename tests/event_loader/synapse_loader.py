@@ -1,8 +1,8 @@
-"""Asks Synapse's own event loader what it makes of rows of ``event_json``. Run by Synapse's own Python.
+"""Load events with Synapse's own event loader. Synapse's Python runs this program.
 
-Arguments: a libpq URI of a database that may be written to, a folder for scratch files, and the file to write, which
-has the event ids to ask for, one a line. Its lines are replaced by answers in JSON: ``null`` where the loader has no
-event, ``false`` where it raises, or the event's fields in the order of ``LoadedEvent``, without the hashes' verdicts.
+Arguments: the libpq URI of a database that Synapse may change, a folder for scratch files, and a file with one event ID
+a line. The program replaces each line by JSON: ``null`` if the loader returns no event, ``false`` if it raises an
+error, else the event's fields in the order of ``LoadedEvent``, without the hash verdict.
 """
 
 import json
@@ -17,14 +17,14 @@ from synapse.api.room_versions import EventFormatVersions
 from sample.synapse_app import ask
 
 
-async def answer(store: Any, event_id: str) -> Any:
-    """What the loader makes of the row."""
+async def load_event(store: Any, event_id: str) -> Any:
+    """Return the loader's result for an event ID, as the file contains it."""
     try:
         loaded = (await store._get_events_from_db([event_id])).get(event_id)
     except InFailedSqlTransaction:
-        # The connection is still the one on which PostgreSQL refused a statement for the event before.
-        return await answer(store, event_id)
-    except Exception:  # noqa: BLE001 - whatever it raises is its answer
+        # A statement for the event before failed on this connection.
+        return await load_event(store, event_id)
+    except Exception:  # noqa: BLE001 - the loader raises many kinds of errors
         return False
     return loaded and _fields(loaded.event)
 
@@ -45,9 +45,9 @@ def _fields(event: Any) -> list[Any]:
     replaced = previous if isinstance(previous, dict) else {}
     content = dict(event.content)
 
-    def value(of: dict[str, Any], key: str, counts: bool = True) -> str | None:
-        actual = of.get(key) if counts else None
-        return actual if actual is None or isinstance(actual, str) else json.dumps(actual)
+    def value(content: dict[str, Any], key: str, is_relevant: bool = True) -> str | None:
+        field = content.get(key) if is_relevant else None
+        return field if field is None or isinstance(field, str) else json.dumps(field)
 
     return [
         None, *flags, *fields, unsigned.get("replaces_state"), value(replaced, "membership"),
@@ -58,18 +58,18 @@ def _fields(event: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-async def answers(hs: Any, file: Path) -> None:
-    """Put an answer in place of every line."""
+async def replace_lines(hs: Any, file: Path) -> None:
+    """Replace each line of the file by the result of its event ID."""
     store = hs.get_datastores().main
-    # Otherwise a thread waits for more questions on a connection on which PostgreSQL may have refused a statement.
+    # A dedicated thread would reuse its connection after a failed statement.
     store.USE_DEDICATED_DB_THREADS_FOR_EVENT_FETCHING = False
     logging.disable(logging.CRITICAL)
-    with file.with_suffix(".answers").open("w") as out:
+    with file.with_suffix(".results").open("w") as out:
         for event_id in file.read_text().splitlines():
-            print(json.dumps(await answer(store, event_id)), file=out)
-    file.with_suffix(".answers").replace(file)
+            print(json.dumps(await load_event(store, event_id)), file=out)
+    file.with_suffix(".results").replace(file)
 
 
 if __name__ == "__main__":
-    trials = {"msc1767_enabled": True, "msc4242_enabled": True}
-    ask(sys.argv[1], Path(sys.argv[2]), lambda hs: answers(hs, Path(sys.argv[3])), experimental_features=trials)
+    features = {"msc1767_enabled": True, "msc4242_enabled": True}
+    ask(sys.argv[1], Path(sys.argv[2]), lambda hs: replace_lines(hs, Path(sys.argv[3])), experimental_features=features)

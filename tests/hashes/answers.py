@@ -1,7 +1,7 @@
-"""A real Synapse's hashes and redactions of events, recorded for the comparison with ours in the same format.
+"""Redact and hash events with Synapse and with the product, in the same format.
 
-``python -m tests.hashes.answers`` asks anew and writes ``answers.json``: what was asked → room version → ``{"sha256" of
-all answers of tests.hashes.synapse_hashes, "refused": the numbers of those that Synapse takes for no event}``.
+``python -m tests.hashes.answers`` records digests of Synapse's results in ``answers.json``: name of the events → room
+version → ``{"sha256": digest of the results, "refused": indexes of the events that Synapse rejects}``.
 """
 
 import hashlib
@@ -20,24 +20,24 @@ from synapse_lakehouse.events import event_hashes, redaction
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from tests.hashes import corpus
 
-RECORDED = Path(__file__).with_name("answers.json")
+ANSWERS_FILE = Path(__file__).with_name("answers.json")
 
 Event = dict[str, Any]
 Answer = list[Any]
 
 
-def questions(dsn: str) -> dict[str, list[Event]]:
-    """The input: synthetic events, and one event of each type and set of keys in the database ``dsn``."""
+def input_events(dsn: str) -> dict[str, list[Event]]:
+    """Return synthetic events, and an event of each type and set of keys in the database ``dsn``."""
     with psycopg.connect(dsn) as source:
         stored = [json.loads(text) for (text,) in source.execute("select json from event_json order by event_id")]
-    shapes = {(item["type"], *sorted(item), *sorted(item["content"])): item for item in stored}
-    return {"corpus": list(corpus.events()), "sample": list(shapes.values())}
+    events_by_keys = {(event["type"], *sorted(event), *sorted(event["content"])): event for event in stored}
+    return {"corpus": list(corpus.events()), "sample": list(events_by_keys.values())}
 
 
 def answers_of_synapse(events: list[Event]) -> dict[str, list[Answer]]:
-    """Synapse's answers for each room version that it knows, by its own Python.
+    """Return Synapse's results by room version.
 
-    :raises subprocess.CalledProcessError: when Synapse raised; what it printed is on stderr.
+    :raises subprocess.CalledProcessError: if Synapse fails. Its output is on stderr.
     """
     result = subprocess.run(
         [synapse_python(), "-m", "tests.hashes.synapse_hashes"], cwd=PROJECT_FOLDER, input=json.dumps(events),
@@ -48,35 +48,35 @@ def answers_of_synapse(events: list[Event]) -> dict[str, list[Answer]]:
 
 
 def answers_of_product(events: list[Event], version: str, refused: Iterable[int]) -> list[Answer]:
-    """Our own answers, without the IDs of ``refused`` events."""
-    rules, without = redaction.ROOM_VERSION_RULES[version], set(refused)
-    return [_ours(event, rules, number in without) for number, event in enumerate(events)]
+    """Return the product's results, without the IDs of the events with the indexes ``refused``."""
+    rules, refused_indexes = redaction.ROOM_VERSION_RULES[version], set(refused)
+    return [_compute_answer(event, rules, index in refused_indexes) for index, event in enumerate(events)]
 
 
-def _ours(event: Event, rules: int, refused: bool) -> Answer:
-    remaining = redaction.redact(event, rules)
-    hashed = None if rules < 3 else event_hashes.compute_event_id(remaining, rules)
-    return [remaining, event_hashes.compute_content_hash(event).hex(), False if refused else hashed]
+def _compute_answer(event: Event, rules: int, is_refused: bool) -> Answer:
+    redacted = redaction.redact(event, rules)
+    event_id = None if rules < 3 else event_hashes.compute_event_id(redacted, rules)
+    return [redacted, event_hashes.compute_content_hash(event).hex(), False if is_refused else event_id]
 
 
 def digest(answers: list[Answer]) -> dict[str, Any]:
-    """The stored digest of the answers."""
-    refused = [number for number, (*_, event_id) in enumerate(answers) if event_id is False]
+    """Return the digest of the answers, as it is recorded."""
+    refused = [index for index, (*_, event_id) in enumerate(answers) if event_id is False]
     return {"sha256": hashlib.sha256(json.dumps(answers, sort_keys=True).encode()).hexdigest(), "refused": refused}
 
 
 def main() -> None:
-    """Command line."""
+    """Record the digests of Synapse's results."""
     with (
         tempfile.TemporaryDirectory(prefix="hashes-") as folder,
         embedded_postgres.run_server(Path(folder) / "pg") as server,
     ):
-        asked_events = questions(sample.restore_sample(server, "plain"))
-    recorded = {
-        name: {version: digest(answers) for version, answers in answers_of_synapse(first).items()}
-        for name, first in asked_events.items()
+        events_by_name = input_events(sample.restore_sample(server, "plain"))
+    digests = {
+        name: {version: digest(answers) for version, answers in answers_of_synapse(events).items()}
+        for name, events in events_by_name.items()
     }
-    RECORDED.write_text(json.dumps(recorded) + "\n")
+    ANSWERS_FILE.write_text(json.dumps(digests) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Events on which room versions may differ: every key that a version retains, and unusual shapes."""
+"""Synthetic events on which room versions can differ: all keys that a version retains, and unusual shapes."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-TOP: Final = {
+TOP_LEVEL: Final = {
     "auth_events": ["$auth"],
     "depth": 7,
     "hashes": {"sha256": "x"},
@@ -17,7 +17,7 @@ TOP: Final = {
     "sender": "@a:example.org",
     "signatures": {"example.org": {"ed25519:1": "x"}},
     "state_key": "",
-    # What is in no hash, what is in one of them, and what no specification knows.
+    # Keys that are in no hash, keys that are in one of the hashes, and a key that no specification defines.
     "age_ts": 5,
     "unsigned": {"age_ts": 5, "age": 5},
     "outlier": True,
@@ -27,7 +27,7 @@ TOP: Final = {
     "unheard.of": "word",
 }
 
-NEEDED: Final = frozenset(
+REQUIRED_KEYS: Final = frozenset(
     ("auth_events", "depth", "hashes", "origin_server_ts", "prev_events", "room_id", "sender", "signatures")
 )
 
@@ -78,24 +78,24 @@ TYPES: Final = (
 )
 
 
-# Where the state graph contains the auth events, the event does not list them.
-WITHOUT_AUTH: Final = {key: value for key, value in TOP.items() if key != "auth_events"}
+# In the room version of MSC4242, events do not list their auth events.
+WITHOUT_AUTH: Final = {key: value for key, value in TOP_LEVEL.items() if key != "auth_events"}
 
 
 def events() -> Iterator[dict[str, Any]]:
-    """Each type with every key, and with none that Synapse can do without; then what Synapse takes for no event."""
-    for top in (TOP, WITHOUT_AUTH):
-        # Where a room's id is the hash of its creation event, that event cannot name it.
-        nameless = {key: value for key, value in top.items() if key != "room_id"}
-        yield {**nameless, "type": "m.room.create", "content": CONTENT}
+    """Yield each type with all keys and with the required keys only, then events that Synapse rejects."""
+    for top in (TOP_LEVEL, WITHOUT_AUTH):
+        # From room version 12 on, the creation event has no room ID, because the room ID is its hash.
+        without_room_id = {key: value for key, value in top.items() if key != "room_id"}
+        yield {**without_room_id, "type": "m.room.create", "content": CONTENT}
         yield from ({**top, "type": type_, "content": CONTENT} for type_ in TYPES)
     for type_ in TYPES:
-        yield {key: value for key, value in TOP.items() if key in NEEDED} | {"type": type_, "content": {}}
+        yield {key: value for key, value in TOP_LEVEL.items() if key in REQUIRED_KEYS} | {"type": type_, "content": {}}
     invites: tuple[Any, ...] = ("word", [], {}, {"display_name": "B"}, {"signed": "word"})
     for invite in invites:
-        yield {**TOP, "type": "m.room.member", "content": {"third_party_invite": invite}}
+        yield {**TOP_LEVEL, "type": "m.room.member", "content": {"third_party_invite": invite}}
     contents: tuple[Any, ...] = ("word", [], 5, None)
     for content in contents:
         for type_ in ("m.room.create", "m.room.message"):
-            yield {**TOP, "type": type_, "content": content}
+            yield {**TOP_LEVEL, "type": type_, "content": content}
     yield {"type": "m.room.message", "content": {}}

@@ -1,8 +1,8 @@
-"""Asks Synapse's own code to redact and to hash events, in every room version it has. Run by Synapse's own Python.
+"""Redact and hash events with Synapse's own code, in all room versions. Synapse's Python runs this program.
 
-Reads a JSON array of events from stdin. Prints a JSON object: room version → an answer for each event: ``[redacted
-form without unsigned, content hash in hexadecimal, event id]``. The id is null where the version has no hashed ids, and
-false where Synapse takes this for no event of that version.
+It reads a JSON array of events from stdin. It prints a JSON object: room version → for each event ``[redacted event
+without unsigned, content hash in hexadecimal, event ID]``. The ID is null if the version has no hashed IDs, and false
+if Synapse rejects the event in that version.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from synapse.synapse_rust.events import redact_event_dict
 
 
 def answer(event: dict[str, Any], version: RoomVersion) -> list[Any]:
-    """What Synapse makes of ``event``."""
+    """Return Synapse's redacted event, content hash and event ID."""
     redacted = redact_event_dict(version, event)
     redacted.pop("unsigned", None)
     return [redacted, compute_content_hash(event, hashlib.sha256)[1].hex(), event_id(event, version)]
 
 
 def event_id(event: dict[str, Any], version: RoomVersion) -> str | bool | None:
-    """The id that Synapse gives it."""
+    """Return the event ID that Synapse computes; None and False as in the output."""
     if version.event_format == EventFormatVersions.ROOM_V1_V2:
         return None
     try:
@@ -36,10 +36,12 @@ def event_id(event: dict[str, Any], version: RoomVersion) -> str | bool | None:
 
 
 if __name__ == "__main__":
-    # As the experimental features msc1767_enabled and msc4242_enabled do.
+    # The experimental features msc1767_enabled and msc4242_enabled do the same.
     for version in (RoomVersions.MSC1767v10, RoomVersions.MSC4242v12):
         KNOWN_ROOM_VERSIONS.add_room_version(version)
-    asked = json.load(sys.stdin)
+    events = json.load(sys.stdin)
     print(
-        json.dumps({name: [answer(item, version) for item in asked] for name, version in KNOWN_ROOM_VERSIONS.items()})
+        json.dumps(
+            {name: [answer(event, version) for event in events] for name, version in KNOWN_ROOM_VERSIONS.items()}
+        )
     )

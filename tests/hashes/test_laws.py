@@ -1,4 +1,4 @@
-"""Verdicts are right for any event: changes that affect the hashes, and changes that do not."""
+"""Hash verdicts are right for random events, after changes that affect the hashes and after changes that do not."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=5,
 )
-# Of what a corpus event has, some; and other values.
+# Some keys of the corpus, and random keys, with random values.
 CONTENTS = st.dictionaries(st.sampled_from(list(corpus.CONTENT)) | st.text(max_size=5), VALUES, max_size=6)
 EVENTS = st.fixed_dictionaries(
     {"type": st.sampled_from(corpus.TYPES), "content": CONTENTS, "depth": st.integers(0, 2**53)},
@@ -31,28 +31,28 @@ ROOM = "!room:example.org"
 def verdict_of(
     event_id: str, room_id: str, text: str | None, version: str | None, format_version: int | None
 ) -> tuple[str | None, str | None]:
-    """Verdict and reason."""
+    """Return verdict and reason."""
     loaded = load_stored_event.load_event(event_id, room_id, text, "{}", format_version, version)
     return loaded.hash_verdict, loaded.hash_reason
 
 
 def add_hashes(event: dict[str, Any], version: str) -> tuple[str, str, dict[str, Any]]:
-    """Ids and JSON of the event, as its server would have hashed it."""
+    """Return the event ID, the room ID and the event with the hashes that its server computes."""
     rules = redaction.ROOM_VERSION_RULES[version]
     digest = base64.b64encode(event_hashes.compute_content_hash(event)).decode().rstrip("=")
     full = {**event, "hashes": {"sha256": digest}, "unsigned": {"age_ts": 1}, "signatures": {"a": {"b": "c"}}}
     event_id = event_hashes.compute_event_id(redaction.redact(full, rules), rules) if rules >= 3 else "$1:example.org"
-    created = rules >= 12 and event["type"] == "m.room.create"
-    return event_id, "!" + event_id[1:] if created else ROOM, full
+    has_hashed_room_id = rules >= 12 and event["type"] == "m.room.create"
+    return event_id, "!" + event_id[1:] if has_hashed_room_id else ROOM, full
 
 
 @settings(max_examples=50)
 @given(EVENTS, VERSIONS, VALUES, st.randoms(use_true_random=False))
 def test_keys_outside_the_hash_change_nothing(
-    event: dict[str, Any], version: str, anything: Any, chance: random.Random
+    event: dict[str, Any], version: str, value: Any, chance: random.Random
 ) -> None:
     event_id, room_id, full = add_hashes(event, version)
-    changed = {**full, "unsigned": anything, "signatures": anything, "age_ts": anything}
+    changed = {**full, "unsigned": value, "signatures": value, "age_ts": value}
     shuffled = dict(chance.sample(list(changed.items()), len(changed)))
     for item in (full, changed, shuffled):
         for text in (json.dumps(item), json.dumps(item, ensure_ascii=False, indent=1)):
@@ -60,32 +60,32 @@ def test_keys_outside_the_hash_change_nothing(
 
 
 @given(EVENTS, HASHED, VALUES, st.data())
-def test_every_key_that_a_redaction_keeps_affects_the_id(
+def test_every_key_that_a_redaction_retains_affects_the_id(
     event: dict[str, Any], version: str, other: Any, data: Any
 ) -> None:
     event_id, room_id, full = add_hashes(event, version)
     retained = redaction.redact(full, redaction.ROOM_VERSION_RULES[version])
-    places: list[tuple[str | None, str]] = [(None, key) for key in retained.keys() - {"signatures", "content", "type"}]
-    places += [("content", key) for key in retained["content"]]
-    inside, key = data.draw(st.sampled_from(sorted(places, key=str)))
+    paths: list[tuple[str | None, str]] = [(None, key) for key in retained.keys() - {"signatures", "content", "type"}]
+    paths += [("content", key) for key in retained["content"]]
+    parent, key = data.draw(st.sampled_from(sorted(paths, key=str)))
     changed = json.loads(json.dumps(full))
-    (changed[inside] if inside else changed)[key] = [other, "other"]
+    (changed[parent] if parent else changed)[key] = [other, "other"]
     assert verdict_of(event_id, room_id, json.dumps(changed), version, None) == ("altered", "event_id")
 
 
 @given(EVENTS, VERSIONS)
 def test_a_redaction_differs_from_a_change(event: dict[str, Any], version: str) -> None:
     event_id, room_id, full = add_hashes({**event, "content": {**event["content"], "body": "said"}}, version)
-    remaining = redaction.redact(full, redaction.ROOM_VERSION_RULES[version])
-    assert redaction.redact(remaining, redaction.ROOM_VERSION_RULES[version]) == remaining
-    whole_stays = event["type"] == "m.room.create" and redaction.ROOM_VERSION_RULES[version] >= 11
-    deleted = remaining.keys() != full.keys() - {"unsigned"} or not whole_stays
-    assert verdict_of(event_id, room_id, json.dumps(remaining), version, None) == (
-        "pruned" if deleted else "intact",
+    redacted = redaction.redact(full, redaction.ROOM_VERSION_RULES[version])
+    assert redaction.redact(redacted, redaction.ROOM_VERSION_RULES[version]) == redacted
+    retains_content = event["type"] == "m.room.create" and redaction.ROOM_VERSION_RULES[version] >= 11
+    is_pruned = redacted.keys() != full.keys() - {"unsigned"} or not retains_content
+    assert verdict_of(event_id, room_id, json.dumps(redacted), version, None) == (
+        "pruned" if is_pruned else "intact",
         None,
     )
 
-    if not whole_stays:
+    if not retains_content:
         changed = {**full, "content": {**full["content"], "body": "something else"}}
         assert verdict_of(event_id, room_id, json.dumps(changed), version, None) == ("altered", "content")
 

@@ -1,4 +1,4 @@
-"""Redacting and hashing are what a real Synapse does, in every room version that it knows."""
+"""The product redacts and hashes events as a real Synapse does, in all of Synapse's room versions."""
 
 import json
 import re
@@ -11,22 +11,24 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.events import event_hashes, load_stored_event, redaction
 from tests.hashes import answers
 
-RECORDED = json.loads(answers.RECORDED.read_text())
+RECORDED_DIGESTS = json.loads(answers.ANSWERS_FILE.read_text())
 
 
 @pytest.fixture(scope="module")
 def events_by_name(sample_dsn: str) -> dict[str, list[answers.Event]]:
-    return answers.questions(sample_dsn)
+    return answers.input_events(sample_dsn)
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_every_answer_is_synapse_s(name: str, events_by_name: dict[str, list[answers.Event]]) -> None:
-    recorded = RECORDED[name]
-    own = {
+@pytest.mark.parametrize("name", RECORDED_DIGESTS)
+def test_redactions_and_hashes_equal_recorded_answers(
+    name: str, events_by_name: dict[str, list[answers.Event]]
+) -> None:
+    recorded = RECORDED_DIGESTS[name]
+    product = {
         version: answers.digest(answers.answers_of_product(events_by_name[name], version, synapse_answers["refused"]))
         for version, synapse_answers in recorded.items()
     }
-    assert own == recorded, "`make answers` records anew; test_synapse_answers_the_same_again shows what differs"
+    assert product == recorded, "run `make answers`; test_recorded_answers_are_reproducible shows the differences"
 
 
 def test_events_of_the_sample_have_the_hashes_of_synapse(sample_dsn: str) -> None:
@@ -42,11 +44,11 @@ def test_events_of_the_sample_have_the_hashes_of_synapse(sample_dsn: str) -> Non
     assert 0 < verdicts.count("pruned") < len(stored) / 50
 
 
-def test_the_versions_of_rooms_are_synapse_s() -> None:
-    assert redaction.ROOM_VERSION_RULES.keys() == RECORDED["corpus"].keys()
+def test_room_versions_are_those_of_synapse() -> None:
+    assert redaction.ROOM_VERSION_RULES.keys() == RECORDED_DIGESTS["corpus"].keys()
 
 
-def test_the_table_s_description_names_every_verdict_and_reason() -> None:
+def test_the_table_description_lists_all_verdicts_and_reasons() -> None:
     models = yaml.safe_load((PROJECT_FOLDER / "dbt" / "models" / "gold" / "_gold.yml").read_text())["models"]
     (columns,) = (model["columns"] for model in models if model["name"] == "event_hashes")
     described = "".join(column["description"] for column in columns if column["name"] in ("verdict", "reason"))
@@ -55,14 +57,14 @@ def test_the_table_s_description_names_every_verdict_and_reason() -> None:
 
 
 @pytest.mark.heavy
-def test_synapse_answers_the_same_again(events_by_name: dict[str, list[answers.Event]]) -> None:
+def test_recorded_answers_are_reproducible(events_by_name: dict[str, list[answers.Event]]) -> None:
     for name, events in events_by_name.items():
         for version, synapse_answers in answers.answers_of_synapse(events).items():
-            retained = answers.digest(synapse_answers)
-            own_answers = answers.answers_of_product(events, version, retained["refused"])
+            synapse_digest = answers.digest(synapse_answers)
+            own_answers = answers.answers_of_product(events, version, synapse_digest["refused"])
             assert [
                 (answer, event)
                 for answer, own, event in zip(synapse_answers, own_answers, events, strict=True)
                 if answer != own
             ] == []
-            assert retained == RECORDED[name][version]
+            assert synapse_digest == RECORDED_DIGESTS[name][version]

@@ -1,6 +1,6 @@
-"""Faults to plant in a copy of Synapse's database: each check of ``gold.state_integrity`` has something to find.
+"""Faults for a copy of Synapse's database, by the check of ``gold.state_integrity`` that must find them.
 
-Each statement answers with the subjects that the check is to name.
+Each statement returns the subjects that the check must report.
 """
 
 from typing import Any, Final
@@ -8,21 +8,21 @@ from typing import Any, Final
 import psycopg
 
 CALM_ROOM: Final = "(select min(room_id) from room_stats_current where joined_members > 1)"
-"""A room with members of which state groups are made up."""
+"""A room with members, for artificial state groups."""
 
-_A_MESSAGE: Final = """
+_MESSAGE: Final = """
 (select event_id from events where type = 'm.room.message' and not outlier and rejection_reason is null
  order by event_id offset {number} limit 1)
 """
 
-_OF_A_MESSAGE: Final = "where event_id = " + _A_MESSAGE
+_WHERE_MESSAGE: Final = "where event_id = " + _MESSAGE
 
 _PAST_MEMBERSHIP: Final = """
 (select {order}(event_id) from room_memberships where event_id not in (select event_id from current_state_events)
  and event_id not in (select event_id from local_current_membership))
 """
 
-PLANTS: Final[dict[str, str]] = {
+FAULT_STATEMENTS: Final[dict[str, str]] = {
     "state_reset": """
         update current_state_events set event_id = former.event_id, event_stream_ordering = former.stream_ordering
         from (
@@ -71,10 +71,10 @@ PLANTS: Final[dict[str, str]] = {
         where room_id = (select max(room_id) from event_forward_extremities) returning room_id""",
     "partial_state_without_room": f"""
         insert into partial_state_events (room_id, event_id)
-        select room_id, event_id from events {_OF_A_MESSAGE.format(number=5)} returning room_id""",
+        select room_id, event_id from events {_WHERE_MESSAGE.format(number=5)} returning room_id""",
     "stray_room_rows": """
         insert into room_aliases (room_alias, room_id) values ('#nowhere:here', '!purged:here') returning room_id""",
-    "event_without_json": f"delete from event_json {_OF_A_MESSAGE.format(number=0)} returning event_id",
+    "event_without_json": f"delete from event_json {_WHERE_MESSAGE.format(number=0)} returning event_id",
     "event_lost": """
         with lost as (
             select event_id, room_id from events where type = 'm.room.message' and not outlier and room_id in (
@@ -88,22 +88,22 @@ PLANTS: Final[dict[str, str]] = {
         insert into event_json (event_id, room_id, internal_metadata, json, format_version)
         select '$orphan', room_id, '{}', '{}', 3 from rooms limit 1 returning event_id""",
     "event_altered": f"""
-        update event_json set json = replace(json, '"msgtype"', '"m_type"') {_OF_A_MESSAGE.format(number=3)}
+        update event_json set json = replace(json, '"msgtype"', '"m_type"') {_WHERE_MESSAGE.format(number=3)}
         returning event_id""",
     "unreadable_value": """
         update receipts_linearized set data = '\\x7b227473223a317d'
         where stream_id = (select min(stream_id) from receipts_linearized)
         returning 'receipts_linearized.data ' || concat_ws(' ', receipt_type, user_id, thread_id)""",
     "event_unloadable": f"""
-        update event_json set internal_metadata = '{{"soft_failed":' {_OF_A_MESSAGE.format(number=4)}
+        update event_json set internal_metadata = '{{"soft_failed":' {_WHERE_MESSAGE.format(number=4)}
         returning event_id""",
     "event_without_state_group": f"""
-        delete from event_to_state_groups {_OF_A_MESSAGE.format(number=1)} returning event_id""",
+        delete from event_to_state_groups {_WHERE_MESSAGE.format(number=1)} returning event_id""",
     "stray_event_rows": """
         insert into event_to_state_groups select '$nobody', min(state_group) from event_to_state_groups
         returning event_id""",
     "state_group_missing": f"""
-        update event_to_state_groups set state_group = 900000000 {_OF_A_MESSAGE.format(number=2)}
+        update event_to_state_groups set state_group = 900000000 {_WHERE_MESSAGE.format(number=2)}
         returning state_group::text""",
     "state_group_incomplete": """
         with lost as (
@@ -169,17 +169,19 @@ PLANTS: Final[dict[str, str]] = {
         select oldest from quiet""",
 }
 
-FOLLOWS: Final = {
+CONSEQUENCES: Final = {
     ("state_group_newer_predecessor", "900000010"),
     ("sliding_sync_outdated", "sliding_sync_membership_snapshots @grace:synapse.example"),
 }
-"""What else is to be found because of them: one of a circle is the older one, and sliding sync repeats memberships."""
+"""Further findings: a group of the cycle has a newer predecessor, and sliding sync contains memberships too."""
 
 FOLLOWING_CHECK: Final = "state_not_of_previous_event"
 """The check that also finds the events after a planted fault."""
 
 
 def plant(connection: psycopg.Connection[Any]) -> set[tuple[str, str]]:
-    """Plant all faults: the checks that are to find them, with the subjects."""
-    connection.execute("set session_replication_role = replica")  # no foreign keys, as if an index of theirs was broken
-    return {(check, subject) for check, sql in PLANTS.items() for (subject,) in connection.execute(sql.encode())}
+    """Plant all faults, and return the expected findings: check and subject."""
+    connection.execute("set session_replication_role = replica")  # disables foreign keys, as a broken index does
+    return {
+        (check, subject) for check, sql in FAULT_STATEMENTS.items() for (subject,) in connection.execute(sql.encode())
+    }

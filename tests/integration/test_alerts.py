@@ -1,4 +1,4 @@
-"""Alerts reach a real webhook and a mail server once, also after a failure of the receiver."""
+"""Each alert reaches a real webhook and a mail server once, even after a failure of the receiver."""
 
 import json
 import threading
@@ -32,13 +32,13 @@ OVERDUE = AlertFinding(IncidentKind.RELEASE_OVERDUE, "the lake", "30 hours old")
 
 @dataclass
 class Webhook:
-    """Takes what is posted to it, while it is open."""
+    """An HTTP server that records the posted alerts while it is open."""
 
     port: int = field(default_factory=find_free_port)
     titles: list[str] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)
-    meanwhile: Callable[[], None] = lambda: None
-    """Done before the first that is posted is taken."""
+    before_first_response: Callable[[], None] = lambda: None
+    """Called before the response to the first alert."""
 
     @property
     def address(self) -> str:
@@ -53,12 +53,12 @@ class Webhook:
                 hook.titles.append(posted["title"])
                 hook.bodies.append(posted["message"])
                 if len(hook.titles) == 1:
-                    hook.meanwhile()
+                    hook.before_first_response()
                 self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *arguments: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -76,79 +76,81 @@ def lake(new_lake: Callable[..., Settings]) -> Settings:
 
 
 @pytest.fixture
-def book(lake: Settings) -> Iterator[Catalog]:
-    """The catalog of a lake of its own."""
+def catalog(lake: Settings) -> Iterator[Catalog]:
+    """Yield the catalog of the lake."""
     with closing(open_catalog(lake)) as catalog:
         tables.ensure_audit_tables(catalog)
         yield catalog
 
 
 @pytest.fixture
-def tell(lake: Settings, book: Catalog, hook: Webhook) -> Callable[..., None]:
-    """Reports findings to the lake; its alerts go to the webhook or to other addresses."""
+def report(lake: Settings, catalog: Catalog, hook: Webhook) -> Callable[..., None]:
+    """Return a function that reports findings to the lake and sends alerts to the webhook or to other addresses."""
 
-    def tell(scope: str, *findings: AlertFinding, to: str = hook.address) -> None:
-        update_incidents(lake.model_copy(update={"lakehouse_alert_urls": to}), book, scope, findings)
+    def report(scope: str, *findings: AlertFinding, to: str = hook.address) -> None:
+        update_incidents(lake.model_copy(update={"lakehouse_alert_urls": to}), catalog, scope, findings)
 
-    return tell
+    return report
 
 
-def test_each_incident_sends_one_alert_and_one_resolve(hook: Webhook, tell: Callable[..., None]) -> None:
+def test_each_incident_sends_one_alert_and_one_resolve(hook: Webhook, report: Callable[..., None]) -> None:
     server = hook.open()
-    for actual in ([LATE], [LATE], [], []):
-        tell("bronze", *actual)
+    for findings in ([LATE], [LATE], [], []):
+        report("bronze", *findings)
     server.shutdown()
     assert hook.titles == ["example.org: late ids: stream events", "example.org: late ids: stream events — ended"]
 
 
-def test_the_end_of_a_report_sends_nothing(hook: Webhook, tell: Callable[..., None]) -> None:
+def test_the_end_of_a_report_sends_nothing(hook: Webhook, report: Callable[..., None]) -> None:
     server = hook.open()
-    for actual in ([REPORT], [REPORT], [], []):
-        tell("reports", *actual)
+    for findings in ([REPORT], [REPORT], [], []):
+        report("reports", *findings)
     server.shutdown()
     assert hook.titles == ["example.org: new report: event report 7"]
 
 
-def test_the_message_alone_has_the_ids_of_a_report(hook: Webhook, tell: Callable[..., None], book: Catalog) -> None:
-    tell("reports", REPORT)
+def test_the_message_alone_has_the_ids_of_a_report(
+    hook: Webhook, report: Callable[..., None], catalog: Catalog
+) -> None:
+    report("reports", REPORT)
     server = hook.open()
-    tell("reports", REPORT)
+    report("reports", REPORT)
     server.shutdown()
     (body,) = hook.bodies
     assert "a:b reported the event $e" in body
-    rows = book.load_table("audit.incidents").scan().to_arrow().to_pylist()
+    rows = catalog.load_table("audit.incidents").scan().to_arrow().to_pylist()
     assert {row["description"] for row in rows if row["kind"]} == {"a report"}
     assert "$e" not in str(rows)
 
 
-def test_a_shared_incident_lasts_until_its_last_reporter(hook: Webhook, tell: Callable[..., None]) -> None:
+def test_a_shared_incident_lasts_until_its_last_reporter(hook: Webhook, report: Callable[..., None]) -> None:
     server = hook.open()
-    for scope, *actual in (["bronze", LATE], ["streams", LATE], ["bronze"], ["bronze"]):
-        tell(scope, *actual)
+    for scope, *findings in (["bronze", LATE], ["streams", LATE], ["bronze"], ["bronze"]):
+        report(scope, *findings)
     assert hook.titles == ["example.org: late ids: stream events"]
-    tell("streams")
+    report("streams")
     assert hook.titles[1:] == ["example.org: late ids: stream events — ended"]
-    tell("streams", LATE)
+    report("streams", LATE)
     server.shutdown()
     assert hook.titles[2:] == ["example.org: late ids: stream events"]
 
 
 def test_a_dead_sink_delays_nothing_and_gets_alerts_later(
-    hook: Webhook, tell: Callable[..., None], caplog: pytest.LogCaptureFixture
+    hook: Webhook, report: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Webhook()
-    living = other.open()
+    other_server = other.open()
     both = f"{hook.address} {other.address}"
-    tell("bronze", LATE, to=both)
-    tell("bronze", LATE, to=both)
+    report("bronze", LATE, to=both)
+    report("bronze", LATE, to=both)
     assert [record for record in caplog.records if record.name.endswith("alerts.sinks")]
     assert SECRET not in caplog.text
-    assert len(other.titles) == 1, "who heard it does not hear it again"
+    assert len(other.titles) == 1, "this sink got the alert already"
 
     server = hook.open()
-    tell("bronze", LATE, to=both)
-    tell("streams", OVERDUE, to=both)
-    for item in (server, living):
+    report("bronze", LATE, to=both)
+    report("streams", OVERDUE, to=both)
+    for item in (server, other_server):
         item.shutdown()
     assert sorted(hook.titles) == sorted(other.titles) == [
         "example.org: late ids: stream events", "example.org: release overdue: the lake",
@@ -156,68 +158,70 @@ def test_a_dead_sink_delays_nothing_and_gets_alerts_later(
 
 
 def test_a_sink_with_an_endless_answer_delays_nothing(
-    tell: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    report: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliver_incidents, "MAX_SECONDS", 1.0)
-    given_up = threading.Event()
+    stopped = threading.Event()
 
     class Handler(StreamRequestHandler):
         def handle(self) -> None:
             with suppress(OSError):
                 self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Answer: ")
-                while not given_up.wait(0.2):
+                while not stopped.wait(0.2):
                     self.wfile.write(b"x")
 
     other = Webhook()
-    living = other.open()
+    other_server = other.open()
     with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         endless = f"json://user:{SECRET}@127.0.0.1:{server.server_address[1]}"
-        threading.Timer(20, given_up.set).start()
-        tell("bronze", LATE, OVERDUE, to=f"{endless} {other.address}")
-        assert not given_up.is_set()
-        given_up.set()
+        threading.Timer(20, stopped.set).start()
+        report("bronze", LATE, OVERDUE, to=f"{endless} {other.address}")
+        assert not stopped.is_set()
+        stopped.set()
         server.shutdown()
-    living.shutdown()
+    other_server.shutdown()
     assert len(other.titles) == 2
     assert caplog.text.count("did not confirm") == 1
     assert SECRET not in caplog.text
 
 
-def test_a_log_of_an_earlier_version_is_continued(hook: Webhook, book: Catalog, tell: Callable[..., None]) -> None:
-    with book.load_table(incident_log.INCIDENTS_TABLE).update_schema() as update:
+def test_a_log_of_an_earlier_version_is_continued(hook: Webhook, catalog: Catalog, report: Callable[..., None]) -> None:
+    with catalog.load_table(incident_log.INCIDENTS_TABLE).update_schema() as update:
         update.delete_column("consequence")
     names = [name for name in store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].names if name != "consequence"]
     (incident,) = compute_incident_events([], [OVERDUE], "streams", "", datetime.now(UTC) - timedelta(hours=1))
     row = {name: getattr(incident, name, None) for name in names} | {"kind": str(incident.kind)}
-    earlier = pa.Table.from_pylist(
+    rows = pa.Table.from_pylist(
         [row], schema=pa.schema([store.AUDIT_SCHEMAS[incident_log.INCIDENTS_TABLE].field(name) for name in names])
     )
-    book.load_table(incident_log.INCIDENTS_TABLE).append(earlier)
-    assert incident_log.read_incident_log(book).events == (incident,)
-    tables.ensure_audit_tables(book)
-    assert incident_log.read_incident_log(book).events == (incident,)
+    catalog.load_table(incident_log.INCIDENTS_TABLE).append(rows)
+    assert incident_log.read_incident_log(catalog).events == (incident,)
+    tables.ensure_audit_tables(catalog)
+    assert incident_log.read_incident_log(catalog).events == (incident,)
 
-    tell("bronze", replace(LATE, consequence="nothing is published"))
+    report("bronze", replace(LATE, consequence="nothing is published"))
     server = hook.open()
-    tell("bronze", replace(LATE, consequence="nothing is published"))
-    tell("bronze")
+    report("bronze", replace(LATE, consequence="nothing is published"))
+    report("bronze")
     server.shutdown()
     bodies = [body for title, body in zip(hook.titles, hook.bodies, strict=True) if "late ids" in title]
     assert ["nothing is published" in body for body in bodies] == [True, False]
 
 
-def test_pending_alerts_of_other_runs_wait_for_minutes(hook: Webhook, book: Catalog, tell: Callable[..., None]) -> None:
+def test_pending_alerts_of_other_runs_wait_for_minutes(
+    hook: Webhook, catalog: Catalog, report: Callable[..., None]
+) -> None:
     now = datetime.now(UTC)
     for minutes, subject in ((0, "new"), (10, "left untold")):
-        actual = [AlertFinding(IncidentKind.LATE_IDS, subject, "late")]
+        findings = [AlertFinding(IncidentKind.LATE_IDS, subject, "late")]
         incident_log.append_events(
-            book, compute_incident_events([], actual, "bronze", "", now - timedelta(minutes=minutes))
+            catalog, compute_incident_events([], findings, "bronze", "", now - timedelta(minutes=minutes))
         )
     server = hook.open()
-    tell("streams", OVERDUE)
+    report("streams", OVERDUE)
     assert sorted(hook.titles) == ["example.org: late ids: left untold", "example.org: release overdue: the lake"]
-    tell(
+    report(
         "bronze",
         AlertFinding(IncidentKind.LATE_IDS, "new", "late"),
         AlertFinding(IncidentKind.LATE_IDS, "left untold", "late"),
@@ -228,51 +232,51 @@ def test_pending_alerts_of_other_runs_wait_for_minutes(hook: Webhook, book: Cata
 
 @pytest.mark.parametrize("scope", ["bronze", "streams"])
 def test_concurrent_reports_send_a_missed_alert_once(
-    hook: Webhook, lake: Settings, book: Catalog, tell: Callable[..., None], scope: str
+    hook: Webhook, lake: Settings, catalog: Catalog, report: Callable[..., None], scope: str
 ) -> None:
     incident_log.append_events(
-        book, compute_incident_events([], [LATE], "bronze", "", datetime.now(UTC) - timedelta(minutes=10))
+        catalog, compute_incident_events([], [LATE], "bronze", "", datetime.now(UTC) - timedelta(minutes=10))
     )
 
-    def tell_at_the_same_time() -> None:
+    def report_concurrently() -> None:
         with closing(open_catalog(lake)) as catalog:
             settings = lake.model_copy(update={"lakehouse_alert_urls": hook.address})
             update_incidents(settings, catalog, "bronze", [LATE])
             update_incidents(settings, catalog, "lake", [OVERDUE])
 
-    hook.meanwhile = tell_at_the_same_time
+    hook.before_first_response = report_concurrently
     server = hook.open()
-    tell(scope, LATE)
+    report(scope, LATE)
     server.shutdown()
     assert hook.titles == ["example.org: late ids: stream events", "example.org: release overdue: the lake"]
 
 
-def test_incidents_from_before_a_sink_are_not_sent(hook: Webhook, tell: Callable[..., None]) -> None:
-    tell("bronze", LATE, to="")
+def test_incidents_from_before_a_sink_are_not_sent(hook: Webhook, report: Callable[..., None]) -> None:
+    report("bronze", LATE, to="")
     server = hook.open()
-    tell("bronze", LATE)
+    report("bronze", LATE)
     assert hook.titles == []
-    tell("bronze")
+    report("bronze")
     server.shutdown()
     assert hook.titles == ["example.org: late ids: stream events — ended"]
 
 
 @pytest.mark.parametrize("address", [SECRET, f"matrixx://{SECRET}@example.org"])
-def test_an_address_that_is_none_is_called_so(
-    tell: Callable[..., None], caplog: pytest.LogCaptureFixture, address: str
+def test_an_invalid_address_is_logged(
+    report: Callable[..., None], caplog: pytest.LogCaptureFixture, address: str
 ) -> None:
-    tell("bronze", LATE, to=address)
+    report("bronze", LATE, to=address)
     assert "correct LAKEHOUSE_ALERT_URLS" in caplog.text
     assert SECRET not in caplog.text
 
 
-def test_a_mail_has_the_fault_its_place_and_the_remedy(tell: Callable[..., None]) -> None:
+def test_a_mail_has_the_fault_its_place_and_the_remedy(report: Callable[..., None]) -> None:
     inbox: list[EmailMessage] = []
 
     with ThreadingTCPServer(("127.0.0.1", 0), mail_handler(inbox)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
-        tell("bronze", LATE, to=f"mailto://127.0.0.1:{port}?from=lakehouse@example.org&to=operator@example.org")
+        report("bronze", LATE, to=f"mailto://127.0.0.1:{port}?from=lakehouse@example.org&to=operator@example.org")
         server.shutdown()
     (mail,) = inbox
     assert "operator@example.org" in mail["To"]

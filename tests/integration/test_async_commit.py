@@ -1,4 +1,4 @@
-"""A PostgreSQL snapshot becomes a baseline only once a crash of the source cannot undo what it contains."""
+"""A PostgreSQL snapshot becomes a baseline only when a crash of the source can no longer undo its content."""
 
 import os
 import signal
@@ -19,22 +19,22 @@ from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.postgres.snapshot.timeline import read_wal_position
 from tests.support.incremental_lake import advancing
 
-NOT_WAITING = "set synchronous_commit = off"
-SEEN = "select exists (select from blocked_rooms where room_id = %s), pg_current_wal_flush_lsn() >= %s::pg_lsn"
+ASYNC_COMMIT = "set synchronous_commit = off"
+IS_FLUSHED = "select exists (select from blocked_rooms where room_id = %s), pg_current_wal_flush_lsn() >= %s::pg_lsn"
 BLOCK = "insert into blocked_rooms values (%s, '@admin:it')"
 WALWRITER = "select pid from pg_stat_activity where backend_type = 'walwriter'"
 
 
-def test_a_snapshot_is_not_ahead_of_the_sources_disk(settings: Settings, source_copy: str) -> None:
+def test_a_snapshot_contains_only_flushed_commits(settings: Settings, source_copy: str) -> None:
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with psycopg.connect(source_copy, autocommit=True) as writer:
-        writer.execute(NOT_WAITING)
+        writer.execute(ASYNC_COMMIT)
         for number in range(5):
             writer.execute(BLOCK, [f"!{number}:it"])
             committed = read_wal_position(writer).wal_lsn
             with export_snapshot(source, catalogue.load_catalogue()) as (connection, snapshot):
                 assert snapshot.is_durable
-                assert connection.execute(SEEN, [f"!{number}:it", committed]).fetchone() == (True, True)
+                assert connection.execute(IS_FLUSHED, [f"!{number}:it", committed]).fetchone() == (True, True)
 
 
 def test_the_flush_wait_ends_at_a_page_header(
@@ -68,47 +68,49 @@ def test_rows_after_a_crash_of_the_source_are_copied(
     most_seconds: float,
     extents: set[str],
 ) -> None:
-    few = catalogue.load_catalogue()
-    tables = tuple(few.table(name) for name in ("blocked_rooms", "rooms"))
-    monkeypatch.setattr(catalogue, "load_catalogue", lambda: few.model_copy(update={"tables": tables, "streams": ()}))
+    declared = catalogue.load_catalogue()
+    tables = tuple(declared.table(name) for name in ("blocked_rooms", "rooms"))
+    monkeypatch.setattr(
+        catalogue, "load_catalogue", lambda: declared.model_copy(update={"tables": tables, "streams": ()})
+    )
     with embedded_postgres.run_server(tmp_path / "source", options=["autovacuum=off"]) as server:
         dsn = sample.restore_sample(server)
         with advancing(new_lake(synapse_dsn=dsn)) as lake:
             lake.advance()
             monkeypatch.setattr(wal_flush, "_MAX_SECONDS", most_seconds)
-            with psycopg.connect(dsn, autocommit=True) as writer, _busy_disk(writer, seconds=8) as walwriter:
-                writer.execute(NOT_WAITING)
+            with psycopg.connect(dsn, autocommit=True) as writer, _stop_walwriter(writer, seconds=8) as walwriter:
+                writer.execute(ASYNC_COMMIT)
                 writer.execute(BLOCK, ["!undone:it"])
                 lake.advance()
                 os.kill(writer.info.backend_pid, signal.SIGKILL)
             _await_recovery(dsn, walwriter)
             with psycopg.connect(dsn, autocommit=True) as writer:
                 writer.execute(BLOCK, ["!after:it"])
-            actual = lake.advance()
+            ledger = lake.advance()
             assert lake.departures() == {}
-            assert {row["extent"] for row in actual.values()} == extents
+            assert {row["extent"] for row in ledger.values()} == extents
 
 
 @contextmanager
-def _busy_disk(session: psycopg.Connection[tuple[object, ...]], seconds: float) -> Iterator[int]:
-    """For a while, what writes the log to the disk comes to nothing: its process id."""
-    rows = session.execute(WALWRITER).fetchone()
-    assert rows is not None
-    (writer,) = rows
+def _stop_walwriter(session: psycopg.Connection[tuple[object, ...]], seconds: float) -> Iterator[int]:
+    """Stop the WAL writer for ``seconds``, and yield its process ID."""
+    row = session.execute(WALWRITER).fetchone()
+    assert row is not None
+    (writer,) = row
     assert isinstance(writer, int)
 
-    def go_on() -> None:
+    def resume() -> None:
         with suppress(ProcessLookupError):
             os.kill(writer, signal.SIGCONT)
 
     os.kill(writer, signal.SIGSTOP)
-    going_on = threading.Timer(seconds, go_on)
-    going_on.start()
+    timer = threading.Timer(seconds, resume)
+    timer.start()
     try:
         yield writer
     finally:
-        going_on.cancel()
-        go_on()
+        timer.cancel()
+        resume()
 
 
 def _await_recovery(dsn: str, walwriter: int) -> None:

@@ -23,12 +23,12 @@ update rooms set room_id = null where room_id = (select room_id from rooms order
 drop index erased_users_user;
 insert into erased_users select user_id from erased_users limit 1;
 """
-"""A stream id that two events share, a room without a key, and a key that occurs twice."""
+"""Two events with the same stream ID, a room without a key, and a duplicate key."""
 
 
 @pytest.fixture
-def spoiled(published: Published) -> Iterator[Published]:
-    """The published lake, its source spoiled since; afterwards the source is as before."""
+def with_faults(published: Published) -> Iterator[Published]:
+    """Add faults to the published lake's source, and yield the lake; afterwards, restore the source."""
     source, spare = sql.Identifier(str(conninfo_to_dict(published.source.owner)["dbname"])), sql.Identifier("spare")
     with psycopg.connect(make_conninfo(published.source.owner, dbname="postgres"), autocommit=True) as server:
         server.execute(sql.SQL("create database {} template {}").format(spare, source))
@@ -39,8 +39,8 @@ def spoiled(published: Published) -> Iterator[Published]:
         server.execute(sql.SQL("alter database {} rename to {}").format(spare, source))
 
 
-def test_faults_are_found_and_readers_keep_the_release(spoiled: Published) -> None:
-    published = spoiled
+def test_faults_are_found_and_readers_keep_the_release(with_faults: Published) -> None:
+    published = with_faults
     before = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
     events = published.lakehouse("query", "select count(*) as n from gold.events", "--format", "json").stdout
 

@@ -34,44 +34,48 @@ def test_days_in_any_order_and_twice_have_equal_content(
 ) -> None:
     server.tool("createdb", "--template", sample.SAMPLE_DATABASE, "backfilled_source")
     for dsn in (source_copy, server.dsn("backfilled_source")):
-        _spread(dsn)
+        _spread_over_days(dsn)
     ordered, backfilled = new_lake(synapse_dsn=source_copy), new_lake(synapse_dsn=server.dsn("backfilled_source"))
     days = [str(TODAY - timedelta(days=ago)) for ago in (3, 2, 1)]
-    in_order = {day: _ran(ordered, day) for day in days}
+    in_order = {day: _run_day(ordered, day) for day in days}
 
     first, second, third = days
-    late = {day: _ran(backfilled, day) for day in (third, first, second)}
-    timed = {(stream.name, table.name) for stream, table in _backing() if _knows_when(table)}
+    out_of_order = {day: _run_day(backfilled, day) for day in (third, first, second)}
+    with_time = {(stream.name, table.name) for stream, table in _list_backing_tables() if _has_time(table)}
     for day in days:
-        assert {item: late[day][item] for item in timed} == {item: in_order[day][item] for item in timed}
-    # Without a time, ids belong to the run that saw them first: once, in either order.
-    for slices in (in_order, late):
-        seen_by = Counter(item for day in days for item in slices[day] if item not in timed and slices[day][item])
-        assert set(seen_by.values()) == {1}
-    assert {item: late[third][item] for item in in_order[first].keys() - timed} == {
-        item: in_order[first][item] for item in in_order[first].keys() - timed
+        assert {item: out_of_order[day][item] for item in with_time} == {
+            item: in_order[day][item] for item in with_time
+        }
+    # IDs without a time belong to the first run that read them: once, in either order.
+    for slices in (in_order, out_of_order):
+        run_counts = Counter(
+            item for day in days for item in slices[day] if item not in with_time and slices[day][item]
+        )
+        assert set(run_counts.values()) == {1}
+    assert {item: out_of_order[third][item] for item in in_order[first].keys() - with_time} == {
+        item: in_order[first][item] for item in in_order[first].keys() - with_time
     }
 
-    # What came meanwhile, and was seen first by another day's run, is not the day's when that is run again.
+    # A rerun of a day contains no rows that the run of a different day has already read.
     for dsn in (source_copy, server.dsn("backfilled_source")):
         with psycopg.connect(dsn) as source:
             source.execute(LATE)
-    moved = _ran(ordered, third)[("receipts", "receipts_linearized")]
+    moved = _run_day(ordered, third)[("receipts", "receipts_linearized")]
     assert moved > 0
-    assert _ran(backfilled, second)[("receipts", "receipts_linearized")] == moved
-    assert _ran(backfilled, first) == late[first]
-    assert _ran(backfilled, second)[("receipts", "receipts_linearized")] == moved
-    assert _content(backfilled) == _content(ordered)
+    assert _run_day(backfilled, second)[("receipts", "receipts_linearized")] == moved
+    assert _run_day(backfilled, first) == out_of_order[first]
+    assert _run_day(backfilled, second)[("receipts", "receipts_linearized")] == moved
+    assert _read_content(backfilled) == _read_content(ordered)
     server.tool("dropdb", "--force", "backfilled_source")
 
 
-def _spread(dsn: str) -> None:
+def _spread_over_days(dsn: str) -> None:
     with psycopg.connect(dsn) as source:
         source.execute(SPREAD.encode())
 
 
-def _ran(settings: Settings, day: str) -> Slices:
-    """Run the day; rows in its interval by stream and table."""
+def _run_day(settings: Settings, day: str) -> Slices:
+    """Run the day, and return the number of rows in its interval by stream and table."""
     result: subprocess.CompletedProcess[str] = lakehouse(settings, "run", "--date", day)
     assert result.returncode == 0, result.stdout + result.stderr
     catalog = open_catalog(settings)
@@ -81,19 +85,19 @@ def _ran(settings: Settings, day: str) -> Slices:
     return {(row["stream"], row["table_name"]): row["rows_in_interval"] for row in facts}
 
 
-def _knows_when(table: catalogue.Table) -> bool:
+def _has_time(table: catalogue.Table) -> bool:
     return "received_ts" in {column.name for column in table.columns}
 
 
-def _backing() -> list[tuple[catalogue.Stream, catalogue.Table]]:
+def _list_backing_tables() -> list[tuple[catalogue.Stream, catalogue.Table]]:
     declared = catalogue.load_catalogue()
     return [(stream, table) for stream in declared.streams for table, _ in declared.backing_tables(stream.name)]
 
 
-def _content(settings: Settings) -> dict[str, Counter[str]]:
+def _read_content(settings: Settings) -> dict[str, Counter[str]]:
     with duckdb_reader.open_duckdb(settings) as lake:
         release = duckdb_reader.get_release(lake, settings)
         duckdb_reader.create_views(lake, settings, release, release.tables)
         names = sorted(name for name in release.tables if name.startswith(("bronze.", "gold.")))
-        # Lists, as of the events before an event, cannot be counted themselves.
+        # Lists, such as the previous events of an event, are not hashable.
         return {name: Counter(map(repr, lake.execute(f"select * from {name}").fetchall())) for name in names}

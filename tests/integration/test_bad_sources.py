@@ -37,7 +37,7 @@ def check(settings: Settings, **changes: object) -> int:
 
 
 @pytest.fixture
-def spoiled(source_copy: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+def owner(source_copy: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     with psycopg.connect(source_copy, autocommit=True) as connection:
         yield connection
 
@@ -46,25 +46,25 @@ def test_the_sample_passes(settings: Settings) -> None:
     assert check(settings) == catalogue.load_catalogue().newest_schema_version
 
 
-def test_unreachable(settings: Settings) -> None:
+def test_an_unreachable_source_is_refused(settings: Settings) -> None:
     dsn = f"postgresql://synapse:secret-word@127.0.0.1:{find_free_port()}/synapse"
-    with pytest.raises(SourceError, match=r"127\.0\.0\.1:") as caught:
+    with pytest.raises(SourceError, match=r"127\.0\.0\.1:") as error:
         check(settings, synapse_dsn=dsn)
-    assert "secret-word" not in str(caught.value)
+    assert "secret-word" not in str(error.value)
 
 
-def test_wrong_password(settings: Settings) -> None:
-    with pytest.raises(SourceError, match="synapse_sample") as caught:
+def test_a_wrong_password_is_refused(settings: Settings) -> None:
+    with pytest.raises(SourceError, match="synapse_sample") as error:
         check(settings, synapse_dsn=make_conninfo(str(settings.synapse_dsn), password="secret-word"))
-    assert "secret-word" not in str(caught.value)
+    assert "secret-word" not in str(error.value)
 
 
-def test_no_such_database(settings: Settings, server: EmbeddedServer) -> None:
+def test_a_missing_database_is_refused(settings: Settings, server: EmbeddedServer) -> None:
     with pytest.raises(SourceError, match="no_such_database"):
         check(settings, synapse_dsn=server.dsn("no_such_database"))
 
 
-def test_not_a_connection_string(settings: Settings) -> None:
+def test_an_invalid_connection_string_is_refused(settings: Settings) -> None:
     with pytest.raises(SourceError, match="SYNAPSE_DSN"):
         check(settings, synapse_dsn="synapse database, please")
 
@@ -74,7 +74,7 @@ def test_server_name_is_needed(settings: Settings) -> None:
         check(settings, synapse_server_name=None)
 
 
-def test_server_name_of_another_homeserver(settings: Settings) -> None:
+def test_the_name_of_another_homeserver_is_refused(settings: Settings) -> None:
     with pytest.raises(SourceError, match=r"other\.example"):
         check(settings, synapse_server_name="other.example")
 
@@ -87,10 +87,10 @@ def test_server_name_of_another_homeserver(settings: Settings) -> None:
     ],
     ids=["accounts", "members without accounts"],
 )
-def test_server_name_without_local_users(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]], change: str
+def test_a_server_name_without_local_users_is_refused(
+    settings: Settings, source_copy: str, owner: psycopg.Connection[tuple[object, ...]], change: str
 ) -> None:
-    spoiled.execute(change.encode())
+    owner.execute(change.encode())
     with pytest.raises(SourceError, match=r"(other|old\.synapse)\.example.* SYNAPSE_SERVER_NAME"):
         check(settings, synapse_dsn=source_copy)
 
@@ -105,34 +105,34 @@ def test_each_reader_refuses_the_database_of_another_homeserver(
 
 
 def test_an_odd_account_is_no_fault(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+    settings: Settings, source_copy: str, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
-    spoiled.execute("insert into users (name, creation_ts) values ('@first:other.example', 0)")
+    owner.execute("insert into users (name, creation_ts) values ('@first:other.example', 0)")
     assert check(settings, synapse_dsn=source_copy)
 
 
 def test_a_database_without_users_is_no_fault(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+    settings: Settings, source_copy: str, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
-    spoiled.execute("truncate users, local_current_membership cascade")
+    owner.execute("truncate users, local_current_membership cascade")
     assert check(settings, synapse_dsn=source_copy)
 
 
-def test_not_a_synapse_database(settings: Settings, server: EmbeddedServer) -> None:
+def test_a_database_without_synapse_is_refused(settings: Settings, server: EmbeddedServer) -> None:
     with pytest.raises(SourceError, match=r"database postgres .*schema_version"):
         check(settings, synapse_dsn=server.dsn("postgres"))
 
 
-def test_homeserver_with_several_databases(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+def test_a_missing_state_database_is_refused(
+    settings: Settings, source_copy: str, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
-    spoiled.execute("alter table events rename to whole")
+    owner.execute("alter table events rename to whole")
     with pytest.raises(SourceError, match="SYNAPSE_STATE_DSN"):
         check(settings, synapse_dsn=source_copy)
-    spoiled.execute("drop table state_groups, state_group_edges, state_groups_state cascade")
+    owner.execute("drop table state_groups, state_group_edges, state_groups_state cascade")
     with pytest.raises(SourceError, match="schema_version"):
         check(settings, synapse_dsn=source_copy)
-    spoiled.execute("alter table whole rename to events")
+    owner.execute("alter table whole rename to events")
     missing = "state_groups, state_group_edges, state_groups_state"
     with pytest.raises(SourceError, match=f"{missing}.*SYNAPSE_STATE_DSN"):
         check(settings, synapse_dsn=source_copy)
@@ -161,16 +161,16 @@ KINDS = {
 
 
 def test_tables_that_are_not_plain_are_named(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+    settings: Settings, source_copy: str, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     for change in NOT_PLAIN.values():
-        spoiled.execute(change.encode())
-    with pytest.raises(SourceError) as caught:
+        owner.execute(change.encode())
+    with pytest.raises(SourceError) as error:
         check(settings, synapse_dsn=source_copy)
-    kinds = dict(line.split(" is ", 1) for line in str(caught.value).splitlines())
+    kinds = dict(line.split(" is ", 1) for line in str(error.value).splitlines())
     assert {table: kind.partition(".")[0] for table, kind in kinds.items()} == KINDS
-    partly = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_on_drift": "partial"})
-    with export_snapshot(partly, catalogue.load_catalogue()) as (_, snapshot):
+    partial_settings = settings.model_copy(update={"synapse_dsn": source_copy, "lakehouse_on_drift": "partial"})
+    with export_snapshot(partial_settings, catalogue.load_catalogue()) as (_, snapshot):
         assert set(snapshot.drifted_tables) == set(KINDS)
         assert not {name for name in snapshot.unknown_objects if name.startswith("event_json_p")}
 
@@ -184,28 +184,28 @@ def test_tables_that_are_not_plain_are_named(
         (999, 94, "drop table profile_updates cascade; delete from applied_schema_deltas", "lacks.*profile_updates"),
     ],
 )
-def test_an_unsupported_schema_version_in_one_sentence(
+def test_an_unsupported_schema_is_refused_in_one_sentence(
     settings: Settings,
     source_copy: str,
-    spoiled: psycopg.Connection[tuple[object, ...]],
+    owner: psycopg.Connection[tuple[object, ...]],
     version: int,
     compat_version: int,
     change: str,
     expected: str,
 ) -> None:
-    spoiled.execute("update schema_version set version = %s", [version])
-    spoiled.execute("update schema_compat_version set compat_version = %s", [compat_version])
-    spoiled.execute(change.encode())
-    with pytest.raises(SourceError, match=expected) as refused:
+    owner.execute("update schema_version set version = %s", [version])
+    owner.execute("update schema_compat_version set compat_version = %s", [compat_version])
+    owner.execute(change.encode())
+    with pytest.raises(SourceError, match=expected) as error:
         check(settings, synapse_dsn=source_copy)
-    assert str(refused.value).count(". ") + str(refused.value).count("\n") == 0
+    assert str(error.value).count(". ") + str(error.value).count("\n") == 0
 
 
-def test_a_later_compatible_schema_version(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+def test_a_later_compatible_schema_version_passes(
+    settings: Settings, source_copy: str, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
-    spoiled.execute("update schema_version set version = 999")
-    spoiled.execute("update schema_compat_version set compat_version = 94")
+    owner.execute("update schema_version set version = 999")
+    owner.execute("update schema_compat_version set compat_version = 94")
     assert check(settings, synapse_dsn=source_copy) == 999
 
 
@@ -221,35 +221,35 @@ def test_a_later_compatible_schema_version(
     ],
 )
 def test_departures_from_the_catalogue_are_named(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]], change: str, reported: str
+    settings: Settings, source_copy: str, owner: psycopg.Connection[tuple[object, ...]], change: str, reported: str
 ) -> None:
-    spoiled.execute(change)
+    owner.execute(change)
     with pytest.raises(SourceError, match=reported):
         check(settings, synapse_dsn=source_copy)
 
 
 def test_missing_right_is_reported_with_its_grant(
-    settings: Settings, source_copy: str, spoiled: psycopg.Connection[tuple[object, ...]]
+    settings: Settings, source_copy: str, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
-    spoiled.execute("create role lake_reader login password 'reader'")
+    owner.execute("create role lake_reader login password 'reader'")
     try:
-        spoiled.execute("grant select on all tables in schema public to lake_reader")
-        spoiled.execute("grant select on all sequences in schema public to lake_reader")
+        owner.execute("grant select on all tables in schema public to lake_reader")
+        owner.execute("grant select on all sequences in schema public to lake_reader")
         dsn = make_conninfo(source_copy, user="lake_reader", password="reader")
         assert check(settings, synapse_dsn=dsn)
-        spoiled.execute("revoke select on redactions from lake_reader")
-        spoiled.execute("revoke select on sequence receipts_sequence from lake_reader")
-        with pytest.raises(SourceError) as caught:
+        owner.execute("revoke select on redactions from lake_reader")
+        owner.execute("revoke select on sequence receipts_sequence from lake_reader")
+        with pytest.raises(SourceError) as error:
             check(settings, synapse_dsn=dsn)
-        grants = [line.partition("run: ")[2] for line in str(caught.value).splitlines()]
+        grants = [line.partition("run: ")[2] for line in str(error.value).splitlines()]
         assert any("redactions" in grant for grant in grants)
         assert any("receipts_sequence" in grant for grant in grants)
         for grant in grants:
-            spoiled.execute(grant.encode())
+            owner.execute(grant.encode())
         assert check(settings, synapse_dsn=dsn)
     finally:
-        spoiled.execute("drop owned by lake_reader")
-        spoiled.execute("drop role lake_reader")
+        owner.execute("drop owned by lake_reader")
+        owner.execute("drop role lake_reader")
 
 
 def test_the_connection_cannot_write(settings: Settings) -> None:
@@ -257,15 +257,15 @@ def test_the_connection_cannot_write(settings: Settings) -> None:
         connection.execute("update users set admin = 1")
 
 
-def test_a_lost_connection_is_an_expected_error(settings: Settings, spoiled: psycopg.Connection[Any]) -> None:
+def test_a_lost_connection_is_an_expected_error(settings: Settings, owner: psycopg.Connection[Any]) -> None:
     def read(statement: str, *, is_lost: bool = False) -> None:
         with connect(settings) as connection:
             if is_lost:
-                spoiled.execute("select pg_terminate_backend(%s)", [connection.info.backend_pid])
+                owner.execute("select pg_terminate_backend(%s)", [connection.info.backend_pid])
             connection.execute(statement.encode())
 
     for failing in (partial(read, "select 1", is_lost=True), partial(read, "select 'secret'::int")):
-        with pytest.raises(ReadError) as failed:
+        with pytest.raises(ReadError) as error:
             failing()
-        assert failed.value.is_transient
-        assert "\n" not in str(failed.value)
+        assert error.value.is_transient
+        assert "\n" not in str(error.value)

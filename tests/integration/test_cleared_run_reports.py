@@ -23,7 +23,7 @@ FIRST, SECOND, THIRD = (Run(name, DAY, DAY + 24 * HOUR) for name in ("first", "s
 
 @pytest.fixture
 def lake(new_lake: Callable[..., Settings]) -> Settings:
-    """A lake that nothing was written to."""
+    """Return an empty lake."""
     return new_lake()
 
 
@@ -34,71 +34,71 @@ def catalog(lake: Settings) -> Iterator[Catalog]:
         yield catalog
 
 
-def attempt(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
-    """A try of a run with a fault in each of some streams; the hour is their safe bound."""
-    actual = {name: {"stream": name, "measured_at": DAY + hour * HOUR} for name in ("events", "receipts")}
-    bounds = [row | {"safe_bound": hour, "rule": "configured", "sequence_is_called": True} for row in actual.values()]
+def append_try(catalog: Catalog, run: Run, hour: int, **faults: str) -> None:
+    """Append the audit rows of a try; ``hour`` is the safe bound, and ``faults`` maps streams to the class of a gap."""
+    streams = {name: {"stream": name, "measured_at": DAY + hour * HOUR} for name in ("events", "receipts")}
+    bounds = [row | {"safe_bound": hour, "rule": "configured", "sequence_is_called": True} for row in streams.values()]
     gap = {"first_id": hour, "last_id": hour, "flags": []}
-    late = [row | gap | {"class": faults[name]} for name, row in actual.items() if name in faults]
+    gap_rows = [row | gap | {"class": faults[name]} for name, row in streams.items() if name in faults]
     store.append_audit_rows(catalog, "audit.stream_positions", bounds, run)
-    if late:
-        moment = {"measured_at": DAY + hour * HOUR + timedelta(minutes=1)}
-        store.append_audit_rows(catalog, "audit.stream_gaps", [row | moment for row in late], run)
-    copied = {"table_name": "events", "extent": "changed", "rows_read": hour, "snapshot_id": hour}
-    store.append_audit_rows(catalog, "audit.ledger", [copied | {"written_at": DAY + hour * HOUR}], run)
+    if gap_rows:
+        measured_at = {"measured_at": DAY + hour * HOUR + timedelta(minutes=1)}
+        store.append_audit_rows(catalog, "audit.stream_gaps", [row | measured_at for row in gap_rows], run)
+    ledger_row = {"table_name": "events", "extent": "changed", "rows_read": hour, "snapshot_id": hour}
+    store.append_audit_rows(catalog, "audit.ledger", [ledger_row | {"written_at": DAY + hour * HOUR}], run)
     check = {"stage": "bronze", "subject": f"hour {hour}", "success": False, "checked_at": DAY + hour * HOUR}
     store.append_audit_rows(catalog, "audit.checks", [check], run)
 
 
 def publish(catalog: Catalog, run: Run, hour: int, *, accepted: int | None = None, snapshot: int) -> None:
-    """A release of a run; a compaction, if it was ``accepted`` in an earlier hour."""
+    """Append a release of a run; the release is a compaction if its content was ``accepted`` in an earlier hour."""
     releases = store.read_releases(catalog)
     maps: dict[str, Any] = {"tables": [("bronze.events", snapshot)], "positions": [], "views": []}
-    moments = {"published_at": DAY + hour * HOUR, "accepted_at": DAY + (accepted or hour) * HOUR}
-    store.append_audit_rows(catalog, "audit.releases", [{"release": len(releases) + 1} | maps | moments], run)
+    times = {"published_at": DAY + hour * HOUR, "accepted_at": DAY + (accepted or hour) * HOUR}
+    store.append_audit_rows(catalog, "audit.releases", [{"release": len(releases) + 1} | maps | times], run)
 
 
 def list_gaps(lake: Settings, number: int | None = None) -> list[tuple[str, str, int, int | None]]:
-    """The reported gaps: stream, class, hour and release."""
+    """Return stream, class, hour and release of the reported gaps."""
     with duckdb_reader.open_duckdb(lake) as connection:
         release = duckdb_reader.get_release(connection, lake, number)
-        actual = gaps.read_gaps(connection, lake, release, is_latest=number is None)
-    return [(item.stream, item.kind, item.first_id, item.release) for item in actual]
+        reported_gaps = gaps.read_gaps(connection, lake, release, is_latest=number is None)
+    return [(item.stream, item.kind, item.first_id, item.release) for item in reported_gaps]
 
 
-def test_gaps_are_those_of_the_attempt_that_was_published(lake: Settings, catalog: Catalog) -> None:
-    attempt(catalog, FIRST, 1, events="late", receipts="rolled_back")
-    attempt(catalog, FIRST, 2, receipts="in_flight")
+def test_gaps_are_those_of_the_published_try(lake: Settings, catalog: Catalog) -> None:
+    append_try(catalog, FIRST, 1, events="late", receipts="rolled_back")
+    append_try(catalog, FIRST, 2, receipts="in_flight")
     publish(catalog, FIRST, 3, snapshot=2)
-    attempt(catalog, FIRST, 4, events="lost")
+    append_try(catalog, FIRST, 4, events="lost")
     assert list_gaps(lake, 1) == [("receipts", "in_flight", 2, 1)]
     assert list_gaps(lake) == [("events", "lost", 4, None), ("receipts", "in_flight", 2, 1)]
 
-    attempt(catalog, SECOND, 5, receipts="rolled_back")
+    append_try(catalog, SECOND, 5, receipts="rolled_back")
     publish(catalog, SECOND, 6, snapshot=5)
     assert list_gaps(lake) == [("receipts", "rolled_back", 5, 2)]
     publish(catalog, SECOND, 7, accepted=6, snapshot=50)
     assert list_gaps(lake) == [("receipts", "rolled_back", 5, 2)]
 
-    attempt(catalog, FIRST, 8, events="rolled_back")
+    append_try(catalog, FIRST, 8, events="rolled_back")
     publish(catalog, FIRST, 9, snapshot=8)
-    attempt(catalog, FIRST, 10, events="purged")
+    append_try(catalog, FIRST, 10, events="purged")
     assert list_gaps(lake) == [("receipts", "rolled_back", 5, 2), ("events", "rolled_back", 8, 4)]
     assert list_gaps(lake, 3) == list_gaps(lake, 2) == [("receipts", "rolled_back", 5, 2)]
-    attempt(catalog, THIRD, 11, events="in_flight")
+    append_try(catalog, THIRD, 11, events="in_flight")
     assert list_gaps(lake) == [("receipts", "rolled_back", 5, 2), ("events", "rolled_back", 8, 4)]
 
 
 def test_reports_are_those_of_the_published_try(lake: Settings, catalog: Catalog) -> None:
-    attempt(catalog, FIRST, 1)
+    append_try(catalog, FIRST, 1)
     publish(catalog, FIRST, 2, snapshot=1)
-    attempt(catalog, FIRST, 3)
+    append_try(catalog, FIRST, 3)
     with duckdb_reader.open_duckdb(lake) as connection:
         release = duckdb_reader.get_release(connection, lake)
-        (events, _), actual = (
+        (events, _), summary = (
             positions.read_positions(connection, lake, release),
             release_summary.read_summary(connection, lake, release),
         )
     assert (events.stream, events.bound) == ("events", 1)
-    assert [table.rows_read for table in actual.tables] == [1]
-    assert [warning.subject for warning in actual.warnings] == ["hour 1"]
+    assert [table.rows_read for table in summary.tables] == [1]
+    assert [warning.subject for warning in summary.warnings] == ["hour 1"]

@@ -69,7 +69,7 @@ def lake(new_catalog: Callable[[str], Settings]) -> Settings:
 
 @pytest.fixture
 def run_command(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command on ``lake``, or on other settings."""
+    """Return a function that runs the command on ``lake`` or on other settings."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, settings: Settings = lake) -> Result:
@@ -100,8 +100,8 @@ def test_a_query_reads_views_at_their_release(run_command: Command) -> None:
 
 def test_a_query_lists_the_tables_of_a_release(run_command: Command) -> None:
     names = "select table_schema || '.' || table_name as name from information_schema.tables"
-    listed = {row["name"] for row in _json(run_command("query", names, "--format", "json"))}
-    assert listed == {*store.AUDIT_SCHEMAS, "bronze.events", "gold.events", "gold.busy_rooms", "gold.a_busiest"}
+    tables = {row["name"] for row in _json(run_command("query", names, "--format", "json"))}
+    assert tables == {*store.AUDIT_SCHEMAS, "bronze.events", "gold.events", "gold.busy_rooms", "gold.a_busiest"}
 
 
 def test_an_unknown_table_is_reported_with_near_names(run_command: Command) -> None:
@@ -135,13 +135,15 @@ def test_an_invalid_query_is_explained_and_does_nothing(
 
 
 @pytest.mark.parametrize("command", [["query", "select * from gold.events"], ["positions"], ["summary"]])
-def test_no_such_release(run_command: Command, command: list[str]) -> None:
+def test_an_unknown_release_is_reported(run_command: Command, command: list[str]) -> None:
     result = run_command(*command, "--release", "9")
     assert result.exit_code == 1
     assert "release 9" in result.stderr
 
 
-def test_before_the_first_release(run_command: Command, new_catalog: Callable[[str], Settings]) -> None:
+def test_a_query_before_the_first_release_is_explained(
+    run_command: Command, new_catalog: Callable[[str], Settings]
+) -> None:
     empty = new_catalog("cli_empty")
     result = run_command("query", "select * from gold.events", settings=empty)
     assert result.exit_code == 1
@@ -161,7 +163,7 @@ def test_without_a_lake_nothing_is_started(run_command: Command, tmp_path: Path)
     assert not (tmp_path / "home").exists()
 
 
-def test_an_unreachable_catalog(run_command: Command, lake: Settings) -> None:
+def test_an_unreachable_catalog_is_reported(run_command: Command, lake: Settings) -> None:
     uri = f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/iceberg"
     result = run_command("positions", settings=lake.model_copy(update={"lakehouse_catalog_uri": uri}))
     assert result.exit_code == 1
@@ -185,7 +187,7 @@ def test_gaps_of_all_releases_and_of_a_failed_run(run_command: Command) -> None:
     assert "20 to 22" in output
 
 
-def test_positions(run_command: Command) -> None:
+def test_positions_have_bound_lag_and_writers(run_command: Command) -> None:
     caches, events = _json(run_command("positions", "--format", "json"))
     assert (events["stream"], events["bound"], events["lag"]) == ("events", 29, 4)
     assert events["writers"] == {"p1": 29, "p2": 31}
@@ -214,8 +216,8 @@ def test_a_failed_runs_branch_is_read_listed_and_dropped(run_command: Command, l
         assert rows.fetchall() == [(35, 30)]
     with closing(open_catalog(lake)) as catalog:
         assert [branch in catalog.load_table(name).refs() for name in ("bronze.events", "gold.events")] == [True, False]
-    (listed,) = _json(run_command("branches", "--format", "json"))
-    assert (listed["branch"], listed["tables"], listed["run"], listed["state"]) == (
+    (row,) = _json(run_command("branches", "--format", "json"))
+    assert (row["branch"], row["tables"], row["run"], row["state"]) == (
         branch,
         1,
         RUNS[2].run_id,
@@ -226,9 +228,9 @@ def test_a_failed_runs_branch_is_read_listed_and_dropped(run_command: Command, l
     with closing(open_catalog(lake)) as catalog:
         lease = Lease(catalog, RUNS[2].run_id, branch, 60)
         lease.acquire()
-        refused = run_command("branches", "drop", branch)
-        assert refused.exit_code == 1
-        assert "holds the lake lease" in refused.stderr
+        result = run_command("branches", "drop", branch)
+        assert result.exit_code == 1
+        assert "holds the lake lease" in result.stderr
         assert _json(run_command("branches", "--format", "json"))[0]["state"] == "active"
         lease.release()
 
@@ -270,9 +272,9 @@ def test_the_printed_pyiceberg_script_runs(run_command: Command, lake: Settings,
 def test_the_printed_spark_command_runs(run_command: Command, lake: Settings, tmp_path: Path) -> None:
     script = tmp_path / "read.sh"
     printed = run_command("connect", "spark", "--release", "1").stdout
-    selected = re.search(r"SELECT \* FROM (.*);", printed)
-    assert selected
-    script.write_text(printed.replace("spark-sql ", f"spark-sql -e 'select count(*) from {selected[1]}' "))
+    table = re.search(r"SELECT \* FROM (.*);", printed)
+    assert table
+    script.write_text(printed.replace("spark-sql ", f"spark-sql -e 'select count(*) from {table[1]}' "))
     password = unquote(str(urlsplit(str(lake.lakehouse_catalog_uri)).password))
     environment = os.environ | {"PGPASSWORD": password, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""Who may see an event, what a user may see, and the state at an event, on the published sample."""
+"""Commands print the visibility of events and the state at an event; the lake contains the published sample."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from tests.conftest import Published
 
 
 @pytest.fixture(scope="module")
-def hidden(published: Published) -> dict[str, Any]:
-    """A message that some members see and some do not, in a room where history is for the joined."""
+def message(published: Published) -> dict[str, Any]:
+    """Return a message that only some members may see, from a room with the history visibility ``joined``."""
     (row,) = published.rows(
         "query",
         "select event_id, room_id, sender from gold.events join gold.event_visibility using (event_id, room_id)"
@@ -20,52 +20,52 @@ def hidden(published: Published) -> dict[str, Any]:
     return row
 
 
-def test_users_that_can_see_an_event(published: Published, hidden: dict[str, Any]) -> None:
-    rows = published.rows("who-can-see", hidden["event_id"])
-    stored = published.rows(
+def test_who_can_see_prints_the_stored_outcomes(published: Published, message: dict[str, Any]) -> None:
+    rows = published.rows("who-can-see", message["event_id"])
+    expected = published.rows(
         "query",
         "select coalesce(user_id, 'any other user') as user, membership, outcome, rule from gold.event_visibility"
-        f" where not peeking and event_id = '{hidden['event_id']}' order by user_id nulls last",
+        f" where not peeking and event_id = '{message['event_id']}' order by user_id nulls last",
     )  # fmt: skip
-    assert [{name: row[name] for name in stored[0]} for row in rows] == stored
+    assert [{name: row[name] for name in expected[0]} for row in rows] == expected
     assert rows[-1]["user"] == "any other user"
     assert {row["outcome"] for row in rows} == {"full", "hidden"}
     assert {row["peeking_outcome"] for row in rows} <= {"full", "redacted", "hidden"}
 
 
-def test_a_user_who_was_never_in_the_room_gets_an_answer(published: Published, hidden: dict[str, Any]) -> None:
-    everybody = published.rows("who-can-see", hidden["event_id"])
-    (row,) = published.rows("who-can-see", hidden["event_id"], "--user", "@nobody.at.all:synapse.example")
-    assert row == everybody[-1] | {"user": "@nobody.at.all:synapse.example"}
+def test_a_user_that_was_never_in_the_room_gets_an_answer(published: Published, message: dict[str, Any]) -> None:
+    all_rows = published.rows("who-can-see", message["event_id"])
+    (row,) = published.rows("who-can-see", message["event_id"], "--user", "@nobody.at.all:synapse.example")
+    assert row == all_rows[-1] | {"user": "@nobody.at.all:synapse.example"}
 
 
-def test_an_answer_is_explained_step_by_step(published: Published, hidden: dict[str, Any]) -> None:
-    output = published.lakehouse("who-can-see", hidden["event_id"], "--explain").stdout
-    assert f"{hidden['sender']} (join): full, by the rule joined" in output
+def test_an_answer_is_explained_step_by_step(published: Published, message: dict[str, Any]) -> None:
+    output = published.lakehouse("who-can-see", message["event_id"], "--explain").stdout
+    assert f"{message['sender']} (join): full, by the rule joined" in output
     assert explain_rule("joined")[-1] in output
     assert explain_rule("not_joined")[-1] in output
 
 
-def test_unknown_events_are_reported(published: Published, hidden: dict[str, Any]) -> None:
+def test_unknown_events_are_reported(published: Published, message: dict[str, Any]) -> None:
     for command in ("who-can-see", "state-at"):
         result = published.lakehouse(command, "$no:such'event")
         assert result.returncode == 1
         assert "Release 1 has no event $no:such'event" in result.stderr
-    result = published.lakehouse("who-can-see", hidden["event_id"], "--user", "@them:elsewhere.org")
+    result = published.lakehouse("who-can-see", message["event_id"], "--user", "@them:elsewhere.org")
     assert result.returncode == 1
     assert "is not a user of synapse.example" in result.stderr
-    result = published.lakehouse("visible", hidden["sender"], "--room", "!none")
+    result = published.lakehouse("visible", message["sender"], "--room", "!none")
     assert result.returncode == 1
     assert "no event of the room !none" in result.stderr
 
 
-def test_visible_events_of_a_user(published: Published, hidden: dict[str, Any]) -> None:
-    rooms = {row["room_id"]: row for row in published.rows("visible", hidden["sender"])}
-    events = published.rows("visible", hidden["sender"], "--room", hidden["room_id"])
-    observed = rooms[hidden["room_id"]]
-    assert observed["shown"] + observed["without_content"] + observed["hidden"] == len(events)
-    assert observed["shown"] == sum(event["outcome"] == "full" for event in events)
-    assert hidden["event_id"] in {event["event_id"] for event in events if event["outcome"] == "full"}
+def test_visible_events_of_a_user(published: Published, message: dict[str, Any]) -> None:
+    rooms = {row["room_id"]: row for row in published.rows("visible", message["sender"])}
+    events = published.rows("visible", message["sender"], "--room", message["room_id"])
+    room = rooms[message["room_id"]]
+    assert room["shown"] + room["without_content"] + room["hidden"] == len(events)
+    assert room["shown"] == sum(event["outcome"] == "full" for event in events)
+    assert message["event_id"] in {event["event_id"] for event in events if event["outcome"] == "full"}
 
 
 def test_retention_is_evaluated_at_the_given_time(published: Published) -> None:
@@ -80,16 +80,16 @@ def test_retention_is_evaluated_at_the_given_time(published: Published) -> None:
     assert "retention" not in {item["rule"] for item in long_before}
 
 
-def test_the_state_at_an_event(published: Published, hidden: dict[str, Any]) -> None:
-    after = published.rows("state-at", hidden["event_id"])
-    assert after == published.rows("state-at", hidden["event_id"], "--before")
+def test_the_state_at_an_event(published: Published, message: dict[str, Any]) -> None:
+    after = published.rows("state-at", message["event_id"])
+    assert after == published.rows("state-at", message["event_id"], "--before")
     assert {"m.room.create", "m.room.member", "m.room.power_levels"} <= {row["type"] for row in after}
-    members = published.rows("state-at", hidden["event_id"], "--type", "m.room.member")
+    members = published.rows("state-at", message["event_id"], "--type", "m.room.member")
     assert members == [row for row in after if row["type"] == "m.room.member"]
-    assert {row["membership"] for row in members if row["state_key"] == hidden["sender"]} == {"join"}
+    assert {row["membership"] for row in members if row["state_key"] == message["sender"]} == {"join"}
 
 
-def test_a_state_may_be_known_to_be_empty(published: Published) -> None:
+def test_the_state_before_the_creation_is_empty(published: Published) -> None:
     (create,) = published.rows(
         "query",
         "select event_id from silver.event_visibility_inputs where type = 'm.room.create' and position >= 0"
@@ -114,7 +114,7 @@ def _outcomes(published: Published, *arguments: str) -> dict[str, str]:
 
 
 def test_a_former_member_reads_as_a_member(published: Published) -> None:
-    (left,) = published.rows(
+    (row,) = published.rows(
         "query",
         "select mine.user_id, mine.room_id from bronze.local_current_membership as mine"
         " join gold.events as last using (event_id)"
@@ -125,16 +125,16 @@ def test_a_former_member_reads_as_a_member(published: Published) -> None:
         " and seen.rule = 'shared' and later.topological_ordering > last.topological_ordering"
         " group by all order by all limit 1",
     )  # fmt: skip
-    arguments = left["user_id"], "--room", left["room_id"]
+    arguments = row["user_id"], "--room", row["room_id"]
     member, peeking = _outcomes(published, *arguments, "--as-member"), _outcomes(published, *arguments, "--peeking")
     assert _outcomes(published, *arguments) == member != peeking
-    (room,) = [row for row in published.rows("visible", left["user_id"]) if row["room_id"] == left["room_id"]]
+    (room,) = [room for room in published.rows("visible", row["user_id"]) if room["room_id"] == row["room_id"]]
     assert room["shown"] == list(member.values()).count("full")
 
 
 @pytest.mark.parametrize(("membership", "forgotten"), [("ban", 0), ("leave", 1)])
 def test_a_user_that_was_banned_or_forgot_only_peeks(published: Published, membership: str, forgotten: int) -> None:
-    (deleted,) = published.rows(
+    (row,) = published.rows(
         "query",
         "select mine.user_id, mine.room_id from bronze.local_current_membership as mine"
         " join gold.event_visibility as seen using (user_id, room_id)"
@@ -143,7 +143,7 @@ def test_a_user_that_was_banned_or_forgot_only_peeks(published: Published, membe
         f"  group by room_id having min(forgotten) = {forgotten})"
         " group by all order by all limit 1",
     )  # fmt: skip
-    arguments = deleted["user_id"], "--room", deleted["room_id"]
-    observed = _outcomes(published, *arguments)
-    assert observed == _outcomes(published, *arguments, "--peeking")
-    assert observed != _outcomes(published, *arguments, "--as-member")
+    arguments = row["user_id"], "--room", row["room_id"]
+    outcomes = _outcomes(published, *arguments)
+    assert outcomes == _outcomes(published, *arguments, "--peeking")
+    assert outcomes != _outcomes(published, *arguments, "--as-member")

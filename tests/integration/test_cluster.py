@@ -1,4 +1,4 @@
-"""Spark on a standalone cluster: a master and its workers, from pyspark's own jars, on loopback."""
+"""A standalone Spark cluster, from pyspark's own jars and on loopback, has the same results as local Spark."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ from tests.support.remote_workers import PYTHON, remote_machines
 AS_OF = datetime(2026, 11, 22, tzinfo=UTC)
 PLAN = Run("plan", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
 EVENT = "select min(event_id) as id from gold.events"
-PLANNED = "select * exclude (run_id, planned_at) from gold.compression_plan order by all"
+PLAN_ROWS = "select * exclude (run_id, planned_at) from gold.compression_plan order by all"
 CHANGE = (
     PURGE
     + """
@@ -60,18 +60,18 @@ class RemoteLake:
 
 
 def test_workers_copied_every_row(harsh: HarshLake) -> None:
-    assert harsh.applications == 2, "the copy and the state were made by both workers"
-    copied = catalogue.load_catalogue().copied_tables()
+    assert harsh.applications == 2, "the copy and the state resolution had executors on both workers"
+    tables = catalogue.load_catalogue().copied_tables()
     with duckdb_reader.open_duckdb(harsh.settings) as lake, psycopg.connect(str(harsh.settings.synapse_dsn)) as source:
-        create_branch_views(lake, harsh.settings, harsh.run.branch, [f"bronze.{table.name}" for table in copied])
-        assert {table.name: differences(table, lake, source) for table in copied} == {
-            table.name: (0, 0) for table in copied
+        create_branch_views(lake, harsh.settings, harsh.run.branch, [f"bronze.{table.name}" for table in tables])
+        assert {table.name: differences(table, lake, source) for table in tables} == {
+            table.name: (0, 0) for table in tables
         }
 
 
 @pytest.fixture
 def remote(new_lake: Callable[..., Settings], source_copy: str, tmp_path: Path) -> Iterator[RemoteLake]:
-    """An empty lake on three workers that share no folder with the driver, an S3 server and a REST catalog."""
+    """Yield an empty lake with three workers that share no folder with the driver, an S3 server and a REST catalog."""
     with object_server(tmp_path) as server:
         machines = remote_machines(tmp_path, ("one", "two", "three"), server.keys())
         with cluster(tmp_path, machines) as spark:
@@ -93,7 +93,7 @@ def remote(new_lake: Callable[..., Settings], source_copy: str, tmp_path: Path) 
 
 
 @pytest.mark.heavy
-def test_workers_without_a_shared_folder_do_everything(remote: RemoteLake, new_lake: Callable[..., Settings]) -> None:
+def test_workers_without_a_shared_folder_run_all_apps(remote: RemoteLake, new_lake: Callable[..., Settings]) -> None:
     common = {"synapse_dsn", "lakehouse_as_of", "lakehouse_erasure_days"}
     local = new_lake(**{name: getattr(remote.settings, name) for name in common})
     maintenance = ("airflow", "dags", "test", "lake_maintenance")
@@ -110,17 +110,17 @@ def test_workers_without_a_shared_folder_do_everything(remote: RemoteLake, new_l
         result = run_app("plan_compression", settings, PLAN, SPARK_MASTER=master, SPARK_LOCAL_IP="127.0.0.1")
         assert result.returncode == 0, result.stdout + result.stderr
     plans = [
-        json.loads(lakehouse(settings, "query", PLANNED, "--format", "json").stdout)
+        json.loads(lakehouse(settings, "query", PLAN_ROWS, "--format", "json").stdout)
         for settings in (local, remote.settings)
     ]
     assert plans[0]
     assert plans[1] == plans[0]
 
     event = json.loads(lakehouse(local, "query", EVENT, "--format", "json").stdout)[0]["id"]
-    for question in (["query", EVENT], ["who-can-see", event], ["state-at", event], ["visible", ERIN]):
-        answers = [lakehouse(settings, *question, "--format", "json").stdout for settings in (local, remote.settings)]
-        assert answers[0]
-        assert answers[1] == answers[0], question
+    for arguments in (["query", EVENT], ["who-can-see", event], ["state-at", event], ["visible", ERIN]):
+        outputs = [lakehouse(settings, *arguments, "--format", "json").stdout for settings in (local, remote.settings)]
+        assert outputs[0]
+        assert outputs[1] == outputs[0], arguments
 
 
 def _require_no_access(machines: Iterable[WorkerMachine], *paths: Path) -> None:
@@ -142,18 +142,18 @@ def test_a_cluster_publishes_the_same_content(
     with duckdb_reader.open_duckdb(published.settings) as lake:
         duckdb_reader.create_views(lake, published.settings, release, ["silver.retention_time"])
         ((as_of,),) = lake.execute("select as_of from silver.retention_time").fetchall()
-    elsewhere = new_lake(
+    cluster_settings = new_lake(
         synapse_dsn=published.settings.synapse_dsn, lakehouse_as_of=datetime.fromtimestamp(as_of / 1000, UTC)
     )
 
     with cluster(tmp_path) as spark:
         result = lakehouse(
-            elsewhere, "run", "--date", f"{release.interval_start:%Y-%m-%d}", **spark.airflow_connection(),
+            cluster_settings, "run", "--date", f"{release.interval_start:%Y-%m-%d}", **spark.airflow_connection(),
             **spark.variables(),
         )  # fmt: skip
 
     assert result.returncode == 0, result.stdout + result.stderr
     assert spark.applications() == 5, "the five Spark apps ran on the workers"
-    cluster_release = release_of(elsewhere)
+    cluster_release = release_of(cluster_settings)
     assert cluster_release.interval_start == release.interval_start
-    assert contents(elsewhere, cluster_release.tables) == local_contents
+    assert contents(cluster_settings, cluster_release.tables) == local_contents

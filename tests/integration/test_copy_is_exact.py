@@ -29,7 +29,7 @@ def source(sample_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("table", catalogue.load_catalogue().copied_tables(), ids=lambda table: table.name)
-def test_every_row_is_there_with_the_same_content(
+def test_every_row_is_copied_with_the_same_content(
     table: catalogue.Table, lake: DuckDBPyConnection, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     assert differences(table, lake, source) == (0, 0)

@@ -1,4 +1,4 @@
-"""Holders of the lake lease crash one after the other and take over from each other."""
+"""After a crash of a lease holder, the next holder takes over its branches."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from synapse_lakehouse.iceberg.write.publish import publish_branch
 SECONDS = 1
 
 
-def test_branches_of_crashed_holders_are_handed_on(new_lake: Callable[..., Settings]) -> None:
+def test_the_next_holder_gets_branches_of_crashed_holders(new_lake: Callable[..., Settings]) -> None:
     with closing(open_catalog(new_lake())) as catalog:
         tables.ensure_tables(catalog, catalogue.load_catalogue())
         first, second, third = (Lease(catalog, f"holder {name}", name, SECONDS) for name in ("one", "two", "three"))
@@ -35,7 +35,7 @@ def test_branches_of_crashed_holders_are_handed_on(new_lake: Callable[..., Setti
         time.sleep(SECONDS)
 
         assert second.acquire() == ("one",)
-        assert second.acquire() == ("one",), "a second attempt of a run that crashed while it took over"
+        assert second.acquire() == ("one",), "the run crashed during the takeover and tries again"
         rooms = catalog.load_table("bronze.rooms")
         rooms.manage_snapshots().create_branch(rooms.refs()["one"].snapshot_id, "two").commit()
         time.sleep(SECONDS)
@@ -43,7 +43,7 @@ def test_branches_of_crashed_holders_are_handed_on(new_lake: Callable[..., Setti
         assert third.acquire() == ("one", "two")
         third.renew()
         third.release()
-        assert third.acquire() == ("one", "two"), "given back without having disposed of them"
+        assert third.acquire() == ("one", "two"), "the lease was released before the branches were settled"
         branches.resume_branch(catalog, ("one", "two"), "three")
         third.settle()
         refs_by_table = {name: set(catalog.load_table(f"bronze.{name}").refs()) for name in ("rooms", "users")}
@@ -79,14 +79,14 @@ def test_dropping_a_branch_keeps_other_unfinished_work(new_lake: Callable[..., S
     settings = new_lake()
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_tables(catalog, catalogue.load_catalogue())
-        undone = Lease(catalog, "holder one", "one", 60)
-        undone.acquire()
+        lease = Lease(catalog, "holder one", "one", 60)
+        lease.acquire()
         _write(catalog.load_table("bronze.rooms"), "one")
         _write(catalog.load_table("bronze.users"), "two")
-        undone.release(is_undone=True)
+        lease.release(is_undone=True)
         assert list(drop_branches(settings, ["two"])) == [("two", 1)]
         assert set(catalog.load_table("bronze.rooms").refs()) == {"main", "one"}
-        assert undone.acquire() == ("one",)
+        assert lease.acquire() == ("one",)
 
 
 def _refs(catalog: Catalog) -> tuple[set[str], ...]:

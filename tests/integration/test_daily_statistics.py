@@ -1,4 +1,4 @@
-"""Statistics by day count each event once, on its day in UTC, whatever time zone the schedule and the machine have."""
+"""Daily statistics count each event once, on its UTC day, in any time zone of the schedule and of the machine."""
 
 import time
 from collections import Counter
@@ -21,7 +21,7 @@ PANELS = {panel.id: panel for section in SECTIONS for panel in section.panels}
 
 @pytest.fixture
 def local_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The machine has the time zone of the schedule."""
+    """Set the machine's time zone to that of the schedule."""
     monkeypatch.setenv("TZ", ZONE)
     time.tzset()
     yield

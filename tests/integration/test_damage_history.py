@@ -27,7 +27,7 @@ TOPICS = 5
 
 @pytest.fixture
 def lake(server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path) -> Iterator[IntegrityRuns]:
-    """A lake of an empty database for Synapse."""
+    """Yield a lake of an empty database for Synapse."""
     server.create_database(DATABASE)
     settings = new_lake(
         synapse_dsn=server.dsn(DATABASE), synapse_server_name=SERVER_NAME, synapse_config=tmp_path / "homeserver.yaml"
@@ -39,7 +39,7 @@ def lake(server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Pa
 
 @contextmanager
 def synapse(server: EmbeddedServer, folder: Path, *people: Client) -> Iterator[Synapse]:
-    """A running Synapse, which has processed everything when it stops."""
+    """Run Synapse, and wait until it has processed everything before it stops."""
     with homeserver(folder, dsn=server.dsn(DATABASE), workers=False) as hs:
         for client in people:
             client.connection = hs.connection
@@ -75,7 +75,7 @@ def test_reused_state_groups_are_not_changed(server: EmbeddedServer, lake: Integ
     assert run(lake) == []
 
 
-def test_damage_of_a_deleted_room_is_forgotten(server: EmbeddedServer, lake: IntegrityRuns, tmp_path: Path) -> None:
+def test_damage_of_a_deleted_room_disappears(server: EmbeddedServer, lake: IntegrityRuns, tmp_path: Path) -> None:
     dsn = server.dsn(DATABASE)
     with synapse(server, tmp_path) as hs:
         ada = hs.register("ada", admin=True)

@@ -26,23 +26,25 @@ RUN = Run("test_integrity", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 1
 FINDINGS = "select check_name, subject from gold.state_integrity where severity <> 'info'"
 
 
-def test_nothing_is_wrong_with_a_healthy_database(published: Published) -> None:
+def test_a_healthy_database_has_no_finding(published: Published) -> None:
     with duckdb_reader.open_duckdb(published.settings) as connection:
         release = duckdb_reader.get_release(connection, published.settings)
         duckdb_reader.create_views(connection, published.settings, release, ["gold.state_integrity", "audit.checks"])
         assert connection.execute(FINDINGS).fetchall() == []
         subjects = connection.execute("select subject from audit.checks where subject like 'check %' and success")
         assert {subject for (subject,) in subjects.fetchall()} == {f"check {check.name}" for check in INTEGRITY_CHECKS}
-    examined = published.lakehouse("doctor", "--deep", "--format", "json")
-    actual = {load["subject"]: load for load in json.loads(examined.stdout)}
-    assert actual["integrity"]["level"] == actual["duplicates"]["level"] == "OK"
-    assert actual["state_group_unreferenced"]["level"] == "OK"
-    assert not {"WARN", "FAIL"} & {actual[check.name]["level"] for check in INTEGRITY_CHECKS if check.name in actual}
+    result = published.lakehouse("doctor", "--deep", "--format", "json")
+    findings = {finding["subject"]: finding for finding in json.loads(result.stdout)}
+    assert findings["integrity"]["level"] == findings["duplicates"]["level"] == "OK"
+    assert findings["state_group_unreferenced"]["level"] == "OK"
+    assert not {"WARN", "FAIL"} & {
+        findings[check.name]["level"] for check in INTEGRITY_CHECKS if check.name in findings
+    }
 
 
 @pytest.fixture
-def planted(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settings, set[tuple[str, str]]]:
-    """A lake on which one run of a damaged database built its branch, and what is to be found there."""
+def damaged_lake(new_lake: Callable[..., Settings], source_copy: str) -> tuple[Settings, set[tuple[str, str]]]:
+    """Return a lake with the branch of a run on a damaged database, and the expected findings: check and subject."""
     with psycopg.connect(source_copy) as source:
         expected = damage.plant(source)
     later = datetime(2027, 1, 1, tzinfo=UTC)
@@ -60,43 +62,47 @@ def build_branch(settings: Settings) -> None:
 
 
 @pytest.mark.heavy
-def test_every_kind_of_damage_is_found_and_explained(planted: tuple[Settings, set[tuple[str, str]]]) -> None:
-    settings, expected = planted
+def test_every_kind_of_damage_is_found_and_explained(damaged_lake: tuple[Settings, set[tuple[str, str]]]) -> None:
+    settings, expected = damaged_lake
     with duckdb_reader.open_duckdb(settings) as connection:
         create_branch_views(connection, settings, RUN.branch, ["gold.state_integrity"])
         findings = connection.execute(FINDINGS).fetchall()
-        unneeded = connection.execute("select 1 from gold.state_integrity where subject = '900000300'").fetchall()
+        chain_ends = connection.execute("select 1 from gold.state_integrity where subject = '900000300'").fetchall()
     rows = set(findings)
-    assert rows >= expected | damage.FOLLOWS
-    assert {it for it in rows if it[0] != damage.FOLLOWING_CHECK} <= expected | damage.FOLLOWS
+    assert rows >= expected | damage.CONSEQUENCES
+    assert {
+        (check, subject) for check, subject in rows if check != damage.FOLLOWING_CHECK
+    } <= expected | damage.CONSEQUENCES
     # tests/integration/test_seeded_faults.py has a release before the damage; tests/spark/test_check_indexes.py has
     # damaged indexes.
-    elsewhere = {"state_group_unreferenced", "state_group_changed", "receipt_without_event"}
+    tested_elsewhere = {"state_group_unreferenced", "state_group_changed", "receipt_without_event"}
     checks = {check.name: check for check in INTEGRITY_CHECKS if not check.name.startswith("index_")}
     planted_checks = {check for check, _ in expected}
-    assert planted_checks | elsewhere == {*checks}
-    assert len(unneeded) == 2  # the end of the long chain, which no event needs
+    assert planted_checks | tested_elsewhere == {*checks}
+    assert len(chain_ends) == 2  # the end of the long chain, which no event needs
 
     catalog = open_catalog(settings)
     snapshot = catalog.load_table("gold.state_integrity").refs()[RUN.branch].snapshot_id
-    judgement = validate.validate_gold(settings, catalog, RUN)
-    # Bronze was not measured here; of what was, nothing blocks.
-    assert ["not measured" in check.observed for check in judgement.failures] == [True]
-    warned = {check.subject for check in judgement.warnings}
-    # The other findings follow from these, in the same rooms.
-    explained = {name for name in planted_checks if f"check {name}" not in warned}
+    validation = validate.validate_gold(settings, catalog, RUN)
+    # Bronze was not measured in this test. No measured check stops the release.
+    assert ["not measured" in check.observed for check in validation.failures] == [True]
+    warned_checks = {check.subject for check in validation.warnings}
+    # A check without a warning of its own follows from another check, in the same rooms.
+    explained = {name for name in planted_checks if f"check {name}" not in warned_checks}
     assert all(planted_checks & {*checks[name].follows} for name in explained)
-    counted = {row["check_name"]: row["serious"] for row in store.read_run_rows(catalog, "audit.integrity", RUN.run_id)}
-    assert counted == {check.name: sum(name == check.name for name, _ in findings) for check in INTEGRITY_CHECKS}
+    serious_counts = {
+        row["check_name"]: row["serious"] for row in store.read_run_rows(catalog, "audit.integrity", RUN.run_id)
+    }
+    assert serious_counts == {check.name: sum(name == check.name for name, _ in findings) for check in INTEGRITY_CHECKS}
 
     release = {"release": 1, "tables": [("gold.state_integrity", snapshot)], "positions": [], "views": []}
     now = datetime.now(UTC)
     store.append_audit_rows(catalog, "audit.releases", [release | {"published_at": now, "accepted_at": now}], RUN)
-    examined = CliRunner().invoke(app, ["doctor", "--deep", "--format", "json"], env=settings.to_environment())
-    reported = {load["subject"]: load for load in json.loads(examined.stdout)}
-    assert examined.exit_code == 1
+    result = CliRunner().invoke(app, ["doctor", "--deep", "--format", "json"], env=settings.to_environment())
+    findings_by_subject = {finding["subject"]: finding for finding in json.loads(result.stdout)}
+    assert result.exit_code == 1
     for name, subject in expected:
-        assert subject.strip() in reported[name]["message"]
-        assert reported[name]["advice"]
-    assert reported["state_reset"]["level"] == "FAIL"
-    assert reported["room_statistics"]["level"] == "WARN"
+        assert subject.strip() in findings_by_subject[name]["message"]
+        assert findings_by_subject[name]["advice"]
+    assert findings_by_subject["state_reset"]["level"] == "FAIL"
+    assert findings_by_subject["room_statistics"]["level"] == "WARN"

@@ -20,7 +20,7 @@ PANELS = [panel for panels in DASHBOARDS.values() for panel in panels]
 
 @pytest.fixture(scope="module")
 def metrics(published: Published) -> str:
-    """The metrics after a run on a lake whose size has a history of ten days."""
+    """Return the metrics after a run, with ten earlier days of lake sizes."""
     now = datetime.now(UTC)
     earlier = [
         {"kind": "lake", "name": "warehouse", "bytes": 10**7 - day * 10**5, "measured_at": now - timedelta(days=day)}
@@ -28,17 +28,17 @@ def metrics(published: Published) -> str:
     ]
     with closing(open_catalog(published.settings)) as catalog:
         store.append_audit_rows(catalog, "audit.relation_sizes", earlier, Run("planted", now - timedelta(days=11), now))
-    started = time.monotonic()
+    started_at = time.monotonic()
     result = published.lakehouse("metrics")
     assert result.returncode == 0, result.stderr
-    # Three seconds, on a machine that does nothing else.
-    assert time.monotonic() - started < 30
+    # It takes three seconds on an idle machine.
+    assert time.monotonic() - started_at < 30
     return result.stdout
 
 
 @pytest.fixture(scope="module")
 def query(metrics: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
-    """Instant queries of the scraped metrics of three homeservers, two of them with the same server_name."""
+    """Yield a function for instant queries of three homeservers' metrics, two of them with the same server_name."""
     other = "".join(line for line in metrics.splitlines(keepends=True) if not line.startswith("#"))
     twin = re.sub('server_name="', 'homeserver="twin",server_name="', other)
     other = re.sub('server_name="[^"]+"', 'server_name="other.example"', other)
@@ -48,9 +48,9 @@ def query(metrics: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qu
 
 @pytest.mark.parametrize("panel", PANELS, ids=[panel.title for panel in PANELS])
 def test_a_panel_has_data_of_one_homeserver(panel: Panel, query: Query, published: Published) -> None:
-    own = panel.query.replace("$server_name", str(published.settings.synapse_server_name))
-    assert query(own.replace("$homeserver", ".*"))
-    result = query(own.replace("$homeserver", ""))
+    promql = panel.query.replace("$server_name", str(published.settings.synapse_server_name))
+    assert query(promql.replace("$homeserver", ".*"))
+    result = query(promql.replace("$homeserver", ""))
     assert result
     assert {series["metric"].get("homeserver") for series in result} <= {None}
     assert all(series["value"][1] != "NaN" for series in result)

@@ -42,7 +42,7 @@ SEQUENCES = {
     "receipts_sequence": {"receipts_linearized": "stream_id"},
     "state_group_id_seq": {"state_groups": "id"},
 }
-"""Columns with the IDs of sequences that no column owns. pgloader does not know them."""
+"""Columns with the IDs of sequences that no column owns. pgloader does not set these sequences."""
 LOAD = """
 load database from sqlite://{sqlite} into {postgres}
 with data only, truncate, disable triggers, reset sequences, workers = 2, concurrency = 1
@@ -96,8 +96,8 @@ def load(folder: Path, dsn: str) -> None:
     execute(folder, "pgloader", "--on-error-stop", script)
     with psycopg.connect(dsn) as owner:
         for sequence, columns in SEQUENCES.items():
-            used = ", ".join(f"(select max({column}) from {table})" for table, column in columns.items())
-            owner.execute(f"select setval('{sequence}', greatest({used}, 1))".encode())
+            last_ids = ", ".join(f"(select max({column}) from {table})" for table, column in columns.items())
+            owner.execute(f"select setval('{sequence}', greatest({last_ids}, 1))".encode())
 
 
 def update(folder: Path) -> None:
@@ -108,5 +108,5 @@ def update(folder: Path) -> None:
 
 def execute(folder: Path, *command: str | Path) -> None:
     """Run a program in ``folder``."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]

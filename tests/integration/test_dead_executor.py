@@ -25,17 +25,19 @@ COUNTS = "select (select count(*) from bronze.state_groups), (select count(*) fr
 
 
 @pytest.mark.heavy
-def test_an_executor_dies(new_lake: Callable[..., Settings], sample_dsn: str, tmp_path: Path) -> None:
+def test_resolve_state_survives_a_dead_executor(
+    new_lake: Callable[..., Settings], sample_dsn: str, tmp_path: Path
+) -> None:
     settings = new_lake(synapse_dsn=sample_dsn)
     tables.ensure_tables(open_catalog(settings), catalogue.load_catalogue())
     with cluster(tmp_path) as spark, ThreadPoolExecutor(1) as pool:
         variables = {"SPARK_MASTER": spark.master, **spark.variables()}
         assert run_app("snapshot_tables", settings, RUN, **variables).returncode == 0
         first_try = pool.submit(run_app, "resolve_state", settings, RUN, **variables)
-        while not (checkpointing := list(_list_checkpointing(tmp_path))):
+        while not (executors := list(_list_checkpointing_executors(tmp_path))):
             assert not first_try.done(), first_try.result()
             time.sleep(0.05)
-        checkpointing[0].kill()
+        executors[0].kill()
         result = first_try.result()
         if result.returncode:
             # The executor had the only copy of a block.
@@ -48,8 +50,8 @@ def test_an_executor_dies(new_lake: Callable[..., Settings], sample_dsn: str, tm
     assert groups == resolved > 0
 
 
-def _list_checkpointing(folder: Path) -> Iterator[psutil.Process]:
-    """Executors of workers in ``folder`` that have a block of a local checkpoint on their disk."""
+def _list_checkpointing_executors(folder: Path) -> Iterator[psutil.Process]:
+    """Yield the executors of workers in ``folder`` that have a block of a local checkpoint on their disk."""
     for process in psutil.process_iter():
         try:
             if process.name() == "java" and process.cwd().startswith(f"{folder}/"):

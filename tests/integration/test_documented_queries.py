@@ -17,13 +17,13 @@ QUERIES = [
     for query in re.split(r";$", block, flags=re.MULTILINE)
     if query.strip()
 ]
-PAGE = next(query for query in QUERIES if "<= (123, 4567)" in query)
-CONTINUES = next(query for query in QUERIES if "<= (" in query and "safe_bound" in query)
+PAGE_QUERY = next(query for query in QUERIES if "<= (123, 4567)" in query)
+FEED_QUERY = next(query for query in QUERIES if "<= (" in query and "safe_bound" in query)
 
 
 @pytest.fixture(scope="module")
 def reader(published: Published) -> dict[str, Any]:
-    """A user with the longest feed, and a late point in one of the user's rooms."""
+    """Return the user with the longest feed, and the last position in one of the user's rooms."""
     (row,) = published.rows(
         "query",
         "select feed.user_id, feed.room_id, max(depth) as depth, max(feed.stream_ordering) as position"
@@ -33,7 +33,7 @@ def reader(published: Published) -> dict[str, Any]:
     return row
 
 
-def _about(query: str, reader: dict[str, Any], since: int = 0) -> str:
+def _set_parameters(query: str, reader: dict[str, Any], since: int = 0) -> str:
     parameters = {
         "!room:server": reader["room_id"],
         "@user:server": reader["user_id"],
@@ -42,14 +42,14 @@ def _about(query: str, reader: dict[str, Any], since: int = 0) -> str:
         "then 60 when 3 then 75 else 58": "then 2 when 3 then 3 else 1",
         "release = 7": "release = 1",
     }
-    for example, expected in parameters.items():
-        query = query.replace(example, expected)
+    for example, value in parameters.items():
+        query = query.replace(example, value)
     return query
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
-def test_a_query_of_the_guide_is_answered(published: Published, reader: dict[str, Any], query: str) -> None:
-    assert published.rows("query", _about(query, reader))
+def test_a_query_of_the_guide_returns_rows(published: Published, reader: dict[str, Any], query: str) -> None:
+    assert published.rows("query", _set_parameters(query, reader))
 
 
 def test_a_feed_continues_after_the_release(published: Published, reader: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ def test_a_feed_continues_after_the_release(published: Published, reader: dict[s
     full = [row["stream_ordering"] for row in published.rows("query", feed)]
     middle = full[len(full) // 2]
     first, second, none = (
-        [row["stream_ordering"] for row in published.rows("query", _about(CONTINUES, reader, since))]
+        [row["stream_ordering"] for row in published.rows("query", _set_parameters(FEED_QUERY, reader, since))]
         for since in (0, middle, position["safe_bound"])
     )
     assert first == [item for item in full if item <= position["safe_bound"]]
@@ -70,8 +70,8 @@ def test_a_feed_continues_after_the_release(published: Published, reader: dict[s
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str | None]:
-    """What dbt makes of ``page_back`` with these arguments; None where it refuses."""
+def compile_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str | None]:
+    """Return a function that compiles ``page_back`` with its arguments to SQL; None if dbt refuses them."""
     folder = str(tmp_path_factory.mktemp("dbt"))
     dbt = PROJECT_FOLDER / "dbt"
     options = ["--project-dir", dbt, "--profiles-dir", dbt, "--target-path", folder, "--log-path", folder]
@@ -80,20 +80,20 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str | No
     def compile(*arguments: object) -> str | None:
         call = ", ".join("none" if argument is None else repr(argument) for argument in arguments)
         page = f"{{{{ page_back({call}) }}}}"
-        finished = dbtRunner().invoke(["-q", "compile", *map(str, options), *offline, "--inline", page])
-        return str(finished.result.results[0].node.compiled_code) if finished.success else None  # type: ignore[union-attr]
+        result = dbtRunner().invoke(["-q", "compile", *map(str, options), *offline, "--inline", page])
+        return str(result.result.results[0].node.compiled_code) if result.success else None  # type: ignore[union-attr]
 
     return compile
 
 
-def _page(published: Published, compiled: Callable[..., str | None], *arguments: object) -> list[dict[str, Any]]:
-    sql = compiled(*arguments)
+def _page(published: Published, compile_page: Callable[..., str | None], *arguments: object) -> list[dict[str, Any]]:
+    sql = compile_page(*arguments)
     assert sql
     return published.rows("query", sql)
 
 
 def test_pages_follow_each_other(
-    published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
+    published: Published, reader: dict[str, Any], compile_page: Callable[..., str | None]
 ) -> None:
     reader_ids = reader["room_id"], reader["user_id"]
     full = published.rows(
@@ -105,7 +105,7 @@ def test_pages_follow_each_other(
     length = len(full) // 4
     pages: list[list[dict[str, Any]]] = []
     while (
-        page := _page(published, compiled, *reader_ids, pages[-1][-1]["next_token"] if pages else None, length)
+        page := _page(published, compile_page, *reader_ids, pages[-1][-1]["next_token"] if pages else None, length)
     ) != []:
         pages.append(page)
     assert length > 1
@@ -114,20 +114,20 @@ def test_pages_follow_each_other(
 
 
 def test_a_page_begins_with_the_event_that_its_token_names(
-    published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
+    published: Published, reader: dict[str, Any], compile_page: Callable[..., str | None]
 ) -> None:
     token = f"t{reader['depth']}-{reader['position']}"
-    page = _page(published, compiled, reader["room_id"], reader["user_id"], token)
-    rows = published.rows("query", _about(PAGE, reader))
+    page = _page(published, compile_page, reader["room_id"], reader["user_id"], token)
+    rows = published.rows("query", _set_parameters(PAGE_QUERY, reader))
     assert [{name: row[name] for name in rows[0]} for row in page] == rows
     assert (page[0]["topological_ordering"], page[0]["stream_ordering"]) == (reader["depth"], reader["position"])
 
 
 def test_arguments_of_page_back_are_data(
-    published: Published, reader: dict[str, Any], compiled: Callable[..., str | None]
+    published: Published, reader: dict[str, Any], compile_page: Callable[..., str | None]
 ) -> None:
-    for odd in ("!it's", "!o\\'r true --", "' or true --", "${room}"):
-        assert _page(published, compiled, odd, reader["user_id"]) == []
+    for room_id in ("!it's", "!o\\'r true --", "' or true --", "${room}"):
+        assert _page(published, compile_page, room_id, reader["user_id"]) == []
     for token in ("t1", "s5", "t1-2 or true", "t1-2\n", "m1~2.3", ""):
-        assert compiled(reader["room_id"], reader["user_id"], token) is None
-    assert compiled(reader["room_id"], reader["user_id"], None, "5; drop table") is None
+        assert compile_page(reader["room_id"], reader["user_id"], token) is None
+    assert compile_page(reader["room_id"], reader["user_id"], None, "5; drop table") is None

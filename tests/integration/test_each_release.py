@@ -1,7 +1,7 @@
-"""A homeserver of each set of releases that differ: run, increment, visibility, compression, replication rows.
+"""Runs, visibility, compression and replication rows, with one Synapse release of each group of equal releases.
 
-Every part is of that release: schema, traffic, visibility filter, and the classes that parse replication rows. With
-``RECORD_RELEASES=1``, the figures of a release that went through are recorded for docs/reference/synapse-releases.md.
+Schema, traffic, visibility filter, and the classes that parse replication rows are of that release. With
+``RECORD_RELEASES=1``, the figures of a release are recorded for docs/reference/synapse-releases.md if its tests pass.
 """
 
 import os
@@ -53,12 +53,12 @@ SPAM = '{"soft_failed": true, "policy_server_spammy": true}'
 
 
 def departures(stage: Stage) -> None:
-    """Leaves, kicks and bans in rooms of the first run."""
+    """Make users leave rooms of the first run, and kick and ban users there."""
     depart(stage)
 
 
 def fail_softly(dsn: str) -> None:
-    """Mark two messages as soft-failed, one of them because of a policy server. Without federation, no event is."""
+    """Mark two messages as soft-failed, one because of a policy server. Without federation, Synapse soft-fails none."""
     with psycopg.connect(dsn) as source:
         for number, flags in enumerate((SOFT_FAILED, SPAM)):
             source.execute(
@@ -87,7 +87,7 @@ CLOSED_ACCOUNTS: tuple[Scene, ...] = (moderation.erasure, accounts.restrictions)
 
 
 @dataclass(frozen=True)
-class Copied:
+class ReleaseLake:
     """A lake with two runs of a release's homeserver, which has stopped; ``database``: the name of its database."""
 
     version: str
@@ -111,20 +111,20 @@ def source_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded
 
 
 @pytest.fixture(scope="module", params=REPRESENTATIVES)
-def copied(
+def release_lake(
     request: pytest.FixtureRequest,
     server: EmbeddedServer,
     source_server: EmbeddedServer,
     settings: Settings,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Copied]:
+) -> Iterator[ReleaseLake]:
     release, folder = RELEASES[request.param], tmp_path_factory.mktemp("release")
     with ExitStack() as stack:
         python = stack.enter_context(release_python(release.version, release.released))
         dsn = stack.enter_context(copied_source(source_server, "template0"))
-        make = stack.enter_context(lake_maker(server, settings, folder))
+        new_lake = stack.enter_context(lake_maker(server, settings, folder))
         with homeserver(folder / "synapse", dsn=dsn, python=python) as hs:
-            lake = make(synapse_dsn=dsn, synapse_server_name=SERVER_NAME, synapse_config=hs.config_path.resolve())
+            lake = new_lake(synapse_dsn=dsn, synapse_server_name=SERVER_NAME, synapse_config=hs.config_path.resolve())
             stage = populate(hs)
             play(stage, BEFORE, release.version)
             settle(dsn)
@@ -134,18 +134,18 @@ def copied(
             play(stage, CLOSED_ACCOUNTS, release.version)
             settle(dsn)
         run(lake)
-        yield Copied(release.version, python, dsn, hs.config_path, lake, int(time.time() * 1000))
+        yield ReleaseLake(release.version, python, dsn, hs.config_path, lake, int(time.time() * 1000))
 
 
-def test_the_copy_equals_the_database(copied: Copied) -> None:
-    with duckdb_reader.open_duckdb(copied.lake) as lake, psycopg.connect(copied.dsn) as source:
+def test_the_copy_equals_the_database(release_lake: ReleaseLake) -> None:
+    with duckdb_reader.open_duckdb(release_lake.lake) as lake, psycopg.connect(release_lake.dsn) as source:
         absent = set(find_absent_objects(DECLARED, source))
-        release = duckdb_reader.get_release(lake, copied.lake)
-        duckdb_reader.create_views(lake, copied.lake, release, [*release.tables, "audit.checks", "audit.ledger"])
+        release = duckdb_reader.get_release(lake, release_lake.lake)
+        duckdb_reader.create_views(lake, release_lake.lake, release, [*release.tables, "audit.checks", "audit.ledger"])
         present = DECLARED.restrict_to_source(absent).copied_tables()
         differ = {table.name: differences(table, lake, source) for table in present}
         assert {name: counts for name, counts in differ.items() if counts != (0, 0)} == {}
-        assert set(RELEASES[copied.version].columns) >= {table.name for table in present}
+        assert set(RELEASES[release_lake.version].columns) >= {table.name for table in present}
         for table in DECLARED.copied_tables():
             if table.name in absent:
                 assert lake.execute(f"select count(*) from bronze.{table.name}").fetchone() == (0,)
@@ -155,32 +155,37 @@ def test_the_copy_equals_the_database(copied: Copied) -> None:
         assert {extent for (extent,) in lake.execute(extents, [release.run_id]).fetchall()} >= {"changed", "none"}
 
 
-def test_visibility_is_that_of_the_release(copied: Copied, source_server: EmbeddedServer, tmp_path: Path) -> None:
-    config = yaml.safe_load(copied.config.read_text())
+def test_visibility_is_that_of_the_release(
+    release_lake: ReleaseLake, source_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    config = yaml.safe_load(release_lake.config.read_text())
     sections = {key: config[key] for key in ("server_name", "retention")}
-    # Synapse writes to its database while it answers.
-    with copied_source(source_server, copied.database) as dsn:
+    # Synapse writes to its database while it answers requests.
+    with copied_source(source_server, release_lake.database) as dsn:
         path = tmp_path / "answers.parquet"
-        visibility_answers.record(dsn, path, copied.as_of, sections, python=copied.python)
+        visibility_answers.record(dsn, path, release_lake.as_of, sections, python=release_lake.python)
     recorded = visibility_answers.load(path)
     assert len(recorded.answers) >= ENOUGH_ANSWERS
     assert set(recorded.answers["outcome"].cast("string").to_pylist()) == {"full", "redacted", "hidden"}
-    with duckdb_reader.open_duckdb(copied.lake) as lake:
-        holding.bind_release(lake, copied.lake, duckdb_reader.get_release(lake, copied.lake))
+    with duckdb_reader.open_duckdb(release_lake.lake) as lake:
+        holding.bind_release(lake, release_lake.lake, duckdb_reader.get_release(lake, release_lake.lake))
         set_retention_time(lake, recorded.about["as_of"])
         assert visibility_answers.differences(lake, recorded) == []
-    copied.figures["visibility_answers"] = len(recorded.answers)
+    release_lake.figures["visibility_answers"] = len(recorded.answers)
 
 
 def test_compression_equals_the_reference(
-    copied: Copied, source_server: EmbeddedServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    release_lake: ReleaseLake, source_server: EmbeddedServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with copied_source(source_server, copied.database) as dsn:
+    with copied_source(source_server, release_lake.database) as dsn:
         before = all_states(dsn)
         steps = compare(dsn, 50, LEVELS, 10_000)
         assert sum(step.rows_before - step.rows_after for step in steps if not step.is_skipped) > 100
         assert all_states(dsn) == before
-    with copied_source(source_server, copied.database) as own, copied_source(source_server, copied.database) as twin:
+    with (
+        copied_source(source_server, release_lake.database) as own,
+        copied_source(source_server, release_lake.database) as twin,
+    ):
         run_reference(twin, 50, LEVELS, 10_000)
         monkeypatch.setenv("LAKEHOUSE_HOME", str(settings.lakehouse_home))
         monkeypatch.setenv("SYNAPSE_WRITE_DSN", own)
@@ -189,25 +194,25 @@ def test_compression_equals_the_reference(
         assert result.exit_code == 0, result.output
         assert read_state(own) == read_state(twin)
         assert all_states(own) == before
-    copied.figures["saved_state_rows"] = sum(
+    release_lake.figures["saved_state_rows"] = sum(
         step.rows_before - step.rows_after for step in steps if not step.is_skipped
     )
 
 
-def test_the_release_parses_its_replication_rows(copied: Copied, source_server: EmbeddedServer) -> None:
-    with copied_source(source_server, copied.database) as dsn:
-        own = copied.lake.model_copy(update={"synapse_dsn": dsn})
+def test_the_release_parses_its_replication_rows(release_lake: ReleaseLake, source_server: EmbeddedServer) -> None:
+    with copied_source(source_server, release_lake.database) as dsn:
+        own = release_lake.lake.model_copy(update={"synapse_dsn": dsn})
         with Database(own) as database:
-            relevant, streams = follow_release(database, copied.version, copied.python)
+            relevant, streams = follow_release(database, release_lake.version, release_lake.python)
             rows = sum(map(len, relevant.values()))
             assert rows > 1000
             assert len(streams) >= 12
             assert {stream for stream, _, _ in relevant} > {"events", "receipts", "account_data", "caches"}
-    copied.figures["replication_rows"] = rows
+    release_lake.figures["replication_rows"] = rows
 
 
-def test_the_release_is_in_the_record(copied: Copied) -> None:
-    assert len(copied.figures) == 3, "a test before failed, or was not selected"
+def test_the_release_is_in_the_record(release_lake: ReleaseLake) -> None:
+    assert len(release_lake.figures) == 3, "an earlier test failed or was not selected"
     if os.environ.get("RECORD_RELEASES"):
-        record_result(copied.version, copied.figures)
-    assert load_results()[copied.version].keys() == copied.figures.keys()
+        record_result(release_lake.version, release_lake.figures)
+    assert load_results()[release_lake.version].keys() == release_lake.figures.keys()

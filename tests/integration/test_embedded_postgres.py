@@ -19,7 +19,7 @@ USE = """
 import signal, sys
 from pathlib import Path
 from synapse_lakehouse.local.postgres import embedded_postgres
-# A shell's job in the background ignores it, and so would what the job starts.
+# Background jobs of a shell, and their child processes, ignore SIGINT by default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with embedded_postgres.run_server(Path(sys.argv[1])):
     pass
@@ -28,32 +28,32 @@ with embedded_postgres.run_server(Path(sys.argv[1])):
 
 @pytest.fixture(scope="module")
 def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A complete, unused cluster."""
+    """Return the folder of a complete, unused cluster."""
     data = tmp_path_factory.mktemp("home") / "postgres"
     with embedded_postgres.run_server(data):
         return data
 
 
-def half_made(data: Path) -> Path:
-    """A cluster whose initdb was killed."""
+def interrupt_initdb(data: Path) -> Path:
+    """Interrupt initdb, and return the folder of its incomplete cluster."""
     for _ in range(20):
-        user = subprocess.Popen([sys.executable, "-c", USE, data])
+        process = subprocess.Popen([sys.executable, "-c", USE, data])
         deadline = time.monotonic() + 30
         while not (created := list(data.parent.glob("**/PG_VERSION"))) and time.monotonic() < deadline:
             time.sleep(0.002)
-        user.send_signal(signal.SIGINT)
-        if user.wait(30):
+        process.send_signal(signal.SIGINT)
+        if process.wait(30):
             return created[0].parent
-        # On a busy machine, it ended before the signal.
+        # On a busy machine, initdb ends before the signal.
         for item in data.parent.iterdir():
             shutil.rmtree(item) if item.is_dir() else item.unlink()
-    raise AssertionError("initdb was done before it was told to stop, every time")
+    raise AssertionError("initdb ended before the signal in every try")
 
 
 def test_an_interrupted_first_start_leaves_nothing(tmp_path: Path) -> None:
     data = tmp_path / "postgres"
     tmp_path.chmod(0o700)
-    half_made(data)
+    interrupt_initdb(data)
 
     assert tmp_path.stat().st_mode & 0o777 == 0o700
     assert not data.exists()
@@ -73,9 +73,7 @@ def test_a_failed_start_is_explained_and_leaves_nothing(new_cluster: Path) -> No
     assert not (new_cluster / "postmaster.pid").exists()
 
 
-def test_a_server_that_does_not_answer_is_stopped_all_the_same(
-    new_cluster: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_answer_is_stopped(new_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_postgres, "START_SECONDS", 5)
     monkeypatch.setattr(embedded_postgres, "_answers", lambda port: False)
     with (
@@ -114,11 +112,11 @@ def test_a_damaged_password_file_is_explained(new_cluster: Path, content: bytes 
         file.chmod(0o600)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's server runs as that user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root, the server runs as the current user")
 class TestAsRoot:
     """The server has an account of its own."""
 
-    def test_it_has_no_capability_and_no_variable_of_ours(
+    def test_it_has_no_capability_and_no_inherited_secret(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SYNAPSE_DSN", "sesame")
@@ -133,7 +131,7 @@ class TestAsRoot:
                 try:
                     lines = Path(f"/proc/{process}/status").read_text().splitlines()
                 except FileNotFoundError:
-                    # A worker of autovacuum, for one, has ended meanwhile.
+                    # A process, such as an autovacuum worker, has ended meanwhile.
                     continue
                 status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
                 assert {status[name].split()[0] for name in ("Uid", "Gid")} <= {
@@ -164,7 +162,7 @@ class TestAsRoot:
         with TemporaryDirectory() as open_to_all:
             Path(open_to_all).chmod(0o755)
             monkeypatch.setattr(account, "COPIES", Path(open_to_all) / "new" / "copies")
-            # That of every command.
+            # Every command sets this umask.
             umask = os.umask(0o077)
             request.addfinalizer(lambda: os.umask(umask))
             monkeypatch.setattr(embedded_postgres, "BIN", closed / package.name / "pginstall" / "bin")

@@ -1,4 +1,4 @@
-"""A whole run after Synapse deleted reports and rooms: no row, file or page of the lake names them."""
+"""After Synapse deletes reports and rooms, maintenance removes their names from all rows, files and pages."""
 
 import json
 from collections.abc import Callable
@@ -59,19 +59,19 @@ def erase(source: str) -> None:
 
 
 def query(settings: Settings) -> dict[str, int]:
-    """The number of each query."""
+    """Return the result of each query."""
 
-    def ask(sql: str) -> Any:
+    def count(sql: str) -> Any:
         (row,) = json.loads(lakehouse(settings, "query", sql, "--format", "json").stdout)
         return row["n"]
 
-    return {name: ask(sql) for name, sql in QUERIES.items()}
+    return {name: count(sql) for name, sql in QUERIES.items()}
 
 
 def find_names(settings: Settings, names: list[str]) -> set[str]:
-    """Names that a table of the lake, other than ``audit.deletions``, or the page contains.
+    """Return the names that a table of the lake, except ``audit.deletions``, or the page contains.
 
-    That table lists the keys of deleted rows, and the bounds of keys stay in manifests until these expire (ADR 0008).
+    That table lists the keys of deleted rows, and manifests contain bounds of keys until they expire (ADR 0008).
     """
     warehouse = Path(settings.warehouse.removeprefix("file://"))
     files = [*contents(warehouse), *contents(get_page_path(settings.lake_folder).parent)]
@@ -93,8 +93,8 @@ def test_deleted_reports_and_rooms_are_named_nowhere(new_lake: Callable[..., Set
         owner.execute(PLANTED.encode())
     result = lakehouse(settings, "run")
     assert result.returncode == 0, result.stdout + result.stderr
-    watched = lakehouse(settings, "airflow", "dags", "test", "stream_watch")
-    assert watched.returncode == 0, watched.stdout[-5000:] + watched.stderr[-5000:]
+    result = lakehouse(settings, "airflow", "dags", "test", "stream_watch")
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
     before = query(settings)
     assert (before["reports"], before["incidents"], before["cleanup"]) == (3, 3, 1)
     assert find_names(settings, names) == set(names)

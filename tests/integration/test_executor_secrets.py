@@ -34,10 +34,10 @@ _CHUNK = 16 << 20
 def test_executors_get_neither_the_catalog_s_password_nor_keys(
     new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    shown_key, key, secret = (secrets.token_hex(16) for _ in range(3))
+    public_value, key, secret = (secrets.token_hex(16) for _ in range(3))
     lake = new_lake(
         lakehouse_catalog_properties={
-            "s3.access-key-id": key, "s3.secret-access-key": secret, "table-default.shown": shown_key
+            "s3.access-key-id": key, "s3.secret-access-key": secret, "table-default.shown": public_value
         }
     )  # fmt: skip
     password = str(urlsplit(str(lake.lakehouse_catalog_uri)).password)
@@ -48,17 +48,19 @@ def test_executors_get_neither_the_catalog_s_password_nor_keys(
         )  # fmt: skip
         assert process.stdout
         assert "done\n" in iter(process.stdout.readline, "")
-        executors = list(_working_below(tmp_path))
+        executors = list(_list_application_pids(tmp_path))
         assert len(executors) >= 4, "two executors with their Python workers"
-        actual = {value for executor in executors for value in _found(executor, {shown_key, key, secret, password})}
-        of_driver = _found(process.pid, {password, secret})
+        executor_values = {
+            value for executor in executors for value in _search_memory(executor, {public_value, key, secret, password})
+        }
+        driver_values = _search_memory(process.pid, {password, secret})
         process.communicate("\n")
-    assert actual == {shown_key}, "what is not secret shows that the search works"
-    assert of_driver == {password, secret}
+    assert executor_values == {public_value}, "the public value shows that the search works"
+    assert driver_values == {password, secret}
 
 
-def _working_below(folder: Path) -> Iterator[int]:
-    """Processes of applications whose files are in ``folder``."""
+def _list_application_pids(folder: Path) -> Iterator[int]:
+    """Yield the process IDs of applications that work in a folder below ``folder``."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if "/app-" in str((entry / "cwd").readlink().relative_to(folder)):
@@ -67,8 +69,8 @@ def _working_below(folder: Path) -> Iterator[int]:
             continue
 
 
-def _found(pid: int, values: set[str]) -> set[str]:
-    """Those of ``values`` that are in the memory of a process, its variables and arguments included."""
+def _search_memory(pid: int, values: set[str]) -> set[str]:
+    """Return the ``values`` that the memory of a process contains, which includes its variables and arguments."""
     results = set()
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
@@ -77,9 +79,9 @@ def _found(pid: int, values: set[str]) -> set[str]:
             if not rights.startswith("rw"):
                 continue
             rest = b""
-            for at in range(start, end, _CHUNK):
+            for address in range(start, end, _CHUNK):
                 try:
-                    content = rest + os.pread(memory.fileno(), min(_CHUNK, end - at), at)
+                    content = rest + os.pread(memory.fileno(), min(_CHUNK, end - address), address)
                 except OSError:
                     break
                 results |= {value for value in values if value.encode() in content}

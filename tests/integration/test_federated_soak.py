@@ -1,4 +1,4 @@
-"""Increments every few seconds while two homeservers federate under load, rooms are purged and users erased."""
+"""Runs every few seconds equal the source, while two homeservers federate, purge rooms and erase users."""
 
 import json
 import os
@@ -31,17 +31,17 @@ LARGE = ("events", "event_json", "state_groups_state")
 
 @dataclass
 class MeasuredLake(AdvancingLake):
-    """Measures before it publishes, so that each run is compared with the accepted bounds.
+    """A lake that measures its streams before it publishes, and so compares each run with the accepted bounds.
 
-    ``gone``: keys of events that were published once and are not any more.
+    ``removed_events``: IDs of events that an earlier release contains, but the latest one does not.
     """
 
     events: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
-    bounded: set[str] = field(default_factory=set)
+    removed_events: set[str] = field(default_factory=set)
+    bounded_streams: set[str] = field(default_factory=set)
 
     def publish(self, app: SparkApp) -> None:
-        """Publish, unless an id came at or below an accepted bound, a bound went back or a key repeats."""
+        """Publish; fail if an ID is late, a stream has a regressed bound or a fault, or a key repeats."""
         measure(app).append(app.catalog, app.run)
         facts = store.read_run_rows(app.catalog, "audit.stream_facts", app.run.run_id)
         assert {(row["stream"], row["table_name"], row["late_ids"]) for row in facts if row["late_ids"]} == set()
@@ -50,16 +50,16 @@ class MeasuredLake(AdvancingLake):
         unsound = {row["table_name"] for row in tables if row["null_keys"] or row["duplicate_keys"]}
         assert unsound <= repeating
         positions = store.read_run_rows(app.catalog, "audit.stream_positions", app.run.run_id)
-        assert [row for row in positions if _went_back(row)] == []
+        assert [row for row in positions if _has_regressed(row)] == []
         assert [f"{row['stream']}: {fault}" for row in positions for fault in row["faults"]] == []
-        self.bounded |= {row["stream"] for row in positions if row["previous_bound"] is not None}
+        self.bounded_streams |= {row["stream"] for row in positions if row["previous_bound"] is not None}
         super().publish(app)
-        now = self.published_events()
-        self.gone = (self.gone | self.events - now) - now
-        self.events = now
+        published = self.published_events()
+        self.removed_events = (self.removed_events | self.events - published) - published
+        self.events = published
 
     def published_events(self) -> set[str]:
-        """Event ids of the latest release."""
+        """Return the event IDs of the latest release."""
         with duckdb_reader.open_duckdb(self.settings) as lake:
             release = duckdb_reader.get_release(lake, self.settings)
             duckdb_reader.create_views(lake, self.settings, release, ["bronze.events"])
@@ -71,16 +71,16 @@ def test_increments_under_federation_equal_the_source(new_lake: Callable[..., Se
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         source = server.dsn("here")
         with federation(server, tmp_path) as (local, remote):
-            of_source = {"synapse_dsn": source, "synapse_server_name": LOCAL, "synapse_config": local.config_path}
-            early, soaked = (new_lake(**of_source) for _ in range(2))
+            source_settings = {"synapse_dsn": source, "synapse_server_name": LOCAL, "synapse_config": local.config_path}
+            early_settings, soaked_settings = (new_lake(**source_settings) for _ in range(2))
             load = Load(local, remote, SEED)
             with load.running():
-                with advancing(early) as first:
+                with advancing(early_settings) as first:
                     first.advance()
-                with advancing(soaked) as started:
+                with advancing(soaked_settings) as started:
                     lake = MeasuredLake(started.settings)
-                    until = time.monotonic() + SECONDS
-                    while time.monotonic() < until:
+                    deadline = time.monotonic() + SECONDS
+                    while time.monotonic() < deadline:
                         extents = [row["extent"] for row in lake.advance().values()]
                         print(f"run {lake.runs}: {len(lake.events)} events, {extents.count('changed')} tables changed")
             print(f"done {load.done}, refused {load.refused}")
@@ -88,23 +88,23 @@ def test_increments_under_federation_equal_the_source(new_lake: Callable[..., Se
             assert load.done.keys() >= ACTS
             settle(source)
 
-        with advancing(soaked):
+        with advancing(soaked_settings):
             lake.advance()
             assert lake.departures() == {}
-            assert {"events", "receipts", "backfill"} <= lake.bounded
+            assert {"events", "receipts", "backfill"} <= lake.bounded_streams
             deleted = {json.loads(key)["event_id"] for table, key in lake.deletions() if table == "events"}
-            assert lake.gone, "nothing was purged"
-            assert lake.gone <= deleted
+            assert lake.removed_events, "nothing was purged"
+            assert lake.removed_events <= deleted
             with psycopg.connect(source) as connection:
-                for table, statement in SHOULD_HAVE_HAPPENED.items():
+                for table, statement in REQUIRED_ACTIVITY.items():
                     assert connection.execute(statement.encode()).fetchone() != (0,), table
-        with advancing(early):
+        with advancing(early_settings):
             by_table = {name: row["extent"] for name, row in first.advance().items()}
             assert first.departures() == {}
             print({name: by_table[name] for name in LARGE})
 
 
-SHOULD_HAVE_HAPPENED = {
+REQUIRED_ACTIVITY = {
     "events by backfill": "select count(*) from events where stream_ordering < 0",
     "outliers": "select count(*) from events where outlier",
     "erased users": "select count(*) from erased_users",
@@ -115,15 +115,17 @@ SHOULD_HAVE_HAPPENED = {
 
 
 ACTS = {
-    "talk", "change_state", "come_and_go", "redact", "look_after_oneself", "open_room", "meet_elsewhere",
-    "talk_elsewhere", "moderate", "upgrade", "cut_the_link",
+    "talk", "change_state", "leave_and_rejoin", "redact", "update_account", "open_room", "join_remote_room",
+    "talk_in_shared_room", "moderate", "upgrade", "interrupt_federation",
 }  # fmt: skip
 
 
-def _went_back(row: dict[str, Any]) -> bool:
-    now, before = row["safe_bound"], row["previous_bound"]
-    if before is None:
+def _has_regressed(row: dict[str, Any]) -> bool:
+    bound, previous_bound = row["safe_bound"], row["previous_bound"]
+    if previous_bound is None:
         return False
-    return now is None or (
-        now > before if catalogue.load_catalogue().stream(row["stream"]).sign == "negative" else now < before
+    return bound is None or (
+        bound > previous_bound
+        if catalogue.load_catalogue().stream(row["stream"]).sign == "negative"
+        else bound < previous_bound
     )

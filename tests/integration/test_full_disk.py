@@ -11,7 +11,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from tests.conftest import BIN, environment
 
-# Holds the empty tables, but not the sample's rows.
+# The disk has space for the empty tables, but not for the sample's rows.
 SMALL = "1536k"
 # Without root, mounts need a user namespace.
 UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
@@ -30,7 +30,7 @@ def test_a_full_disk_is_named_and_nothing_is_published(new_lake: Callable[..., S
     assert result.returncode == 1
     assert "disk is full" in result.stdout + result.stderr
     assert "No release was published" in result.stdout + result.stderr
-    # It is explained at once: trying again would only fail again.
+    # The error is explained at once, without a retry, which would fail again.
     log = max((settings.lakehouse_home / "logs").glob("run_*.log")).read_text()
     assert log.count("Spark-Submit cmd") == 1
     assert "the lake lease could not be released" in log

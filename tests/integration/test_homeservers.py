@@ -1,4 +1,4 @@
-"""Several homeservers in one installation: one overview, and a lake, a lease and an Airflow DAG for each."""
+"""Several homeservers of one installation share an overview; each has its own lake, lease and Airflow DAG."""
 
 import json
 import os
@@ -21,10 +21,10 @@ from tests.support.report_lake import TEXTS, open_report_lake, publish
 
 def lakehouse(folder: Path, home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command of an installation with the homeservers in ``folder``."""
-    own = {"LAKEHOUSE_HOMESERVERS": str(folder), "LAKEHOUSE_HOME": str(home), "COLUMNS": "120"}
+    installation = {"LAKEHOUSE_HOMESERVERS": str(folder), "LAKEHOUSE_HOME": str(home), "COLUMNS": "120"}
     return subprocess.run(
-        [BIN / "lakehouse", *arguments], env=os.environ | own | variables, cwd=folder, text=True, capture_output=True,
-        check=False,
+        [BIN / "lakehouse", *arguments], env=os.environ | installation | variables, cwd=folder, text=True,
+        capture_output=True, check=False,
     )  # fmt: skip
 
 
@@ -37,9 +37,9 @@ def test_the_overview_shows_every_homeserver(new_lake: Callable[..., Settings], 
     write_homeserver(tmp_path, "wrong", synapse_dsn="postgresql://r@127.0.0.1:1/none")
     (tmp_path / "copy.env").write_bytes((tmp_path / "one.env").read_bytes())
     (tmp_path / "Two.env").touch()
-    shown = lakehouse(tmp_path, tmp_path, "homeservers", "--format", "json", LAKEHOUSE_HOMESERVER="two")
-    assert shown.returncode == 0, shown.stderr
-    rows = {row["homeserver"]: row for row in json.loads(shown.stdout)}
+    result = lakehouse(tmp_path, tmp_path, "homeservers", "--format", "json", LAKEHOUSE_HOMESERVER="two")
+    assert result.returncode == 0, result.stderr
+    rows = {row["homeserver"]: row for row in json.loads(result.stdout)}
     (tmp_path / "copy.env").unlink()
     assert [(name, row["release"]) for name, row in rows.items()] == [
         ("copy", None), ("one", None), ("two", 1), ("wrong", None), ("Two.env", None),
@@ -48,18 +48,18 @@ def test_the_overview_shows_every_homeserver(new_lake: Callable[..., Settings], 
     assert {row["state"] for name, row in rows.items() if name != "two"} == {"warning"}
     assert "wrong.env does not set" in rows["wrong"]["headline"]
 
-    written = lakehouse(tmp_path, tmp_path, "--homeserver", "two", "report")
-    assert written.returncode == 0, written.stderr
+    result = lakehouse(tmp_path, tmp_path, "--homeserver", "two", "report")
+    assert result.returncode == 0, result.stderr
     level = read_page_level(tmp_path / "homeservers" / "two")
-    shown = lakehouse(tmp_path, tmp_path, "homeservers", "--format", "json")
-    (two,) = [row for row in json.loads(shown.stdout) if row["homeserver"] == "two"]
+    result = lakehouse(tmp_path, tmp_path, "homeservers", "--format", "json")
+    (two,) = [row for row in json.loads(result.stdout) if row["homeserver"] == "two"]
     assert level in ("warning", "serious")
     assert two["state"] in (level, "serious")
 
-    chosen = lakehouse(tmp_path, tmp_path, "--homeserver", "two", "releases", "--format", "json")
-    assert [row["release"] for row in json.loads(chosen.stdout)] == [1]
-    for refused in (["releases"], ["--homeserver", "three", "releases"], ["--homeserver", "wrong", "releases"]):
-        assert lakehouse(tmp_path, tmp_path, *refused).returncode == 1
+    result = lakehouse(tmp_path, tmp_path, "--homeserver", "two", "releases", "--format", "json")
+    assert [row["release"] for row in json.loads(result.stdout)] == [1]
+    for arguments in (["releases"], ["--homeserver", "three", "releases"], ["--homeserver", "wrong", "releases"]):
+        assert lakehouse(tmp_path, tmp_path, *arguments).returncode == 1
 
 
 @pytest.mark.heavy
@@ -76,7 +76,7 @@ def test_each_homeserver_publishes_its_own_release(
             write_lake(tmp_path, name, settings)
             result = lakehouse(tmp_path, home, "--homeserver", name, "run", "--date", "2026-11-20")
             assert result.returncode == 0, result.stdout + result.stderr
-            # The next homeserver does not wait for the lease of this one.
+            # The next homeserver does not wait for the lease of this homeserver.
             catalog = stack.enter_context(closing(open_catalog(settings)))
             Lease(catalog, "another run", "another_branch", seconds=3600).acquire()
     count = "select count(*) as n from bronze.receipts_linearized"

@@ -1,4 +1,4 @@
-"""Commands on a lake and a room with hostile text only, without a JVM."""
+"""Commands print only printable text for a lake and a room with hostile text; they need no JVM."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ DAY: Final = datetime(2026, 11, 17, tzinfo=UTC)
 RUN: Final = Run(hostile_text.ALL, DAY, DAY + timedelta(days=1))
 EVENTS: Final = pa.schema([("event_id", pa.string()), ("type", pa.string()), ("n", pa.int64())])
 EXACT: Final = {"class": "lost", "outcome": "compressed", "severity": "warn", "success": False}
-"""Columns whose values the product chooses, by which commands find rows."""
+"""Columns whose values the product chooses, and by which commands filter rows."""
 
 COMMANDS: Final = {
     "query": ["query", 'select event_id, type as "=a\x1b[31m\u202e\nb", [type] as list from bronze.events'],
@@ -63,8 +63,8 @@ REFUSED: Final = {
 @pytest.fixture(scope="module")
 def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     with lake_maker(server, settings, tmp_path_factory.mktemp("hostile")) as make:
-        created = make()
-        with closing(open_catalog(created)) as catalog:
+        lake_settings = make()
+        with closing(open_catalog(lake_settings)) as catalog:
             for schema in SCHEMAS:
                 catalog.create_namespace(schema)
             ensure_audit_tables(catalog)
@@ -77,7 +77,7 @@ def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Te
             snapshot = events.refs()["main"].snapshot_id
             events.manage_snapshots().create_branch(snapshot, RUN.branch).commit()
             for name, columns in audit_store.AUDIT_SCHEMAS.items():
-                row = {field.name: value(field.type) for field in columns} | EXACT
+                row = {field.name: hostile_value(field.type) for field in columns} | EXACT
                 row |= {"release": 1, "snapshot_id": snapshot, "tables": {"bronze." + hostile_text.ALL: snapshot}}
                 if name == "audit.releases":
                     row |= {"tables": {"bronze.events": snapshot}, "views": {}}
@@ -89,17 +89,17 @@ def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Te
                 audit_store.append_audit_rows(
                     catalog, name, [{key: value for key, value in row.items() if key in declared_names}], RUN
                 )
-        yield created
+        yield lake_settings
 
 
-def value(kind: pa.DataType) -> Any:
-    """A value of an Arrow type, of hostile texts where it has texts."""
+def hostile_value(kind: pa.DataType) -> Any:
+    """Return a value of an Arrow type; each text in it is hostile."""
     if pa.types.is_list(kind):
-        return [value(kind.value_type)]
+        return [hostile_value(kind.value_type)]
     if pa.types.is_map(kind):
-        return [(value(kind.key_type), value(kind.item_type))]
+        return [(hostile_value(kind.key_type), hostile_value(kind.item_type))]
     if pa.types.is_struct(kind):
-        return {field.name: value(field.type) for field in kind}
+        return {field.name: hostile_value(field.type) for field in kind}
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return hostile_text.ALL
     if pa.types.is_timestamp(kind):
@@ -108,8 +108,8 @@ def value(kind: pa.DataType) -> Any:
 
 
 @pytest.fixture
-def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Runs the command on the lake."""
+def run_command(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that runs the command on the lake."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, **variables: str) -> Result:
@@ -119,38 +119,38 @@ def ask(lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "summary"])
-def test_output_of_commands_is_printable(ask: Callable[..., Result], name: str) -> None:
-    shown = ask(*COMMANDS.get(name, [name]))
-    assert shown.exit_code == 0, shown.output
-    assert not hostile_text.list_unprintable(shown.output)
-    assert r"\x1b" in shown.output
-    assert "forged\r" not in shown.output
-    assert not [line for line in shown.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
+def test_output_of_commands_is_printable(run_command: Callable[..., Result], name: str) -> None:
+    result = run_command(*COMMANDS.get(name, [name]))
+    assert result.exit_code == 0, result.output
+    assert not hostile_text.list_unprintable(result.output)
+    assert r"\x1b" in result.output
+    assert "forged\r" not in result.output
+    assert not [line for line in result.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_machine_readable_output_is_printable(ask: Callable[..., Result], name: str) -> None:
-    written = ask(*COMMANDS[name], "--format", "json")
-    assert written.exit_code == 0, written.output
-    assert not hostile_text.list_unprintable(written.output)
-    texts = [item for row in json.loads(written.stdout) for item in row.values() if isinstance(item, str)]
+def test_machine_readable_output_is_printable(run_command: Callable[..., Result], name: str) -> None:
+    result = run_command(*COMMANDS[name], "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert not hostile_text.list_unprintable(result.output)
+    texts = [item for row in json.loads(result.stdout) for item in row.values() if isinstance(item, str)]
     assert any(hostile_text.ALL in text for text in texts)
-    written = ask(*COMMANDS[name], "--format", "csv")
-    assert not hostile_text.list_unprintable(written.output)
-    for row in csv.reader(io.StringIO(written.stdout)):
+    result = run_command(*COMMANDS[name], "--format", "csv")
+    assert not hostile_text.list_unprintable(result.output)
+    for row in csv.reader(io.StringIO(result.stdout)):
         assert not [item for item in row if item.lstrip(" ").startswith(("=", "+", "-", "@", "\uff1d"))]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_quotes_in_errors_are_printable(ask: Callable[..., Result], name: str) -> None:
-    refused = ask(*REFUSED[name])
-    assert refused.exit_code in {1, 2}, refused.output
-    assert "Traceback" not in refused.output
-    assert not hostile_text.list_unprintable(refused.output)
-    assert not [line for line in refused.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
+def test_quotes_in_errors_are_printable(run_command: Callable[..., Result], name: str) -> None:
+    result = run_command(*REFUSED[name])
+    assert result.exit_code in {1, 2}, result.output
+    assert "Traceback" not in result.output
+    assert not hostile_text.list_unprintable(result.output)
+    assert not [line for line in result.output.splitlines() if line.startswith(("error: forged", "progress: forged"))]
 
 
-def test_a_room_is_compressed_and_put_back_whatever_its_texts(
+def test_a_room_with_hostile_text_is_compressed_and_restored(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, room = World(random.Random(1)), f"!{hostile_text.ALL}:x"

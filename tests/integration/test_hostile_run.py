@@ -1,4 +1,4 @@
-"""A whole run on a database with hostile text only: all of its output is harmless."""
+"""All output of a whole run on a database that contains only hostile text is harmless."""
 
 import json
 import re
@@ -34,11 +34,11 @@ from tests.support.tap import replicating
 
 READER = "hostile_reader"
 FORGED = re.compile(r"^(error|progress): forged", re.MULTILINE)
-"""A line that a line break inside a text began."""
+"""A line that starts after a line break inside a text."""
 HOSTILE_LINE = hostile_text.ALL.replace("\n", " ")
 
 
-def test_no_command_is_forgotten() -> None:
+def test_every_command_is_listed() -> None:
     assert commands().keys() == {*TRIED, *ELSEWHERE}
     assert {*TRIED}.isdisjoint(ELSEWHERE)
     assert set(TRIED) >= QUOTING
@@ -46,7 +46,7 @@ def test_no_command_is_forgotten() -> None:
 
 @dataclass
 class HostileLake:
-    """A lake of two runs: one that published, and one that was refused. ``owner`` may write to the database."""
+    """A lake after a published run and a refused run. ``owner`` may write to the database."""
 
     settings: Settings
     owner: str
@@ -72,13 +72,13 @@ def lake(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosti
             synapse_config=sample.SAMPLE_CONFIG,
             lakehouse_alert_urls=" ".join(alerts.urls),
         )
-        created = HostileLake(settings, owner, [lakehouse(settings, "run")], alerts)
+        hostile_lake = HostileLake(settings, owner, [lakehouse(settings, "run")], alerts)
         with psycopg.connect(owner) as connection:
             hostile_source.plant_refusal(connection)
-        created.outputs.append(lakehouse(settings, "run"))
+        hostile_lake.outputs.append(lakehouse(settings, "run"))
         with psycopg.connect(owner) as connection:
             hostile_source.take_refusal_back(connection)
-        yield created
+        yield hostile_lake
 
 
 @pytest.mark.heavy
@@ -107,17 +107,17 @@ def test_every_command_is_harmless(
             assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
             assert "Traceback" not in result.output
             _require_harmless(result.output)
-            _require_same(result, form)
+            _require_parseable(result, form)
             quotes |= result.exit_code in (0, 3) and bool(re.search("forged|x1b|u001b", result.output))
     assert quotes or command not in QUOTING
 
 
 @pytest.mark.heavy
 def test_alerts_are_harmless_for_every_kind_of_sink(lake: HostileLake) -> None:
-    received = lake.alerts
-    assert received.posted
-    assert len(received.posted) == len(received.mails) == len(received.matrix)
-    texts = list(received.texts())
+    alerts = lake.alerts
+    assert alerts.posted
+    assert len(alerts.posted) == len(alerts.mails) == len(alerts.matrix)
+    texts = list(alerts.texts())
     assert any("forged" in text for text in texts)
     for text in texts:
         _require_harmless(text.replace("\r\n", "\n"))
@@ -134,8 +134,8 @@ def test_pages_of_data_docs_run_nothing_and_link_nowhere(lake: HostileLake) -> N
     for page in pages:
         text = page.read_text()
         _require_harmless(re.sub(r"[\t\r]", " ", text))
-        assert "evil.example" not in _Links.of(text)
-        assert "alert(1)" not in _Links.of(text)
+        assert "evil.example" not in _ActiveContent.list_in(text)
+        assert "alert(1)" not in _ActiveContent.list_in(text)
 
 
 @pytest.mark.heavy
@@ -172,7 +172,7 @@ def test_logs_of_replication_are_lines_of_the_product(lake: HostileLake, dialect
 
 
 def _wait_for_commands(settings: Settings) -> None:
-    """Until the tap wrote something to the lake."""
+    """Wait until the tap has written a command to the lake."""
     deadline = time.monotonic() + 120
     with connect_services(settings) as resolved, closing(open_catalog(resolved)) as catalog:
         while True:
@@ -188,14 +188,14 @@ def _require_harmless(text: str) -> None:
     assert not FORGED.search(text)
 
 
-def _require_same(result: Result, form: OutputFormat | None) -> None:
-    """What programs read can be read."""
+def _require_parseable(result: Result, form: OutputFormat | None) -> None:
+    """Require that JSON output can be parsed."""
     if form is OutputFormat.JSON and result.exit_code == 0 and result.stdout:
         json.loads(result.stdout)
 
 
-class _Links(HTMLParser):
-    """Scripts and addresses of a page."""
+class _ActiveContent(HTMLParser):
+    """A parser that collects the scripts and addresses of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class _Links(HTMLParser):
         self._is_script = False
 
     @classmethod
-    def of(cls, page: str) -> str:
+    def list_in(cls, page: str) -> str:
         parser = cls()
         parser.feed(page)
         return "\n".join(parser.active)

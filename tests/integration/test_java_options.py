@@ -1,4 +1,4 @@
-"""Options with which Spark's drivers could not start are refused before a run does anything."""
+"""Java options with which Spark's driver cannot start are refused before a run starts."""
 
 import pytest
 

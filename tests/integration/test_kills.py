@@ -1,4 +1,4 @@
-"""Runs are killed at random times. The run after them publishes exactly the content of the source."""
+"""Runs are killed at random times. The next run that is not killed publishes exactly the content of the source."""
 
 import os
 import queue
@@ -39,14 +39,14 @@ KILLS = 52
 KILLS_BETWEEN_CHECKS = 5
 AIMED_EVERY = 2 * (KILLS_BETWEEN_CHECKS + 1)
 """Every n-th run is killed while it copies a table in chunks, so that the next run resumes the copy."""
-MOST_MISSED = 20
+MAX_MISSED = 20
 LEASE_SECONDS = 10
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 CLUSTER = {"SPARK_MASTER": "local-cluster[1,2,1024]", "SPARK_LOCAL_IP": "127.0.0.1"}
 """An executor in a process of its own, so that the driver and the executor can be killed separately."""
-IN_EVERY_ROW = "update event_json set format_version = format_version"
+UPDATE_EVERY_ROW = "update event_json set format_version = format_version"
 CHANGES = (
-    IN_EVERY_ROW,
+    UPDATE_EVERY_ROW,
     "update events set depth = depth + 1",
     "update state_groups_state set event_id = event_id where random() < 0.7",
     "update events set outlier = not outlier where random() < 0.1",
@@ -70,7 +70,7 @@ class KillableProcess:
     process: subprocess.Popen[str]
     outcomes: "queue.Queue[str | None]"
 
-    def await_outcome(self, seconds: float = PATIENCE_SECONDS) -> str | None:
+    def await_outcome(self, seconds: float = TIMEOUT_SECONDS) -> str | None:
         """Return the next outcome; None if the process died."""
         return self.outcomes.get(timeout=seconds)
 
@@ -85,13 +85,13 @@ class KillableProcess:
 class KilledRuns:
     """Runs on a lake whose source changes before each; most of them are killed.
 
-    ``duration``: seconds of an undisturbed run; ``missed``: runs in a row in which no victim was found.
+    ``duration``: seconds of an undisturbed run; ``missed``: consecutive runs without a victim.
     """
 
     lake: AdvancingLake
     source: psycopg.Connection[tuple[object, ...]]
     log: IO[str]
-    chance: random.Random
+    rng: random.Random
     process: KillableProcess | None = None
     runs: int = 0
     killed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VICTIMS, 0))
@@ -103,7 +103,7 @@ class KilledRuns:
         process = self.process = self.process or _start_process(self.lake.settings, self.log)
         is_undisturbed = self.runs % (KILLS_BETWEEN_CHECKS + 1) == 0
         is_aimed = self.runs % AIMED_EVERY == KILLS_BETWEEN_CHECKS
-        for change in [IN_EVERY_ROW] if is_aimed else self.chance.sample(CHANGES, self.chance.randint(1, 3)):
+        for change in [UPDATE_EVERY_ROW] if is_aimed else self.rng.sample(CHANGES, self.rng.randint(1, 3)):
             self.source.execute(change.encode())
         self.runs += 1
         started_at = time.monotonic()
@@ -122,17 +122,17 @@ class KilledRuns:
             _stop_process(self.process)
         self.process = None
 
-    def _kill(self, process: KillableProcess, began: float, *, is_aimed: bool) -> None:
-        victim = "group" if is_aimed else min(VICTIMS, key=lambda name: (self.killed[name], self.chance.random()))
+    def _kill(self, process: KillableProcess, started_at: float, *, is_aimed: bool) -> None:
+        victim = "group" if is_aimed else min(VICTIMS, key=lambda name: (self.killed[name], self.rng.random()))
         if is_aimed:
             _await_chunk(self.lake, self.runs, process)
         else:
-            time.sleep(self.chance.uniform(0, 0.9 * self.duration))
-        was_killed = _kill_victim(victim, process, self.source, self.chance)
+            time.sleep(self.rng.uniform(0, 0.9 * self.duration))
+        was_killed = _kill_victim(victim, process, self.source, self.rng)
         self.killed[victim] += was_killed
         self.missed = 0 if was_killed else self.missed + 1
-        assert self.missed < MOST_MISSED, f"in {self.missed} runs there was no {victim} to kill"
-        seconds = time.monotonic() - began
+        assert self.missed < MAX_MISSED, f"in {self.missed} runs there was no {victim} to kill"
+        seconds = time.monotonic() - started_at
         outcome = process.await_outcome()
         print(f"run {self.runs}: {victim} killed: {was_killed}, after {seconds:.1f} s: {outcome or 'died'}")
         if outcome and not was_killed:
@@ -146,8 +146,8 @@ def test_a_run_after_killed_runs_equals_the_source(
 ) -> None:
     print(f"KILLS_SEED={SEED}")
     settings = new_lake(synapse_dsn=source_copy, lakehouse_lease_seconds=LEASE_SECONDS)
-    few = few_tables()
-    monkeypatch.setattr(catalogue, "load_catalogue", lambda: few)
+    declared = few_tables()
+    monkeypatch.setattr(catalogue, "load_catalogue", lambda: declared)
     with psycopg.connect(source_copy, autocommit=True) as source, (tmp_path / "log").open("w") as log:
         source.execute("set session_replication_role = replica")
         killed_runs = KilledRuns(AdvancingLake(settings), source, log, random.Random(SEED))
@@ -175,7 +175,7 @@ def test_a_run_after_killed_runs_equals_the_source(
 def _await_chunk(lake: AdvancingLake, run: int, process: KillableProcess) -> None:
     """Wait until the run has written a part of ``event_json`` on its branch."""
     lake.runs = run - 1
-    app, deadline = lake.app(), time.monotonic() + PATIENCE_SECONDS
+    app, deadline = lake.app(), time.monotonic() + TIMEOUT_SECONDS
     while process.outcomes.empty() and time.monotonic() < deadline:
         table = app.catalog.load_table("bronze.event_json")
         head, main = table.refs().get(app.run.branch), table.current_snapshot()
@@ -208,17 +208,17 @@ def _branches(catalog: Catalog) -> set[str]:
 
 
 def _orphans(catalog: Catalog) -> set[Path]:
-    """Files in the folders of tables that no table refers to."""
+    """Return the files in the folders of tables that no table refers to."""
     results: set[Path] = set()
     for name in (name for schema in catalog.list_namespaces() for name in catalog.list_tables(schema)):
         table = catalog.load_table(name)
         folder = _path(table.location())
         results |= {path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc")}
-        results -= set(_referred(table))
+        results -= set(_list_referenced_files(table))
     return {path for path in results if not path.name.startswith("version-hint")}
 
 
-def _referred(table: Table) -> Iterator[Path]:
+def _list_referenced_files(table: Table) -> Iterator[Path]:
     yield _path(table.metadata_location)
     yield from (_path(entry.metadata_file) for entry in table.metadata.metadata_log)
     for snapshot in table.snapshots():
@@ -243,21 +243,21 @@ def _start_process(settings: Settings, log: IO[str]) -> KillableProcess:
     )  # fmt: skip
     outcomes: queue.Queue[str | None] = queue.Queue()
 
-    def listen() -> None:
+    def read_outcomes() -> None:
         assert process.stdout
         for line in process.stdout:
             if line.strip() in ("ready", "done"):
                 outcomes.put(line.strip())
         outcomes.put(None)
 
-    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=read_outcomes, daemon=True).start()
     killable = KillableProcess(process, outcomes)
     assert killable.await_outcome() == "ready"
     return killable
 
 
 def _spark_secret(settings: Settings) -> dict[str, str]:
-    """The setting that a driver with executors needs."""
+    """Return the setting that a driver with executors needs."""
     file = settings.lakehouse_home / "spark.secret"
     if not file.exists():
         file.touch(mode=0o600)
@@ -272,12 +272,12 @@ def _stop_process(process: KillableProcess) -> None:
 
 
 def _kill_victim(
-    victim: str, process: KillableProcess, source: psycopg.Connection[tuple[object, ...]], chance: random.Random
+    victim: str, process: KillableProcess, source: psycopg.Connection[tuple[object, ...]], rng: random.Random
 ) -> bool:
     """Kill the victim as soon as it exists; return whether it was killed during the run."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while process.outcomes.empty() and process.process.poll() is None and time.monotonic() < deadline:
-        if VICTIMS[victim](process.process.pid, source, chance):
+        if VICTIMS[victim](process.process.pid, source, rng):
             return True
         time.sleep(0.02)
     return False

@@ -39,7 +39,7 @@ FOR_THE_SOURCE = (
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _remove_hidden_variables() -> Iterator[None]:
     yield
     for name in [name for name in os.environ if name.startswith(HIDDEN_PREFIX)]:
         del os.environ[name]
@@ -47,7 +47,7 @@ def _as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Settings without a source and a catalog, of a home whose lake has one release."""
+    """Yield settings without source and catalog, for a home whose lake has one release."""
     configured = Settings(_env_file=None, lakehouse_home=tmp_path_factory.mktemp("home"))
     run = Run("published", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
     with connect_services(configured) as actual, closing(open_catalog(actual)) as catalog:
@@ -60,11 +60,11 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         yield configured
 
 
-def test_commands_answer_the_same_with_variables_for_the_source(embedded: Settings) -> None:
+def test_variables_for_the_source_do_not_change_output(embedded: Settings) -> None:
     expected = lakehouse(embedded, "releases", "--format", "json")
     assert json.loads(expected.stdout)[0]["release"] == 1
     with connect_services(embedded) as actual:
-        # As the processes of a run have it.
+        # The processes of a run receive the resolved catalog URI.
         resolved = embedded.model_copy(update={"lakehouse_catalog_uri": actual.lakehouse_catalog_uri})
         everything = {name: value for variables in FOR_THE_SOURCE for name, value in variables.items()}
         for settings, variables in (*((embedded, item) for item in FOR_THE_SOURCE), (resolved, everything)):
@@ -72,22 +72,25 @@ def test_commands_answer_the_same_with_variables_for_the_source(embedded: Settin
             assert (result.returncode, result.stdout) == (0, expected.stdout), result.stderr
 
 
-def test_a_uri_of_the_embedded_server_stays(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_uri_of_the_embedded_server_is_unchanged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
     monkeypatch.setenv("PGSSLMODE", "require")
-    again = Settings(_env_file=None, **settings.model_dump(exclude_none=True))
-    assert (again.lakehouse_catalog_uri, again.synapse_dsn) == (settings.lakehouse_catalog_uri, settings.synapse_dsn)
+    reloaded = Settings(_env_file=None, **settings.model_dump(exclude_none=True))
+    assert (reloaded.lakehouse_catalog_uri, reloaded.synapse_dsn) == (
+        settings.lakehouse_catalog_uri,
+        settings.synapse_dsn,
+    )
 
 
-def test_the_source_is_connected_to_with_them(
+def test_connections_to_the_source_use_the_variables(
     server: EmbeddedServer, source_copy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", server.password)
     monkeypatch.setenv("PGOPTIONS", "-c search_path=elsewhere")
     monkeypatch.setenv("PGTZ", "Asia/Tokyo")
-    without = f"postgresql://postgres@127.0.0.1:{server.port}/{conninfo_to_dict(source_copy)['dbname']}"
+    dsn = f"postgresql://postgres@127.0.0.1:{server.port}/{conninfo_to_dict(source_copy)['dbname']}"
     configured = Settings(
-        _env_file=None, lakehouse_home=tmp_path, synapse_dsn=without, synapse_server_name="synapse.example"
+        _env_file=None, lakehouse_home=tmp_path, synapse_dsn=dsn, synapse_server_name="synapse.example"
     )
     libpq_variables.hide_from_libpq()
     with connect(configured) as connection:
@@ -95,11 +98,11 @@ def test_the_source_is_connected_to_with_them(
         assert count > 0
         assert connection.execute("show TimeZone").fetchone() == ("UTC",)
     with pytest.raises(psycopg.OperationalError, match="password"):
-        psycopg.connect(without)
+        psycopg.connect(dsn)
 
 
 def test_the_catalog_does_not_use_pgoptions_in_any_process(embedded: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an Airflow that another program started."""
+    """The process is like an Airflow that another program started: it did not hide the variable."""
     with connect_services(embedded) as actual:
         monkeypatch.setenv("PGOPTIONS", "-c search_path=synapse")
         with closing(open_catalog(actual)) as catalog:

@@ -1,4 +1,4 @@
-"""The lake gives the same answers as a running homeserver gives its clients: pages, syncs and states."""
+"""Pages, syncs and states of the lake equal the responses of a running homeserver to its clients."""
 
 import json
 from collections import defaultdict
@@ -38,13 +38,13 @@ GOLD = [
     "gold.room_timeline", "gold.state_at_event", "gold.user_event_feed", "gold.user_last_membership_change",
     "bronze.instance_map",
 ]  # fmt: skip
-FEW = 25
-"""Events of the shortened feed."""
+FEED_LENGTH = 25
+"""Number of events of the shortened feed."""
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Synapse, Answers]]:
-    """A homeserver with rooms of every history visibility and forked rooms, and its answers to all users."""
+def synapse_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Synapse, Answers]]:
+    """Yield a homeserver with rooms of every history visibility and forked rooms, and its responses to all users."""
     with homeserver(tmp_path_factory.mktemp("answers")) as hs:
         users = {name: hs.register(name, displayname=display) for name, display in CAST.items()}
         admin = hs.register(ADMINISTRATOR, admin=True)
@@ -67,32 +67,36 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Synapse
 
 
 @pytest.fixture(scope="module")
-def own(
-    recorded: tuple[Synapse, Answers],
+def lake_settings(
+    synapse_answers: tuple[Synapse, Answers],
     server: EmbeddedServer,
     settings: Settings,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Settings]:
-    """A lake to which a run published this homeserver."""
-    hs, _ = recorded
+    """Yield the settings of a lake that a run published from this homeserver."""
+    hs, _ = synapse_answers
     with lake_maker(server, settings, tmp_path_factory.mktemp("lakes")) as make:
-        own = make(synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path.resolve())
-        result = lakehouse(own, "run")
+        lake_settings = make(
+            synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path.resolve()
+        )
+        result = lakehouse(lake_settings, "run")
         assert result.returncode == 0, result.stdout + result.stderr
-        yield own
+        yield lake_settings
 
 
 @pytest.fixture(scope="module")
-def lake(own: Settings) -> Iterator[DuckDBPyConnection]:
-    """DuckDB on the release."""
-    with duckdb_reader.open_duckdb(own) as connection:
-        duckdb_reader.create_views(connection, own, duckdb_reader.get_release(connection, own), GOLD)
+def lake(lake_settings: Settings) -> Iterator[DuckDBPyConnection]:
+    """Yield a DuckDB connection with views of the release."""
+    with duckdb_reader.open_duckdb(lake_settings) as connection:
+        duckdb_reader.create_views(
+            connection, lake_settings, duckdb_reader.get_release(connection, lake_settings), GOLD
+        )
         yield connection
 
 
 @pytest.fixture(scope="module")
 def visible_events(lake: DuckDBPyConnection) -> dict[Pair, list[str]]:
-    """Visible events of each user in each joined room, newest first, by the query of the how-to guide."""
+    """Return the visible events of each user in each joined room, newest first, by the query of the how-to guide."""
     actual = lake.sql("""
         select seen.user_id, seen.room_id, timeline.event_id
         from gold.room_timeline as timeline
@@ -105,18 +109,18 @@ def visible_events(lake: DuckDBPyConnection) -> dict[Pair, list[str]]:
 
 
 def test_pages_equal_the_visible_events(
-    recorded: tuple[Synapse, Answers], visible_events: dict[Pair, list[str]]
+    synapse_answers: tuple[Synapse, Answers], visible_events: dict[Pair, list[str]]
 ) -> None:
-    _, answers = recorded
+    _, answers = synapse_answers
     assert len(answers.pages) > 100
     assert sum(map(len, answers.pages.values())) > 5000
     assert visible_events == answers.pages
 
 
 def test_a_first_sync_has_the_recent_events(
-    recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection, visible_events: dict[Pair, list[str]]
+    synapse_answers: tuple[Synapse, Answers], lake: DuckDBPyConnection, visible_events: dict[Pair, list[str]]
 ) -> None:
-    _, answers = recorded
+    _, answers = synapse_answers
     recent = group_by_pair(
         lake.sql("select user_id, room_id, event_id from gold.recent_events order by event_rank").fetchall()
     )
@@ -129,22 +133,22 @@ def test_a_first_sync_has_the_recent_events(
 
 
 def test_the_feed_has_events_since_a_token(
-    recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection, visible_events: dict[Pair, list[str]]
+    synapse_answers: tuple[Synapse, Answers], lake: DuckDBPyConnection, visible_events: dict[Pair, list[str]]
 ) -> None:
-    _, answers = recorded
+    _, answers = synapse_answers
     current = {event for (event,) in lake.sql("select event_id from gold.events where is_current_state").fetchall()}
     stays = lake.sql("select user_id, room_id, since_stream_ordering from gold.current_rooms").fetchall()
-    feed, moved = _since(lake, answers)
+    feed, changed_memberships = _read_feed(lake, answers)
     in_room = [(user, room) for user, room, since in stays if since <= parse_token(answers.since[user])[0]]
     expected = without_hidden_state({pair: answers.news.get(pair, []) for pair in in_room}, visible_events, current)
     assert sum(map(len, expected.values())) > 200
     assert {pair: feed.get(pair, []) for pair in in_room} == expected
     assert answers.invites
-    assert answers.invites <= moved
+    assert answers.invites <= changed_memberships
 
 
-def test_the_feed_has_events_before_a_leave(recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection) -> None:
-    _, answers = recorded
+def test_the_feed_has_events_before_a_leave(synapse_answers: tuple[Synapse, Answers], lake: DuckDBPyConnection) -> None:
+    _, answers = synapse_answers
     current = {event for (event,) in lake.sql("select event_id from gold.events where is_current_state").fetchall()}
     users, rooms = zip(*answers.farewells, strict=True)
     lake.register("left_rooms", pa.table({"user_id": users, "room_id": rooms}))
@@ -154,10 +158,10 @@ def test_the_feed_has_events_before_a_leave(recorded: tuple[Synapse, Answers], l
             " where not peeking and outcome <> 'hidden'"
         ).fetchall()
     )
-    feed, _ = _since(lake, answers)
+    feed, _ = _read_feed(lake, answers)
     expected = without_hidden_state(answers.farewells, visible, current)
     assert all(len(events) > 1 for events in expected.values())
-    # An invite after the leave is news as well, but of another kind.
+    # The feed also contains an invite after the leave, which is not compared.
     feed_events = {
         pair: [event for event in feed.get(pair, []) if event not in current or event in expected[pair]]
         for pair in expected
@@ -165,11 +169,11 @@ def test_the_feed_has_events_before_a_leave(recorded: tuple[Synapse, Answers], l
     assert feed_events == expected
 
 
-def _since(lake: DuckDBPyConnection, answers: Answers) -> tuple[dict[Pair, list[str]], set[Pair]]:
-    """Events of each user's feed since the user's token by room, and the rooms in which the membership changed."""
+def _read_feed(lake: DuckDBPyConnection, answers: Answers) -> tuple[dict[Pair, list[str]], set[Pair]]:
+    """Return each user's feed since the user's token by room, and the rooms in which the membership changed."""
     numbers = dict(lake.sql("select instance_name, instance_id from bronze.instance_map").fetchall())
     feed: dict[Pair, list[str]] = defaultdict(list)
-    moved: set[Pair] = set()
+    changed_memberships: set[Pair] = set()
     for user, room, event, position, instance, is_move in lake.sql(
         "select user_id, room_id, event_id, stream_ordering, instance_name, is_membership_change"
         " from gold.user_event_feed order by stream_ordering"
@@ -177,25 +181,25 @@ def _since(lake: DuckDBPyConnection, answers: Answers) -> tuple[dict[Pair, list[
         least, beyond = parse_token(answers.since[user])
         if position > beyond.get(numbers.get(instance, -1), least):
             feed[user, room].append(event)
-            moved |= {(user, room)} if is_move else set()
-    return feed, moved
+            changed_memberships |= {(user, room)} if is_move else set()
+    return feed, changed_memberships
 
 
 def test_a_shortened_feed_equals_a_sync(
-    recorded: tuple[Synapse, Answers],
-    own: Settings,
+    synapse_answers: tuple[Synapse, Answers],
+    lake_settings: Settings,
     lake: DuckDBPyConnection,
     visible_events: dict[Pair, list[str]],
     tmp_path: Path,
 ) -> None:
-    hs, answers = recorded
-    variables = json.dumps({"server_name": hs.server_name, "feed_length": FEW})
-    with dbt_session(environment(own), tmp_path) as session:
+    hs, answers = synapse_answers
+    variables = json.dumps({"server_name": hs.server_name, "feed_length": FEED_LENGTH})
+    with dbt_session(environment(lake_settings), tmp_path) as session:
         models = ["feed_memberships", "user_event_feed", "user_feed_starts"]
         result = session.dbt("run", "--select", *models, "--vars", variables, branch="short")
         assert result["success"], result
-    with duckdb_reader.open_duckdb(own) as connection:
-        create_branch_views(connection, own, "short", ["gold.user_event_feed", "gold.user_feed_starts"])
+    with duckdb_reader.open_duckdb(lake_settings) as connection:
+        create_branch_views(connection, lake_settings, "short", ["gold.user_event_feed", "gold.user_feed_starts"])
         feed = group_by_pair(
             connection.sql(
                 "select user_id, room_id, event_id from gold.user_event_feed order by stream_ordering"
@@ -217,9 +221,9 @@ def test_a_shortened_feed_equals_a_sync(
 
 
 def test_a_room_has_news_until_its_last_change(
-    recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection, visible_events: dict[Pair, list[str]]
+    synapse_answers: tuple[Synapse, Answers], lake: DuckDBPyConnection, visible_events: dict[Pair, list[str]]
 ) -> None:
-    _, answers = recorded
+    _, answers = synapse_answers
     changes = lake.sql("""
         select room_id, any_value(user_id), any_value(event_id), any_value(stream_ordering)
         from gold.room_last_change join gold.current_rooms using (room_id)
@@ -237,9 +241,9 @@ def test_a_room_has_news_until_its_last_change(
 
 
 def test_last_membership_changes_equal_those_of_synapse(
-    recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection
+    synapse_answers: tuple[Synapse, Answers], lake: DuckDBPyConnection
 ) -> None:
-    hs, _ = recorded
+    hs, _ = synapse_answers
     latest = """
         select distinct on (user_id) user_id, room_id, membership_event_id, membership, event_stream_ordering
         from sliding_sync_membership_snapshots order by user_id, event_stream_ordering desc
@@ -262,8 +266,10 @@ def test_last_membership_changes_equal_those_of_synapse(
     assert {user: changes[user] for user in calm} == {user: snapshots[user] for user in calm}
 
 
-def test_timelines_mark_extremities_and_the_purge(recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection) -> None:
-    _, answers = recorded
+def test_timelines_mark_extremities_and_the_purge(
+    synapse_answers: tuple[Synapse, Answers], lake: DuckDBPyConnection
+) -> None:
+    _, answers = synapse_answers
     ends: dict[str, set[str]] = defaultdict(set)
     for room, event in lake.sql(
         "select room_id, event_id from gold.room_timeline where is_forward_extremity"
@@ -276,9 +282,9 @@ def test_timelines_mark_extremities_and_the_purge(recorded: tuple[Synapse, Answe
 
 
 def test_state_now_and_at_events_equals_that_of_synapse(
-    recorded: tuple[Synapse, Answers], lake: DuckDBPyConnection
+    synapse_answers: tuple[Synapse, Answers], lake: DuckDBPyConnection
 ) -> None:
-    _, answers = recorded
+    _, answers = synapse_answers
     now: dict[str, set[str]] = defaultdict(set)
     for room, event in lake.sql("select room_id, event_id from gold.events where is_current_state").fetchall():
         now[room].add(event)

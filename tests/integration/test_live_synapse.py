@@ -25,13 +25,13 @@ def test_the_copy_of_a_live_homeserver_equals_it(new_lake: Callable[..., Setting
         settings = new_lake(
             synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path.resolve()
         )
-        quiet = threading.Event()
-        talk = threading.Thread(target=_talk, args=(hs, quiet))
+        stop = threading.Event()
+        talk = threading.Thread(target=_talk, args=(hs, stop))
         talk.start()
         try:
             during = lakehouse(settings, "run")
         finally:
-            quiet.set()
+            stop.set()
             talk.join()
         settle(hs.dsn, quiet_seconds=PRESENCE_SECONDS)
         after = lakehouse(settings, "run")
@@ -40,12 +40,12 @@ def test_the_copy_of_a_live_homeserver_equals_it(new_lake: Callable[..., Setting
         assert compare_with_source(settings) == {}
 
 
-def _talk(hs: Synapse, quiet: threading.Event) -> None:
-    """Send through every process in turn until stopped."""
+def _talk(hs: Synapse, stop: threading.Event) -> None:
+    """Send messages through every process in turn until ``stop`` is set."""
     alice = hs.register("alice", admin=True)
     rooms = [alice.create_room(preset="public_chat") for _ in range(6)]
     turns = itertools.cycle(itertools.product(rooms, hs.urls))
-    # A homeserver in use, not one that takes both cores from what copies it.
-    while not quiet.wait(PAUSE_SECONDS):
+    # The pause leaves CPU time for the copy.
+    while not stop.wait(PAUSE_SECONDS):
         room, process = next(turns)
         alice.say(room, "and another thing", via=process)

@@ -19,7 +19,7 @@ from synapse_lakehouse.config.settings import Settings
 
 
 class InterruptionError(Exception):
-    """What a test that fails while the homeserver runs would raise."""
+    """The error of a test that fails while the homeserver runs."""
 
 
 def test_homeserver_runs_with_workers_and_stops_on_failure(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_homeserver_runs_with_workers_and_stops_on_failure(tmp_path: Path) -> No
     with pytest.raises(InterruptionError):
         _run_and_fail(tmp_path / "synapse", pids)
     assert len(pids) == 4
-    assert not any(_runs(pid) for pid in pids)
+    assert not any(_is_running(pid) for pid in pids)
     assert not (tmp_path / "synapse" / "postgres" / "postmaster.pid").exists()
 
 
@@ -35,23 +35,23 @@ def _run_and_fail(workdir: Path, pids: list[int]) -> None:
     with homeserver(workdir) as hs:
         pids += hs.processes.values()
         _use(hs)
-        _be_alerted(hs)
+        _receive_alert(hs)
         raise InterruptionError
 
 
 def _use(hs: Synapse) -> None:
-    """Send through every process at once and see what the database has of it."""
+    """Send messages through every process at once, and check the rows in the database."""
     alice, bob = hs.register("alice", admin=True), hs.register("bob")
     with pytest.raises(MatrixError, match="M_USER_IN_USE"):
         hs.register("alice")
-    # Rooms are divided among the persisters by a hash of their id: with a dozen each gets some.
+    # A hash of the room ID selects the event persister. With twelve rooms, each persister gets some of them.
     for _ in range(12):
         room = alice.create_room(preset="public_chat")
     bob.join(room)
     with ThreadPoolExecutor(8) as racers:
-        # Equal events of the same millisecond are one event.
+        # Equal events of the same millisecond would be one event.
         sends = [partial(user.say, room, f"to {process}", via=process) for user in (alice, bob) for process in hs.urls]
-        event_ids = [each.result() for each in [racers.submit(send) for send in sends]]
+        event_ids = [future.result() for future in [racers.submit(send) for send in sends]]
     bob.receipt(room, event_ids[-1])
 
     config = yaml.safe_load(hs.config_path.read_text())
@@ -62,11 +62,11 @@ def _use(hs: Synapse) -> None:
     assert {("events", writer) for writer in hs.event_persisters} <= set(positions)
     assert ("receipts", "worker1") in positions
     assert stored == (8,)
-    assert all(_runs(pid) for pid in hs.processes.values())
+    assert all(_is_running(pid) for pid in hs.processes.values())
 
 
-def _be_alerted(hs: Synapse) -> None:
-    """An alert arrives in a room of the homeserver."""
+def _receive_alert(hs: Synapse) -> None:
+    """Send an alert to a room of the homeserver, and check that it arrives."""
     alice = hs.register("oncall")
     room = alice.create_room(preset="private_chat")
     address = f"matrix://{alice.token}@{hs.url.removeprefix('http://')}/{room}?hsreq=no&discovery=no"
@@ -82,7 +82,7 @@ def _be_alerted(hs: Synapse) -> None:
     assert any("late ids: stream events" in body and "docs/runbooks/late-ids.md" in body for body in bodies), bodies
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -26,11 +26,11 @@ def test_the_range_of_any_lost_event_contains_its_id(sample_dsn: str) -> None:
     with psycopg.connect(sample_dsn) as source:
         events = source.execute("select event_id, stream_ordering, room_id from events").fetchall()
         edges = source.execute(EDGES, [SERVER]).fetchall()
-    ids, rooms = ({event: of[n] for event, *of in events} for n in (0, 1))
+    ids, rooms = ({event: values[n] for event, *values in events} for n in (0, 1))
     backfilled = {room for _, stream_id, room in events if stream_id < 0}
-    selected, narrow = random.Random(3), 0
+    rng, narrow = random.Random(3), 0
     for share in (0.001, 0.05, 0.5):
-        lost = {event for event in ids if selected.random() < share}
+        lost = {event for event in ids if rng.random() < share}
         local_edges = [
             LocalEdge(child, parent, None if child in lost else child_id, None if parent in lost else parent_id)
             for child, parent, child_id, parent_id in edges

@@ -1,4 +1,4 @@
-"""Whole runs report lost events whose JSON is stored, publish, and stop reporting accepted rooms."""
+"""A run reports lost events whose JSON is stored, and publishes. A later run ends alerts of acknowledged rooms."""
 
 import re
 from collections.abc import Callable
@@ -41,7 +41,7 @@ CHECK = "check event_lost"
 
 
 @pytest.mark.heavy
-def test_lost_events_are_reported_until_the_room_is_accepted(
+def test_lost_events_alert_until_their_rooms_are_acknowledged(
     new_lake: Callable[..., Settings], source_copy: str
 ) -> None:
     with psycopg.connect(source_copy) as source:
@@ -54,25 +54,25 @@ def test_lost_events_are_reported_until_the_room_is_accepted(
     with receivers() as alerts:
         settings = new_lake(synapse_dsn=source_copy, lakehouse_alert_urls=" ".join(alerts.urls))
         assert _run(settings) == 1
-        actual = _findings(settings)
-        assert {subject: room for subject, (room, *_) in actual.items()} == rooms
-        assert {severity for _, severity, _ in actual.values()} == {"fail"}
-        for event_id, (_, _, expected) in actual.items():
+        findings = _findings(settings)
+        assert {subject: room for subject, (room, *_) in findings.items()} == rooms
+        assert {severity for _, severity, _ in findings.values()} == {"fail"}
+        for event_id, (_, _, expected) in findings.items():
             assert _is_in_range(ids[event_id], expected)
-        assert _is_met(settings) is False
+        assert _has_passed(settings) is False
         for titles in _titles(alerts):
             assert sum(CHECK in title for title in titles) == 1
 
-        acknowledged = settings.model_copy(update={"lakehouse_acknowledged_rooms": " ".join({*rooms.values()})})
-        assert _run(acknowledged) == 2
+        changed_settings = settings.model_copy(update={"lakehouse_acknowledged_rooms": " ".join({*rooms.values()})})
+        assert _run(changed_settings) == 2
         assert {severity for _, severity, _ in _findings(settings).values()} == {"info"}
-        assert _is_met(settings) is True
+        assert _has_passed(settings) is True
         for titles in _titles(alerts):
             assert [title.endswith("ended") for title in titles if CHECK in title] == [False, True]
 
 
 def _run(settings: Settings) -> int:
-    """The release that a whole run published."""
+    """Run once, and return the number of the published release."""
     result = lakehouse(settings, "run")
     assert result.returncode == 0, result.stdout + result.stderr
     releases = store.read_releases(open_catalog(settings))
@@ -80,32 +80,32 @@ def _run(settings: Settings) -> int:
 
 
 def _is_in_range(stream_id: int, expected: str) -> bool:
-    """Whether an ID lies between the bounds that a finding names; each finding has one at least."""
+    """Return whether an ID is within the bounds that a finding names; require at least one bound."""
     low, high = (re.search(rf"{word} (\d+)", expected) for word in ("from", "to"))
     assert low or high, expected
     return (not low or int(low[1]) <= stream_id) and (not high or stream_id <= int(high[1]))
 
 
 def _findings(settings: Settings) -> dict[str, tuple[str, str, str]]:
-    """Subject → room, severity, expected."""
+    """Return room, severity and expected value by subject."""
     with duckdb_reader.open_duckdb(settings) as connection:
         duckdb_reader.create_views(
             connection, settings, duckdb_reader.get_release(connection, settings), ["gold.state_integrity"]
         )
-        return {subject: tuple(others) for subject, *others in connection.execute(FINDINGS).fetchall()}
+        return {subject: tuple(values) for subject, *values in connection.execute(FINDINGS).fetchall()}
 
 
-def _is_met(settings: Settings) -> bool:
+def _has_passed(settings: Settings) -> bool:
     with duckdb_reader.open_duckdb(settings) as connection:
         duckdb_reader.create_views(
             connection, settings, duckdb_reader.get_release(connection, settings), ["audit.checks"]
         )
-        met = connection.execute("select success from audit.checks where subject = ? order by checked_at", [CHECK])
-        return bool(met.fetchall()[-1][0])
+        results = connection.execute("select success from audit.checks where subject = ? order by checked_at", [CHECK])
+        return bool(results.fetchall()[-1][0])
 
 
 def _titles(alerts: Receivers) -> list[list[str]]:
-    """By kind of receiver the first lines of what it received."""
+    """Return the titles of the received alerts, by kind of receiver."""
     return [
         [document["title"] for document in alerts.posted],
         [str(mail["Subject"]) for mail in alerts.mails],

@@ -1,4 +1,4 @@
-"""The whole maintenance DAG on its own lake, with real operators, and its report."""
+"""The whole maintenance DAG, with real operators, erases data that Synapse deleted, and finds no difference."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ update event_json set json = (json::jsonb || '{"content": {}}')::text where even
 
 @pytest.fixture(params=["folder", "S3"])
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Settings of a warehouse."""
+    """Yield settings of a warehouse in a folder or on S3."""
     if request.param == "folder":
         yield {}
     else:
@@ -43,7 +43,7 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[s
 
 
 @pytest.mark.heavy
-def test_maintenance_erases_what_synapse_deleted(
+def test_maintenance_erases_rows_that_synapse_deleted(
     new_lake: Callable[..., Settings], source_copy: str, warehouse: dict[str, Any]
 ) -> None:
     settings = new_lake(synapse_dsn=source_copy, lakehouse_erasure_days=0, **warehouse)
@@ -58,11 +58,11 @@ def test_maintenance_erases_what_synapse_deleted(
     proof = lakehouse(settings, "prove-erased", ERIN)
     assert proof.returncode == 0, proof.stdout + proof.stderr
     assert "Proven" in proof.stdout
-    parity = (
+    reconciliation = (
         "select count(*) as tables, sum(differing)::int as differing, bool_or(differing is null) as cut"
         " from audit.reconciliation"
     )
-    (actual,) = json.loads(lakehouse(settings, "query", parity, "--format", "json").stdout)
-    assert actual["tables"] > 50
-    assert (actual["differing"], actual["cut"]) == (0, False)
+    (row,) = json.loads(lakehouse(settings, "query", reconciliation, "--format", "json").stdout)
+    assert row["tables"] > 50
+    assert (row["differing"], row["cut"]) == (0, False)
     assert json.loads(lakehouse(settings, "branches", "--format", "json").stdout) == []

@@ -72,7 +72,7 @@ PUBLISHED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture
 def lake(new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
-    """An empty lake whose audit tables exist."""
+    """Return a lake with empty audit tables."""
     settings = new_lake(synapse_dsn="postgresql://127.0.0.1:1/none", synapse_server_name="example.org")
     use_settings(settings, monkeypatch)
     monkeypatch.chdir(tmp_path)
@@ -90,15 +90,15 @@ def plant(settings: Settings, rows: list[tuple[str, dict[str, Any]]], run: Run |
 def print_metrics() -> str:
     result = CliRunner().invoke(app, ["metrics"])
     assert result.exit_code == 0, result.output
-    checked = subprocess.run(
+    promtool = subprocess.run(
         ["promtool", "check", "metrics"], input=result.stdout, text=True, capture_output=True, check=False
     )
-    assert checked.returncode == 0, checked.stderr
+    assert promtool.returncode == 0, promtool.stderr
     return result.stdout
 
 
 def values(text: str, server_name: str = "example.org") -> Values:
-    """The samples of a homeserver without the label that names it."""
+    """Return the samples of a homeserver by name and labels, without the label that names the homeserver."""
     return {
         (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items() - {("server_name", server_name)}))):
         sample.value
@@ -113,8 +113,8 @@ def test_an_empty_lake_has_release_zero_and_no_incidents(lake: Settings) -> None
     metrics = values(print_metrics())
     assert metrics["release_number", ()] == 0
     assert before <= metrics["metrics_timestamp_seconds", ()] <= time.time()
-    own = {"release_number", "release_overdue_after_seconds", "metrics_timestamp_seconds", "incidents_open"}
-    assert {name for name, _ in metrics} == own
+    expected_names = {"release_number", "release_overdue_after_seconds", "metrics_timestamp_seconds", "incidents_open"}
+    assert {name for name, _ in metrics} == expected_names
     assert {value for (name, _), value in metrics.items() if name == "incidents_open"} == {0}
 
 
@@ -183,12 +183,12 @@ def test_the_newest_release_and_its_run_are_measured(lake: Settings) -> None:
 
 def test_a_newer_observation_replaces_positions_of_the_release(lake: Settings) -> None:
     now = datetime.now(UTC)
-    watched = {
+    observation = {
         "stream": "events", "watched_at": now, "writers": [("a", 190)], "missing_writers": [], "safe_bound": 190,
         "last_allocated_id": 200, "open_since": now - timedelta(hours=2), "vanished_writers": [], "rule": "provisional",
     }  # fmt: skip
     plant(lake, PUBLISHED)
-    plant(lake, [("audit.stream_watch", watched)], None)
+    plant(lake, [("audit.stream_watch", observation)], None)
     metrics = values(print_metrics())
     events = (("stream", "events"),)
     assert metrics["stream_safe_bound", events] == 190

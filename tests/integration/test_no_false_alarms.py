@@ -25,17 +25,17 @@ SEED = int(os.environ.get("SOAK_SEED") or time.time())
 RUNS = int(os.environ.get("SOAK_RUNS") or 20)
 RUNS_PER_START = 4
 PAUSE_SECONDS = 15.0
-"""Between two acts of a user: the runs need most of the machine."""
+"""Pause between two acts of a thread: the runs need most of the machine."""
 
-MARKED_EARLIER = "update state_groups_pending_deletion set insertion_ts = insertion_ts - 3600000"
-MARKED_JUST_NOW = "update state_groups_pending_deletion set insertion_ts = 1000 * extract(epoch from now())"
+BACKDATE_DELETIONS = "update state_groups_pending_deletion set insertion_ts = insertion_ts - 3600000"
+RENEW_DELETIONS = "update state_groups_pending_deletion set insertion_ts = 1000 * extract(epoch from now())"
 
-FORGET_PROGRESS = (
+DROP_PROGRESS = (
     "drop table if exists state_compressor_state, state_compressor_progress, state_compressor_total_progress"
 )
 """The reference compressor panics if Synapse deleted a group that its progress names."""
 
-SHOULD_HAVE_HAPPENED = {
+REQUIRED_ACTIVITY = {
     "joins over partial state": "select count(*) from un_partial_stated_room_stream",
     "backfill": "select count(*) from events where stream_ordering < 0",
     # The names of Synapse's tasks (synapse.handlers.pagination).
@@ -55,36 +55,36 @@ def test_a_healthy_homeserver_has_no_damage(new_lake: Callable[..., Settings], t
         settings = new_lake(
             synapse_dsn=dsn, synapse_server_name=LOCAL, synapse_config=tmp_path / "here" / "homeserver.yaml"
         )
-        load, found = None, []
+        load, damage = None, []
         with advancing(settings):
             lake = IntegrityRuns(settings)
             while lake.runs < RUNS:
-                with started(server, tmp_path, load) as load:
+                with run_homeservers(server, tmp_path, load) as load:
                     with load.running():
                         for _ in range(min(RUNS_PER_START, RUNS - lake.runs)):
                             lake.advance()
-                            found += [{"run": lake.runs} | row for row in lake.damage()]
-                            print(f"run {lake.runs}: {len(found)} rows of damage so far; done {load.done}", flush=True)
-                            execute(dsn, MARKED_EARLIER)
+                            damage += [{"run": lake.runs} | row for row in lake.damage()]
+                            print(f"run {lake.runs}: {len(damage)} rows of damage so far; done {load.done}", flush=True)
+                            execute(dsn, BACKDATE_DELETIONS)
                             if lake.runs % 2:
                                 compress(settings, dsn, "best" if lake.runs % 4 == 1 else "levels")
                     assert load.broken == []
-                    execute(dsn, MARKED_JUST_NOW)
-                    execute(dsn, FORGET_PROGRESS)
+                    execute(dsn, RENEW_DELETIONS)
+                    execute(dsn, DROP_PROGRESS)
                     run_reference(dsn, 500, "100,50,25", 1000)
                     settle(dsn)
             lake.advance()
-            found += [{"run": lake.runs} | row for row in lake.damage()]
-        assert found == []
+            damage += [{"run": lake.runs} | row for row in lake.damage()]
+        assert damage == []
         with psycopg.connect(dsn) as connection:
-            counts = {name: connection.execute(sql.encode()).fetchone() for name, sql in SHOULD_HAVE_HAPPENED.items()}
+            counts = {name: connection.execute(sql.encode()).fetchone() for name, sql in REQUIRED_ACTIVITY.items()}
         print(counts)
         assert (0,) not in counts.values()
 
 
 @contextmanager
-def started(server: EmbeddedServer, folder: Path, load: Load | None) -> Iterator[Load]:
-    """Both homeservers, new or with the people who were there before."""
+def run_homeservers(server: EmbeddedServer, folder: Path, load: Load | None) -> Iterator[Load]:
+    """Run both homeservers; yield a new load, or ``load`` with its users."""
     with federation(server, folder) as (local, remote):
         if load:
             load.reconnect(local, remote)
@@ -92,8 +92,8 @@ def started(server: EmbeddedServer, folder: Path, load: Load | None) -> Iterator
 
 
 def compress(settings: Settings, dsn: str, strategy: str) -> None:
-    done = lakehouse(settings, "compress", "apply", "--yes", "--strategy", strategy, SYNAPSE_WRITE_DSN=dsn)
-    print(done.stdout[-400:], done.stderr[-400:])
+    result = lakehouse(settings, "compress", "apply", "--yes", "--strategy", strategy, SYNAPSE_WRITE_DSN=dsn)
+    print(result.stdout[-400:], result.stderr[-400:])
 
 
 def execute(dsn: str, statement: str) -> None:

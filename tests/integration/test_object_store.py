@@ -1,4 +1,4 @@
-"""A warehouse on S3."""
+"""A lake with a warehouse on S3 has the content of a local lake, and no output contains its secret key."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.heavy
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Settings of a warehouse on S3."""
+    """Yield settings of a warehouse on S3."""
     with s3_warehouse(tmp_path) as settings:
         yield settings
 
@@ -28,9 +28,9 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
     published: Published, new_lake: Callable[..., Settings], warehouse: dict[str, Any]
 ) -> None:
     release = release_of(published.settings)
-    with duckdb_reader.open_duckdb(published.settings) as in_lake:
-        duckdb_reader.create_views(in_lake, published.settings, release, ["silver.retention_time"])
-        ((as_of,),) = in_lake.execute("select as_of from silver.retention_time").fetchall()
+    with duckdb_reader.open_duckdb(published.settings) as connection:
+        duckdb_reader.create_views(connection, published.settings, release, ["silver.retention_time"])
+        ((as_of,),) = connection.execute("select as_of from silver.retention_time").fetchall()
     settings = new_lake(
         synapse_dsn=published.settings.synapse_dsn,
         lakehouse_as_of=datetime.fromtimestamp(as_of / 1000, UTC),
@@ -42,7 +42,7 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
     assert result.returncode == 0, result.stdout + result.stderr
     new_release = release_of(settings)
     assert contents(settings, new_release.tables) == contents(published.settings, release.tables)
-    reported = result.stdout + result.stderr
+    output = result.stdout + result.stderr
     for command in (
         ["releases"],
         ["positions"],
@@ -50,15 +50,14 @@ def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
         ["doctor"],
         ["query", "select count(*) from gold.events"],
     ):
-        answer = lakehouse(settings, *command)
-        assert answer.returncode == 0, answer.stdout + answer.stderr
-        reported += answer.stdout + answer.stderr
+        result = lakehouse(settings, *command)
+        assert result.returncode == 0, result.stdout + result.stderr
+        output += result.stdout + result.stderr
     (event,) = json.loads(
         lakehouse(settings, "query", "select min(event_id) as id from gold.events", "--format", "json").stdout
     )
-    questions = (["who-can-see", event["id"]], ["state-at", event["id"]])
-    for question in questions:
-        assert lakehouse(settings, *question).stdout == lakehouse(published.settings, *question).stdout
+    for arguments in (["who-can-see", event["id"]], ["state-at", event["id"]]):
+        assert lakehouse(settings, *arguments).stdout == lakehouse(published.settings, *arguments).stdout
     for tool in ("duckdb", "spark", "pyiceberg", "trino"):
-        reported += lakehouse(settings, "connect", tool).stdout
-    assert SECRET not in reported
+        output += lakehouse(settings, "connect", tool).stdout
+    assert SECRET not in output

@@ -1,4 +1,4 @@
-"""A running database of an older release: streams that it lacks are not served and not watched.
+"""A running database of an older release: streams that the release lacks are not served and not watched.
 
 The SQL of the grants refuses a database of a release that is too old.
 """
@@ -35,7 +35,7 @@ def older(settings: Settings, source_copy: str) -> Iterator[Settings]:
         yield settings.model_copy(update={"synapse_dsn": source_copy})
 
 
-def test_served_streams(older: Settings) -> None:
+def test_absent_streams_are_not_served(older: Settings) -> None:
     reader = DatabaseReader(older, DECLARED)
     positions = reader.read_positions()
     updates, _ = reader.read_page(("events", None), 0, positions.by_stream["events"])
@@ -44,7 +44,7 @@ def test_served_streams(older: Settings) -> None:
     assert updates
 
 
-def test_watched_streams(older: Settings) -> None:
+def test_absent_streams_are_not_watched(older: Settings) -> None:
     assert read_live_positions(older, DECLARED, lambda *_: None).keys() == PRESENT
     with connect(older) as source:
         assert check_startup(source, read_source_catalogue(DECLARED, source)) == []
@@ -60,14 +60,14 @@ def test_streams_of_an_upgrade_without_its_grants_are_left_out(
         show_additions(owner, DECLARED)
         granted = "select has_table_privilege(%s, 'user_reports', 'select')"
         assert owner.execute(granted, [role.name]).fetchone() == (False,)
-        reading = older.model_copy(update={"synapse_dsn": role.dsn})
+        reader_settings = older.model_copy(update={"synapse_dsn": role.dsn})
         with caplog.at_level(logging.WARNING):
-            assert read_live_positions(reading, DECLARED, lambda *_: 0).keys() == PRESENT
+            assert read_live_positions(reader_settings, DECLARED, lambda *_: 0).keys() == PRESENT
         (warning,) = [record.getMessage() for record in caplog.records]
         assert f"GRANT SELECT ON SEQUENCE thread_subscriptions_sequence TO {role.name};" in warning
-        recent = read_recent_reports(reading, DECLARED, datetime.fromtimestamp(0, UTC))
+        recent = read_recent_reports(reader_settings, DECLARED, datetime.fromtimestamp(0, UTC))
         assert {reports.kind for reports in recent} == {"event", "room"}
-        with connect(reading) as source:
+        with connect(reader_settings) as source:
             present = read_source_catalogue(DECLARED, source)
             assert check_startup(source, exclude_ungranted_additions(present, source)) == []
 
@@ -80,12 +80,12 @@ def test_nothing_is_absent_for_a_role_without_rights(older: Settings) -> None:
 
 
 def test_the_sql_refuses_an_earlier_release_in_one_sentence(settings: Settings, source_copy: str) -> None:
-    """The script is the first contact with the database, and a release before the oldest lacks tables of it."""
+    """The script runs before any other check, and a release before the oldest supported one lacks some tables."""
     name = f"reader_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update schema_version set version = 87")
         owner.execute("alter table sliding_sync_joined_rooms rename to absent")
-        with pytest.raises(subprocess.CalledProcessError) as refused:
+        with pytest.raises(subprocess.CalledProcessError) as error:
             create_role(settings, name, source_copy)
         assert owner.execute("select from pg_roles where rolname = %s", [name]).fetchone() is None
-    assert refused.value.stderr.splitlines()[0] == f"ERROR:  {DECLARED.explain_earlier_version(87)}"
+    assert error.value.stderr.splitlines()[0] == f"ERROR:  {DECLARED.explain_earlier_version(87)}"

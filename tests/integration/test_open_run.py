@@ -34,13 +34,13 @@ WRONG: list[dict[str, object]] = [
     {"lakehouse_spark_packages": "group:artifact:1.0"},
     {"lakehouse_spark_secret_file": Path("/nowhere/spark.secret")},
 ]
-OPENINGS = [run_lifecycle.open_run, run_lifecycle.open_maintenance]
+OPEN_TASKS = [run_lifecycle.open_run, run_lifecycle.open_maintenance]
 
 
 @pytest.fixture
 def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
-    """An empty lake that the tasks of this process open, with changed settings."""
-    waited_since(None, monkeypatch)
+    """Return a function that changes the settings of an empty lake, which the tasks of this process then open."""
+    set_waiting_since(None, monkeypatch)
     monkeypatch.chdir(tmp_path)
     created = new_lake()
 
@@ -52,15 +52,15 @@ def lake(new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.
     return configure
 
 
-def waited_since(time: datetime | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The context of a task whose first try waited for the lease since ``time``."""
+def set_waiting_since(time: datetime | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the task context: the first try of the task has waited for the lease since ``time``."""
     task = SimpleNamespace(get_first_reschedule_date=lambda _: time)
     context = {"dag": SimpleNamespace(dag_id="lakehouse"), "run_id": "manual__1", "ti": task}
     context |= {"data_interval_start": START, "data_interval_end": END}
     monkeypatch.setattr(run_lifecycle, "get_current_context", lambda: context)
 
 
-def release_of(server_name: str, settings: Settings) -> None:
+def append_release(server_name: str, settings: Settings) -> None:
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
         number = len(store.read_releases(catalog)) + 1
@@ -69,42 +69,42 @@ def release_of(server_name: str, settings: Settings) -> None:
         store.append_audit_rows(catalog, "audit.releases", [row], Run("run", START, END))
 
 
-@pytest.mark.parametrize("opening", OPENINGS)
-def test_a_lake_of_another_homeserver_is_refused(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
+@pytest.mark.parametrize("open_task", OPEN_TASKS)
+def test_a_lake_of_another_homeserver_is_refused(open_task: Callable[[], None], lake: Callable[..., Settings]) -> None:
     settings = lake()
-    release_of(sample.read_server_name(), settings)
-    release_of("example.org", settings)
+    append_release(sample.read_server_name(), settings)
+    append_release("example.org", settings)
     refusal = rf"releases of example\.org, but .*{sample.read_server_name()}.*LAKEHOUSE_CATALOG_URI"
     with pytest.raises(AirflowFailException, match=refusal):
-        opening()
+        open_task()
     assert lease_holder(settings) is None
 
 
-@pytest.mark.parametrize("opening", OPENINGS)
-def test_a_lake_of_the_same_homeserver_is_opened(opening: Callable[[], None], lake: Callable[..., Settings]) -> None:
+@pytest.mark.parametrize("open_task", OPEN_TASKS)
+def test_a_lake_of_the_same_homeserver_is_opened(open_task: Callable[[], None], lake: Callable[..., Settings]) -> None:
     settings = lake()
-    release_of(sample.read_server_name(), settings)
-    opening()
+    append_release(sample.read_server_name(), settings)
+    open_task()
     assert lease_holder(settings) == "manual__1"
 
 
-@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("open_task", OPEN_TASKS)
 def test_a_run_that_waits_for_the_lease_frees_its_slot(
-    opening: Callable[[], None], lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+    open_task: Callable[[], None], lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = lake(lakehouse_lease_wait_seconds=3600)
     other = lease_of_another_run(settings)
     with pytest.raises(AirflowRescheduleException):
-        opening()
-    waited_since(datetime.now(UTC) - timedelta(minutes=59), monkeypatch)
+        open_task()
+    set_waiting_since(datetime.now(UTC) - timedelta(minutes=59), monkeypatch)
     with pytest.raises(AirflowRescheduleException):
-        opening()
-    waited_since(datetime.now(UTC) - timedelta(minutes=61), monkeypatch)
+        open_task()
+    set_waiting_since(datetime.now(UTC) - timedelta(minutes=61), monkeypatch)
     with pytest.raises(AirflowFailException, match="the first run"):
-        opening()
+        open_task()
     assert lease_holder(settings) == "the first run"
     other.release()
-    opening()
+    open_task()
     assert lease_holder(settings) == "manual__1"
 
 
@@ -129,14 +129,14 @@ def test_a_setting_that_later_tasks_read_is_refused_at_once(
     wrong: dict[str, object], lake: Callable[..., Settings]
 ) -> None:
     settings = lake(**wrong)
-    with pytest.raises(AirflowFailException, match=next(iter(wrong)).upper()) as refused:
+    with pytest.raises(AirflowFailException, match=next(iter(wrong)).upper()) as error:
         run_lifecycle.open_run()
     with closing(open_catalog(settings)) as catalog:
         assert not catalog.list_namespaces()
     result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
     assert result.exit_code == 1
-    failed = {load["message"] for load in json.loads(result.stdout) if load["level"] == "FAIL"}
-    assert str(refused.value) in failed
+    failed = {finding["message"] for finding in json.loads(result.stdout) if finding["level"] == "FAIL"}
+    assert str(error.value) in failed
 
 
 def test_the_compressor_s_configuration_stops_no_other_run(lake: Callable[..., Settings]) -> None:
@@ -144,31 +144,33 @@ def test_the_compressor_s_configuration_stops_no_other_run(lake: Callable[..., S
     run_lifecycle.open_run()
     result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
     assert result.exit_code == 1
-    (failed,) = [load for load in json.loads(result.stdout) if load["level"] == "FAIL"]
+    (failed,) = [finding for finding in json.loads(result.stdout) if finding["level"] == "FAIL"]
     assert failed["subject"] == "state compressor"
 
 
-def test_a_pooler_that_drops_the_session_settings_is_refused_at_once(
+def test_a_pooler_that_drops_session_settings_is_refused(
     lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("synapse_lakehouse.postgres.connection.add_session_settings", lambda dsn, *_: dsn)
     settings = lake(synapse_dsn=source_copy)
-    with pytest.raises(AirflowFailException, match="connection pooler") as refused:
+    with pytest.raises(AirflowFailException, match="connection pooler") as error:
         run_lifecycle.open_run()
     result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=settings.to_environment())
     assert result.exit_code == 1
-    assert str(refused.value) in {load["message"] for load in json.loads(result.stdout) if load["level"] == "FAIL"}
+    assert str(error.value) in {
+        finding["message"] for finding in json.loads(result.stdout) if finding["level"] == "FAIL"
+    }
 
 
 def test_maintenance_records_sizes_once_a_day(lake: Callable[..., Settings]) -> None:
     settings = lake()
-    opened = [count_measurements(settings) for _ in range(2)]
+    counts = [count_measurements(settings) for _ in range(2)]
     with closing(open_catalog(settings)) as catalog:
         sizes = catalog.load_table("audit.relation_sizes")
         rows = sizes.scan().to_arrow()
         past = pa.array([datetime.now(UTC) - timedelta(hours=21)] * rows.num_rows, rows["measured_at"].type)
         sizes.overwrite(rows.set_column(rows.schema.get_field_index("measured_at"), "measured_at", past))
-    assert [*opened, count_measurements(settings)] == [1, 1, 2]
+    assert [*counts, count_measurements(settings)] == [1, 1, 2]
 
 
 def test_maintenance_opens_without_the_source(lake: Callable[..., Settings]) -> None:
@@ -178,7 +180,7 @@ def test_maintenance_opens_without_the_source(lake: Callable[..., Settings]) -> 
 
 
 def count_measurements(settings: Settings) -> int:
-    """Open and close a maintenance run; the number of measurements of sizes in the lake."""
+    """Open and close a maintenance run, and return the number of measurements of sizes in the lake."""
     run_lifecycle.open_maintenance()
     with closing(open_catalog(settings)) as catalog:
         assert lease_holder(settings) == "manual__1"

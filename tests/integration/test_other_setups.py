@@ -1,4 +1,4 @@
-"""Databases that are set up in another way are copied: another collation, encoding or schema, TLS, a restored dump."""
+"""Databases with another set-up are copied: another collation, encoding or schema, TLS, a restored dump."""
 
 import gzip
 import os
@@ -36,17 +36,17 @@ update receipts_linearized set data = '{"ts": 1}' where stream_id % 50 = 1;
 delete from event_edges where event_id in (select event_id from events order by event_id limit 30);
 insert into rejections select event_id, 'why', 'now' from events order by event_id limit 3;
 """
-CHANGED = {"events", "receipts_linearized", "event_edges", "rejections"}
+CHANGED_TABLES = {"events", "receipts_linearized", "event_edges", "rejections"}
 
 
 @pytest.fixture(scope="module")
-def modern() -> Iterator[EmbeddedServer]:
+def server_18() -> Iterator[EmbeddedServer]:
     with server_of_version("18.4.0") as running:
         yield running
 
 
 def restore(server: EmbeddedServer, database: str, dump: bytes, *options: str) -> str:
-    """A database with these options of createdb, and the content of a dump in SQL."""
+    """Create a database with options of createdb, load an SQL dump into it, and return its URI."""
     server.tool("createdb", "--template", "template0", *options, database)
     strict = ("psql", "-XqAt", "--set", "ON_ERROR_STOP=1", "--single-transaction")
     server.tool(*strict, input=dump, database=database, stdout=subprocess.DEVNULL)
@@ -54,7 +54,7 @@ def restore(server: EmbeddedServer, database: str, dump: bytes, *options: str) -
 
 
 def require_equal_copies(settings: Settings, owner: str, extents: set[str] | None = None) -> None:
-    """A copy, one after changes by ``owner``, and one without changes; each equals the source."""
+    """Copy the source, copy it after changes by ``owner``, and copy it without changes; require equal content."""
     with advancing(settings) as lake:
         first = {row["extent"] for row in lake.advance().values()}
         assert first == (extents or {"full"})
@@ -62,29 +62,29 @@ def require_equal_copies(settings: Settings, owner: str, extents: set[str] | Non
         with psycopg.connect(owner) as source:
             source.execute(CHANGES.encode())
         second = {name: row["extent"] for name, row in lake.advance().items()}
-        assert {name for name, extent in second.items() if extent != "none"} == CHANGED
+        assert {name for name, extent in second.items() if extent != "none"} == CHANGED_TABLES
         assert lake.departures() == {}
         assert {row["extent"] for row in lake.advance().values()} == {"none"}
 
 
 @pytest.mark.parametrize(
-    ("database", "options", "named"),
+    ("database", "options", "fault"),
     [
         ("icu", ["--locale-provider", "icu", "--icu-locale", "en-US", "--lc-collate", "C", "--lc-ctype", "C"], None),
         ("ascii", ["--encoding", "SQL_ASCII", "--locale", "C"], "SQL_ASCII"),
     ],
 )
 def test_another_collation_is_copied_and_named(
-    modern: EmbeddedServer, new_lake: Callable[..., Settings], database: str, options: list[str], named: str | None
+    server_18: EmbeddedServer, new_lake: Callable[..., Settings], database: str, options: list[str], fault: str | None
 ) -> None:
-    dsn = restore(modern, database, gzip.decompress(SAMPLE_DUMP.read_bytes()), *options)
-    # The comparison reads text, where SQL_ASCII would give it bytes.
+    dsn = restore(server_18, database, gzip.decompress(SAMPLE_DUMP.read_bytes()), *options)
+    # The comparison needs text; without this option, SQL_ASCII would return bytes.
     dsn = make_conninfo(dsn, client_encoding="utf8")
     settings = new_lake(synapse_dsn=dsn)
     with connect(settings) as connection:
         faults, description = find_collation_faults(connection), describe_collation(connection)
-    if named:
-        assert [fault.needs_repair and named in fault.message for fault in faults] == [True]
+    if fault:
+        assert [item.needs_repair and fault in item.message for item in faults] == [True]
     else:
         assert faults == [], "Synapse starts with an ICU locale"
         assert "en-US" in description
@@ -102,32 +102,32 @@ def test_another_schema_is_copied(source_copy: str, new_lake: Callable[..., Sett
 def test_a_restored_dump_is_copied_in_full(
     server: EmbeddedServer, source_copy: str, new_lake: Callable[..., Settings]
 ) -> None:
-    """A dump has other transaction IDs and places of rows than the database that the lake has copied."""
+    """A restored dump has other transaction IDs and ctids than the database that the lake has copied."""
     settings = new_lake(synapse_dsn=source_copy)
     with advancing(settings) as lake:
         lake.advance()
         name = conninfo_to_dict(source_copy)["dbname"]
         dump = server.tool("pg_dump", "--no-owner", database=str(name), stdout=subprocess.PIPE).stdout
-        restored = restore(server, f"{name}_restored", dump, "--locale", "C")
-        lake.settings = settings.model_copy(update={"synapse_dsn": restored})
+        restored_dsn = restore(server, f"{name}_restored", dump, "--locale", "C")
+        lake.settings = settings.model_copy(update={"synapse_dsn": restored_dsn})
         assert {row["extent"] for row in lake.advance().values()} == {"full"}
         assert lake.departures() == {}
-        with psycopg.connect(restored) as owner:
+        with psycopg.connect(restored_dsn) as owner:
             owner.execute(CHANGES.encode())
-        assert {name for name, row in lake.advance().items() if row["extent"] != "none"} == CHANGED
+        assert {name for name, row in lake.advance().items() if row["extent"] != "none"} == CHANGED_TABLES
         assert lake.departures() == {}
     server.tool("dropdb", "--force", f"{name}_restored")
 
 
 def test_tls_with_client_certificates(
-    modern: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
+    server_18: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    dsn = restore_sample(modern, "source_tls")
+    dsn = restore_sample(server_18, "source_tls")
     folders = {name: tmp_path / name for name in ("localhost", "postgres", "stranger")}
     for name, folder in folders.items():
         folder.mkdir()
         write_certificate(folder, name)
-    data = modern.log.parent
+    data = server_18.log.parent
     for source, name in (("localhost/tls.crt", "server.crt"), ("localhost/tls.key", "server.key"),
                          ("postgres/tls.crt", "clients.crt")):  # fmt: skip
         shutil.copyfile(tmp_path / source, data / name)
@@ -140,18 +140,22 @@ def test_tls_with_client_certificates(
         for name, value in (("ssl_ca_file", "clients.crt"), ("ssl", "on")):
             owner.execute(f"alter system set {name} = '{value}'".encode())
         owner.execute("select pg_reload_conf()")
-    of = {name: {"sslcert": f"{folder}/tls.crt", "sslkey": f"{folder}/tls.key"} for name, folder in folders.items()}
+    certificates = {
+        name: {"sslcert": f"{folder}/tls.crt", "sslkey": f"{folder}/tls.key"} for name, folder in folders.items()
+    }
     ca = str(folders["localhost"] / "tls.crt")
-    tls = make_conninfo(dsn, host="localhost", password="", sslmode="verify-full", sslrootcert=ca, **of["postgres"])
-    require_equal_copies(new_lake(synapse_dsn=tls), tls)
-    other = make_conninfo(tls, **of["stranger"])
-    with pytest.raises(SourceError, match="TLS"), connect(new_lake(synapse_dsn=other)):
+    tls_dsn = make_conninfo(
+        dsn, host="localhost", password="", sslmode="verify-full", sslrootcert=ca, **certificates["postgres"]
+    )
+    require_equal_copies(new_lake(synapse_dsn=tls_dsn), tls_dsn)
+    stranger_dsn = make_conninfo(tls_dsn, **certificates["stranger"])
+    with pytest.raises(SourceError, match="TLS"), connect(new_lake(synapse_dsn=stranger_dsn)):
         pass
 
 
 @contextmanager
 def pgbouncer(dsn: str, **options: str) -> Iterator[str]:
-    """The address of a PgBouncer in front of a database. It refuses to run as root."""
+    """Run PgBouncer in front of a database, and yield its URI. PgBouncer refuses to run as root."""
     parts, port = conninfo_to_dict(dsn), find_free_port()
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         lines = {"listen_addr": "127.0.0.1", "listen_port": port, "auth_type": "plain", "auth_file": f"{folder}/users",
@@ -176,24 +180,26 @@ def pgbouncer(dsn: str, **options: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("mode", ["session", "transaction"])
 def test_a_pooler_is_refused_with_the_reason(source_copy: str, new_lake: Callable[..., Settings], mode: str) -> None:
-    """Also for the roles of ``lakehouse grants``, whose settings a pooled session has."""
+    """This includes the roles of ``lakehouse grants``, whose settings apply to a pooled session."""
     settings = new_lake(synapse_dsn=source_copy)
 
     def read(dsn: str) -> AbstractContextManager[Connection]:
         return connect(settings.model_copy(update={"synapse_dsn": dsn}))
 
     with reader_role(settings, source_copy) as reader, reader_role(settings, source_copy, "--compress") as compressor:
-        for opened, dsn in (
+        for open_connection, dsn in (
             (read, source_copy), (read, reader.dsn),
             (open_write_connection, source_copy), (open_write_connection, compressor.dsn),
         ):  # fmt: skip
-            with opened(dsn):
+            with open_connection(dsn):
                 pass
-            require_refused(opened, dsn, pool_mode=mode)
-            require_refused(opened, dsn, pool_mode=mode, ignore_startup_parameters="options")
+            require_refused(open_connection, dsn, pool_mode=mode)
+            require_refused(open_connection, dsn, pool_mode=mode, ignore_startup_parameters="options")
 
 
-def require_refused(opened: Callable[[str], AbstractContextManager[Connection]], dsn: str, **options: str) -> None:
-    """A PgBouncer in front of ``dsn`` is refused."""
-    with pgbouncer(dsn, **options) as pooled, pytest.raises(SourceError, match="pooler"), opened(pooled):
+def require_refused(
+    open_connection: Callable[[str], AbstractContextManager[Connection]], dsn: str, **options: str
+) -> None:
+    """Require that a connection to ``dsn`` through PgBouncer is refused."""
+    with pgbouncer(dsn, **options) as pooled, pytest.raises(SourceError, match="pooler"), open_connection(pooled):
         pass

@@ -1,4 +1,4 @@
-"""The page, metrics, diff and sizes of an empty homeserver, and of one that federates under load."""
+"""The page, metrics, diff and sizes of an empty homeserver, and of a homeserver that federates under load."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -30,45 +30,45 @@ def test_an_empty_homeserver_has_a_page(new_lake: Callable[..., Settings], tmp_p
         dsn = server.dsn("here")
         with homeserver(tmp_path / "here", server_name=LOCAL, dsn=dsn, workers=False):
             settle(dsn)
-        empty = new_lake(synapse_dsn=dsn, synapse_server_name=LOCAL)
+        lake = new_lake(synapse_dsn=dsn, synapse_server_name=LOCAL)
         for _ in range(2):
-            _run(empty, "run")
-        assert "bronze.events" in _run(empty, "diff", "--format", "csv")
-        page = _look(empty, tmp_path)
+            _run(lake, "run")
+        assert "bronze.events" in _run(lake, "diff", "--format", "csv")
+        page = _render_panels(lake, tmp_path)
     assert "No event has been received yet" in page["events-by-room"]
     assert "Nothing is reported" in page["reports"]
 
 
 def test_a_federating_homeserver_has_a_page(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
-    """Then Synapse deletes the rooms worth cleaning: it deletes as many rows of each table as the lake says."""
+    """Synapse then deletes the rooms of ``gold.room_cleanup``, and as many rows of each table as the lake expects."""
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         with federation(server, tmp_path) as (local, remote):
-            busy = new_lake(synapse_dsn=server.dsn("here"), synapse_server_name=LOCAL, synapse_config=local.config_path)
+            lake = new_lake(synapse_dsn=server.dsn("here"), synapse_server_name=LOCAL, synapse_config=local.config_path)
             load = Load(local, remote, seed=1)
             with load.running():
                 time.sleep(SECONDS)
-            left = load.shared[-1]
-            for guest in load.people[:3]:
-                guest.leave(left)
+            abandoned_room = load.shared[-1]
+            for guest in load.users[:3]:
+                guest.leave(abandoned_room)
             settle(server.dsn("here"))
             with psycopg.connect(server.dsn("here")) as source:
                 # Synapse would delete these groups between the run and the deletion of the rooms.
                 source.execute("delete from state_groups_pending_deletion")
-            _run(busy, "run")
-            rooms, expected = _read_cleanup(busy)
+            _run(lake, "run")
+            rooms, expected = _read_cleanup(lake)
             before = _count_rows(server.dsn("here"), expected)
             for room in rooms:
                 delete_room(load.admin, room, {"purge": True, "block": False})
             after = _count_rows(server.dsn("here"), expected)
-        page = _look(busy, tmp_path)
-    assert left in rooms
+        page = _render_panels(lake, tmp_path)
+    assert abandoned_room in rooms
     assert {name: before[name] - after[name] for name in expected} == expected
     assert "there.example" in page["federation-delay"]
     assert 'class="chart"' in page["events-by-room"]
 
 
 def _read_cleanup(settings: Settings) -> tuple[list[str], dict[str, int]]:
-    """The rooms without a local member, and the rows that their deletion deletes from each table."""
+    """Return the rooms without a local member, and by table the number of rows that their deletion removes."""
     with duckdb_reader.open_duckdb(settings) as connection:
         names = ["gold.room_cleanup", "silver.room_cleanup_rows"]
         duckdb_reader.create_views(connection, settings, duckdb_reader.get_release(connection, settings), names)
@@ -94,8 +94,8 @@ def _run(settings: Settings, *arguments: str) -> str:
     return result.stdout
 
 
-def _look(settings: Settings, folder: Path) -> dict[str, str]:
-    """The HTML of each panel, after all commands have succeeded; no frame is empty, and none names an error."""
+def _render_panels(settings: Settings, folder: Path) -> dict[str, str]:
+    """Run all commands, and return the HTML of each panel; require that no panel is empty or shows an error."""
     file = folder / "page.html"
     _run(settings, "report", "--output", str(file))
     assert "synapse_lakehouse_release" in _run(settings, "metrics")

@@ -41,15 +41,15 @@ def test_a_drifted_table_is_absent_from_one_release(new_lake: Callable[..., Sett
     assert "0 failed" in partial.stdout
     latest = "select release, partial from audit.releases order by release desc limit 1"
     assert _rows(settings, latest) == [{"release": 2, "partial": ["receipts_linearized"]}]
-    branches = (
+    positions = (
         "select safe_bound, rule from audit.stream_positions join audit.releases using (run_id) where release = 2"
     )
-    assert _rows(settings, f"{branches} and stream = 'receipts'") == [before | {"rule": "not_copied"}]
+    assert _rows(settings, f"{positions} and stream = 'receipts'") == [before | {"rule": "not_copied"}]
 
     with psycopg.connect(source_copy, autocommit=True) as source:
         source.execute("alter table receipts_linearized rename column target to event_id")
-    again = lakehouse(settings, "run")
-    assert again.returncode == 0, again.stdout + again.stderr
+    repaired = lakehouse(settings, "run")
+    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
     assert _rows(settings, latest) == [{"release": 3, "partial": []}]
     assert (
         _rows(settings, "select count(*) as n from bronze.receipts_linearized where room_id like 'new-%'")[0]["n"] == 5

@@ -1,4 +1,4 @@
-"""The oldest and the newest supported PostgreSQL are read like the embedded one."""
+"""The oldest and the newest supported version of PostgreSQL are read like the embedded version."""
 
 import time
 from collections.abc import Iterator
@@ -26,24 +26,24 @@ from tests.support.small_lake import SmallLake
 READER = "reader"
 
 
-class Other(NamedTuple):
+class OtherServer(NamedTuple):
     lake: SmallLake
     owner: psycopg.Connection[tuple[object, ...]]
-    """A session that may do anything to the source, foreign keys notwithstanding."""
+    """A superuser's session, in which foreign keys have no effect."""
     server: EmbeddedServer
     version: str
 
 
-BETWEEN = [pytest.param(version, marks=pytest.mark.heavy) for version in ("15.18.0", "17.10.0")]
-VERSIONS = ["14.23.0", *BETWEEN, "18.4.0"]
-"""The embedded server, which other tests use, is of version 16."""
+MIDDLE_VERSIONS = [pytest.param(version, marks=pytest.mark.heavy) for version in ("15.18.0", "17.10.0")]
+VERSIONS = ["14.23.0", *MIDDLE_VERSIONS, "18.4.0"]
+"""Other tests use the embedded server, which has version 16."""
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def other(
     request: pytest.FixtureRequest, server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Other]:
-    """A lake, its source in a server of another version, and whom the lakehouse is there."""
+) -> Iterator[OtherServer]:
+    """Yield a lake, whose source is in a server of another version, and a session of the source's owner."""
     with (
         server_of_version(request.param) as running,
         lake_maker(server, settings, tmp_path_factory.mktemp("postgres")) as new_lake,
@@ -53,12 +53,12 @@ def other(
         with psycopg.connect(dsn, autocommit=True) as owner:
             owner.execute(f"alter role {READER} password 'p'".encode())
             owner.execute("set session_replication_role = replica")
-            own = new_lake(synapse_dsn=make_conninfo(dsn, user=READER, password="p"))
-            with advancing(own) as lake:
-                yield Other(SmallLake(lake.settings), owner, running, request.param)
+            lake_settings = new_lake(synapse_dsn=make_conninfo(dsn, user=READER, password="p"))
+            with advancing(lake_settings) as lake:
+                yield OtherServer(SmallLake(lake.settings), owner, running, request.param)
 
 
-def test_it_is_copied_and_changes_are_found(other: Other) -> None:
+def test_the_source_is_copied_and_so_are_its_changes(other: OtherServer) -> None:
     lake, source, server, version = other
     assert server.tool("postgres", "--version", stdout=-1).stdout.decode().split()[-1] == version.removesuffix(".0")
     assert {row["extent"] for row in lake.advance().values()} == {"full"}
@@ -66,9 +66,9 @@ def test_it_is_copied_and_changes_are_found(other: Other) -> None:
 
     source.execute("update events set outlier = not outlier where stream_ordering % 50 = 0")
     source.execute("update event_json set json = '{}' where event_id in (select event_id from events limit 20)")
-    # Texts that cannot be parsed: cut off, in hexadecimal, nested too deeply for the server's stack; and other JSON.
-    broken = ("\\x7b", '{"soft_failed": tru', '{"soft_failed": ' + "[" * 50_000, "[7]")
-    for number, text in enumerate(broken):
+    # Unreadable texts: hexadecimal, truncated, nested too deeply for the server's stack; and JSON that is no object.
+    texts = ("\\x7b", '{"soft_failed": tru', '{"soft_failed": ' + "[" * 50_000, "[7]")
+    for number, text in enumerate(texts):
         source.execute(
             "update event_json set internal_metadata = %s where event_id = (select event_id from events"
             " where stream_ordering %% 50 = 1 order by event_id offset %s limit 1)", [text, number],
@@ -80,15 +80,15 @@ def test_it_is_copied_and_changes_are_found(other: Other) -> None:
     source.execute("vacuum (full) room_memberships")
     source.execute(f"alter role {READER} set log_statement = 'all'".encode())
     log_size = server.log.stat().st_size
-    changed = lake.advance()
+    ledger = lake.advance()
     assert lake.departures() == {}
-    assert {name for name, row in changed.items() if row["extent"] != "none"} == {
+    assert {name for name, row in ledger.items() if row["extent"] != "none"} == {
         "events", "event_json", "rejections", "event_edges", "erased_users", "receipts_linearized",
     }  # fmt: skip
-    assert 0 < changed["events"]["rows_read"] < 0.1 * changed["events"]["rows_source"]
-    assert changed["event_edges"]["rows_read"] == 0
+    assert 0 < ledger["events"]["rows_read"] < 0.1 * ledger["events"]["rows_source"]
+    assert ledger["event_edges"]["rows_read"] == 0
     statements = server.log.read_text()[log_size:]
-    # How many rows there are is known from the scan that finds changed ones.
+    # The scan for changed rows counts all rows too.
     assert "pg_stat_get_xact_tuples_returned" in statements
     assert 'count(*) from "events"' not in statements
 
@@ -96,16 +96,16 @@ def test_it_is_copied_and_changes_are_found(other: Other) -> None:
 
 
 @pytest.mark.heavy
-def test_contents_are_compared(other: Other) -> None:
+def test_contents_are_compared(other: OtherServer) -> None:
     lake, *_ = other
     app = lake.app()
     lake.copy(app)
-    compared = lake.verify(app)
-    assert {row["table_name"] for row in compared} == {table.name for table in lake.declared.copied_tables()}
-    assert {row["differing"] for row in compared} == {0}
+    rows = lake.verify(app)
+    assert {row["table_name"] for row in rows} == {table.name for table in lake.declared.copied_tables()}
+    assert {row["differing"] for row in rows} == {0}
 
 
-def test_relations_are_measured(other: Other) -> None:
+def test_relations_are_measured(other: OtherServer) -> None:
     sizes = {size.name: size for size in read_relation_sizes(other.lake.settings)}
     events = sizes["events"]
     assert (events.bytes or 0) > (events.index_bytes or 0) > 0
@@ -113,11 +113,11 @@ def test_relations_are_measured(other: Other) -> None:
     assert events.freeze_max_age == 200_000_000
 
 
-NOT_OF_A_TRANSACTION = {"tcp_user_timeout", "wal_sender_timeout", "deadlock_timeout"}
-"""Timeouts of a session's settings that end no session, statement or transaction with a live client."""
+OTHER_TIMEOUTS = {"tcp_user_timeout", "wal_sender_timeout", "deadlock_timeout"}
+"""Timeouts that end no session, statement or transaction of a live client."""
 
 
-def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> None:
+def test_no_timeout_of_the_server_ends_a_copy(other: OtherServer, tmp_path: Path) -> None:
     settings, (name, dsn) = other.lake.settings, (READER, other.server.dsn(str(other.owner.info.dbname)))
     with psycopg.connect(dsn, autocommit=True) as owner:
         timeouts = {
@@ -125,7 +125,7 @@ def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> N
             for (timeout,) in owner.execute(
                 "select name from pg_settings where name like '%timeout' and context in ('user', 'superuser')"
             )
-        } - NOT_OF_A_TRANSACTION
+        } - OTHER_TIMEOUTS
         assert {"statement_timeout", "lock_timeout", "idle_session_timeout"} < timeouts
         for timeout in timeouts:
             owner.execute(f"alter role {name} set {timeout} = '700ms'".encode())
@@ -146,19 +146,19 @@ def test_no_timeout_of_the_server_ends_a_copy(other: Other, tmp_path: Path) -> N
             owner.execute(f"alter role {name} reset all".encode())
 
 
-def test_the_doctor_warns_of_old_public_rights(other: Other) -> None:
+def test_the_doctor_warns_of_old_public_rights(other: OtherServer) -> None:
     lake, *_, version = other
     result = lake.ask("doctor")
     assert result.exit_code == 0, result.stdout
-    # Until version 15 everybody could make tables in a new database.
+    # Before version 15, every role can create tables in a new database.
     assert ("has CREATE on schema public" in result.stdout) is version.startswith("14.")
-    assert "may create temporary tables and create large objects and write messages" in flat(result.stdout)
+    assert "may create temporary tables and create large objects and write messages" in join_lines(result.stdout)
     other.owner.execute(public_rights.build_hardening_sql(READER).encode())
     result = lake.ask("doctor")
     assert result.exit_code == 0, result.stdout
     assert "temporary tables" not in result.stdout
 
 
-def flat(text: str) -> str:
-    """A table's text without its line breaks."""
+def join_lines(text: str) -> str:
+    """Return the text of a table without line breaks."""
     return " ".join(text.split())

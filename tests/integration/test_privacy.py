@@ -1,4 +1,4 @@
-"""Columns outside the catalogue leave the source in no form; the test searches all that a run writes."""
+"""Columns outside the catalogue never leave the source. The tests search everything that a run writes."""
 
 import os
 import re
@@ -56,34 +56,37 @@ def test_errors_quote_no_table_content(settings: Settings, source_copy: str, tmp
     table = catalogue.load_catalogue().table("receipts_linearized")
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update receipts_linearized set data = %s", ['{"ts" ' + CANARY])
-    # The product's own statements have no cast that can fail; PostgreSQL quotes the text in the error of this one.
+    # The product's own statements have no cast that can fail. PostgreSQL quotes the text in the error of this cast.
     failing = "select data::json from receipts_linearized"
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     with export_snapshot(source, catalogue.load_catalogue()) as (_, snapshot):
         chunk = ReadChunk(
             build_conninfo(source), snapshot.name, failing, get_arrow_schema(table), (), tmp_path.as_uri(), {}
         )
-        with pytest.raises(ReadError) as broken:
+        with pytest.raises(ReadError) as chunk_error:
             copy_chunks([chunk])
-    with pytest.raises(ReadError) as refused, export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
+    with (
+        pytest.raises(ReadError) as session_error,
+        export_snapshot(source, catalogue.load_catalogue()) as (connection, _),
+    ):
         connection.execute(failing)
-    for caught in (broken, refused):
-        reported = "".join(traceback.format_exception(caught.value))
-        assert "invalid input syntax for type json" in reported
-        assert CANARY not in reported
+    for error in (chunk_error, session_error):
+        text = "".join(traceback.format_exception(error.value))
+        assert "invalid input syntax for type json" in text
+        assert CANARY not in text
 
 
 def test_canaries_are_in_no_output(published: Published, server: EmbeddedServer, tmp_path: Path) -> None:
-    searched, warehouses = search(published, server, tmp_path)
+    searched, warehouses = search_outputs(published, server, tmp_path)
     assert warehouses == {"warehouse"}
     assert {"logs", "postgres", "data_docs", "dbt", "printed", "report", METRICS_FILE, *OUTPUTS} <= searched
 
 
-def test_the_lake_s_files_are_for_their_user_alone(published: Published) -> None:
+def test_the_lake_s_files_are_private(published: Published) -> None:
     (first, *_) = sorted((published.settings.lakehouse_home / "logs").glob("run_*.log"), key=_last_written)
-    actual = Path(published.settings.warehouse.removeprefix("file://")).rglob("*")
-    # Later ones may be of tests, which write with whatever umask they have.
-    written = [item for item in actual if item.is_file() and _last_written(item) <= _last_written(first)]
+    paths = Path(published.settings.warehouse.removeprefix("file://")).rglob("*")
+    # Tests may have written later files, with their own umask.
+    written = [item for item in paths if item.is_file() and _last_written(item) <= _last_written(first)]
     assert len(written) > 500
     assert not [item for item in written if item.stat().st_mode & 0o077]
 
@@ -100,8 +103,8 @@ def test_canaries_are_in_no_debug_output(
     (tmp_path / "events").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(EVENT_LOG.format(folder=(tmp_path / "events").as_uri()))
     settings = new_lake(synapse_dsn=published.source.dsn, lakehouse_log_level="INFO")
-    talkative = publish(settings, published.source, SPARK_CONF_DIR=str(tmp_path / "conf"))
-    searched, warehouses = search(talkative, server, tmp_path)
+    debug_run = publish(settings, published.source, SPARK_CONF_DIR=str(tmp_path / "conf"))
+    searched, warehouses = search_outputs(debug_run, server, tmp_path)
     assert warehouses == {"warehouse", Path(settings.warehouse).name}
     assert {"logs", "events", "printed"} <= searched
     assert any(
@@ -120,12 +123,12 @@ def test_spark_s_event_log_has_no_password_of_a_rest_catalog(home: Path, tmp_pat
     )
     variables = os.environ | settings.to_environment() | {"SPARK_CONF_DIR": str(tmp_path)}
     result = subprocess.run([sys.executable, "-c", SPARK], env=variables, check=True, capture_output=True, text=True)
-    written = b"".join(item.read_bytes() for item in (tmp_path / "events").rglob("*") if item.is_file())
-    assert b"spark.sql.catalog.lake.uri" in written
-    assert CANARY.encode() not in written
+    event_log = b"".join(item.read_bytes() for item in (tmp_path / "events").rglob("*") if item.is_file())
+    assert b"spark.sql.catalog.lake.uri" in event_log
+    assert CANARY.encode() not in event_log
     assert CANARY not in result.stdout + result.stderr
     default, own = result.stdout.splitlines()[-2:]
-    assert own.startswith(default + "|"), "what Spark hides by itself stays hidden"
+    assert own.startswith(default + "|"), "Spark's default pattern stays in force"
 
 
 def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
@@ -137,8 +140,8 @@ def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
 
 
 @contextmanager
-def with_differences(published: Published, server: EmbeddedServer) -> Iterator[Settings]:
-    """The lake in a copy of its catalog, with further releases that differ by all rows of some tables."""
+def add_differences(published: Published, server: EmbeddedServer) -> Iterator[Settings]:
+    """Yield the lake with a copy of its catalog, and with further releases that differ in all rows of some tables."""
     database = str(conninfo_to_dict(published.settings.lakehouse_catalog_uri or "")["dbname"])
     with copied_source(server, database) as uri:
         settings = published.settings.model_copy(update={"lakehouse_catalog_uri": uri})
@@ -149,18 +152,18 @@ def with_differences(published: Published, server: EmbeddedServer) -> Iterator[S
     shutil.rmtree(folder.removeprefix("file://"))
 
 
-def search(published: Published, server: EmbeddedServer, scratch: Path) -> tuple[set[str], set[str]]:
-    """What was searched, and in which folders the copied rows were; nothing of the canaries was anywhere."""
+def search_outputs(published: Published, server: EmbeddedServer, scratch: Path) -> tuple[set[str], set[str]]:
+    """Require that no output contains a canary; return the searched places, and the folders of the copied rows."""
     source, home = published.source, published.settings.lakehouse_home
     assert len(source.canaries.places) > 150
     (scratch / "printed").write_text(published.output)
-    with with_differences(published, server) as settings:
+    with add_differences(published, server) as settings:
         for command in COMMANDS:
-            answer = lakehouse(
+            result = lakehouse(
                 settings, *command.split(), *(["--output", str(scratch / "page.html")] * (command == "report"))
             )
-            assert answer.returncode == 0, answer.stderr
-            (scratch / f"{command}.txt").write_text(answer.stdout + answer.stderr)
+            assert result.returncode == 0, result.stderr
+            (scratch / f"{command}.txt").write_text(result.stdout + result.stderr)
     printed = (scratch / "diff.txt").read_text()
     assert [text for text in ("(new)", " new users", *COMPARED) if text not in printed] == []
     assert [name for name in OUTPUTS if IP_ADDRESS.search(_without_scripts((scratch / name).read_text()))] == []
@@ -168,22 +171,22 @@ def search(published: Published, server: EmbeddedServer, scratch: Path) -> tuple
         dumped = server.tool("pg_dump", database=database, stdout=subprocess.PIPE).stdout
         (scratch / f"{database}.sql").write_bytes(dumped)
 
-    actual: dict[str, set[str]] = {}
+    paths: dict[str, set[str]] = {}
     searched: set[str] = set()
     for folder in (home, scratch):
         for path, content in contents(folder):
             searched |= {path.suffix, path.relative_to(folder).parts[0]}
-            places = source.canaries.list_columns_in(content)
-            places |= {name for name in ("password", *COPIED) if getattr(source, name).encode() in content}
-            for place in places:
-                actual.setdefault(place, set()).add(str(path.relative_to(folder)))
-    copied = {Path(item).parts[0] for name in COPIED for item in actual.pop(name)}
-    assert actual == {}
+            canaries = source.canaries.list_columns_in(content)
+            canaries |= {name for name in ("password", *COPIED) if getattr(source, name).encode() in content}
+            for canary in canaries:
+                paths.setdefault(canary, set()).add(str(path.relative_to(folder)))
+    copied_to = {Path(item).parts[0] for name in COPIED for item in paths.pop(name)}
+    assert paths == {}
     assert {".parquet", ".avro", ".json", ".html"} <= searched
     assert any(b"snapshot_tables" in item.read_bytes() for item in (home / "logs").rglob("*") if item.is_file())
     assert b"rendered_task_instance_fields" in (scratch / f"{services.AIRFLOW_DATABASE}.sql").read_bytes()
     # The server has the shipped sample, without canaries, beside the databases of Airflow and of the catalog.
-    return searched, copied - {"postgres"}
+    return searched, copied_to - {"postgres"}
 
 
 def _without_scripts(page: str) -> str:

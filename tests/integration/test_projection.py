@@ -1,4 +1,4 @@
-"""Projected columns: PostgreSQL's result for any JSON that a user or another server may send."""
+"""A projected column has a defined value for any JSON that a user or another server may send."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from synapse_lakehouse.postgres.rows.select_sql import NON_OBJECT_JSON, UNREADAB
 
 COLUMN = catalogue.load_catalogue().table("receipts_linearized").column("data")
 VERSIONS = [OLDEST_SERVER_VERSION, 160_000]
-"""Of each way to check JSON; the server of the tests understands both."""
+"""A version for each way to check JSON; the server of the tests supports both ways."""
 
 Session = psycopg.Connection[tuple[object, ...]]
 
@@ -29,7 +29,7 @@ def session(server: EmbeddedServer) -> Iterator[Session]:
         yield connection
 
 
-def projected(session: Session, text: str | None) -> object:
+def project(session: Session, text: str | None) -> object:
     results = set()
     for version in VERSIONS:
         statement = sql.SQL("select {} from (select %s::text as data) as given").format(
@@ -41,7 +41,7 @@ def projected(session: Session, text: str | None) -> object:
     return json.loads(str(value)) if value is not None else None
 
 
-OTHER, BROKEN = json.loads(NON_OBJECT_JSON), json.loads(UNREADABLE_JSON)
+NO_OBJECT, UNREADABLE = json.loads(NON_OBJECT_JSON), json.loads(UNREADABLE_JSON)
 
 
 @pytest.mark.parametrize(
@@ -64,46 +64,46 @@ OTHER, BROKEN = json.loads(NON_OBJECT_JSON), json.loads(UNREADABLE_JSON)
         ("0.0", {}),
         ("-0.00e-5", {}),
         (' "" ', {}),
-        ('" "', OTHER),
-        ("0.01", OTHER),
-        ("[[]]", OTHER),
+        ('" "', NO_OBJECT),
+        ("0.01", NO_OBJECT),
+        ("[[]]", NO_OBJECT),
         ('{"ts": 1, "x": [1,-' + "7" * 4300 + "]}", {"ts": 1}),
-        ('{"ts": 1, "x": [1,-' + "7" * 4301 + "]}", BROKEN),
+        ('{"ts": 1, "x": [1,-' + "7" * 4301 + "]}", UNREADABLE),
         ('{"ts": 1, "x": ' + "7" * 4301 + ".5}", {"ts": 1}),
         ('{"ts": 1, "x": 1.' + "7" * 4301 + "}", {"ts": 1}),
         (r'{"ts": 1, "x": "\"[' + "7" * 4301 + ']"}', {"ts": 1}),
-        (r'["ts", "\u0000"]', OTHER),
-        ('"ts"', OTHER),
-        ("1", OTHER),
-        (r"\x7b227473223a317d", BROKEN),
-        ('{"ts": 1', BROKEN),
-        ('{"secret": tru', BROKEN),
-        ("secret", BROKEN),
-        ("", BROKEN),
-        ('{"ts": NaN}', BROKEN),
-        ('{"ts": 01}', BROKEN),
-        ('{"ts": 1}}', BROKEN),
-        ('{"ts": 1,}', BROKEN),
-        ('{"ts": "\t"}', BROKEN),
-        ('{"ts": \x02}', BROKEN),
-        ("{\x01:\x02}", BROKEN),
+        (r'["ts", "\u0000"]', NO_OBJECT),
+        ('"ts"', NO_OBJECT),
+        ("1", NO_OBJECT),
+        (r"\x7b227473223a317d", UNREADABLE),
+        ('{"ts": 1', UNREADABLE),
+        ('{"secret": tru', UNREADABLE),
+        ("secret", UNREADABLE),
+        ("", UNREADABLE),
+        ('{"ts": NaN}', UNREADABLE),
+        ('{"ts": 01}', UNREADABLE),
+        ('{"ts": 1}}', UNREADABLE),
+        ('{"ts": 1,}', UNREADABLE),
+        ('{"ts": "\t"}', UNREADABLE),
+        ('{"ts": \x02}', UNREADABLE),
+        ("{\x01:\x02}", UNREADABLE),
         ('{"ts": 1, "x": ' + "[" * 900 + "]" * 900 + "}", {"ts": 1}),
-        # Brackets that are no levels: in text, as in a transaction ID that a client chose, and side by side.
+        # Brackets that are no nesting levels: in text, such as a client's transaction ID, and side by side.
         ('{"ts": 1, "x": "' + "[" * 90_000 + '"}', {"ts": 1}),
         ('{"ts": 1, "x": [' + ",".join(["[]"] * 9000) + "]}", {"ts": 1}),
-        ('{"ts": 1, "x": [' + ",".join(['{"[": 0}'] * 9000) + "}}", BROKEN),
-        ('{"ts": 1, "x": ' + "[" * 90_000 + "]" * 90_000 + "}", BROKEN),
-        ('{"ts": 1, "x": ' + "[" * 90_000, BROKEN),
+        ('{"ts": 1, "x": [' + ",".join(['{"[": 0}'] * 9000) + "}}", UNREADABLE),
+        ('{"ts": 1, "x": ' + "[" * 90_000 + "]" * 90_000 + "}", UNREADABLE),
+        ('{"ts": 1, "x": ' + "[" * 90_000, UNREADABLE),
         ('{"ts": 1e999999}', {"ts": float("inf")}),
     ],
 )
-def test_only_listed_keys_leave_and_no_text_breaks_it(session: Session, text: str | None, expected: object) -> None:
-    assert projected(session, text) == expected
+def test_only_listed_keys_are_projected_from_any_text(session: Session, text: str | None, expected: object) -> None:
+    assert project(session, text) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_valid_json_parses_with_the_smallest_stack(session: Session, version: int) -> None:
-    # Not a constant, which the planner would compute on a fuller stack.
+    # The planner would compute a constant on a fuller stack.
     statement = sql.SQL("select {} from (select %s::text as data offset 0) as given").format(
         build_column_sql(COLUMN, version)
     )
@@ -114,13 +114,13 @@ def test_valid_json_parses_with_the_smallest_stack(session: Session, version: in
 
 
 @pytest.mark.parametrize("item", ["1", '"s"', "[1]", '{"k": 1}'])
-def test_each_level_of_a_text_does_not_read_all_of_it_again(session: Session, item: str) -> None:
+def test_nested_text_is_not_read_again_at_each_level(session: Session, item: str) -> None:
     items = ",".join([item] * 50_000)
     with session.transaction(force_rollback=True):
         session.execute("set local statement_timeout = '8s'")
         for levels in (100, 900):
             text = f'{{"ts": 1, "x": [{items}, {"[" * levels + "]" * levels}, {items}]}}'
-            assert projected(session, text) == ({"ts": 1} if levels == 100 or item in ("1", '"s"') else BROKEN)
+            assert project(session, text) == ({"ts": 1} if levels == 100 or item in ("1", '"s"') else UNREADABLE)
 
 
 VALUES = st.recursive(
@@ -132,33 +132,35 @@ VALUES = st.recursive(
 
 @settings(deadline=None, max_examples=100)
 @given(document=st.dictionaries(st.sampled_from(["ts", "ts ", "x\\", "\0", "\ud800", "y"]), VALUES))
-def test_it_equals_python_s_projection(session: Session, document: dict[str, object]) -> None:
+def test_the_value_equals_python_s_projection(session: Session, document: dict[str, object]) -> None:
     text = json.dumps(document)
-    actual = projected(session, text)
+    actual = project(session, text)
     assert isinstance(actual, dict)
-    listed = {"ts": document["ts"]} if "ts" in document else {}
-    assert actual.keys() == listed.keys()
+    expected = {"ts": document["ts"]} if "ts" in document else {}
+    assert actual.keys() == expected.keys()
     if not re.search(r"\\u(0000|d)", text):
-        assert actual == listed
+        assert actual == expected
 
 
-PUT = '[]{}:,"\\u1e-.0truefalsn \x01\x02é'
-"""What is put into JSON, so that it mostly is none any more."""
+INSERTED_CHARACTERS = '[]{}:,"\\u1e-.0truefalsn \x01\x02é'
+"""Characters that the test inserts into JSON, most of which make it invalid."""
 
 
 @settings(deadline=None, max_examples=200)
 @given(
     document=VALUES,
     space=st.sampled_from([None, 1]),
-    cuts=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3), st.text(PUT, max_size=2)), max_size=3),
+    edits=st.lists(
+        st.tuples(st.integers(0, 200), st.integers(0, 3), st.text(INSERTED_CHARACTERS, max_size=2)), max_size=3
+    ),
 )
-def test_it_is_json_exactly_if_python_parses_it(
-    session: Session, document: object, space: int | None, cuts: list[tuple[int, int, str]]
+def test_text_is_json_exactly_if_python_parses_it(
+    session: Session, document: object, space: int | None, edits: list[tuple[int, int, str]]
 ) -> None:
     text = json.dumps(document, indent=space, ensure_ascii=False).encode(errors="replace").decode()
-    for place, length, put in cuts:
-        at = place % (len(text) + 1)
-        text = text[:at] + put + text[at + length :]
+    for offset, length, insertion in edits:
+        start = offset % (len(text) + 1)
+        text = text[:start] + insertion + text[start + length :]
     try:
         json.loads(text, parse_constant=_refuse)
         expected = True

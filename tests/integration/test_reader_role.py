@@ -34,7 +34,7 @@ SECRET = {
 
 @pytest.fixture(scope="module")
 def database(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
-    """A copy of the sample, shared by these tests."""
+    """Yield the URI of a copy of the sample that these tests share."""
     with copied_source(server) as dsn:
         yield dsn
 
@@ -47,15 +47,15 @@ def role(settings: Settings, database: str) -> Iterator[Role]:
 
 @pytest.fixture
 def session(role: Role) -> Iterator[Session]:
-    """A session of the role that is not read-only, so that only rights stop a write."""
-    with psycopg.connect(role.dsn, autocommit=True) as connected:
-        connected.execute("set default_transaction_read_only = off")
-        yield connected
+    """Yield a session of the role that is not read-only, so that only rights stop a write."""
+    with psycopg.connect(role.dsn, autocommit=True) as connection:
+        connection.execute("set default_transaction_read_only = off")
+        yield connection
 
 
 @pytest.fixture(scope="module")
 def columns(database: str) -> dict[str, list[str]]:
-    """Columns of every table of the database."""
+    """Return the columns of every table of the database."""
     query = (
         "select table_name::text, array_agg(column_name::text order by ordinal_position)"
         " from information_schema.columns where table_schema = 'public' group by 1"
@@ -120,21 +120,21 @@ def test_sessions_are_read_only_and_have_timeouts(role: Role) -> None:
 
 def test_the_role_can_read_exactly_the_catalogued_columns(session: Session, columns: dict[str, list[str]]) -> None:
     rights = list_replication_server_grants(catalogue.load_catalogue(), has_secrets=False)
-    listed = {right.name: set(right.columns) for right in rights if right.kind == "table"}
+    granted_columns = {right.name: set(right.columns) for right in rights if right.kind == "table"}
     for name, names in columns.items():
         table = sql.Identifier(name)
         for column in [*names, *SYSTEM_COLUMNS]:
             query = sql.SQL("select {} from {} limit 1").format(sql.Identifier(column), table)
-            if column in listed.get(name, ()):
+            if column in granted_columns.get(name, ()):
                 session.execute(query)
             else:
                 with pytest.raises(RightsError):
                     session.execute(query)
-        if set(names) - listed.get(name, set()):
+        if set(names) - granted_columns.get(name, set()):
             for statement in ("select * from {} limit 1", "select t from {} as t limit 1", "copy {} to stdout"):
                 with pytest.raises(RightsError):
                     session.execute(sql.SQL(statement).format(table))
-        if name not in listed:
+        if name not in granted_columns:
             with pytest.raises(RightsError):
                 session.execute(sql.SQL("select count(*) from {}").format(table))
 
@@ -193,14 +193,14 @@ def test_hardening_stops_the_role_and_not_synapse(
             for statement in PUBLIC_RIGHTS:
                 with pytest.raises(RightsError):
                     session.execute(statement.encode())
-            with psycopg.connect(make_conninfo(database, user=synapse, password="p")) as purging:
+            with psycopg.connect(make_conninfo(database, user=synapse, password="p")) as synapse_session:
                 for statement in PURGE:
-                    purging.execute(statement.encode())
+                    synapse_session.execute(statement.encode())
             with export_snapshot(settings.model_copy(update={"synapse_dsn": role.dsn}), catalogue.load_catalogue()) as (
-                reading,
+                reader,
                 _,
             ):
-                reading.execute(build_select(catalogue.load_catalogue().table("events")))
+                reader.execute(build_select(catalogue.load_catalogue().table("events")))
             after = owner.execute("select datname, datacl from pg_database where datname <> current_database()")
             assert after.fetchall() == before
         finally:
@@ -210,31 +210,31 @@ def test_hardening_stops_the_role_and_not_synapse(
 
 
 def test_a_security_definer_function_is_reported(role: Role, database: str) -> None:
-    def warned() -> list[str]:
+    def list_warnings() -> list[str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
             findings = examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants")
             return [finding.advice for finding in findings if "SECURITY DEFINER" in finding.message]
 
-    assert warned() == []
+    assert list_warnings() == []
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(
             "create function leak(int) returns text security definer language sql as 'select token from access_tokens'"
         )
         try:
-            (advice,) = warned()
+            (advice,) = list_warnings()
             owner.execute(advice.removeprefix("As the owner run: ").partition(";")[0].encode())
-            assert warned() == []
+            assert list_warnings() == []
         finally:
             owner.execute("drop function leak")
 
 
 def test_rights_on_the_system_and_by_default_are_reported(role: Role, database: str) -> None:
-    def warned() -> dict[str, str]:
+    def list_warnings() -> dict[str, str]:
         with psycopg.connect(role.dsn, autocommit=True) as session:
             findings = list(examine(session, reader_privileges(catalogue.load_catalogue()), "lakehouse grants"))
             return {finding.message: finding.advice for finding in findings if finding.level is FindingLevel.WARN}
 
-    before = warned()
+    before = list_warnings()
     with psycopg.connect(database, autocommit=True) as owner:
         for grant in (
             "grant execute on function pg_read_file(text) to {0}",
@@ -245,17 +245,17 @@ def test_rights_on_the_system_and_by_default_are_reported(role: Role, database: 
             "alter default privileges in schema public grant usage on sequences to public",
         ):
             owner.execute(grant.format(role.name).encode())
-        actual = warned()
+        after = list_warnings()
         try:
-            new = {message: advice for message, advice in actual.items() if message not in before}
+            new = {message: advice for message, advice in after.items() if message not in before}
             assert len(new) == 3
-            for granted in ("pg_read_file(text)", "pg_ls_dir(text)", "SELECT on pg_authid", "UPDATE (rolname)"):
-                assert any(granted in message for message in new), (granted, new)
+            for privilege in ("pg_read_file(text)", "pg_ls_dir(text)", "SELECT on pg_authid", "UPDATE (rolname)"):
+                assert any(privilege in message for message in new), (privilege, new)
         finally:
             for advice in new.values():
                 for statement in re.findall("(?:ALTER|REVOKE) [^;]*;", advice):
                     owner.execute(statement.encode())
-        assert warned() == before
+        assert list_warnings() == before
 
 
 def test_a_role_name_is_no_sql(settings: Settings) -> None:

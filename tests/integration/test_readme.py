@@ -20,11 +20,11 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=range(len(EXAMPLES)))
-def test_an_example_is_real(published: Published, command: str, output: str) -> None:
+def test_an_example_prints_the_shown_output(published: Published, command: str, output: str) -> None:
     printed = published.lakehouse(*shlex.split(command)).stdout
-    # The air around a table is left out.
+    # Blank lines and trailing spaces are not compared.
     assert [line.rstrip() for line in printed.splitlines() if line.strip()] == output.splitlines()
 
 
-def test_five_questions_are_answered() -> None:
+def test_there_are_five_examples() -> None:
     assert len(EXAMPLES) == 5

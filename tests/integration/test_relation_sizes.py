@@ -54,19 +54,19 @@ def sizes_by_name(settings: Settings) -> dict[tuple[str | None, str], RelationSi
 
 
 @pytest.fixture
-def own(settings: Settings, source_copy: str) -> Iterator[Settings]:
-    """Settings with a role that has only the documented grants."""
+def reader_settings(settings: Settings, source_copy: str) -> Iterator[Settings]:
+    """Yield settings with a role that has only the documented grants."""
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(RELATIONS.encode())
     with reader_role(settings, source_copy) as role:
         yield settings.model_copy(update={"synapse_dsn": role.dsn})
 
 
-def test_the_reader_measures_every_relation(own: Settings, source_copy: str) -> None:
+def test_the_reader_measures_every_relation(reader_settings: Settings, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         # Autovacuum would add a free space map between the two measurements.
         owner.execute("vacuum")
-        sizes = sizes_by_name(own)
+        sizes = sizes_by_name(reader_settings)
         expected = owner.execute(
             "select nspname, relname, pg_total_relation_size(c.oid), pg_indexes_size(c.oid) from pg_class c"
             " join pg_namespace n on n.oid = relnamespace"
@@ -77,46 +77,46 @@ def test_the_reader_measures_every_relation(own: Settings, source_copy: str) -> 
     assert measured == {(schema, name): (total, index) for schema, name, total, index in expected}
     assert sizes["public", "part_1"].kind == "partition"
     assert sizes["public", "copies"].kind == "materialized_view"
-    long = sizes["other", "Über alles"]
-    assert long.kind == "table"
-    assert (long.bytes or 0) > 1_000_000
-    assert (long.live_rows, long.vacuum_threshold, long.autovacuum_enabled) == (10, 7, False)
-    assert 0 < (long.transaction_id_age or 0) < (long.freeze_max_age or 0) == 200_000_000
+    table = sizes["other", "Über alles"]
+    assert table.kind == "table"
+    assert (table.bytes or 0) > 1_000_000
+    assert (table.live_rows, table.vacuum_threshold, table.autovacuum_enabled) == (10, 7, False)
+    assert 0 < (table.transaction_id_age or 0) < (table.freeze_max_age or 0) == 200_000_000
     events = sizes["public", "events"]
     assert events.autovacuum_enabled
     database = next(size for size in sizes.values() if size.kind == "database")
     assert (database.bytes or 0) > sum(size.bytes or 0 for size in sizes.values() if size.schema_name)
 
 
-def test_dead_rows_and_vacuums_are_measured(own: Settings, source_copy: str) -> None:
+def test_dead_rows_and_vacuums_are_measured(reader_settings: Settings, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute('update other."Über alles" set id = id + 100; select pg_stat_force_next_flush()')
-        before = sizes_by_name(own)["other", "Über alles"]
+        before = sizes_by_name(reader_settings)["other", "Über alles"]
         owner.execute('vacuum other."Über alles"')
-        after = sizes_by_name(own)["other", "Über alles"]
+        after = sizes_by_name(reader_settings)["other", "Über alles"]
     assert (before.dead_rows, before.last_vacuum) == (10, None)
     assert (after.dead_rows, after.last_autovacuum) == (0, None)
     assert after.last_vacuum is not None
 
 
 @pytest.mark.parametrize("locked", ["lock table events in access exclusive mode", "reindex index events_order_room"])
-def test_a_locked_relation_has_no_size(own: Settings, source_copy: str, locked: str) -> None:
+def test_a_locked_relation_has_no_size(reader_settings: Settings, source_copy: str, locked: str) -> None:
     with psycopg.connect(source_copy) as other:
         other.execute(locked.encode())
-        sizes = sizes_by_name(own)
+        sizes = sizes_by_name(reader_settings)
     assert sizes["public", "events"].bytes is None
     assert sizes["public", "events"].live_rows is not None
     assert sizes["public", "event_json"].bytes is not None
 
 
 def test_a_later_lock_leaves_all_relations_without_a_size(
-    own: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
+    reader_settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each measurement meets a lock that pg_locks does not show, like one that is taken after pg_locks was read.
     monkeypatch.setattr(relation_sizes, "_RELATIONS", relation_sizes._RELATIONS.replace("'AccessExclusiveLock'", "''"))
     with psycopg.connect(source_copy) as other:
         other.execute("lock table events in access exclusive mode")
-        sizes = sizes_by_name(own)
+        sizes = sizes_by_name(reader_settings)
     assert {size.bytes for size in sizes.values() if size.schema_name} == {None}
     assert any(size.kind == "database" and size.bytes for size in sizes.values())
 
@@ -128,8 +128,10 @@ def test_slots_and_free_space_are_recorded(
         with psycopg.connect(server.dsn(), autocommit=True) as owner:
             owner.execute("select pg_create_physical_replication_slot('standby', true)")
             owner.execute("create table filler as select repeat('x', 1000) from generate_series(1, 10000)")
-        own = new_lake(synapse_dsn=server.dsn(), synapse_server_name="example.org", lakehouse_source_disk_bytes=10**9)
-        rows = record(own)
+        changed_settings = new_lake(
+            synapse_dsn=server.dsn(), synapse_server_name="example.org", lakehouse_source_disk_bytes=10**9
+        )
+        rows = record(changed_settings)
     slot, database, lake = rows["standby"], rows["postgres"], rows["warehouse"]
     assert (slot["kind"], slot["is_active"], slot["transaction_id_age"]) == ("replication_slot", False, None)
     assert slot["bytes"] > 10_000_000
@@ -144,7 +146,7 @@ def test_a_source_that_is_down_records_nothing(new_lake: Callable[..., Settings]
 
 
 def record(settings: Settings) -> dict[str, dict[str, Any]]:
-    """What a run records, by name."""
+    """Record the sizes as a run does, and return the rows by name."""
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
         run_measurements.record_sizes(settings, RUN)
@@ -166,15 +168,15 @@ def test_planted_growth_is_shown_and_raises_an_alert(
         tables.ensure_audit_tables(catalog)
         store.append_audit_rows(catalog, "audit.relation_sizes", rows, RUN)
         run_measurements.report_sizes(settings)
-        begun = {(event.kind, event.subject) for event in incident_log.read_incident_log(catalog).events}
-    assert begun == {
+        incidents = {(event.kind, event.subject) for event in incident_log.read_incident_log(catalog).events}
+    assert incidents == {
         (IncidentKind.GROWTH_CHANGED, "table public.events"), (IncidentKind.DISK_FILLING, "lake warehouse"),
     }  # fmt: skip
     use_settings(settings, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    shown = CliRunner().invoke(app, ["sizes"])
-    assert shown.exit_code == 0, shown.output
-    assert "public.events" in shown.output
+    result = CliRunner().invoke(app, ["sizes"])
+    assert result.exit_code == 0, result.output
+    assert "public.events" in result.output
     by_name = {row["name"]: row for row in json.loads(CliRunner().invoke(app, ["sizes", "--format", "json"]).stdout)}
     assert by_name["events"]["growth_bytes_per_day"] == pytest.approx(MIB + GIB, rel=1e-6)
     assert by_name["events"]["growth_before"] == pytest.approx(MIB, rel=1e-6)
@@ -184,7 +186,7 @@ def test_planted_growth_is_shown_and_raises_an_alert(
     assert by_name["warehouse"]["full_in_days_earliest"] == pytest.approx(4, rel=1e-3)
 
 
-def test_an_empty_lake_says_that_nothing_was_measured(
+def test_the_command_fails_on_a_lake_without_sizes(
     new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use_settings(new_lake(synapse_dsn="postgresql://127.0.0.1:1/none"), monkeypatch)

@@ -1,4 +1,4 @@
-"""``lakehouse diff`` on small lakes with two releases, without a JVM."""
+"""``lakehouse diff`` compares two releases of a small lake, without a JVM."""
 
 import json
 from collections import Counter
@@ -189,7 +189,7 @@ ROWS = st.lists(st.tuples(KEYS, KEYS, st.sampled_from("xy")), max_size=6)
 @hypothesis_settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(ROWS, ROWS)
 def test_differences_obey_multisets(lake: Settings, before: list[Any], after: list[Any]) -> None:
-    """Rows of a key that are equal in number are changed unless their contents are equal; the others come or go."""
+    """Rows of a key in both releases are changed unless all contents are equal; surplus rows are added or removed."""
     table_diff = compare(lake, before, after)
     keys = {row[:2] for row in [*before, *after]}
     counts = [(Counter(r for r in before if r[:2] == key), Counter(r for r in after if r[:2] == key)) for key in keys]
@@ -200,7 +200,7 @@ def test_differences_obey_multisets(lake: Settings, before: list[Any], after: li
 
 
 def compare(settings: Settings, before: list[Any], after: list[Any]) -> TableDiff:
-    """The difference of two contents of a table with the key of the first two columns."""
+    """Return the difference between two contents of a table, whose key is the first two columns."""
     columns = SCHEMAS_OF["bronze.events"]
     with closing(open_catalog(settings)) as catalog, duckdb_reader.open_duckdb(settings) as connection:
         catalog.create_table("gold.any", columns)

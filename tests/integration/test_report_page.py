@@ -1,4 +1,4 @@
-"""The page of the lakehouse: complete, self-contained, safe with hostile text, and readable without rows."""
+"""The page of the lakehouse is complete, self-contained, safe with hostile text, and readable without rows."""
 
 import json
 import stat
@@ -34,8 +34,8 @@ PURGED = "!purged:example.org"
 VOID = {"meta", "br", "link", "img", "input", "hr", "wbr"}
 
 
-class Parsed(HTMLParser):
-    """Elements of a page by name, with their attributes; the text of scripts; whether all elements are closed."""
+class ParsedPage(HTMLParser):
+    """The elements of a page with their attributes, its scripts and its text. All elements must be closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -64,11 +64,11 @@ class Parsed(HTMLParser):
             self.text += data
 
     def attributes(self, name: str) -> list[str]:
-        """Values of an attribute."""
+        """Return the values of an attribute."""
         return [value for _, attributes in self.elements if (value := attributes.get(name)) is not None]
 
     def specs(self) -> list[dict[str, Any]]:
-        """Specifications of the charts."""
+        """Return the specifications of the charts."""
         return [json.loads(text) for attributes, text in self.scripts if attributes.get("type") == "application/json"]
 
 
@@ -82,7 +82,7 @@ def make(
 
 @pytest.fixture(scope="module")
 def lake(make: Callable[..., Settings]) -> Settings:
-    """A lake with two releases, with hostile text in every table."""
+    """Return a lake with two releases, and with hostile text in every table."""
     settings = make()
     with open_report_lake(settings) as catalog:
         publish(catalog, 1, TEXTS)
@@ -92,7 +92,7 @@ def lake(make: Callable[..., Settings]) -> Settings:
 
 @pytest.fixture(scope="module")
 def empty(make: Callable[..., Settings]) -> Settings:
-    """The lake of an empty homeserver."""
+    """Return the lake of an empty homeserver."""
     settings = make()
     with open_report_lake(settings) as catalog:
         publish(catalog, 1, [])
@@ -101,7 +101,7 @@ def empty(make: Callable[..., Settings]) -> Settings:
 
 @pytest.fixture(scope="module")
 def purged(make: Callable[..., Settings], tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, str, str]:
-    """A lake whose second release has no row of a room, and the page before and after."""
+    """Return a lake whose second release has no row of a room, and the pages before and after."""
     settings, folder = make(), tmp_path_factory.mktemp("purged")
     with open_report_lake(settings) as catalog:
         append_rows(catalog, 1, [PURGED])
@@ -118,7 +118,7 @@ def purged(make: Callable[..., Settings], tmp_path_factory: pytest.TempPathFacto
 def render(settings: Settings, folder: Path) -> str:
     with duckdb_reader.open_duckdb(settings) as connection:
         html = page.write_page(connection, settings, folder / "page.html").read_text(encoding="utf-8")
-    # A name that may break must be found by tests.
+    # Tests search for names without marks of possible line breaks.
     return html.replace("<wbr>", "")
 
 
@@ -130,10 +130,10 @@ def html(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.id)
 def test_every_panel_reads_and_draws_its_rows(lake: Settings, panel: Any) -> None:
     with duckdb_reader.open_duckdb(lake) as connection:
-        read = PanelReader(connection, lake, duckdb_reader.get_release(connection, lake)).read(panel)
-    assert (read.reason, bool(read.rows)) == ("", True)
-    assert {column.name for column in panel.columns} <= read.rows[0].keys()
-    assert (panel.chart(read.rows) is None) == (panel.chart is draw_no_chart)
+        panel_rows = PanelReader(connection, lake, duckdb_reader.get_release(connection, lake)).read(panel)
+    assert (panel_rows.reason, bool(panel_rows.rows)) == ("", True)
+    assert {column.name for column in panel.columns} <= panel_rows.rows[0].keys()
+    assert (panel.chart(panel_rows.rows) is None) == (panel.chart is draw_no_chart)
 
 
 def test_a_wrong_clock_hides_no_event(make: Callable[..., Settings]) -> None:
@@ -145,27 +145,27 @@ def test_a_wrong_clock_hides_no_event(make: Callable[..., Settings]) -> None:
         publish(catalog, 1, [])
     with duckdb_reader.open_duckdb(settings) as connection:
         reader = PanelReader(connection, settings, duckdb_reader.get_release(connection, settings))
-        read = {panel.id: reader.read(panel).rows for panel in (*PANELS, NEWEST_EVENT)}
-    assert [row["day"].day for row in read["events-by-type"]] == [3, 4]
-    assert [row["day"].day for row in read["events-by-room"]] == [3, 4]
-    assert [(row["events"], row["last_day"].day) for row in read["growing-rooms"]] == [(2, 4)]
-    (newest,) = read[NEWEST_EVENT.id]
+        rows_by_panel = {panel.id: reader.read(panel).rows for panel in (*PANELS, NEWEST_EVENT)}
+    assert [row["day"].day for row in rows_by_panel["events-by-type"]] == [3, 4]
+    assert [row["day"].day for row in rows_by_panel["events-by-room"]] == [3, 4]
+    assert [(row["events"], row["last_day"].day) for row in rows_by_panel["growing-rooms"]] == [(2, 4)]
+    (newest,) = rows_by_panel[NEWEST_EVENT.id]
     assert (newest["received_at"], newest["future_events"]) == (received[1], 1)
 
 
-def test_a_chart_that_fails_costs_no_table(lake: Settings) -> None:
+def test_a_failed_chart_does_not_remove_its_table(lake: Settings) -> None:
     with duckdb_reader.open_duckdb(lake) as connection:
-        read = PanelReader(connection, lake, duckdb_reader.get_release(connection, lake)).read(PANELS[0])
+        panel_rows = PanelReader(connection, lake, duckdb_reader.get_release(connection, lake)).read(PANELS[0])
 
     def fail(_: Any) -> None:
         raise OverflowError
 
-    rendered = page.render_panel(replace(read, panel=replace(read.panel, chart=fail)))
-    assert (rendered.spec, len(rendered.cells)) == (None, len(read.rows))
+    rendered = page.render_panel(replace(panel_rows, panel=replace(panel_rows.panel, chart=fail)))
+    assert (rendered.spec, len(rendered.cells)) == (None, len(panel_rows.rows))
 
 
 def test_every_panel_has_a_chart_a_table_and_a_query(html: str) -> None:
-    parsed = Parsed(html)
+    parsed = ParsedPage(html)
     ids = parsed.attributes("id")
     assert {panel.id for panel in PANELS} | {f"{panel.id}-chart" for panel in CHARTS} <= set(ids)
     assert len(parsed.specs()) == len(CHARTS)
@@ -173,7 +173,7 @@ def test_every_panel_has_a_chart_a_table_and_a_query(html: str) -> None:
     assert sum(tag == "details" for tag, _ in parsed.elements) == 2 * len(PANELS)
 
 
-def require_elements_of_links(parsed: Parsed) -> None:
+def require_elements_of_links(parsed: ParsedPage) -> None:
     """Require that the links within the page lead to elements."""
     ids = parsed.attributes("id")
     assert len(ids) == len(set(ids))
@@ -181,11 +181,11 @@ def require_elements_of_links(parsed: Parsed) -> None:
 
 
 def test_links_within_the_page_lead_to_an_element(html: str) -> None:
-    require_elements_of_links(Parsed(html))
+    require_elements_of_links(ParsedPage(html))
 
 
 def test_hostile_text_is_data(html: str) -> None:
-    parsed = Parsed(html)
+    parsed = ParsedPage(html)
     assert {attributes.get("type") for attributes, _ in parsed.scripts} == {None, "application/json"}
     assert sum("type" not in attributes for attributes, _ in parsed.scripts) == 2
     assert {tag for tag, _ in parsed.elements}.isdisjoint({"img", "b", "iframe", "object", "base", "form"})
@@ -197,7 +197,7 @@ def test_hostile_text_is_data(html: str) -> None:
 
 
 def test_the_page_needs_no_network(html: str) -> None:
-    parsed = Parsed(html)
+    parsed = ParsedPage(html)
     assert parsed.attributes("src") == []
     assert all(link.startswith("#") for link in parsed.attributes("href"))
     assert "default-src 'none'" in html
@@ -208,26 +208,26 @@ def test_the_page_is_small(html: str) -> None:
 
 
 def test_open_incidents_lead_to_their_runbook(html: str) -> None:
-    parsed = Parsed(html)
+    parsed = ParsedPage(html)
     assert "Act now" in parsed.text
-    assert "#findings" in parsed.attributes("href"), "so does what waits"
+    assert "#findings" in parsed.attributes("href"), "findings without urgency have links too"
     assert parsed.attributes("href").count("#runbook-lost-ids") == 3
     assert {"#runbook-integrity", "#runbook-release-overdue"} <= set(parsed.attributes("href"))
     assert "page-missing" not in parsed.text, "this page is not missing"
     assert "ended" not in [line.strip() for line in parsed.text.split("\n")]
 
 
-def test_unknown_incidents_are_no_good_state() -> None:
+def test_unreadable_incidents_are_a_warning() -> None:
     status = describe_status(None, PanelRows(INCIDENTS, [], "an error", is_unread=True))
     assert status.level is Level.WARNING
 
 
 def test_differences_since_yesterday_are_shown(html: str) -> None:
-    assert "lakehouse diff 1 2" in Parsed(html).text
+    assert "lakehouse diff 1 2" in ParsedPage(html).text
 
 
 def test_the_time_between_the_releases_is_named(html: str) -> None:
-    assert "Changes since yesterday" in Parsed(html).text
+    assert "Changes since yesterday" in ParsedPage(html).text
 
 
 def test_names_break_after_punctuation_and_are_escaped() -> None:
@@ -236,18 +236,18 @@ def test_names_break_after_punctuation_and_are_escaped() -> None:
     assert ("".join(pieces), max(map(len, pieces))) == ("$" + "a" * 43, 24)
 
 
-def test_an_empty_homeserver_has_sentences(empty: Settings, tmp_path: Path) -> None:
-    parsed = Parsed(render(empty, tmp_path))
-    empties = [attributes for _, attributes in parsed.elements if attributes.get("class") == "empty"]
-    # One for each panel, one for the comparison, one without scripts. The last runs have a row.
-    assert len(empties) == len(PANELS) - 1 + 2
+def test_each_panel_of_an_empty_homeserver_has_a_sentence(empty: Settings, tmp_path: Path) -> None:
+    parsed = ParsedPage(render(empty, tmp_path))
+    sentences = [attributes for _, attributes in parsed.elements if attributes.get("class") == "empty"]
+    # A sentence for each panel, for the comparison, and for browsers without scripts. The panel of runs has a row.
+    assert len(sentences) == len(PANELS) - 1 + 2
     assert "No incident is open" in parsed.text
 
 
 def test_a_lake_without_a_release_has_a_page(make: Callable[..., Settings], tmp_path: Path) -> None:
     settings = make()
     with open_report_lake(settings):
-        parsed = Parsed(render(settings, tmp_path))
+        parsed = ParsedPage(render(settings, tmp_path))
     assert "Needs attention" in parsed.text
     assert parsed.specs() == []
     require_elements_of_links(parsed)

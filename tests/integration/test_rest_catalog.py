@@ -1,4 +1,4 @@
-"""A lake whose catalog is a real Iceberg REST catalog, with its warehouse on a real S3 server."""
+"""Spark, PyIceberg and DuckDB use a real Iceberg REST catalog, with a warehouse on a real S3 server."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

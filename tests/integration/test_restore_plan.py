@@ -1,4 +1,4 @@
-"""``lakehouse state restore-plan``: its SQL restores lost rows of room state, row for row."""
+"""The SQL of ``lakehouse state restore-plan`` restores lost rows of room state, row for row."""
 
 import json
 import subprocess
@@ -36,10 +36,10 @@ def releases(source_copy: str, new_lake: Callable[..., Settings]) -> StateReleas
 
 
 def plan(releases: StateReleases, *arguments: str) -> str:
-    done = CliRunner().invoke(app, ["state", "restore-plan", *arguments], env=releases.settings.to_environment())
-    assert done.exit_code == 0, done.output
-    assert not list_unprintable(done.stdout)
-    return done.stdout
+    result = CliRunner().invoke(app, ["state", "restore-plan", *arguments], env=releases.settings.to_environment())
+    assert result.exit_code == 0, result.output
+    assert not list_unprintable(result.stdout)
+    return result.stdout
 
 
 def run(dsn: str, script: str, folder: Path) -> None:
@@ -60,7 +60,7 @@ def change(dsn: str, *statements: str) -> None:
 
 
 def plant(dsn: str) -> tuple[str, int, list[int]]:
-    """A room, a group of it with hostile rows, and further groups with rows and a predecessor, the first childless."""
+    """Insert hostile rows; return the room, the state group with these rows, and further groups with a predecessor."""
     with psycopg.connect(dsn, autocommit=True) as owner:
         row = owner.execute(
             "select room_id from state_groups join state_group_edges on id = state_group"
@@ -83,7 +83,7 @@ def plant(dsn: str) -> tuple[str, int, list[int]]:
     return row[0], groups[0], groups[1:]
 
 
-def test_rows_lost_over_several_releases(releases: StateReleases, tmp_path: Path) -> None:
+def test_rows_lost_over_several_releases_are_restored(releases: StateReleases, tmp_path: Path) -> None:
     dsn = releases.dsn
     room, hostile, (first, second, edge, group, *_) = plant(dsn)
     releases.publish()
@@ -108,13 +108,13 @@ def test_rows_lost_over_several_releases(releases: StateReleases, tmp_path: Path
     for _ in range(2):
         run(dsn, printed, tmp_path)
         assert state(dsn) == before
-    of_groups = plan(releases, str(hostile), str(group))
-    assert f"({second}," not in of_groups
-    assert f"({hostile}," in of_groups
+    printed = plan(releases, str(hostile), str(group))
+    assert f"({second}," not in printed
+    assert f"({hostile}," in printed
 
 
 def rewrite(dsn: str, group: int, room: str, pieces: dict[str, str], prev: int | None = None) -> None:
-    """Store a state group otherwise: with these rows, and as a difference to ``prev``."""
+    """Store a state group in another way: with the rows of ``pieces``, and as a delta of ``prev``."""
     change(
         dsn,
         f"delete from state_groups_state where state_group = {group}",
@@ -129,7 +129,7 @@ def rewrite(dsn: str, group: int, room: str, pieces: dict[str, str], prev: int |
 
 @pytest.fixture
 def chain(releases: StateReleases) -> tuple[str, list[int]]:
-    """A room and its state groups, in one chain; each sets the topic, and the first one everything."""
+    """Return a room and its state groups, in one chain; each sets the topic, and the first one the whole state."""
     room, groups = "!chain:example.org", [8_000_000 + number for number in range(5)]
     for number, group in enumerate(groups):
         change(
@@ -144,7 +144,7 @@ def chain(releases: StateReleases) -> tuple[str, list[int]]:
 
 
 def states(dsn: str, room: str) -> dict[int, State]:
-    """The state of each group of the room."""
+    """Return the state of each group of the room."""
     with psycopg.connect(dsn) as connection:
         edges: dict[int, int] = dict(
             connection.execute("select state_group, prev_state_group from state_group_edges").fetchall()
@@ -158,7 +158,9 @@ def states(dsn: str, room: str) -> dict[int, State]:
     return {group: resolved(edges, own, group) for (group,) in groups}
 
 
-def test_a_state_database_of_its_own(server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+def test_a_separate_state_database_is_restored(
+    server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
+) -> None:
     with split_source(server) as (main, dsn):
         releases = StateReleases(new_lake(synapse_dsn=main, synapse_state_dsn=dsn))
         releases.publish()
@@ -174,10 +176,10 @@ def test_a_state_database_of_its_own(server: EmbeddedServer, new_lake: Callable[
 def test_a_rewritten_or_deleted_group_lost_nothing(releases: StateReleases, chain: tuple[str, list[int]]) -> None:
     dsn, (room, (first, second, third, fourth, unused)) = releases.dsn, chain
     before = states(dsn, room)
-    # A compressor stores a group in full, and another one by another predecessor.
+    # A compressor stores one group in full, and another group as a delta of another predecessor.
     rewrite(dsn, third, room, {"create": "$c", "name": "$n", "rules": "$r", "topic": "$t2"})
     rewrite(dsn, fourth, room, {"topic": "$t3"}, second)
-    # Synapse deletes a group that nothing needs.
+    # Synapse deletes a group that no event uses.
     change(dsn, f"delete from event_to_state_groups where state_group = {unused}")
     rewrite(dsn, unused, room, {})
     change(dsn, f"delete from state_groups where id = {unused}")
@@ -186,10 +188,10 @@ def test_a_rewritten_or_deleted_group_lost_nothing(releases: StateReleases, chai
     assert "INSERT" not in plan(releases, "--room", room, "--overwrite")
 
 
-def test_groups_were_rewritten_from_wrong_reads(
+def test_groups_rewritten_from_wrong_reads_are_restored(
     releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path
 ) -> None:
-    """Synapse deletes the first two groups, and stores the third in full, with what a damaged index returned."""
+    """Synapse deletes the first two groups, and stores the third in full, with rows that a damaged index returned."""
     dsn, (room, (first, second, third, fourth, last)) = releases.dsn, chain
     before = states(dsn, room)
     for group in (first, second):
@@ -197,16 +199,16 @@ def test_groups_were_rewritten_from_wrong_reads(
         change(dsn, f"delete from event_to_state_groups where state_group = {group}")
     rewrite(dsn, third, room, {"create": "$other", "topic": "$t2", "alias": "$a"})
     change(dsn, f"delete from state_groups where id in ({first}, {second})")
-    # A compressor stores the fifth group as a difference to the third.
+    # A compressor stores the fifth group as a delta of the third.
     rewrite(dsn, last, room, {"topic": "$t4"}, third)
     releases.publish()
     expected = {group: state for group, state in before.items() if group in (third, fourth, last)}
 
     printed = plan(releases, "--room", room)
     run(dsn, printed, tmp_path)
-    found = states(dsn, room)
+    restored = states(dsn, room)
     for group, state in expected.items():
-        assert found[group] == state | {("create", ""): "$other", ("alias", ""): "$a"}
+        assert restored[group] == state | {("create", ""): "$other", ("alias", ""): "$a"}
     assert printed.count(f"({third},") == 2
     assert f"({last}," not in printed
 
@@ -215,10 +217,10 @@ def test_groups_were_rewritten_from_wrong_reads(
         assert states(dsn, room) == expected
 
 
-def test_rows_that_were_wrong_are_lost_later(
+def test_lost_rows_are_restored_from_the_last_correct_release(
     releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path
 ) -> None:
-    """The newest release that has the lost rows has wrong ones; an earlier release has the right ones."""
+    """The newest release with the lost rows has wrong values; an earlier release has the right values."""
     dsn, (room, (first, second, third, *_)) = releases.dsn, chain
     before = states(dsn, room)
     for group in (first, second):
@@ -233,7 +235,7 @@ def test_rows_that_were_wrong_are_lost_later(
     assert states(dsn, room) == {group: state for group, state in before.items() if group >= third}
 
 
-def test_nothing_was_read_when_a_group_was_stored_in_full(
+def test_a_group_that_was_stored_without_rows_is_restored(
     releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path
 ) -> None:
     dsn, (room, groups) = releases.dsn, chain

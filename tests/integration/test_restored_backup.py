@@ -1,4 +1,4 @@
-"""The first copy comes from a restored backup of the primary, the next copies from the primary."""
+"""The source of the first copy is a restored backup of the primary; the source of the next copies is the primary."""
 
 import shutil
 import time
@@ -24,15 +24,15 @@ ROOMS = (
 
 @pytest.fixture(scope="module")
 def primary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A primary with the sample."""
+    """Yield a primary with the sample."""
     with embedded_postgres.run_server(tmp_path_factory.mktemp("primary") / "data") as server:
         sample.restore_sample(server)
         yield server
 
 
 @contextmanager
-def restored(primary: EmbeddedServer, folder: Path, signal: str | None) -> Iterator[EmbeddedServer]:
-    """A base backup of the primary as a server. During the backup, a transaction of the primary was open."""
+def run_restored_backup(primary: EmbeddedServer, folder: Path, signal: str | None) -> Iterator[EmbeddedServer]:
+    """Run a server on a base backup of the primary; a transaction was open during the backup."""
     data = folder / "restored"
     with psycopg.connect(primary.dsn(sample.SAMPLE_DATABASE)) as writer:
         writer.execute(ROOMS)
@@ -48,18 +48,18 @@ def restored(primary: EmbeddedServer, folder: Path, signal: str | None) -> Itera
 @pytest.mark.parametrize(
     ("signal", "extent"),
     [
-        # It stays in recovery, so its snapshot is an earlier one of the primary.
+        # The server stays in recovery, so its snapshot is an earlier PostgreSQL snapshot of the primary.
         ("standby.signal", "changed"),
-        # It is promoted to a timeline of its own.
+        # The server is promoted to a timeline of its own.
         ("recovery.signal", "full"),
-        # It is on the primary's timeline, with transactions of its own under the primary's next IDs.
+        # The server is on the primary's timeline, and its own transactions have the primary's next IDs.
         (None, "full"),
     ],
 )
 def test_copies_continue_on_the_primary(
     primary: EmbeddedServer, server: EmbeddedServer, settings: Settings, tmp_path: Path, signal: str | None, extent: str
 ) -> None:
-    with restored(primary, tmp_path, signal) as backup:
+    with run_restored_backup(primary, tmp_path, signal) as backup:
         source = backup.dsn(sample.SAMPLE_DATABASE)
         if signal != "standby.signal":
             with psycopg.connect(source, autocommit=True) as connection:
@@ -70,7 +70,7 @@ def test_copies_continue_on_the_primary(
             assert lake.departures() == {}
             with psycopg.connect(primary.dsn(sample.SAMPLE_DATABASE)) as connection:
                 connection.execute(PRESENCE)
-            # Then the primary has a longer WAL and higher transaction IDs than the restored server.
+            # This gives the primary a longer WAL and higher transaction IDs than the restored server has.
             _write_transactions(primary.dsn(sample.SAMPLE_DATABASE), 40)
             lake.settings = lake.settings.model_copy(update={"synapse_dsn": primary.dsn(sample.SAMPLE_DATABASE)})
             assert _advance(lake) == dict.fromkeys(TABLES, extent)
@@ -78,7 +78,7 @@ def test_copies_continue_on_the_primary(
 
 
 def _write_transactions(dsn: str, number: int) -> None:
-    """Assign transaction IDs, and end a segment of the WAL after each tenth."""
+    """Assign transaction IDs, and switch the WAL segment after each tenth."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         for count in range(number):
             connection.execute("select pg_current_xact_id()")
@@ -87,7 +87,7 @@ def _write_transactions(dsn: str, number: int) -> None:
 
 
 def _advance(lake: AdvancingLake) -> dict[str, str]:
-    """Copy and publish; the read extents. The lake is equal to the source."""
+    """Copy and publish, require that the lake equals the source, and return the read extents."""
     extents = {name: row["extent"] for name, row in lake.advance().items()}
     assert lake.departures() == {}
     return extents

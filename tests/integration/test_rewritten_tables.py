@@ -37,7 +37,7 @@ def source(settings: Settings, source_copy: str) -> Settings:
 
 @pytest.fixture
 def other(source_copy: str) -> Iterator[Session]:
-    """Another session with a short lock timeout."""
+    """Yield another session, with a short lock timeout."""
     with psycopg.connect(source_copy) as connection:
         connection.execute("set lock_timeout = '500ms'")
         connection.commit()
@@ -46,7 +46,7 @@ def other(source_copy: str) -> Iterator[Session]:
 
 @pytest.mark.parametrize("statement", [TRUNCATE, REWRITE], ids=["truncate", "alter"])
 def test_a_table_is_not_rewritten_during_a_snapshot(source: Settings, other: Session, statement: str) -> None:
-    rows = _rows(other)
+    rows = _count_rows(other)
     with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         with pytest.raises(psycopg.errors.LockNotAvailable):
             other.execute(statement.encode())
@@ -62,28 +62,28 @@ def test_a_table_is_not_rewritten_during_a_snapshot(source: Settings, other: Ses
 
 
 @pytest.mark.parametrize("statement", [TRUNCATE, REWRITE], ids=["truncate", "alter"])
-def test_a_table_being_rewritten_is_read_in_full_or_not(
+def test_a_table_during_a_rewrite_is_read_in_full(
     source: Settings, source_copy: str, other: Session, statement: str
 ) -> None:
-    rows = _rows(other)
-    taken, over = threading.Event(), threading.Event()
+    rows = _count_rows(other)
+    export_done, rewrite_done = threading.Event(), threading.Event()
 
-    def counted() -> int:
+    def count_in_snapshot() -> int:
         with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
-            taken.set()
-            over.wait(60)
+            export_done.set()
+            rewrite_done.wait(60)
             return count_rows(connection, TABLE)
 
-    def is_waited_for() -> bool:
+    def has_waiter() -> bool:
         row = watcher.execute(WAITING, [TABLE.name]).fetchone()
         return bool(row and row[0])
 
     with psycopg.connect(source_copy, autocommit=True) as watcher, ThreadPoolExecutor(1) as pool:
         other.execute(statement.encode())
-        counting = pool.submit(counted)
-        assert _until(lambda: taken.is_set() or is_waited_for())
+        counting = pool.submit(count_in_snapshot)
+        assert _wait_until(lambda: export_done.is_set() or has_waiter())
         other.commit()
-        over.set()
+        rewrite_done.set()
         assert counting.result() == rows
 
 
@@ -124,28 +124,30 @@ def test_a_locked_table_is_reported(source: Settings, source_copy: str, monkeypa
 def test_tables_rewritten_at_every_try_are_named(
     source: Settings, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = _rows(other)
-    times = list[int]()
+    rows = _count_rows(other)
+    calls = list[int]()
 
-    def too_late(connection: Connection, tables: Collection[str]) -> None:
-        times.append(1)
+    def lock_too_late(connection: Connection, tables: Collection[str]) -> None:
+        calls.append(1)
         other.execute(TRUNCATE.encode())
         other.commit()
         lock_tables(connection, tables)
 
-    monkeypatch.setattr(snapshot, "lock_tables", too_late)
+    monkeypatch.setattr(snapshot, "lock_tables", lock_too_late)
     with pytest.raises(SourceError, match=rf"\b3\b.*{TABLE.name}"), export_snapshot(source, catalogue.load_catalogue()):
         pass
-    assert len(times) == 3
+    assert len(calls) == 3
     monkeypatch.setattr(
-        snapshot, "lock_tables", lambda *arguments: too_late(*arguments) if len(times) < 5 else lock_tables(*arguments)
+        snapshot,
+        "lock_tables",
+        lambda *arguments: lock_too_late(*arguments) if len(calls) < 5 else lock_tables(*arguments),
     )
     with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
         assert count_rows(connection, TABLE) == rows
-    assert len(times) == 5
+    assert len(calls) == 5
 
 
-def _rows(session: Session) -> int:
+def _count_rows(session: Session) -> int:
     row = session.execute(f"select count(*) from {TABLE.name}".encode()).fetchone()
     session.commit()
     assert row
@@ -154,9 +156,9 @@ def _rows(session: Session) -> int:
     return row[0]
 
 
-def _until(is_so: Callable[[], bool], seconds: float = 30) -> bool:
+def _wait_until(condition: Callable[[], bool], seconds: float = 30) -> bool:
     deadline = time.monotonic() + seconds
-    while not is_so():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)

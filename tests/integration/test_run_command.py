@@ -1,4 +1,4 @@
-"""``lakehouse run`` that is refused, waits, or is stopped."""
+"""``lakehouse run`` when it is refused, waits for another run, or is stopped."""
 
 import json
 import os
@@ -25,12 +25,12 @@ from tests.conftest import BIN, environment, lakehouse
 from tests.support import runs
 
 
-def interrupt(run: subprocess.Popen[str], ends_with: int = 130) -> str:
-    """What Ctrl-C does; the rest of the output."""
+def interrupt(run: subprocess.Popen[str], exit_code: int = 130) -> str:
+    """Send SIGINT, as Ctrl-C does, and return the rest of the output."""
     children = runs.children(run)
     run.send_signal(signal.SIGINT)
     rest, _ = run.communicate(timeout=60)
-    assert run.returncode == ends_with
+    assert run.returncode == exit_code
     assert child_processes.list_session_members(children) == []
     return rest
 
@@ -43,7 +43,7 @@ def test_a_future_interval_is_refused_before_anything_starts(settings: Settings)
 
 
 @pytest.mark.parametrize("date", ["yesterday", "2026-02-30"])
-def test_a_date_that_is_none_is_refused(settings: Settings, date: str) -> None:
+def test_an_invalid_date_is_refused(settings: Settings, date: str) -> None:
     result = lakehouse(settings, "run", "--date", date)
     assert result.returncode == 2
     assert date in result.stderr
@@ -51,14 +51,14 @@ def test_a_date_that_is_none_is_refused(settings: Settings, date: str) -> None:
 
 def test_a_refused_first_run_is_explained_and_alerts(new_lake: Callable[..., Settings], settings: Settings) -> None:
     wrong = make_conninfo(str(settings.synapse_dsn), password="secret-word")
-    own = new_lake(synapse_dsn=wrong)
-    result = lakehouse(own, "run")
+    lake = new_lake(synapse_dsn=wrong)
+    result = lakehouse(lake, "run")
     output = result.stdout + result.stderr
     assert result.returncode == 1
     assert "password for synapse_sample is wrong" in output
     assert "Traceback" not in output
     assert "secret-word" not in output
-    with closing(open_catalog(own)) as catalog:
+    with closing(open_catalog(lake)) as catalog:
         (incident,) = incident_log.read_incident_log(catalog).events
     assert (incident.kind, incident.begins) == ("run-failed", True)
 
@@ -66,31 +66,31 @@ def test_a_refused_first_run_is_explained_and_alerts(new_lake: Callable[..., Set
 @pytest.mark.heavy
 def test_concurrent_runs_publish_one_after_the_other(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
-    together = [runs.start(settings, "--date", "2026-11-01") for _ in range(2)]
-    outputs = [item.communicate(timeout=1200)[0] for item in together]
-    assert [item.returncode for item in together] == [0, 0], outputs
+    processes = [runs.start(settings, "--date", "2026-11-01") for _ in range(2)]
+    outputs = [item.communicate(timeout=1200)[0] for item in processes]
+    assert [item.returncode for item in processes] == [0, 0], outputs
     catalog = open_catalog(settings)
     first, second = store.read_releases(catalog)
     assert first.interval_start == second.interval_start
     assert first.run_id != second.run_id
-    assert first.tables["bronze.events"] == second.tables["bronze.events"], "the second found nothing new to copy"
-    counted = "select count(*) as rows, count(distinct event_id) as events from bronze.events"
-    (rows,) = json.loads(lakehouse(settings, "query", counted, "--format", "json").stdout)
+    assert first.tables["bronze.events"] == second.tables["bronze.events"], "the second run copied no row"
+    count = "select count(*) as rows, count(distinct event_id) as events from bronze.events"
+    (rows,) = json.loads(lakehouse(settings, "query", count, "--format", "json").stdout)
     assert rows["rows"] == rows["events"] > 1000
 
 
 @pytest.mark.heavy
 def test_a_second_run_that_waits_can_be_stopped(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
-    run = _waiting(settings)
+    run = _start_waiting_run(settings)
     assert "release was published" in interrupt(run)
-    assert _going_on(settings) == 0
+    assert _count_unfinished_runs(settings) == 0
     assert runs.lease_holder(settings) == "the first run"
 
 
 @pytest.mark.heavy
 def test_a_killed_airflow_is_explained(new_lake: Callable[..., Settings]) -> None:
-    run = _waiting(new_lake())
+    run = _start_waiting_run(new_lake())
     for child in runs.children(run):
         os.kill(child, signal.SIGKILL)
     output, _ = run.communicate(timeout=120)
@@ -101,11 +101,11 @@ def test_a_killed_airflow_is_explained(new_lake: Callable[..., Settings]) -> Non
 
 
 @pytest.mark.heavy
-def test_a_run_without_enough_memory_is_explained(new_lake: Callable[..., Settings], limited: Path) -> None:
+def test_a_run_without_enough_memory_is_explained(new_lake: Callable[..., Settings], memory_limit: Path) -> None:
     in_group = 'echo $$ > "$0/cgroup.procs"; exec "$@"'
     settings = new_lake()
     result = subprocess.run(
-        ["sh", "-c", in_group, limited, BIN / "lakehouse", "run"], env=environment(settings),
+        ["sh", "-c", in_group, memory_limit, BIN / "lakehouse", "run"], env=environment(settings),
         cwd=settings.lakehouse_home, text=True, capture_output=True, check=False, timeout=1800,
     )  # fmt: skip
     assert result.returncode == 1, result.stdout
@@ -113,13 +113,13 @@ def test_a_run_without_enough_memory_is_explained(new_lake: Callable[..., Settin
         "The kernel killed a process of this run (signal 9) because memory ran out. The limit is 0.7 GiB"
         in result.stdout
     )
-    assert str(limited) in result.stdout
+    assert str(memory_limit) in result.stdout
     assert "LAKEHOUSE_DRIVER_MEMORY" in result.stdout
 
 
 @pytest.fixture
-def limited() -> Iterator[Path]:
-    """A control group with 700 MiB of memory; this user may make control groups."""
+def memory_limit() -> Iterator[Path]:
+    """Yield a control group with 700 MiB of memory. The user needs the right to create control groups."""
     version_1 = memory.CGROUPS / "memory"
     group = (version_1 if version_1.is_dir() else memory.CGROUPS) / f"lakehouse_{uuid.uuid4().hex[:8]}"
     group.mkdir()
@@ -131,7 +131,7 @@ def limited() -> Iterator[Path]:
 @pytest.mark.heavy
 def test_a_killed_test_run_is_not_continued(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake()
-    run = _waiting(settings)
+    run = _start_waiting_run(settings)
     children = runs.children(run)
     run.kill()
     run.communicate(timeout=60)
@@ -139,25 +139,25 @@ def test_a_killed_test_run_is_not_continued(new_lake: Callable[..., Settings]) -
     while child_processes.list_session_members(children):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert _going_on(settings) == 1
+    assert _count_unfinished_runs(settings) == 1
     ui = runs.start_ui(settings)
     try:
         runs.read_until(ui, "Airflow is at")
-        assert _going_on(settings) == 0
+        assert _count_unfinished_runs(settings) == 0
     finally:
-        interrupt(ui, ends_with=0)
+        interrupt(ui, exit_code=0)
 
 
-def _waiting(settings: Settings) -> subprocess.Popen[str]:
-    """A run that waits for another one, ``the first run``."""
+def _start_waiting_run(settings: Settings) -> subprocess.Popen[str]:
+    """Start and return a run that waits for another run, ``the first run``."""
     runs.lease_of_another_run(settings)
     run = runs.start(settings)
     runs.read_until(run, "Run the first run holds the lake lease")
     return run
 
 
-def _going_on(settings: Settings) -> int:
-    """Number of runs of `lakehouse run` that Airflow continues."""
+def _count_unfinished_runs(settings: Settings) -> int:
+    """Return the number of runs of `lakehouse run` that Airflow has not ended."""
     password = (settings.lakehouse_home / "postgres.airflow.password").read_text()
     login = {"user": "airflow", "password": password, "dbname": "airflow"}
     metadata = make_conninfo(str(settings.lakehouse_catalog_uri), **login)

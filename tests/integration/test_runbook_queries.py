@@ -1,4 +1,4 @@
-"""The queries of the integrity runbook return what it says, on the published sample and on its source."""
+"""The queries of the integrity runbook return the documented rows, on the published sample and on its source."""
 
 import re
 from collections import defaultdict
@@ -27,9 +27,9 @@ def test_the_state_of_a_group_without_an_index(published: Published) -> None:
         stored = source.execute("select state_group, type, state_key, event_id from state_groups_state")
         for group, type_, key, event in stored.fetchall():
             rows[group][type_, key] = event
-        differences = sorted(edges)[:: max(1, len(edges) // GROUPS)]
-        assert len(differences) >= GROUPS
-        for group in differences:
+        delta_groups = sorted(edges)[:: max(1, len(edges) // GROUPS)]
+        assert len(delta_groups) >= GROUPS
+        for group in delta_groups:
             cursor = source.execute(STATE_OF_GROUP.replace(EXAMPLE, str(group)).encode())
             while cursor.description is None:
                 assert cursor.nextset()
@@ -40,8 +40,8 @@ def test_the_state_of_a_group_without_an_index(published: Published) -> None:
 def test_the_events_of_changed_groups(published: Published) -> None:
     assert EXAMPLE in AFFECTED_EVENTS
     assert published.rows("query", AFFECTED_EVENTS) == []
-    used = "(select state_group as cause, state_group from bronze.event_to_state_groups)"
+    state_changes = "(select state_group as cause, state_group from bronze.event_to_state_groups)"
     (row,) = published.rows("query", "select state_group, count(*) as n from bronze.event_to_state_groups"
                             " group by all order by n desc, state_group limit 1")  # fmt: skip
-    query = AFFECTED_EVENTS.replace("silver.state_changes", used).replace(EXAMPLE, str(row["state_group"]))
+    query = AFFECTED_EVENTS.replace("silver.state_changes", state_changes).replace(EXAMPLE, str(row["state_group"]))
     assert len(published.rows("query", query)) == row["n"]

@@ -1,4 +1,4 @@
-"""A second user of the machine gets no data, no session and no code execution from what runs here."""
+"""A second user of the machine gets no data, no session and no code execution from the lakehouse's processes."""
 
 import re
 import secrets
@@ -20,77 +20,77 @@ from tests.support.strangers import Stranger, stranger
 
 pytestmark = pytest.mark.heavy
 CANARY = secrets.token_hex(16)
-"""A key of the warehouse, as an operator sets it."""
+"""A secret key of the warehouse, as an operator sets it."""
 
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[Stranger]:
-    """A second user."""
+    """Yield a second user."""
     with stranger() as created:
         yield created
 
 
 @pytest.fixture
-def own(new_lake: Callable[..., Settings]) -> Settings:
-    """A lake whose settings contain a secret."""
+def lake(new_lake: Callable[..., Settings]) -> Settings:
+    """Return a lake whose settings contain a secret."""
     return new_lake(lakehouse_catalog_properties={"s3.secret-access-key": CANARY})
 
 
-def test_a_run_gives_nothing_to_another_user(own: Settings, server: EmbeddedServer, other: Stranger) -> None:
-    run = runs.start(own, "--date", "2026-11-01")
-    attacked: dict[tuple[IPv4Address | IPv6Address, int], list[str]] = {}
+def test_a_run_gives_nothing_to_another_user(lake: Settings, server: EmbeddedServer, other: Stranger) -> None:
+    run = runs.start(lake, "--date", "2026-11-01")
+    results_by_address: dict[tuple[IPv4Address | IPv6Address, int], list[str]] = {}
     secrets_of_run = {CANARY, server.password}
     try:
         while run.poll() is None:
-            family = descendants(run.pid)
-            for address, port in listening(run.pid) - attacked.keys():
-                attacked[address, port] = other.ask("spark", str(address), port)
-            assert not [pid for pid in family if Path(f"/proc/{pid}").exists() and other.ask("signal", pid)]
-            exposed = {
+            pids = descendants(run.pid)
+            for address, port in listening(run.pid) - results_by_address.keys():
+                results_by_address[address, port] = other.ask("spark", str(address), port)
+            assert not [pid for pid in pids if Path(f"/proc/{pid}").exists() and other.ask("signal", pid)]
+            exposing_files = {
                 f"/proc/{pid}/{name}"
-                for pid in family
+                for pid in pids
                 for name in ("environ", "cmdline", "maps")
                 if any(secret in (other.ask("read", f"/proc/{pid}/{name}") or "") for secret in secrets_of_run)
             }
-            assert exposed == set()
+            assert exposing_files == set()
             time.sleep(0.5)
     finally:
         output, _ = run.communicate(timeout=1200)
     assert run.returncode == 0, output
-    assert len(attacked) >= 3, "a driver has a port for RPC, for blocks and for Python"
-    assert {place: reached for place, reached in attacked.items() if reached} == {}
-    assert {str(address) for address, _ in attacked} == {"127.0.0.1"}
-    _read_nothing(own, other, secrets_of_run)
+    assert len(results_by_address) >= 3, "a driver has a port for RPC, for blocks and for Python"
+    assert {address: results for address, results in results_by_address.items() if results} == {}
+    assert {str(address) for address, _ in results_by_address} == {"127.0.0.1"}
+    _require_no_secret_readable(lake, other, secrets_of_run)
 
 
-def test_the_ui_gives_nothing_to_another_user(own: Settings, server: EmbeddedServer, other: Stranger) -> None:
-    ui = runs.start_ui(own)
+def test_the_ui_gives_nothing_to_another_user(lake: Settings, server: EmbeddedServer, other: Stranger) -> None:
+    ui = runs.start_ui(lake)
     try:
         address = re.search(r"http://127\.0\.0\.1:\d+", runs.read_until(ui, r"http://127\.0\.0\.1:\d+"))
         assert address
-        places = listening(ui.pid)
-        assert {str(host) for host, _ in places} == {"127.0.0.1"}
+        addresses = listening(ui.pid)
+        assert {str(host) for host, _ in addresses} == {"127.0.0.1"}
         with httpx.Client(base_url=address[0], timeout=60) as client:
-            _gets_no_session(client)
-            foreign = {"Host": "attacker.example"}
+            _require_no_session(client)
+            headers = {"Host": "attacker.example"}
             for path in ("/", "/auth/login/", "/auth/token", "/api/v2/dags", "/execution/health", "/api/v2/version"):
-                assert client.get(path, headers=foreign).status_code in (400, 421), path
-        for host, port in places:
+                assert client.get(path, headers=headers).status_code in (400, 421), path
+        for host, port in addresses:
             assert other.ask("spark", str(host), port) == []
-        _read_nothing(own, other, {CANARY, server.password})
+        _require_no_secret_readable(lake, other, {CANARY, server.password})
     finally:
         ui.send_signal(signal.SIGINT)
         ui.communicate(timeout=120)
 
 
-def _gets_no_session(client: httpx.Client) -> None:
+def _require_no_session(client: httpx.Client) -> None:
     for method, path in (
         ("GET", "/auth/token"), ("GET", "/auth/token/login"), ("GET", "/api/v2/dags"), ("GET", "/api/v2/connections"),
         ("GET", "/api/v2/dagRuns"), ("GET", "/ui/config"), ("GET", "/api/v2/config"), ("GET", "/execution/variables/x"),
     ):  # fmt: skip
-        answer = client.request(method, path)
-        assert answer.status_code in (401, 403, 404, 405), (path, answer.status_code)
-        assert "access_token" not in answer.text
+        response = client.request(method, path)
+        assert response.status_code in (401, 403, 404, 405), (path, response.status_code)
+        assert "access_token" not in response.text
     for password in ("", "admin", "airflow"):
         login = client.post("/auth/token", json={"username": "admin", "password": password})
         assert login.status_code in (400, 401, 403, 422)
@@ -98,8 +98,8 @@ def _gets_no_session(client: httpx.Client) -> None:
     assert "_token" not in client.cookies
 
 
-def _read_nothing(own: Settings, other: Stranger, secrets_of_run: set[str]) -> None:
-    folders = [str(own.lakehouse_home), own.warehouse.removeprefix("file://")]
+def _require_no_secret_readable(lake: Settings, other: Stranger, secrets_of_run: set[str]) -> None:
+    folders = [str(lake.lakehouse_home), lake.warehouse.removeprefix("file://")]
     readable = [path for folder in folders for path in other.ask("walk", folder)]
     leaking = [path for path in readable if any(secret in (other.ask("read", path) or "") for secret in secrets_of_run)]
     assert leaking == []
@@ -112,12 +112,12 @@ def test_the_embedded_server_has_an_account_of_its_own(server: EmbeddedServer, o
     )
     assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == int(status["CapAmb"], 16) == 0
     uid = int(status["Uid"].split()[0])
-    of_account = {
+    account_pids = {
         entry.name
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and entry.exists() and entry.stat().st_uid == uid
     }
-    programs = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in of_account if Path(f"/proc/{pid}").exists()}
+    programs = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in account_pids if Path(f"/proc/{pid}").exists()}
     assert programs == {"postgres"}
     names = {entry.partition("=")[0] for entry in Path(f"/proc/{pid}/environ").read_text().split("\0")}
     assert not {name for name in names if name.startswith(("SYNAPSE_", "LAKEHOUSE_", "AIRFLOW_", "AWS_"))}

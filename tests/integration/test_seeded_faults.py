@@ -1,8 +1,8 @@
-"""A thousand seeded faults of more than fifty kinds, planted between two runs, are found by the second run.
+"""The second of two runs finds a thousand seeded faults of more than fifty kinds, planted between the runs.
 
-Exceptions, of which there may be 2%: a fault in a room in which another fault hides it. Two faults of the same state
-group, event or row are not planted, and neither are faults of events next to each other in the room's graph. The
-findings are new, and except for receipts, above "info".
+The run may miss up to 2% of the faults, if another fault in the same room hides them. No two faults affect the same
+state group, event or row, or neighbouring events in the room's graph. The findings are new and, except those about
+receipts, above "info".
 """
 
 import os
@@ -31,9 +31,9 @@ pytestmark = pytest.mark.heavy
 SEED = int(os.environ.get("FAULT_SEED") or time.time())
 PER_KIND = 20
 PER_KIND_FEDERATED = 40
-"""Faults of each kind in the federated database. It has less data, so there is no place for some kinds."""
+"""Faults of each kind in the federated database. It has less data, and no rows for some kinds."""
 LOAD_SECONDS = 300
-LEAST_FOUND = 0.98
+MINIMUM_FOUND = 0.98
 INFORMATION = {"receipt_without_event"}
 """Checks whose findings healthy databases have too."""
 
@@ -45,8 +45,8 @@ def test_faults_of_the_sample_are_found(new_lake: Callable[..., Settings], sourc
 
 def test_faults_after_federation_are_found(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
     with _federated_database(tmp_path) as (dsn, config):
-        own = new_lake(synapse_dsn=dsn, synapse_server_name=LOCAL, synapse_config=config)
-        assert _check_faults(own, dsn, PER_KIND_FEDERATED) >= 1000
+        lake = new_lake(synapse_dsn=dsn, synapse_server_name=LOCAL, synapse_config=config)
+        assert _check_faults(lake, dsn, PER_KIND_FEDERATED) >= 1000
 
 
 def _check_faults(lake: Settings, dsn: str, per_kind: int) -> int:
@@ -59,12 +59,12 @@ def _check_faults(lake: Settings, dsn: str, per_kind: int) -> int:
         findings = _read_findings(lake, _build(releases))
     new = {finding for finding, _ in findings - before}
     serious = {finding for finding, severity in findings - before if severity != "info" or finding[0] in INFORMATION}
-    found = seeded_faults.find(faults, serious)
+    found_faults = seeded_faults.find(faults, serious)
     print("\n".join(seeded_faults.describe(faults, serious)))
-    missed = [fault for fault in faults if fault not in found]
+    missed = [fault for fault in faults if fault not in found_faults]
     print(missed)
     assert len({fault.kind for fault in faults}) >= 25
-    assert len(found) >= LEAST_FOUND * len(faults)
+    assert len(found_faults) >= MINIMUM_FOUND * len(faults)
     rooms = Counter(fault.room for fault in faults)
     assert [fault for fault in missed if rooms[fault.room] == 1] == []
     assert [finding for finding in new if finding[1] not in rooms and finding[1]] == []
@@ -91,7 +91,7 @@ def _read_findings(lake: Settings, branch: str) -> set[tuple[seeded_faults.Findi
 
 @contextmanager
 def _federated_database(folder: Path) -> Iterator[tuple[str, Path]]:
-    """URI of the database of a homeserver that took part in a federation, and its configuration."""
+    """Yield the URI of the database of a homeserver after federation, and the homeserver's configuration file."""
     with embedded_postgres.run_server(folder / "postgres", options=["fsync=off"]) as server:
         with federation(server, folder) as (local, remote):
             load = Load(local, remote, SEED)

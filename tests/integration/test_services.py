@@ -1,4 +1,4 @@
-"""Local services with several lakes and several users at once."""
+"""Local services provide several lakes, and serve several users at once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +17,8 @@ def test_each_homeserver_has_its_own_lake(tmp_path: Path) -> None:
     own = Settings(_env_file=None, lakehouse_home=tmp_path)
     other = own.model_copy(update={"synapse_dsn": "postgresql://db/synapse", "synapse_server_name": "[::1]:8448"})
 
-    def database_and_warehouse(configured: Settings, **how: bool) -> tuple[str, str]:
-        with connect_services(configured, **how) as settings:
+    def database_and_warehouse(configured: Settings, **options: bool) -> tuple[str, str]:
+        with connect_services(configured, **options) as settings:
             database = conninfo_to_dict(str(settings.lakehouse_catalog_uri))["dbname"]
             return str(database), settings.warehouse.removeprefix(tmp_path.as_uri())
 
@@ -31,7 +31,7 @@ def test_each_homeserver_has_its_own_lake(tmp_path: Path) -> None:
     with connect_services(other) as settings:
         remember_lake(other)
         assert database_and_warehouse(settings) == database_and_warehouse(other), (
-            "what a run's processes are told is what they take"
+            "the processes of a run use the resolved settings"
         )
     assert database_and_warehouse(own, source=False, latest=True) == database_and_warehouse(other)
     assert database_and_warehouse(own, source=False) == database_and_warehouse(own) == ("iceberg", "/warehouse")
@@ -42,19 +42,19 @@ def test_each_homeserver_has_its_own_lake(tmp_path: Path) -> None:
         assert settings.warehouse == "s3://lake/warehouse/lake-___1__8448"
 
 
-def test_several_at_once_find_the_sample_whole(tmp_path: Path) -> None:
+def test_concurrent_users_get_the_complete_sample(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     configured = Settings(_env_file=None, lakehouse_home=tmp_path, synapse_server_name=sample.read_server_name())
-    together = Barrier(3)
+    barrier = Barrier(3)
 
-    def users(_: int) -> object:
-        together.wait()
+    def count_users(_: int) -> object:
+        barrier.wait()
         with connect_services(configured) as settings, psycopg.connect(str(settings.synapse_dsn)) as connection:
             return connection.execute("select count(*) from users").fetchone()
 
     with ThreadPoolExecutor(3) as pool:
-        (counted,) = set(pool.map(users, range(3)))
-    assert counted != (0,)
+        (count,) = set(pool.map(count_users, range(3)))
+    assert count != (0,)
 
 
 def test_a_configured_warehouse_is_not_shared(tmp_path: Path) -> None:

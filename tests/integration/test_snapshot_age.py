@@ -1,4 +1,4 @@
-"""A server that removes row versions from open snapshots is named, by the doctor and by the failed copy."""
+"""The doctor and a failed copy name the setting with which a server removes row versions from open snapshots."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Load on Synapse's database: few connections, read-only, timeouts, no temporary files, quick stops."""
+"""Load on Synapse's database is limited: few read-only connections, timeouts, no temporary files, quick stops."""
 
 import os
 import re
@@ -29,8 +29,8 @@ from tests.support.reader_role import reader_role
 
 ROWS = 1_500_000
 CANCEL_SECONDS = 5.0
-LOOKS_OF_ONE_THAT_ENDS = 15
-"""PostgreSQL lists a session for some milliseconds after its client has closed it, and opened the next.
+SAMPLES_OF_AN_ENDING_SESSION = 15
+"""PostgreSQL lists a session for some milliseconds after its client has closed it and opened the next one.
 
 A run also opens a session for a moment every five seconds, to look for sessions that it blocks.
 """
@@ -43,7 +43,7 @@ insert into state_groups_state
   select 9000000 + id / 100, '!room' || id % 50 || ':a', 'm.room.member', '@user' || id || ':a', '$' || md5(id::text)
   from generate_series(1, {ROWS}) as id;
 """
-"""A table that takes a while to copy, and one that is counted and would not be sorted in memory."""
+"""A table whose copy takes long, and a table that is counted, and too large for a sort in memory."""
 
 CLIENT = "import os, psycopg; psycopg.connect(os.environ['CONNECTION']).execute('select pg_sleep(600)')"
 
@@ -55,16 +55,18 @@ Session = psycopg.Connection[tuple[object, ...]]
 
 
 @pytest.fixture
-def large(source_copy: str) -> Iterator[tuple[str, Session]]:
-    """A source with large tables, and a session that watches it."""
+def large_source(source_copy: str) -> Iterator[tuple[str, Session]]:
+    """Yield the URI of a source with large tables, and a session that monitors it."""
     with psycopg.connect(source_copy, autocommit=True) as watcher:
         watcher.execute(GROW.encode())
         watcher.execute("vacuum analyze state_groups_state")
         yield source_copy, watcher
 
 
-def test_counts_use_no_temporary_files_or_parallel_workers(settings: Settings, large: tuple[str, Session]) -> None:
-    dsn, watcher = large
+def test_counts_use_no_temporary_files_or_parallel_workers(
+    settings: Settings, large_source: tuple[str, Session]
+) -> None:
+    dsn, watcher = large_source
     before = _temporary_files(watcher)
     declared = catalogue.load_catalogue()
     with export_snapshot(settings.model_copy(update={"synapse_dsn": dsn}), declared) as (connection, _):
@@ -97,15 +99,15 @@ def test_counts_use_no_temporary_files_or_parallel_workers(settings: Settings, l
 def test_a_session_without_its_options_is_refused(
     settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = settings.model_copy(update={"synapse_dsn": f"{source_copy}?client_encoding=LATIN1"})
-    with connect(reading) as connection:
+    reader_settings = settings.model_copy(update={"synapse_dsn": f"{source_copy}?client_encoding=LATIN1"})
+    with connect(reader_settings) as connection:
         assert connection.execute("show client_encoding").fetchone() == ("UTF8",)
         assert connection.execute("show transaction_isolation").fetchone() == ("repeatable read",)
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             connection.execute("delete from events")
-    # As a pooler that drops startup options.
+    # The patch acts like a pooler that drops startup options.
     monkeypatch.setattr("synapse_lakehouse.postgres.connection.add_session_settings", lambda *_: source_copy)
-    with pytest.raises(SourceError, match=r"lock_timeout, .*statement_timeout"), connect(reading):
+    with pytest.raises(SourceError, match=r"lock_timeout, .*statement_timeout"), connect(reader_settings):
         pass
 
 
@@ -113,8 +115,8 @@ def test_settings_of_the_role_do_not_replace_the_options(
     settings: Settings, source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with reader_role(settings, source_copy) as role:
-        reading = settings.model_copy(update={"synapse_dsn": role.dsn})
-        with connect(reading) as connection:
+        reader_settings = settings.model_copy(update={"synapse_dsn": role.dsn})
+        with connect(reader_settings) as connection:
             sources = dict(
                 connection.execute(
                     "select name, source from pg_settings where name = any(%s)",
@@ -123,7 +125,7 @@ def test_settings_of_the_role_do_not_replace_the_options(
             )
         assert sources == dict.fromkeys(build_session_settings(settings), "client")
         monkeypatch.setattr("synapse_lakehouse.postgres.connection.add_session_settings", lambda *_: role.dsn)
-        with pytest.raises(SourceError, match=r"lock_timeout, .*statement_timeout"), connect(reading):
+        with pytest.raises(SourceError, match=r"lock_timeout, .*statement_timeout"), connect(reader_settings):
             pass
 
 
@@ -132,17 +134,17 @@ def test_a_statement_whose_client_was_killed_ends_soon(settings: Settings, sourc
     client = subprocess.Popen([sys.executable, "-c", CLIENT], env=os.environ | {"CONNECTION": info})
     with psycopg.connect(source_copy, autocommit=True) as watcher:
         try:
-            assert _until(lambda: any(state == "active" for _, state, *_ in _sessions(watcher)), 30)
+            assert _wait_until(lambda: any(state == "active" for _, state, *_ in _sessions(watcher)), 30)
         finally:
             client.kill()
             client.wait()
-        assert _until(lambda: not _sessions(watcher), CANCEL_SECONDS)
+        assert _wait_until(lambda: not _sessions(watcher), CANCEL_SECONDS)
 
 
 def test_a_run_limits_its_connections_and_stops_cleanly(
-    new_lake: Callable[..., Settings], large: tuple[str, Session]
+    new_lake: Callable[..., Settings], large_source: tuple[str, Session]
 ) -> None:
-    dsn, watcher = large
+    dsn, watcher = large_source
     settings = new_lake(synapse_dsn=dsn)
     before = _temporary_files(watcher)
     other = runs.lease_of_another_run(settings)
@@ -151,14 +153,14 @@ def test_a_run_limits_its_connections_and_stops_cleanly(
         runs.read_until(run, "Run the first run holds the lake lease")
         assert not _sessions(watcher)
         other.release()
-        looks: list[set[object]] = []
+        samples: list[set[object]] = []
         copying_since = None
         deadline = time.monotonic() + 300
         while copying_since is None or time.monotonic() < copying_since + 2:
             assert time.monotonic() < deadline
             assert run.poll() is None, run.stdout and run.stdout.read()
             sessions = _sessions(watcher)
-            looks.append({pid for pid, *_ in sessions})
+            samples.append({pid for pid, *_ in sessions})
             if copying_since is None and any(
                 re.match("COPY .*state_groups_state", str(session[3])) for session in sessions
             ):
@@ -168,14 +170,15 @@ def test_a_run_limits_its_connections_and_stops_cleanly(
         children = runs.children(run)
         os.kill(run.pid, signal.SIGINT)
         started_at = time.monotonic()
-        assert _until(lambda: not _sessions(watcher), CANCEL_SECONDS), _sessions(watcher)
+        assert _wait_until(lambda: not _sessions(watcher), CANCEL_SECONDS), _sessions(watcher)
         seconds = time.monotonic() - started_at
         run.wait(60)
     finally:
         run.kill()
         run.wait()
     lasting = [
-        set.intersection(*some) for some in zip(*(looks[i:] for i in range(LOOKS_OF_ONE_THAT_ENDS)), strict=False)
+        set.intersection(*window)
+        for window in zip(*(samples[i:] for i in range(SAMPLES_OF_AN_ENDING_SESSION)), strict=False)
     ]
     assert 1 < max(map(len, lasting)) <= settings.lakehouse_source_connections
     assert seconds < CANCEL_SECONDS
@@ -190,13 +193,13 @@ def _sessions(watcher: Session) -> list[tuple[object, ...]]:
 
 
 def _temporary_files(watcher: Session) -> object:
-    time.sleep(1.1)  # ended sessions have reported their statistics by then
+    time.sleep(1.1)  # ended sessions report their statistics within this time
     row = watcher.execute("select temp_files from pg_stat_database where datname = current_database()").fetchone()
     assert row is not None
     return row[0]
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> bool:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

@@ -1,4 +1,4 @@
-"""Whole runs on a homeserver with state in a database of its own."""
+"""Whole runs on a homeserver with a separate state database."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -38,10 +38,10 @@ AFTER: tuple[Scene, ...] = (moderation.deleted_rooms, moderation.erasure, accoun
 def test_a_split_homeserver_has_the_same_lake(
     new_lake: Callable[..., Settings], server: EmbeddedServer, source_copy: str
 ) -> None:
-    moment = {"lakehouse_as_of": datetime(2026, 11, 20, tzinfo=UTC)}
-    whole = new_lake(synapse_dsn=source_copy, **moment)
+    as_of = {"lakehouse_as_of": datetime(2026, 11, 20, tzinfo=UTC)}
+    whole = new_lake(synapse_dsn=source_copy, **as_of)
     with split_source(server) as (main, state):
-        split = new_lake(synapse_dsn=main, synapse_state_dsn=state, **moment)
+        split = new_lake(synapse_dsn=main, synapse_state_dsn=state, **as_of)
         first = [run_and_read(lake) for lake in (whole, split)]
         assert first[0] == first[1]
 
@@ -83,12 +83,12 @@ def test_lost_groups_of_a_split_homeserver_are_found(
 
 
 def run_and_read(settings: Settings) -> dict[str, tuple[int, int]]:
-    """Run, and read the new release."""
+    """Run, and return the content of the new release."""
     run(settings)
     return read_release(settings)
 
 
-def test_a_live_homeserver_with_two_databases(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+def test_a_live_homeserver_with_two_databases_is_copied(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
         for name in ("main", "state"):
             server.create_database(name)
@@ -102,9 +102,9 @@ def test_a_live_homeserver_with_two_databases(new_lake: Callable[..., Settings],
             )
             stage = populate(hs)
             play(stage, BEFORE, VERSION)
-            during = runs.submit(run, lake)
+            concurrent_run = runs.submit(run, lake)
             play(stage, DURING, VERSION)
-            during.result()
+            concurrent_run.result()
             play(stage, AFTER, VERSION)
             settle(main)
         with psycopg.connect(main) as without_state, pytest.raises(psycopg.errors.UndefinedTable):

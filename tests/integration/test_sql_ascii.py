@@ -23,7 +23,7 @@ ALIASES = catalogue.load_catalogue().table("room_aliases")
 
 @pytest.fixture
 def source(settings: Settings, source_copy: str) -> Settings:
-    """A database with this encoding, with an alias whose third byte is within a character."""
+    """Return settings of a database with this encoding, and with an alias whose third byte is within a character."""
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("insert into room_aliases (room_alias, room_id) values ('#xé:example.org', '!room')")
         owner.execute("set allow_system_table_mods = on")

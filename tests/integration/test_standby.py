@@ -36,7 +36,7 @@ from tests.conftest import BIN, environment
 from tests.support import whole_runs
 from tests.support.dataframe_compare import compare_with_source
 
-IMPATIENT = ["max_standby_streaming_delay=0", "hot_standby_feedback=off"]
+STANDBY_OPTIONS = ["max_standby_streaming_delay=0", "hot_standby_feedback=off"]
 
 
 class Pair(NamedTuple):
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedServer, EmbeddedServer]]:
-    """A primary with the sample, and a standby that follows it and waits for no reader."""
+    """Yield a primary with the sample, and a standby that delays replay for no reader."""
     folder = tmp_path_factory.mktemp("replication")
     with embedded_postgres.run_server(folder / "primary") as primary:
         sample.restore_sample(primary)
@@ -55,7 +55,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded
             "pg_basebackup", "--pgdata", str(data), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"
         )
         (folder / "standby.password").write_text(primary.password)
-        with embedded_postgres.run_server(data, options=IMPATIENT) as standby:
+        with embedded_postgres.run_server(data, options=STANDBY_OPTIONS) as standby:
             yield primary, standby
 
 
@@ -66,16 +66,16 @@ def pair(servers: tuple[EmbeddedServer, EmbeddedServer]) -> Pair:
 
 
 def test_relations_of_a_standby_are_measured(settings: Settings, pair: Pair) -> None:
-    of_primary, of_standby = (
+    primary_sizes, standby_sizes = (
         {size.name: size for size in read_relation_sizes(settings.model_copy(update={"synapse_dsn": dsn}))}
         for dsn in (pair.primary, pair.standby)
     )
-    assert of_standby.keys() == of_primary.keys()
+    assert standby_sizes.keys() == primary_sizes.keys()
     # A standby has free space maps of its own.
-    assert all(size.bytes is not None for size in of_standby.values())
-    assert of_standby["events"].index_bytes == of_primary["events"].index_bytes
-    assert of_standby["events"].transaction_id_age
-    assert {size.dead_rows for size in of_standby.values()} == {None}
+    assert all(size.bytes is not None for size in standby_sizes.values())
+    assert standby_sizes["events"].index_bytes == primary_sizes["events"].index_bytes
+    assert standby_sizes["events"].transaction_id_age
+    assert {size.dead_rows for size in standby_sizes.values()} == {None}
 
 
 def test_a_standby_is_checked_and_read_like_a_primary(settings: Settings, pair: Pair, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_standby_returns_changes_since_its_snapshot(settings: Settings, pair: 
         assert count_changed_rows(connection, table, after.xmin) == RowCounts(rows, 0, "{}")
 
 
-def test_a_standby_replays_what_another_database_has_seen(settings: Settings, pair: Pair) -> None:
+def test_a_standby_replays_up_to_the_other_database_s_time(settings: Settings, pair: Pair) -> None:
     def wait_for(dsn: str, seconds: float) -> None:
         with connect(settings.model_copy(update={"synapse_dsn": dsn})) as connection:
             wait_for_replay(connection, datetime.now(UTC), "SYNAPSE_STATE_DSN", seconds)
@@ -168,8 +168,8 @@ def test_readers_connect_to_the_server_of_the_snapshot(settings: Settings, pair:
             with import_snapshot(source, snapshot) as other:
                 rows = count_rows(other, table)
             chunk = _chunk(source, table, snapshot.name, tmp_path)
-            copied = replace(chunk, conninfo=build_conninfo(source, server=snapshot.server))
-            assert copy_chunks([copied])[0].rows == rows
+            chunk_of_server = replace(chunk, conninfo=build_conninfo(source, server=snapshot.server))
+            assert copy_chunks([chunk_of_server])[0].rows == rows
     assert len(ports) > 1
 
 
@@ -212,15 +212,15 @@ def test_a_cancelled_run_on_a_standby_starts_again(new_lake: Callable[..., Setti
         [BIN / "lakehouse", "run"], env=environment(settings), cwd=settings.lakehouse_home, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    copying = threading.Event()
-    disturbing = threading.Thread(target=_disturb_once, args=(pair, copying))
-    disturbing.start()
+    stop = threading.Event()
+    disturber = threading.Thread(target=_disturb_once, args=(pair, stop))
+    disturber.start()
     try:
         printed, _ = run.communicate(timeout=1800)
     finally:
-        copying.set()
+        stop.set()
         run.kill()
-        disturbing.join()
+        disturber.join()
     log = max((settings.lakehouse_home / "logs").glob("run_*.log"), key=lambda path: path.stat().st_mtime).read_text()
     assert run.returncode == 0, printed
     assert "conflict with recovery" in log
@@ -245,7 +245,7 @@ def _chunk(source: Settings, table: catalogue.Table, snapshot: str, folder: Path
 
 
 def _remove_row_versions(pair: Pair) -> None:
-    """Make and vacuum away row versions on the primary, and wait until the standby has followed."""
+    """Create and vacuum dead row versions on the primary, and wait until the standby has replayed the vacuum."""
     with psycopg.connect(pair.primary, autocommit=True) as primary, psycopg.connect(pair.standby) as standby:
         standby.autocommit = True
         primary.execute("update presence_stream set state = state")
@@ -257,10 +257,10 @@ def _remove_row_versions(pair: Pair) -> None:
 
 
 def _disturb_once(pair: Pair, stop: threading.Event) -> None:
-    """Remove row versions during a copy from the standby, until the copy was cancelled.
+    """Remove row versions during a copy from the standby, until the copy is cancelled.
 
-    Who keeps a snapshot for others to copy from is idle in a transaction that holds all tables, and is there for longer
-    than any copy. Whoever looks before a copy begins is cancelled without harm.
+    The session that exports the snapshot is idle in a transaction with locks on all tables, and lasts longer than any
+    copy. If a query before the copy is cancelled, this does no harm.
     """
     copying = (
         "select count(*) from pg_stat_activity as session"

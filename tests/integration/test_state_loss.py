@@ -1,4 +1,4 @@
-"""Synapse deletes rows of other rooms by a damaged index: the next run finds it, and the lost rows are restored."""
+"""Synapse deletes rows of other rooms because of a damaged index; a run finds this, and a plan restores the rows."""
 
 import subprocess
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Findings = dict[str, set[str]]
 
 
 @pytest.mark.heavy
-def test_rows_that_synapse_deleted_by_a_bad_index(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
+def test_rows_deleted_because_of_a_bad_index_are_restored(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
     loss = StateLoss(tmp_path)
     with loss.postgres() as server:
         loss.live(server)
@@ -38,26 +38,26 @@ def test_rows_that_synapse_deleted_by_a_bad_index(new_lake: Callable[..., Settin
         first, second = loss.rooms["purged"]
         with loss.synapse(server) as hs:
             loss.purge(hs, first)
-        changed = changed_rooms(dsn, states)
-        assert changed & set(loss.rooms["late"]), "rows of other rooms were deleted"
-        found = findings_of_run(lake)
-        assert found["state_group_changed"] == changed
-        assert found["index_missing_entry"] >= set(loss.rooms["late"])
-        assert found["index_foreign_entry"]
+        damaged_rooms = changed_rooms(dsn, states)
+        assert damaged_rooms & set(loss.rooms["late"]), "rows of other rooms were deleted"
+        findings = findings_of_run(lake)
+        assert findings["state_group_changed"] == damaged_rooms
+        assert findings["index_missing_entry"] >= set(loss.rooms["late"])
+        assert findings["index_foreign_entry"]
         assert lakehouse(settings, "doctor", "--deep", "--indexes", "state_groups_state").returncode == 1
 
         with loss.synapse(server) as hs:
             loss.purge(hs, second)
             assert loss.answers() != answers
-        changed = changed_rooms(dsn, states)
-        assert changed & {first, second}, "the state of a purged room was stored with rows of other rooms"
-        found = findings_of_run(lake)
-        assert found["state_group_changed"] == changed
+        damaged_rooms = changed_rooms(dsn, states)
+        assert damaged_rooms & {first, second}, "the state of a purged room was stored with rows of other rooms"
+        findings = findings_of_run(lake)
+        assert findings["state_group_changed"] == damaged_rooms
 
-        for room in found["state_group_changed"]:
+        for room in findings["state_group_changed"]:
             restore(settings, room, tmp_path)
         # The bad index hid rows of the deleted state groups from Synapse.
-        assert found["stray_state_rows"] <= {first, second}
+        assert findings["stray_state_rows"] <= {first, second}
         execute(dsn, "delete from state_groups_state where state_group not in (select id from state_groups)")
         assert changed_rooms(dsn, states) == set()
         assert findings_of_run(lake) == {}
@@ -87,5 +87,5 @@ def restore(settings: Settings, room: str, folder: Path) -> None:
 
 
 def changed_rooms(dsn: str, states: States) -> set[str]:
-    """Rooms with a state group that is not deleted, and whose state is not as in ``states``."""
+    """Return the rooms with an existing state group whose state differs from ``states``."""
     return {room for group, (room, state) in read_states(dsn).items() if states[group] != (room, state)}

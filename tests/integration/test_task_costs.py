@@ -1,4 +1,4 @@
-"""The costs of tasks: of their own process, of its descendants, and of a whole run."""
+"""The costs of a task include its own process and the descendants; a run records the costs of its tasks."""
 
 import subprocess
 import sys

@@ -20,7 +20,7 @@ RUN = Run("run", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzin
 
 
 def record(settings: Settings, source: str) -> dict[str, tuple[int | None, bool]]:
-    """Number of checks, and whether there is a fault, by subject."""
+    """Record the checks; return the number of checks, and whether there is a fault, by subject."""
     with reader_role(settings, source) as role, closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
         record_upgrade_checks(settings.model_copy(update={"synapse_dsn": role.dsn}), load_catalogue(), RUN)
@@ -29,7 +29,7 @@ def record(settings: Settings, source: str) -> dict[str, tuple[int | None, bool]
 
 
 def read_checks(settings: Settings) -> list[tuple[str, str | None]]:
-    """Subject and fault of each recorded row."""
+    """Record the checks; return subject and fault of each recorded row."""
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)
         record_upgrade_checks(settings, load_catalogue(), RUN)
@@ -59,11 +59,11 @@ def test_both_databases_are_checked(new_lake: Callable[..., Settings], server: E
         assert sequences == [None]
         owner.execute("select setval('state_group_id_seq', 1)")
         faults = [str(fault) for subject, fault in read_checks(new_lake(**split)) if subject == "sequences"]
-        assert len(faults) == 2, "rows of state_groups and events of main are beyond it"
+        assert len(faults) == 2, "rows of state_groups, and events of main, have higher state groups"
         assert all("state_group_id_seq" in fault for fault in faults)
 
 
-def test_a_source_out_of_reach_fails_no_run(new_lake: Callable[..., Settings]) -> None:
+def test_an_unreachable_source_fails_no_run(new_lake: Callable[..., Settings]) -> None:
     settings = new_lake(synapse_dsn="postgresql://nobody@127.0.0.1:1/none")
     with closing(open_catalog(settings)) as catalog:
         tables.ensure_audit_tables(catalog)

@@ -1,4 +1,4 @@
-"""A homeserver in use goes through five releases that differ in what the lakehouse reads: nothing is lost."""
+"""A homeserver in use is upgraded through five releases with different schemas, and the lake loses nothing."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
     VERSION: (visibility.peeking, moderation.deleted_rooms, moderation.erasure),
 }
 DURING_UPGRADE_TO = "1.152.1"
-"""It alters the tables redactions (1.151) and device_lists_changes_in_room (1.152)."""
+"""This upgrade alters the tables redactions (1.151) and device_lists_changes_in_room (1.152)."""
 LOCKED_TABLES = 30
 """Only a copy locks so many tables."""
 REPORTS = (
@@ -49,8 +49,8 @@ Contents = dict[str, tuple[int, int]]
 def test_an_upgrade_in_use_loses_nothing(
     new_lake: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run follows each upgrade, and one is open during an upgrade that alters tables. It ends for the upgrade if it
-    still copies, and continues with the new privileges. The role has the documented privileges only.
+    """A run follows each upgrade, and another run is open during an upgrade that alters tables. If this run still
+    copies, it stops for the upgrade, and continues with the new privileges. The role has only the documented ones.
     """
     published: list[Contents] = []
     with embedded_postgres.run_server(tmp_path / "postgres", options=["fsync=off", "synchronous_commit=off"]) as server:
@@ -66,20 +66,20 @@ def test_an_upgrade_in_use_loses_nothing(
         stage = None
         for version, scenes in SCENES.items():
             with release_python(version, RELEASED[version]) as python, ThreadPoolExecutor(1) as runs:
-                during = runs.submit(run, lake) if version == DURING_UPGRADE_TO else None
-                if during:
+                concurrent_run = runs.submit(run, lake) if version == DURING_UPGRADE_TO else None
+                if concurrent_run:
                     await_copy(owner)
                 with homeserver(tmp_path / "synapse", dsn=owner, python=python) as hs:
-                    assert during is None or not during.done(), "the run ended before the upgrade"
+                    assert concurrent_run is None or not concurrent_run.done(), "the run ended before the upgrade"
                     stage = move(stage, hs) if stage else populate(hs)
                     play(stage, scenes, version)
                     settle(owner)
                 create_role(lake, "reader", owner)
-                if during:
-                    during.result()
+                if concurrent_run:
+                    concurrent_run.result()
                     published.append(read_release(lake))
-            for look in (watch_streams, preflight):
-                look()
+            for task in (watch_streams, preflight):
+                task()
             run(lake)
             published.append(read_release(lake))
             print(f"{version}: {published[-1]['gold.events'][0]} events", flush=True)

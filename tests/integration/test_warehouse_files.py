@@ -1,4 +1,4 @@
-"""The files below the warehouse, in a folder and on S3."""
+"""The files below the warehouse are listed, in a folder and on S3."""
 
 import io
 from collections.abc import Callable
@@ -38,8 +38,8 @@ def check(settings: Settings, root: str) -> None:
         missing = {"bronze.events.data": [*files["bronze.events.data"], f"{root}/deleted.parquet"]}
         readable, unreadable = split_readable_files(connection, settings, files | missing)
         assert unreadable == [UnreadableFiles("bronze.events.data", (f"{root}/{HALF}",))]
-        found = [file for table in readable.values() for file in table]
-        rows = connection.execute(f"select filename, n from {parquet_scan_sql(found)}").fetchall()
+        readable_files = [file for table in readable.values() for file in table]
+        rows = connection.execute(f"select filename, n from {parquet_scan_sql(readable_files)}").fetchall()
         assert sorted(rows) == sorted((f"{root}/{name}", n) for name in NAMES for n in (1, 2))
 
 

@@ -1,4 +1,4 @@
-"""Writers of a busy homeserver idle, restart, are renamed and added: no alert."""
+"""No alert is raised if writers of a busy homeserver idle, restart, are renamed or are added."""
 
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -21,9 +21,9 @@ from tests.conftest import lakehouse, use_settings
 pytestmark = pytest.mark.heavy
 
 PAUSE_SECONDS = 0.1
-TOLD = ("audit.checks", "audit.incidents", "audit.stream_gaps", "audit.stream_positions")
+AUDIT_TABLES = ("audit.checks", "audit.incidents", "audit.stream_gaps", "audit.stream_positions")
 
-STAFF = (
+PHASES = (
     ("as it began", ("persister1", "persister2")),
     ("restarted", ("persister1", "persister2")),
     ("renamed", ("persister1", "persister3")),
@@ -38,7 +38,7 @@ class Talk:
         self._hs = hs
         self.admin = hs.register(f"admin{phase}", admin=True)
         self._rooms = [self._room() for _ in range(4)]
-        self.said: list[str] = []
+        self.event_ids: list[str] = []
         # A room's ID is random and determines the writer.
         with psycopg.connect(hs.dsn, autocommit=True) as database:
             while set(writers) - {name for (name,) in database.execute("select distinct instance_name from events")}:
@@ -49,29 +49,29 @@ class Talk:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Until the context ends."""
-        quiet = threading.Event()
-        thread = threading.Thread(target=self._go_on, args=(quiet,))
+        """Send messages until the context ends."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._send_messages, args=(stop,))
         thread.start()
         try:
             yield
         finally:
-            quiet.set()
+            stop.set()
             thread.join()
 
     def purge(self) -> None:
         """Purge the first room, except its last messages."""
-        path = f"{ADMIN}/v1/purge_history/{q(self._rooms[0])}/{q(self.said[-1])}"
+        path = f"{ADMIN}/v1/purge_history/{q(self._rooms[0])}/{q(self.event_ids[-1])}"
         assert self.admin.call("POST", path, {"delete_local_events": True})["purge_id"]
 
-    def _go_on(self, quiet: threading.Event) -> None:
+    def _send_messages(self, stop: threading.Event) -> None:
         with psycopg.connect(self._hs.dsn, autocommit=True) as database:
-            # Of the rooms one is silent: so may its writer be.
-            while not quiet.wait(PAUSE_SECONDS):
+            # One room is silent, so that its writer may be idle too.
+            while not stop.wait(PAUSE_SECONDS):
                 for room in self._rooms[:3]:
                     event = self.admin.say(room, "and another thing")
                     if room == self._rooms[0]:
-                        self.said.append(event)
+                        self.event_ids.append(event)
                     self.admin.receipt(room, event)
                 with database.transaction(force_rollback=True):
                     database.execute("select nextval('events_stream_seq'), nextval('receipts_sequence')")
@@ -87,34 +87,34 @@ def test_normal_changes_of_writers_raise_no_alert(
             synapse_dsn=dsn, synapse_server_name="synapse.example", synapse_config=folder / "homeserver.yaml"
         )
         use_settings(lake, monkeypatch)
-        for phase, (what, persisters) in enumerate(STAFF):
+        for phase, (name, persisters) in enumerate(PHASES):
             with homeserver(folder, dsn=dsn, event_persisters=persisters) as hs:
                 talk = Talk(hs, phase, persisters)
                 with talk.running():
-                    _run(lake, f"{what}, at work")
+                    _run(lake, f"{name}, at work")
                     watch_streams()
                 talk.purge()
                 settle(dsn)
-                _run(lake, f"{what}, at rest")
+                _run(lake, f"{name}, at rest")
                 watch_streams()
                 preflight()
-            assert _told(lake, "select kind, subject, description from audit.incidents where begins") == [], what
-    written = _told(lake, "select unnest(map_keys(writers)) from audit.stream_positions where stream = 'events'")
-    assert {name for (name,) in written} == {"persister1", "persister2", "persister3", "persister4"}
+            assert _query(lake, "select kind, subject, description from audit.incidents where begins") == [], name
+    writers = _query(lake, "select unnest(map_keys(writers)) from audit.stream_positions where stream = 'events'")
+    assert {name for (name,) in writers} == {"persister1", "persister2", "persister3", "persister4"}
 
 
-def _run(lake: Settings, when: str) -> None:
+def _run(lake: Settings, phase: str) -> None:
     result = lakehouse(lake, "run")
-    assert result.returncode == 0, when + result.stdout + result.stderr
+    assert result.returncode == 0, phase + result.stdout + result.stderr
     wrong = "select distinct run_id, stage, expectation, subject, observed from audit.checks where not success"
-    assert _told(lake, wrong) == [], when
-    gaps = _told(lake, "select stream, class, count(*) from audit.stream_gaps group by all order by all")
-    print(when, gaps)
-    assert {kind for _, kind, _ in gaps} <= {"in_flight", "rolled_back", "purged"}, when
+    assert _query(lake, wrong) == [], phase
+    gaps = _query(lake, "select stream, class, count(*) from audit.stream_gaps group by all order by all")
+    print(phase, gaps)
+    assert {kind for _, kind, _ in gaps} <= {"in_flight", "rolled_back", "purged"}, phase
 
 
-def _told(lake: Settings, sql: str) -> list[tuple[Any, ...]]:
-    """What the tables of audits answer now."""
+def _query(lake: Settings, sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query on the audit tables."""
     with duckdb_reader.open_duckdb(lake) as connection:
-        duckdb_reader.create_views(connection, lake, None, TOLD)
+        duckdb_reader.create_views(connection, lake, None, AUDIT_TABLES)
         return connection.execute(sql).fetchall()

@@ -1,4 +1,4 @@
-"""Batches for ``bronze.replication_commands``, and its rows."""
+"""Create batches for ``bronze.replication_commands``, and read its rows."""
 
 from typing import Any
 

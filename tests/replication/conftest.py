@@ -16,43 +16,43 @@ from tests.replication.redis_hub import Hub
 
 @pytest.fixture
 def sample(settings: Settings) -> Iterator[Database]:
-    """The sample; tests only read it."""
+    """Yield the sample. Tests only read it."""
     with Database(settings) as database:
         yield database
 
 
 @pytest.fixture(scope="session")
-def _copy(server: EmbeddedServer, settings: Settings) -> Iterator[str]:
+def _copied_dsn(server: EmbeddedServer, settings: Settings) -> Iterator[str]:
     assert settings.synapse_dsn
     with copied_source(server) as dsn:
         yield dsn
 
 
 @pytest.fixture
-def homeserver(settings: Settings, _copy: str) -> Iterator[Database]:
-    """A homeserver with two event persisters, before its first event."""
-    overrides = {"synapse_dsn": _copy, "synapse_config": None, "lakehouse_stream_writers": "events:ep1,ep2"}
+def homeserver(settings: Settings, _copied_dsn: str) -> Iterator[Database]:
+    """Yield a homeserver's database with two event persisters and without events."""
+    overrides = {"synapse_dsn": _copied_dsn, "synapse_config": None, "lakehouse_stream_writers": "events:ep1,ep2"}
     with Database(settings.model_copy(update=overrides)) as database:
         database.empty()
         yield database
 
 
 @pytest.fixture(scope="module")
-def _port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def _redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     folder: Path = tmp_path_factory.mktemp("redis")
     with redis(folder, folder / "redis.log") as port:
         yield port
 
 
 @pytest.fixture
-def hub(_port: int) -> Hub:
-    """The Redis, with nothing counted yet."""
-    hub = Hub(_port)
+def hub(_redis_port: int) -> Hub:
+    """Return a Redis whose command statistics are reset."""
+    hub = Hub(_redis_port)
     hub.client.config_resetstat()
     return hub
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    """A catalog of its own, in a file."""
+    """Return an empty catalog in a file."""
     return load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")

@@ -1,4 +1,4 @@
-"""A netcat for tests: lines out, lines in."""
+"""A client that sends and receives lines, and servers for it."""
 
 import asyncio
 import re
@@ -17,19 +17,19 @@ from tests.conftest import BIN, environment
 from tests.replication.database import Database
 
 SECONDS = 10
-MOST_SECONDS = 120
+CONVERSATION_SECONDS = 120
 """Limit for a whole conversation: an idle server still sends PINGs."""
 QUICK = ServerTiming(poll=0.02)
 
 
 @dataclass(frozen=True)
-class Counted(ClientTiming):
-    """Does not wait, and records the numbers of the attempts."""
+class CountingTiming(ClientTiming):
+    """Timing without delays that records the number of each attempt."""
 
-    seen: list[int] = field(default_factory=list)
+    attempts: list[int] = field(default_factory=list)
 
     def delay_before(self, attempt: int) -> float:
-        self.seen.append(attempt)
+        self.attempts.append(attempt)
         return 0.0
 
 
@@ -46,12 +46,12 @@ class Conversation:
         self.writer.write("".join(line + "\n" for line in lines).encode())
 
     async def receive(self) -> str | None:
-        """The next line; None at the end."""
+        """Return the next line, or None at the end."""
         async with asyncio.timeout(SECONDS):
             return (await self.reader.readline()).decode().rstrip("\n") or None
 
     async def read_until(self, is_last: Callable[[str], bool]) -> list[str]:
-        """Lines up to the last one, without PINGs."""
+        """Return the lines up to the last one, without PINGs."""
         lines = []
         while (line := await self.receive()) is not None:
             if not line.startswith("PING"):
@@ -65,8 +65,8 @@ class Conversation:
 
 
 @asynccontextmanager
-async def connected(port: int, address: str = "127.0.0.1") -> AsyncIterator[Conversation]:
-    """A connection from ``address`` to ``port`` on loopback that is closed at the end."""
+async def connect(port: int, address: str = "127.0.0.1") -> AsyncIterator[Conversation]:
+    """Yield a connection from ``address`` to ``port`` on loopback that is closed at the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     try:
         yield Conversation(reader, writer)
@@ -75,18 +75,18 @@ async def connected(port: int, address: str = "127.0.0.1") -> AsyncIterator[Conv
 
 
 @asynccontextmanager
-async def serving(
-    feed: DatabaseReader,
+async def run_server(
+    reader: DatabaseReader,
     dialect: Dialect,
     name: str = "synapse.example",
     timing: ServerTiming = QUICK,
     limits: ServerLimits = DEFAULT_LIMITS,
-    recorded: list[Command] | None = None,
+    recorded_commands: list[Command] | None = None,
     port: int = 0,
 ) -> AsyncIterator[int]:
-    """A running server; yields its port."""
-    commands = recorded if recorded is not None else []
-    server = ReplicationServer(feed, dialect, name, lambda _, command: commands.append(command), timing, limits)
+    """Run a server and yield its port."""
+    commands = recorded_commands if recorded_commands is not None else []
+    server = ReplicationServer(reader, dialect, name, lambda _, command: commands.append(command), timing, limits)
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     running = asyncio.create_task(server.serve("127.0.0.1", port, ready.set_result, stop))
     try:
@@ -100,8 +100,8 @@ async def serving(
 
 
 @asynccontextmanager
-async def serving_command(database: Database, dialect: Dialect, *options: str) -> AsyncIterator[int]:
-    """Port of ``lakehouse replicate serve``."""
+async def run_serve_command(database: Database, dialect: Dialect, *options: str) -> AsyncIterator[int]:
+    """Run ``lakehouse replicate serve`` and yield its port."""
     serve = await asyncio.create_subprocess_exec(
         BIN / "lakehouse", "replicate", "serve", "--dialect", dialect, "--port", "0", *options,
         env=environment(database.settings), cwd=database.settings.lakehouse_home, stdout=PIPE,
@@ -128,15 +128,17 @@ def run_conversations(
     limits: ServerLimits = DEFAULT_LIMITS,
     release: Release | None = None,
 ) -> list[Command]:
-    """Serve ``source`` and run conversations one after the other; returns the recorded commands."""
-    recorded: list[Command] = []
+    """Serve ``source`` and run conversations one after the other; return the recorded commands."""
+    recorded_commands: list[Command] = []
 
-    async def all_of_it() -> None:
+    async def scenario() -> None:
         reader = source.open_reader(release=release)
-        async with serving(reader, dialect, timing=timing, limits=limits, recorded=recorded) as port:
+        async with run_server(
+            reader, dialect, timing=timing, limits=limits, recorded_commands=recorded_commands
+        ) as port:
             for step in steps:
-                async with connected(port) as conversation, asyncio.timeout(MOST_SECONDS):
+                async with connect(port) as conversation, asyncio.timeout(CONVERSATION_SECONDS):
                     await step(conversation)
 
-    asyncio.run(all_of_it())
-    return recorded
+    asyncio.run(scenario())
+    return recorded_commands

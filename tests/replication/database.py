@@ -1,4 +1,4 @@
-"""A Synapse database that a test writes as Synapse would."""
+"""A Synapse database to which a test writes as Synapse does."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -47,11 +47,11 @@ class Database:
         return reader
 
     def streams(self) -> Sequence[Stream]:
-        """Streams that the release of Synapse has whose database this is."""
+        """Return the streams of the Synapse release to which this database belongs."""
         return read_source_catalogue(CATALOGUE, self._connection).streams
 
     def enter_recovery(self) -> None:
-        """Let later readers see the database as a standby."""
+        """Make readers that are opened later see the database as a standby."""
 
         def read_as_standby(connection: Connection) -> Transactions:
             return replace(read_transactions(connection), is_standby=True)
@@ -99,7 +99,7 @@ class Database:
         self.execute("select setval(%s, %s)", CATALOGUE.stream(stream).sequence, token)
 
     def complete_events(self, token: int) -> None:
-        """Let both persisters complete all events up to ``token``, the last allocated ID."""
+        """Set the last allocated ID of events and the positions of both persisters to ``token``."""
         self.set_last_allocated("events", token)
         for writer in ("ep1", "ep2"):
             self.set_position("events", writer, token)

@@ -1,4 +1,4 @@
-"""Fill every table behind a stream, and hide the rows behind positions at the beginning."""
+"""Fill every table behind a stream, and hide all rows by positions at the beginning."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ _WRITERS: Final = {
     "un_partial_stated_room": "master", "un_partial_stated_event": "master", "quarantined_media": "master",
     "pushers": "master", "events": "persister1", "sticky_events": "persister1", "profile_updates": "persister1",
 }  # fmt: skip
-"""By stream, the process that writes the rows of :func:`fill`; worker1 writes the others."""
+"""The process that writes the rows of :func:`fill`, by stream; worker1 writes the other streams."""
 
 
 def fill(database: Database) -> None:
@@ -78,8 +78,8 @@ def _insert(database: Database, stream: str, table: str, columns: str, *rows: tu
 
 
 @contextmanager
-def unwritten(database: Database) -> Iterator[Callable[[], None]]:
-    """Set all positions to the beginning; yields a function that restores them."""
+def positions_at_the_beginning(database: Database) -> Iterator[Callable[[], None]]:
+    """Set all positions to the beginning, and yield a function that restores them."""
     positions = database.execute("select stream_name, instance_name, stream_id from stream_positions")
     ends = {
         stream.sequence: database.execute(f"select last_value from {stream.sequence}")[0][0]
@@ -88,7 +88,7 @@ def unwritten(database: Database) -> Iterator[Callable[[], None]]:
     database.execute("; ".join(f"select setval('{sequence}', 1)" for sequence in ends))
     database.execute("update stream_positions set stream_id = sign(stream_id)")
 
-    def write() -> None:
+    def restore() -> None:
         database.execute("; ".join(f"select setval('{sequence}', {end})" for sequence, end in ends.items()))
         for name, instance, position in positions:
             database.execute(
@@ -97,6 +97,6 @@ def unwritten(database: Database) -> Iterator[Callable[[], None]]:
             )  # fmt: skip
 
     try:
-        yield write
+        yield restore
     finally:
-        write()
+        restore()

@@ -1,4 +1,4 @@
-"""Let a release of Synapse follow ``lakehouse replicate serve`` with its own client classes."""
+"""Run the client classes of a Synapse release against ``lakehouse replicate serve``."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.protocol.row_schemas import ROW_SCHEMAS, Release, parse_release
 from synapse_lakehouse.replication.protocol.stream_tokens import Source
 from tests.replication import every_stream
-from tests.replication.conversation import serving_command
+from tests.replication.conversation import run_serve_command
 from tests.replication.database import CATALOGUE, Database
 
 CLIENT: Final = Path(__file__).with_name("synapse_client.py")
@@ -23,7 +23,7 @@ Token = tuple[str, str | None, int]
 
 
 def follow_release(database: Database, version: str, python: Path) -> tuple[dict[Token, list[Any]], set[str]]:
-    """Serve the database to a release; require that it parses every row of every table once.
+    """Serve the database to a release, and require that it parses every row of every table once.
 
     :param python: the Python of the release.
     :returns: the rows by token, and the streams of the release that have a table.
@@ -33,23 +33,23 @@ def follow_release(database: Database, version: str, python: Path) -> tuple[dict
     dialect = Dialect.TOKENS if release < (1, 13) else Dialect.INSTANCES
     expected = dict(_rows(database, release, dialect))
     if dialect is Dialect.TOKENS:
-        known_streams, arrived = asyncio.run(_follow(database, version, python, dialect, expected, None))
+        table_streams, received = asyncio.run(_follow(database, version, python, dialect, expected, None))
     else:
-        with every_stream.unwritten(database) as write:
-            known_streams, arrived = asyncio.run(_follow(database, version, python, dialect, expected, write))
+        with every_stream.positions_at_the_beginning(database) as restore:
+            table_streams, received = asyncio.run(_follow(database, version, python, dialect, expected, restore))
 
-    relevant = {token: rows for token, rows in expected.items() if token[0] in known_streams}
-    assert arrived.keys() == relevant.keys()
-    for token, rows in relevant.items():
-        assert [_fields(row) for row in arrived[token]] == rows, token
-    _every_row_of_the_tables_is_among(relevant, database)
-    return relevant, known_streams
+    relevant_rows = {token: rows for token, rows in expected.items() if token[0] in table_streams}
+    assert received.keys() == relevant_rows.keys()
+    for token, rows in relevant_rows.items():
+        assert [_fields(row) for row in received[token]] == rows, token
+    _require_every_stored_row(relevant_rows, database)
+    return relevant_rows, table_streams
 
 
-def _every_row_of_the_tables_is_among(relevant: Mapping[Token, Any], database: Database) -> None:
-    """IDs as the tables have them, up to the end of their streams."""
+def _require_every_stored_row(relevant_rows: Mapping[Token, Any], database: Database) -> None:
+    """Require that the received tokens are the IDs in the tables."""
     tokens: dict[str, set[int]] = {}
-    for stream, _, token in relevant:
+    for stream, _, token in relevant_rows:
         tokens.setdefault(stream, set()).add(token)
     for stream, actual in tokens.items():
         sign = -1 if CATALOGUE.stream(stream).sign == "negative" else 1
@@ -67,22 +67,22 @@ def _every_row_of_the_tables_is_among(relevant: Mapping[Token, Any], database: D
 
 
 def _rows(database: Database, release: Release, dialect: Dialect) -> Iterator[tuple[Token, list[Any]]]:
-    """Tokens, and the rows that the server reads for them."""
-    feed = database.open_reader(release=release)
-    positions = feed.read_positions()
+    """Yield tokens, each with the rows that the server reads for it."""
+    reader = database.open_reader(release=release)
+    positions = reader.read_positions()
     while positions.by_stream["caches"] < positions.last_allocated["caches"]:
-        positions = feed.read_positions()
+        positions = reader.read_positions()
     sources: list[Source] = [(stream, None) for stream in positions.by_stream]
     for source in sources if dialect is Dialect.TOKENS else positions.by_instance:
         after, upto = 0, positions.position_of(source)
         while after < upto:
-            updates, after = feed.read_page(source, after, upto)
+            updates, after = reader.read_page(source, after, upto)
             yield from (((update.stream, update.instance, update.token), list(update.rows)) for update in updates)
-    feed.close()
+    reader.close()
 
 
 def _fields(row: list[Any]) -> Any:
-    """A row as it is sent, from the names and fields of the class that parsed it."""
+    """Return the row in its sent form, from the name and fields of the class that parsed it."""
     _, *fields = row
     match fields:
         case [str(tag), [str(name), *values]] if name.startswith("EventsStream"):
@@ -96,40 +96,40 @@ async def _follow(
     python: Path,
     dialect: Dialect,
     expected: Mapping[Token, Any],
-    write: Callable[[], None] | None,
+    restore_positions: Callable[[], None] | None,
 ) -> tuple[set[str], dict[Token, list[Any]]]:
-    """Streams of the release with a table, and the rows that its classes parsed, by token.
+    """Return the release's streams with a table, and the rows that its classes parsed, by token.
 
-    :param write: called once the release follows all of its streams.
+    :param restore_positions: called once the release follows all of its streams.
     """
-    arrived: dict[Token, list[Any]] = {}
-    form = "--row-format", ".".join(map(str, parse_release(version) or ()))
+    received: dict[Token, list[Any]] = {}
+    options = "--row-format", ".".join(map(str, parse_release(version) or ()))
     async with (
-        serving_command(database, dialect, *form) as port,
+        run_serve_command(database, dialect, *options) as port,
         _client(python, port) as messages,
         asyncio.timeout(SECONDS),
     ):
         streams = set((await anext(messages))["streams"])
-        positions, known_streams = set[str](), streams & ROW_SCHEMAS.keys()
-        relevant = sum(stream in known_streams for stream, _, _ in expected)
+        positions, table_streams = set[str](), streams & ROW_SCHEMAS.keys()
+        relevant_count = sum(stream in table_streams for stream, _, _ in expected)
         async for item in messages:
             assert "error" not in item, item
             positions.add(item["stream"])
             if item["rows"]:
                 token = (item["stream"], item["instance"], item["token"])
-                assert token not in arrived, "once"
-                arrived[token] = item["rows"]
-            if write and positions >= known_streams:
-                await asyncio.to_thread(write)
-                write = None
-            if len(arrived) >= relevant and positions >= known_streams:
+                assert token not in received, "a token arrived twice"
+                received[token] = item["rows"]
+            if restore_positions and positions >= table_streams:
+                await asyncio.to_thread(restore_positions)
+                restore_positions = None
+            if len(received) >= relevant_count and positions >= table_streams:
                 break
-    return known_streams, arrived
+    return table_streams, received
 
 
 @asynccontextmanager
 async def _client(python: Path, port: int) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """Lines that a client of the release prints; it follows from the first token, or from its subscription."""
+    """Yield the messages of a client of the release. It follows from the first token, or from its subscription."""
     client = await asyncio.create_subprocess_exec(
         python, "-P", CLIENT, str(port), "synapse.example", stdout=PIPE, limit=1 << 24
     )

@@ -1,10 +1,10 @@
-"""A client of replication that consists of one Synapse release's own classes. That release's Python runs it.
+"""A replication client that consists of one Synapse release's own classes. It runs in that release's Python.
 
-Usage: ``python synapse_client.py PORT SERVER_NAME``. It begins at the first token where the release names a token.
+Usage: ``python synapse_client.py PORT SERVER_NAME``. A release that requests a token begins at the first one.
 
-The parts of a worker that are not under test are stand-ins: the homeserver object, and the store, which only remembers
-positions. Prints a JSON object a line: first the streams that the release knows, then the rows of a token as the
-release's row classes parsed them, a position without rows, or an error that the release logged.
+Stand-ins replace the parts of a worker that are not under test: the homeserver object, and the store, which only
+contains positions. Each printed line is a JSON object. The first line lists the release's streams. Each later line is
+the rows of a token as the release parsed them, a position without rows, or an error that the release logged.
 """
 
 import json
@@ -26,13 +26,13 @@ except ImportError:
     from synapse.util import Clock
 
 HAS_INSTANCES = not hasattr(client, "ReplicationClientHandler")
-"""Whether rows are sent with the process that wrote them: since release 1.13."""
+"""Whether RDATA and POSITION name the writer: since release 1.13."""
 
 
 def main(port: int, server_name: str) -> None:
     """Follow the server on ``port`` until this process is ended."""
-    logging.getLogger().addHandler(Errors(logging.ERROR))
-    say(streams=sorted(STREAMS_MAP))
+    logging.getLogger().addHandler(ErrorPrinter(logging.ERROR))
+    print_json(streams=sorted(STREAMS_MAP))
     try:
         clock = Clock(reactor)
     except TypeError:
@@ -81,7 +81,7 @@ def follow_instances(port: int, server_name: str, clock: Any, store: "Store") ->
 
 
 def in_background(server_name: str) -> Callable[..., Any]:
-    """The method of that name that the homeserver object of recent releases has."""
+    """Return ``run_as_background_process``, a method of the homeserver object in recent releases."""
     from synapse.metrics.background_process_metrics import run_as_background_process
 
     def run(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -91,7 +91,7 @@ def in_background(server_name: str) -> Callable[..., Any]:
 
 
 def refuse_to_fetch(stream: str) -> Callable[..., Any]:
-    """A worker reads missed rows from the database. This client has no database, so it must not miss any."""
+    """Return a function that fails, because this client has no database from which it could read missed rows."""
 
     async def fetch(instance: str, after: int, upto: int) -> None:
         raise RuntimeError(f"{stream} {instance}: rows after {after} and up to {upto} were not sent")
@@ -100,57 +100,59 @@ def refuse_to_fetch(stream: str) -> Callable[..., Any]:
 
 
 class Store:
-    """Remembers positions and prints what arrives."""
+    """Records positions and prints received rows."""
 
     def __init__(self) -> None:
         self.positions: dict[tuple[str, str | None], int] = {}
 
     def stream_positions(self) -> dict[str, int]:
-        """Start positions; called by releases before 1.13."""
+        """Return start positions; releases before 1.13 call it."""
         return {stream: self.positions.get((stream, None), 0) for stream in STREAMS_MAP}
 
     def position_of(self, stream: str) -> Callable[..., int]:
-        """A stream's position by instance, at first its beginning; called by later releases."""
+        """Return a function of a stream's position by instance, initially its beginning; later releases call it."""
         begin = 0 if stream in ("typing", "federation", "presence_federation") else 1
         return lambda instance="client": self.positions.get((stream, instance), begin)
 
     def process_replication_rows(self, stream: str, token: int, rows: list[Any]) -> None:
-        """Called by releases before 1.13, also with a position and no rows."""
-        self.arrive(stream, None, token, rows)
+        """Record rows, or a position without rows; releases before 1.13 call it."""
+        self.record(stream, None, token, rows)
 
     async def on_rdata(self, stream: str, instance: str, token: int, rows: list[Any]) -> None:
-        """Called by later releases."""
-        self.arrive(stream, instance, token, rows)
+        """Record rows; later releases call it."""
+        self.record(stream, instance, token, rows)
 
     async def on_position(self, stream: str, instance: str, token: int) -> None:
-        """Called by later releases."""
-        self.arrive(stream, instance, token, [])
+        """Record a position; later releases call it."""
+        self.record(stream, instance, token, [])
 
-    def arrive(self, stream: str, instance: str | None, token: int, rows: list[Any]) -> None:
+    def record(self, stream: str, instance: str | None, token: int, rows: list[Any]) -> None:
         self.positions[stream, instance] = token
-        say(stream=stream, instance=instance, token=token, rows=[plain(row) for row in rows])
+        print_json(stream=stream, instance=instance, token=token, rows=[to_list(row) for row in rows])
 
 
-def plain(row: Any) -> Any:
-    """A parsed row as a list: the name of its class, and its fields."""
+def to_list(row: Any) -> Any:
+    """Return a parsed row as a list: the name of its class, and its fields."""
     if hasattr(row, "_fields"):
         names = row._fields
     elif hasattr(row, "__attrs_attrs__"):
         names = [field.name for field in row.__attrs_attrs__]
     else:
         return sorted(row) if isinstance(row, frozenset) else row
-    return [type(row).__name__] + [plain(getattr(row, name)) for name in names]
+    return [type(row).__name__] + [to_list(getattr(row, name)) for name in names]
 
 
-class Errors(logging.Handler):
+class ErrorPrinter(logging.Handler):
     """Prints what the release logs as errors, such as a row that it cannot parse."""
 
     def emit(self, record: logging.LogRecord) -> None:
         cause = record.exc_info and record.exc_info[1]
-        say(error=record.getMessage(), cause=repr(cause), root=repr(cause and (cause.__cause__ or cause.__context__)))
+        print_json(
+            error=record.getMessage(), cause=repr(cause), root=repr(cause and (cause.__cause__ or cause.__context__))
+        )
 
 
-def say(**fields: Any) -> None:
+def print_json(**fields: Any) -> None:
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 

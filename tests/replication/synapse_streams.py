@@ -1,8 +1,8 @@
-"""Asks Synapse's own streams for their rows, and lets its store forget cache entries. Run by Synapse's own Python.
+"""Read rows with Synapse's own streams, and invalidate cache entries of its store. Synapse's own Python runs it.
 
-Arguments: a libpq URI of a database, which is written to, a folder for scratch files, a file with the question as JSON
-(``streams``: token to read up to; ``instances``; ``caches``: rows as a client receives them), and a file for the
-answer: ``rows``: of each stream by instance, and ``caches``: which probes were forgotten after each row, or the error.
+Arguments: the libpq URI of a database, which the program writes to; a folder for scratch files; a JSON file with the
+request (``streams``: last token to read; ``instances``; ``caches``: rows as a client receives them); and a file for
+the output (``rows`` of each stream by instance; ``caches``: for each row, the dropped probes or the error).
 """
 
 import json
@@ -19,7 +19,7 @@ STEPS = {"to_device": 1, "backfill": 50}
 if there are more than its limit."""
 
 SECTIONS = {"experimental_features": {"msc4354_enabled": True}}
-"""Without it, the stream of sticky events is off."""
+"""Without this setting, the stream of sticky events is off."""
 
 PROBES: dict[str, list[tuple[str, ...]]] = {
     "get_user_by_id": [("@alice:synapse.example",), ("@bob:synapse.example",)],
@@ -31,23 +31,23 @@ PROBES: dict[str, list[tuple[str, ...]]] = {
     "get_aliases_for_room": [("!room:synapse.example",)],
     "get_monthly_active_count": [()],
 }
-"""Entries by cache that are there before each row."""
+"""Entries that each cache contains before each row."""
 
 
-async def answer(hs: Any) -> None:
-    """Write the answers of Synapse's code."""
-    question = json.loads(Path(sys.argv[3]).read_text())
+async def write_output(hs: Any) -> None:
+    """Write the rows and the dropped probes of Synapse's code."""
+    request = json.loads(Path(sys.argv[3]).read_text())
     rows = {}
-    for name, upto in question["streams"].items():
+    for name, upto in request["streams"].items():
         stream = STREAMS_MAP[name](hs)
-        rows[name] = [await updates(stream, instance, upto) for instance in question["instances"]]
+        rows[name] = [await read_updates(stream, instance, upto) for instance in request["instances"]]
     store = hs.get_datastores().main
-    forgotten = [forget(store, token, row) for token, row in enumerate(question["caches"], start=10**9)]
-    Path(sys.argv[4]).write_text(json.dumps({"rows": rows, "caches": forgotten}))
+    dropped_probes = [invalidate(store, token, row) for token, row in enumerate(request["caches"], start=10**9)]
+    Path(sys.argv[4]).write_text(json.dumps({"rows": rows, "caches": dropped_probes}))
 
 
-async def updates(stream: Any, instance: str, upto: int) -> list[Any]:
-    """All tokens and rows of one writer, or of all writers if the stream does not distinguish them."""
+async def read_updates(stream: Any, instance: str, upto: int) -> list[Any]:
+    """Return all tokens and rows of one writer, or of all writers if the stream does not distinguish them."""
     rows, after = [], 0
     while after < upto:
         end = min(after + STEPS.get(stream.NAME, upto), upto)
@@ -57,11 +57,11 @@ async def updates(stream: Any, instance: str, upto: int) -> list[Any]:
     return rows
 
 
-def forget(store: Any, token: int, row: list[Any]) -> Any:
-    """Probes that the row makes the store forget, as ``cache`` and key, or the error that it causes."""
+def invalidate(store: Any, token: int, row: list[Any]) -> Any:
+    """Return the probes that the store drops for the row, as cache and key, or the error that the row causes."""
     for name, keys in PROBES.items():
         for key in keys:
-            cache(store, name).prefill(own_key(key), ["something"])
+            get_cache(store, name).prefill(cache_key(key), ["something"])
     try:
         store.process_replication_rows("caches", "worker1", token, [STREAMS_MAP["caches"].parse_row(row)])
     except Exception as error:  # noqa: BLE001
@@ -70,18 +70,18 @@ def forget(store: Any, token: int, row: list[Any]) -> Any:
         [name, list(key)]
         for name, keys in PROBES.items()
         for key in keys
-        if cache(store, name).get_immediate(own_key(key), None) is None
+        if get_cache(store, name).get_immediate(cache_key(key), None) is None
     ]
 
 
-def cache(store: Any, name: str) -> Any:
+def get_cache(store: Any, name: str) -> Any:
     return getattr(store, name).cache
 
 
-def own_key(key: tuple[str, ...]) -> Any:
-    """The cache's form of a key: without a tuple if it has one part."""
+def cache_key(key: tuple[str, ...]) -> Any:
+    """Return the cache's form of a key: without a tuple if it has one part."""
     return key[0] if len(key) == 1 else key
 
 
 if __name__ == "__main__":
-    ask(sys.argv[1], Path(sys.argv[2]), answer, **SECTIONS)
+    ask(sys.argv[1], Path(sys.argv[2]), write_output, **SECTIONS)

@@ -1,4 +1,4 @@
-"""Missed rows are read from a database that may be a standby."""
+"""The reader reads missed rows from a primary or a standby."""
 
 import asyncio
 from dataclasses import replace
@@ -23,12 +23,12 @@ class Standby(DatabaseReader):
         super().__init__(primary.settings, CATALOGUE)
         self._primary = primary
         self._replays_at = replays_at
-        self.looks = 0
-        self.looks_before: list[int] = []
+        self.position_reads = 0
+        self.reads_before: list[int] = []
 
     def read_positions(self) -> StreamPositions:
-        self.looks += 1
-        if self.looks == self._replays_at:
+        self.position_reads += 1
+        if self.position_reads == self._replays_at:
             self._primary.add_event(5, "ep1")
             self._primary.set_position("events", "ep1", 5)
         return replace(super().read_positions(), is_standby=True)
@@ -40,7 +40,7 @@ def read_missed(standby: Standby, *uptos: int, wait_seconds: float = 0.5) -> lis
         items: list[Update | Gap] = []
         for upto in uptos:
             missed = MissedRange(*EP1, progress.positions[EP1], upto)
-            standby.looks_before.append(standby.looks)
+            standby.reads_before.append(standby.position_reads)
             items += [item async for item in reader.read_missed(missed, progress)]
         await reader.close()
         return items
@@ -50,7 +50,7 @@ def read_missed(standby: Standby, *uptos: int, wait_seconds: float = 0.5) -> lis
 
 @pytest.fixture
 def primary(homeserver: Database) -> Database:
-    """Both writers stand at 2."""
+    """Return a database in which both writers have position 2."""
     homeserver.set_last_allocated("events", 6)
     for writer in ("ep1", "ep2"):
         homeserver.set_position("events", writer, 2)
@@ -62,33 +62,33 @@ def test_a_standby_is_waited_for(primary: Database) -> None:
     update, gap = read_missed(standby, 5, wait_seconds=30.0)
     assert isinstance(update, Update)
     assert (update.token, gap) == (5, Gap(*EP1, 2, 5, 1, NO_ROW))
-    assert standby.looks == 3
+    assert standby.position_reads == 3
 
 
 def test_a_standby_that_stays_behind_is_waited_for_once(primary: Database) -> None:
     standby = Standby(primary, replays_at=1000)
     assert read_missed(standby, 5, 6) == [Gap(*EP1, 2, 5, 0, STANDBY_BEHIND), Gap(*EP1, 5, 6, 0, STANDBY_BEHIND)]
-    assert standby.looks == standby.looks_before[1] + 1
+    assert standby.position_reads == standby.reads_before[1] + 1
 
 
 def test_is_reading_is_false_during_an_outage(primary: Database) -> None:
-    fails = [False, True, False]
+    failures = [False, True, False]
 
-    class Away(DatabaseReader):
+    class FailingReader(DatabaseReader):
         def read_positions(self) -> StreamPositions:
-            if fails.pop(0):
+            if failures.pop(0):
                 raise ReadError(ValueError("away"))
             return super().read_positions()
 
     async def scenario() -> None:
-        reader = AsyncReader(Away(primary.settings, CATALOGUE))
+        reader = AsyncReader(FailingReader(primary.settings, CATALOGUE))
         await reader.read_positions()
         assert reader.is_reading
-        again = asyncio.create_task(reader.read_positions())
+        second_read = asyncio.create_task(reader.read_positions())
         while reader.is_reading:
             await asyncio.sleep(0.01)
-        assert not again.done()
-        await again
+        assert not second_read.done()
+        await second_read
         assert reader.is_reading
         await reader.close()
 
@@ -96,28 +96,28 @@ def test_is_reading_is_false_during_an_outage(primary: Database) -> None:
 
 
 def test_a_primary_is_not_waited_for(primary: Database) -> None:
-    feed = primary.open_reader()
+    database_reader = primary.open_reader()
 
     async def scenario() -> list[Update | Gap]:
-        reader = AsyncReader(feed, standby_wait_seconds=1000.0)
-        actual = [item async for item in reader.read_missed(MissedRange(*EP1, 2, 5), Progress({EP1: 2}))]
+        reader = AsyncReader(database_reader, standby_wait_seconds=1000.0)
+        items = [item async for item in reader.read_missed(MissedRange(*EP1, 2, 5), Progress({EP1: 2}))]
         await reader.close()
-        return actual
+        return items
 
     assert asyncio.run(scenario()) == [Gap(*EP1, 2, 5, 0, NO_ROW)]
 
 
-@pytest.mark.parametrize(("handed_out", "expected"), [(20, False), (19, True)])
+@pytest.mark.parametrize(("last_allocated", "expected"), [(20, False), (19, True)])
 def test_lower_tokens_of_caches_do_not_prove_a_restore(
-    homeserver: Database, handed_out: int, *, expected: bool
+    homeserver: Database, last_allocated: int, *, expected: bool
 ) -> None:
-    homeserver.set_last_allocated("caches", handed_out)
-    feed = homeserver.open_reader()
+    homeserver.set_last_allocated("caches", last_allocated)
+    database_reader = homeserver.open_reader()
 
     async def scenario() -> bool:
-        reader = AsyncReader(feed)
-        went_back = await reader.has_gone_back(Position("caches", "ep1", 18, 18), Progress({("caches", "ep1"): 20}))
+        reader = AsyncReader(database_reader)
+        is_restored = await reader.has_gone_back(Position("caches", "ep1", 18, 18), Progress({("caches", "ep1"): 20}))
         await reader.close()
-        return went_back
+        return is_restored
 
     assert asyncio.run(scenario()) is expected

@@ -1,4 +1,4 @@
-"""Received commands are compared with the stored rows, in real Iceberg tables."""
+"""The coverage compares received commands with stored rows in real Iceberg tables."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -43,7 +43,7 @@ TABLES = (
     "events", "current_state_delta_stream", "ex_outlier_stream", "receipts_linearized", "device_inbox",
     "device_lists_stream", "device_lists_changes_in_room",
 )  # fmt: skip
-FEW = CATALOGUE.model_copy(
+SUBSET = CATALOGUE.model_copy(
     update={"tables": tuple(map(CATALOGUE.table, TABLES)), "streams": tuple(map(CATALOGUE.stream, STREAMS))}
 )
 AUDIT_TABLES = (TABLE, "audit.snapshots", "audit.releases", "audit.stream_gaps")
@@ -54,37 +54,37 @@ DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 @dataclass
 class Lake:
-    """Bronze, a tap that writes given items, and runs that compare."""
+    """Bronze tables, a tap that writes given items, and runs that compare both."""
 
     app: SparkApp
     runs: int = 0
 
-    def rows(self, table: str, column: str, ids: Mapping[int, str | None]) -> None:
-        """Rows of bronze by id, with their writers."""
+    def add_rows(self, table: str, column: str, ids: Mapping[int, str | None]) -> None:
+        """Append rows to bronze, given as writers by ID."""
         rows = [{column: id_, "instance_name": writer} for id_, writer in ids.items()]
-        schema = tables.get_arrow_schema(FEW.table(table))
+        schema = tables.get_arrow_schema(SUBSET.table(table))
         self.app.catalog.load_table(f"bronze.{table}").append(pa.Table.from_pylist(rows, schema=schema))
 
     def receive(self, positions: Mapping[Any, int], *items: Item, dialect: Dialect = Dialect.REDIS) -> None:
-        """A commit of the tap, which ends at ``positions``."""
+        """Commit the items as a tap that ends at ``positions``."""
         batch = Batch(RowRedactor(CATALOGUE), "redis", dialect)
         for item in items:
             batch.add(item)
         batch.add_positions(positions)
-        landing = IcebergSink(self.app.catalog, "redis", dialect)
-        landing.read_positions()
-        landing.append(batch)
+        sink = IcebergSink(self.app.catalog, "redis", dialect)
+        sink.read_positions()
+        sink.append(batch)
 
     def compare(self, *, publish: bool = True, **bounds: int) -> tuple[dict[Any, dict[str, Any]], list[dict[str, Any]]]:
-        """The coverage rows of a run by source (of one dialect), and the announced rows that are not stored."""
+        """Return a run's coverage rows by source (of one dialect), and the announced rows that are not stored."""
         self.runs += 1
-        for name in (*AUDIT_TABLES, COMMANDS_TABLE, *(f"bronze.{table.name}" for table in FEW.copied_tables())):
+        for name in (*AUDIT_TABLES, COMMANDS_TABLE, *(f"bronze.{table.name}" for table in SUBSET.copied_tables())):
             if self.app.catalog.table_exists(name):
-                # Spark may still know a table that an earlier test dropped.
+                # Spark may still cache a table that an earlier test dropped.
                 self.app.spark.catalog.refreshTable(name)
         run = Run(f"run_{self.runs}", DAY, DAY + timedelta(days=1))
-        covered = prepare_comparison(self.app.spark, self.app.catalog, run, FEW, bounds)
-        announced, rows = (covered.announced().toArrow().to_pylist(), covered.rows()) if covered else ([], [])
+        comparison = prepare_comparison(self.app.spark, self.app.catalog, run, SUBSET, bounds)
+        announced, rows = (comparison.announced().toArrow().to_pylist(), comparison.rows()) if comparison else ([], [])
         if rows:
             store.append_audit_rows(self.app.catalog, TABLE, rows, run)
         if publish:
@@ -97,8 +97,8 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def app(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkApp]:
-    with lake_maker(server, settings, tmp_path_factory.mktemp("lake")) as make, advancing(make()) as started:
-        app = started.app()
+    with lake_maker(server, settings, tmp_path_factory.mktemp("lake")) as make_lake, advancing(make_lake()) as lake:
+        app = lake.app()
         plan_for_few_rows(app.spark)
         for schema in ("audit", "bronze"):
             app.catalog.create_namespace(schema)
@@ -107,9 +107,9 @@ def app(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def lake(app: SparkApp) -> Lake:
-    """Bronze without rows, without a run and without a tap."""
+    """Return a lake without rows, runs and commands of a tap."""
     schemas = {name: store.AUDIT_SCHEMAS[name] for name in AUDIT_TABLES}
-    schemas |= {f"bronze.{table.name}": tables.get_arrow_schema(table) for table in FEW.copied_tables()}
+    schemas |= {f"bronze.{table.name}": tables.get_arrow_schema(table) for table in SUBSET.copied_tables()}
     for name in (*schemas, COMMANDS_TABLE):
         with suppress(NoSuchTableError):
             app.catalog.drop_table(name)
@@ -123,7 +123,7 @@ def ev(source: tuple[str, str | None], token: int, event_id: str = "$e", key: st
     return Update(*source, token, (["ev", [event_id, "!r", "m.x", key, None, None, None, False, False]],), **more)
 
 
-def why(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
+def missing(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
     return {(range_["side"], range_["reason"], range_["first_id"], range_["last_id"]) for range_ in row["missing"]}
 
 
@@ -132,17 +132,17 @@ def counts(row: dict[str, Any], *names: str) -> dict[str, int]:
 
 
 def test_without_a_tap_nothing_is_compared(lake: Lake) -> None:
-    lake.rows("events", "stream_ordering", {2: "p1"})
+    lake.add_rows("events", "stream_ordering", {2: "p1"})
     assert lake.compare(events=2) == ({}, [])
     lake.app.catalog.drop_table(COMMANDS_TABLE)
     assert lake.compare(events=2) == ({}, [])
 
 
 def test_missing_rows_are_found_on_both_sides(lake: Lake) -> None:
-    lake.rows("events", "stream_ordering", {9: "p2", 11: "p2", 12: "p2", 13: "p2", 14: "p2", 15: "p1", 30: "p2"})
-    lake.rows("current_state_delta_stream", "stream_id", {16: None, 17: "p2"})
-    lake.rows("events", "stream_ordering", {-5: "p2", -7: "p2"})
-    lake.rows("receipts_linearized", "stream_id", {6: None})
+    lake.add_rows("events", "stream_ordering", {9: "p2", 11: "p2", 12: "p2", 13: "p2", 14: "p2", 15: "p1", 30: "p2"})
+    lake.add_rows("current_state_delta_stream", "stream_id", {16: None, 17: "p2"})
+    lake.add_rows("events", "stream_ordering", {-5: "p2", -7: "p2"})
+    lake.add_rows("receipts_linearized", "stream_id", {6: None})
     lake.receive(
         {P1: 10, P2: 10, BACKFILL: 4, RECEIPTS: 4, TO_DEVICE: 4, ("caches", "p2"): 900}, c.Position(*P2, 10, 10)
     )
@@ -158,7 +158,7 @@ def test_missing_rows_are_found_on_both_sides(lake: Lake) -> None:
     )  # fmt: skip
     coverage, announced = lake.compare(events=25, backfill=8, receipts=6, to_device=6)
     assert set(coverage) == {P1, P2, BACKFILL, RECEIPTS, TO_DEVICE}
-    assert why(coverage[P2]) == {
+    assert missing(coverage[P2]) == {
         ("wire", "gap: because", 13, 13), ("wire", "never_announced", 14, 14), ("lake", "lost", 18, 19)
     }  # fmt: skip
     assert counts(coverage[P2], "after", "upto", "ids", "ahead", "rows", "tokens_received", "tokens_read", "gaps") == {
@@ -167,12 +167,12 @@ def test_missing_rows_are_found_on_both_sides(lake: Lake) -> None:
     assert counts(coverage[P2], "missed", "unexplained", "rowless", "token_regressions") == {
         "missed": 2, "unexplained": 1, "rowless": 2, "token_regressions": 1,
     }  # fmt: skip
-    assert (why(coverage[P1]), coverage[P1]["ids"], coverage[P1]["upto"]) == (set(), 1, 20)
-    assert why(coverage[BACKFILL]) == {("wire", "never_announced", 7, 7)}
-    assert (why(coverage[RECEIPTS]), coverage[RECEIPTS]["ids"]) == ({("lake", "replaced", 5, 5)}, 1), (
-        "of its only writer"
+    assert (missing(coverage[P1]), coverage[P1]["ids"], coverage[P1]["upto"]) == (set(), 1, 20)
+    assert missing(coverage[BACKFILL]) == {("wire", "never_announced", 7, 7)}
+    assert (missing(coverage[RECEIPTS]), coverage[RECEIPTS]["ids"]) == ({("lake", "replaced", 5, 5)}, 1), (
+        "the ID is of the only writer"
     )
-    assert (why(coverage[TO_DEVICE]), coverage[TO_DEVICE]["ids"]) == ({("lake", "not_copied", 5, 5)}, None)
+    assert (missing(coverage[TO_DEVICE]), coverage[TO_DEVICE]["ids"]) == ({("lake", "not_copied", 5, 5)}, None)
     assert coverage[P2]["open_since"]
     names = ("stream", "table_name", "id", "event_id", "room_id", "state_key")
     assert {tuple(row[name] for name in names) for row in announced} == {
@@ -184,17 +184,17 @@ def test_missing_rows_are_found_on_both_sides(lake: Lake) -> None:
 def test_two_changes_of_a_device_are_announced_once(lake: Lake) -> None:
     """Synapse retains the row of the last change, and a row of every change for each room."""
     devices = ("device_lists", "w")
-    lake.rows("device_lists_changes_in_room", "stream_id", {5: "w", 6: "w"})
-    lake.rows("device_lists_stream", "stream_id", {6: "w", 7: "w"})
+    lake.add_rows("device_lists_changes_in_room", "stream_id", {5: "w", 6: "w"})
+    lake.add_rows("device_lists_stream", "stream_id", {6: "w", 7: "w"})
     lake.receive({devices: 4}, c.Position(*devices, 4, 4))
     lake.receive({devices: 7}, Update(*devices, 6, (["@a", False, False],)))
     coverage, _ = lake.compare(device_lists=7)
-    assert (why(coverage[devices]), coverage[devices]["ids"]) == ({("wire", "never_announced", 7, 7)}, 2)
+    assert (missing(coverage[devices]), coverage[devices]["ids"]) == ({("wire", "never_announced", 7, 7)}, 2)
 
 
 def test_a_run_continues_after_the_published_one(lake: Lake) -> None:
     lake.receive({P1: 10}, ev(P1, 10))
-    lake.rows("events", "stream_ordering", dict.fromkeys((9, 10, 11, 12, 13), "p1"))
+    lake.add_rows("events", "stream_ordering", dict.fromkeys((9, 10, 11, 12, 13), "p1"))
     assert counts(lake.compare(events=10)[0][P1], "listened_from", "after", "upto", "ids") == {
         "listened_from": 9, "after": 9, "upto": 10, "ids": 1,
     }  # fmt: skip
@@ -218,24 +218,26 @@ def test_a_run_continues_after_the_published_one(lake: Lake) -> None:
 
 
 def test_earlier_rows_of_a_new_writer_are_missed(lake: Lake) -> None:
-    lake.rows("events", "stream_ordering", {9: "p1", 11: "p1", 12: "p2", 13: "p2", 14: "p2"})
+    lake.add_rows("events", "stream_ordering", {9: "p1", 11: "p1", 12: "p2", 13: "p2", 14: "p2"})
     lake.receive({P1: 10}, c.Position(*P1, 10, 10))
     lake.receive({P1: 11, P2: 14}, ev(P1, 11), ev(P2, 14))
     coverage, _ = lake.compare(events=14)
-    assert why(coverage[P2]) == {("wire", "never_announced", 12, 13)}
+    assert missing(coverage[P2]) == {("wire", "never_announced", 12, 13)}
     assert counts(coverage[P2], "listened_from", "tokens_received") == {"listened_from": 10, "tokens_received": 1}
 
 
 def test_taps_of_several_dialects_are_compared_separately(lake: Lake) -> None:
-    lake.rows("events", "stream_ordering", {2: "p1", 3: "p2", 4: None})
+    lake.add_rows("events", "stream_ordering", {2: "p1", 3: "p2", 4: None})
     lake.receive({TOKENS: 1}, c.Position(*TOKENS, None, 1), dialect=Dialect.TOKENS)
     lake.receive({TOKENS: 4}, ev(TOKENS, 2), ev(TOKENS, 4), dialect=Dialect.TOKENS)
     lake.receive({P1: 1, P2: 1})
     lake.receive({P1: 2, P2: 3}, ev(P1, 2), ev(P2, 3))
     coverage, _ = lake.compare(events=4)
-    assert why(coverage[TOKENS]) == {("wire", "never_announced", 3, 3)}
+    assert missing(coverage[TOKENS]) == {("wire", "never_announced", 3, 3)}
     assert coverage[TOKENS]["ids"] == 3
-    assert (why(coverage[P1]), why(coverage[P2]), coverage[P1]["ids"], coverage[P2]["ids"]) == (set(), set(), 1, 1)
+    assert (missing(coverage[P1]), missing(coverage[P2]), coverage[P1]["ids"], coverage[P2]["ids"]) == (
+        set(), set(), 1, 1,
+    )  # fmt: skip
     assert counts(coverage[P1], "ahead") == {"ahead": 0}
 
 
@@ -260,24 +262,24 @@ def test_the_subject_of_a_row(stream: str, row: str, expected: tuple[Any, ...] |
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans(), st.booleans()), max_size=12),
     st.integers(1, 20),
 )
-def test_every_id_is_compared_once(steps: list[tuple[int, int, bool, bool]], begin: int) -> None:
-    """Windows of published runs follow each other without a hole, and never go beyond the bound or the tap."""
-    position = bound = begin
-    now, previous, compared = DAY, dict[Key, dict[str, Any]](), list[Window]()
-    for received, closed, has_bound, is_published in steps:
-        position, bound, now = position + received, bound + closed, now + timedelta(minutes=1)
+def test_every_id_is_compared_once(steps: list[tuple[int, int, bool, bool]], start: int) -> None:
+    """A window begins where the last published one ends. It ends at or below the bound and the tap's position."""
+    position = bound = start
+    now, previous, published_windows = DAY, dict[Key, dict[str, Any]](), list[Window]()
+    for received, bound_step, has_bound, is_published in steps:
+        position, bound, now = position + received, bound + bound_step, now + timedelta(minutes=1)
         read_from = min(compute_read_start_times(previous).values(), default=DAY)
-        tap = TapPositions({P1: begin}, {P1: position}, max(read_from, DAY), now)
+        tap = TapPositions({P1: start}, {P1: position}, max(read_from, DAY), now)
         (window,) = compute_windows(previous, {"redis": tap}, {}, {"events": bound if has_bound else None})
-        end = compared[-1].upto if compared else begin
+        end = published_windows[-1].upto if published_windows else start
         if has_bound:
             assert window.after == end
             assert window.upto == max(end, min(bound, position))
         else:
             assert window.after == window.upto == max(end, position), "tokens without a bound are skipped"
-        assert window.listened_from == begin
+        assert window.listened_from == start
         if is_published:
-            compared.append(window)
+            published_windows.append(window)
             previous = {("redis", *P1): vars(window) | {"open_since": None}}
 
 

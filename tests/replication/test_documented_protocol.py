@@ -1,4 +1,4 @@
-"""What Synapse's documents require, and the page that names the test of each requirement."""
+"""Replication meets the requirements of Synapse's documents, and a page names the test of each requirement."""
 
 import re
 
@@ -51,8 +51,8 @@ def test_all_streams_are_followed_from_now_on(homeserver: Database) -> None:
 
 
 def test_the_documented_intervals_are_the_defaults() -> None:
-    for sides in (ServerTiming(), ClientTiming()):
-        assert (sides.ping, sides.silence) == (5, 15)
+    for timing in (ServerTiming(), ClientTiming()):
+        assert (timing.ping, timing.silence) == (5, 15)
 
 
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
@@ -68,5 +68,5 @@ def test_commands_are_sent_by_the_documented_side_only() -> None:
     only_servers = {word for word, kind in c.WORDS.items() if kind in c.SERVER_COMMANDS}
     only_clients = {word for word, kind in c.WORDS.items() if kind in c.CLIENT_COMMANDS}
     assert (only_servers, only_clients) == (SIDES["S"], SIDES["C"])
-    # Two came to Synapse after the documents were written.
+    # Synapse added two commands after the documents were written.
     assert c.WORDS.keys() - only_servers - only_clients == SIDES["SC"] | {"LOCK_RELEASED", "NEW_ACTIVE_TASK"}

@@ -1,4 +1,4 @@
-"""How soon live rows arrive while many clients read a large backlog from ``lakehouse replicate serve``."""
+"""Live rows arrive within a second while clients read a large backlog from ``lakehouse replicate serve``."""
 
 import asyncio
 import statistics
@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from synapse_lakehouse.replication.protocol.dialect import Dialect
-from tests.replication.conversation import connected, serving_command
+from tests.replication.conversation import connect, run_serve_command
 from tests.replication.database import Database
 
 pytestmark = pytest.mark.heavy
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.heavy
 READERS = 60
 BACKLOG = 200_000
 BURSTS = (1, 1, 1, 500, 1, 1, 1, 500, 1, 1, 1, 1000, 1, 1, 1)
-"""Rows that are written at once, a second after those before."""
+"""Number of rows of each write; a second passes between two writes."""
 SECONDS = 1.0
 
 
 @pytest.fixture
-def busy(homeserver: Database) -> Database:
-    """A homeserver with a large backlog."""
+def backlog_database(homeserver: Database) -> Database:
+    """Return a homeserver's database with a large backlog."""
     homeserver.execute(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op, instance_name)"
         " select n, 1, '@user' || n || ':synapse.example', 'x', 'ADD', 'sw1' from generate_series(2, %s) n", BACKLOG,
@@ -33,21 +33,21 @@ def busy(homeserver: Database) -> Database:
     return homeserver
 
 
-def test_live_rows_do_not_wait_for_backlogs(busy: Database) -> None:
-    waits = asyncio.run(_follow(busy))
+def test_live_rows_do_not_wait_for_backlogs(backlog_database: Database) -> None:
+    waits = asyncio.run(_follow(backlog_database))
     print(f"median {statistics.median(waits):.2f} s, most {max(waits):.2f} s, all {[round(wait, 2) for wait in waits]}")
     assert max(waits) < SECONDS
 
 
 async def _follow(database: Database) -> list[float]:
-    """Seconds from each write until its last row arrived."""
+    """Return the seconds from each write until its last row arrives."""
     waits: list[float] = []
-    async with serving_command(database, Dialect.TOKENS) as port, AsyncExitStack() as open_:
-        live = await open_.enter_async_context(connected(port))
+    async with run_serve_command(database, Dialect.TOKENS) as port, AsyncExitStack() as stack:
+        live = await stack.enter_async_context(connect(port))
         live.send("REPLICATE events NOW")
         await live.read_until(lambda line: line.startswith("POSITION events"))
-        # From tokens of their own, so that they share nothing.
-        readers = [asyncio.create_task(_read_again_and_again(port, number)) for number in range(READERS)]
+        # Each reader begins at another token, so that readers share no page.
+        readers = [asyncio.create_task(_read_repeatedly(port, number)) for number in range(READERS)]
         await asyncio.sleep(3)
         token = 1
         for count in BURSTS:
@@ -65,16 +65,16 @@ async def _follow(database: Database) -> list[float]:
     return waits
 
 
-async def _read_again_and_again(port: int, number: int) -> None:
-    """Take all rows of the backlog, as fast as they come, and begin again. One address may have 50 connections."""
+async def _read_repeatedly(port: int, number: int) -> None:
+    """Read the whole backlog again and again, from one of two addresses: each may have 50 connections."""
     while True:
-        async with connected(port, f"127.0.0.{2 + number % 2}") as conversation:
+        async with connect(port, f"127.0.0.{2 + number % 2}") as conversation:
             conversation.send(f"REPLICATE push_rules {number * 7}")
             end = f"RDATA push_rules {BACKLOG} ".encode()
             tail = b""
             while end not in tail:
                 data = await conversation.reader.read(1 << 16)
-                assert data, "cut off"
+                assert data, "the server closed the connection"
                 tail = tail[-100:] + data
 
 

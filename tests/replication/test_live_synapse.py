@@ -1,4 +1,4 @@
-"""A real Synapse with workers: received on Redis and served from its database while connections break."""
+"""All rows of a Synapse with workers arrive from Redis and from the server while connections break."""
 
 import asyncio
 import itertools
@@ -32,7 +32,7 @@ from synapse_lakehouse.replication.server.async_reader import AsyncReader
 from synapse_lakehouse.replication.tap.redis_client import CLIENT_NAME, follow_redis
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
 from synapse_lakehouse.spark_app import SparkApp
-from tests.replication.conversation import serving
+from tests.replication.conversation import run_server
 from tests.replication.database import CATALOGUE, Database
 from tests.support.incremental_lake import advancing
 
@@ -63,7 +63,7 @@ def test_every_row_is_received_or_served_once(tmp_path: Path) -> None:
 
 
 def _tokens(database: Database, stream: str) -> set[tuple[str | None, int]]:
-    """Writers, where rows name them, and tokens of the rows that are there now."""
+    """Return the writer and token of each current row; the writer is None where rows name none."""
     sign = -1 if CATALOGUE.stream(stream).sign == "negative" else 1
     return {
         (writer, token)
@@ -75,44 +75,44 @@ def _tokens(database: Database, stream: str) -> set[tuple[str | None, int]]:
 
 
 async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, int]], dict[str, dict[int, int]]]:
-    """By stream, how often each (writer, token) was received on Redis, and how often each token was served."""
-    received_rows: dict[str, dict[Any, int]] = {stream: {} for stream in STREAMS}
-    served: dict[str, dict[int, int]] = {stream: {} for stream in STREAMS}
+    """Return by stream how often each (writer, token) arrived from Redis, and how often each token was served."""
+    received_counts: dict[str, dict[Any, int]] = {stream: {} for stream in STREAMS}
+    served_counts: dict[str, dict[int, int]] = {stream: {} for stream in STREAMS}
     writers = ("master", *hs.urls)
-    heard_up_to = Progress({(stream, writer): 1 for stream in STREAMS for writer in writers})
-    served_up_to = Progress(dict.fromkeys(((stream, None) for stream in STREAMS), 1))
+    redis_progress = Progress({(stream, writer): 1 for stream in STREAMS for writer in writers})
+    server_progress = Progress(dict.fromkeys(((stream, None) for stream in STREAMS), 1))
     reader = AsyncReader(database.open_reader())
     gaps: list[Gap] = []
 
-    async def hear() -> None:
+    async def receive_from_redis() -> None:
         url = f"redis://127.0.0.1:{hs.redis_port}"
-        async with aclosing(follow_redis(url, hs.server_name, heard_up_to, reader)) as items:
+        async with aclosing(follow_redis(url, hs.server_name, redis_progress, reader)) as items:
             async for item in items:
                 if isinstance(item, Gap):
                     gaps.append(item)
-                if isinstance(item, Update) and item.stream in received_rows:
-                    tokens = received_rows[item.stream]
+                if isinstance(item, Update) and item.stream in received_counts:
+                    tokens = received_counts[item.stream]
                     tokens[item.instance, item.token] = tokens.get((item.instance, item.token), 0) + 1
 
-    async def be_served(port: int) -> None:
+    async def receive_from_server(port: int) -> None:
         address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, hs.server_name)
-        async with aclosing(follow_server(address, served_up_to, reader, streams=STREAMS)) as items:
+        async with aclosing(follow_server(address, server_progress, reader, streams=STREAMS)) as items:
             async for item in items:
                 if isinstance(item, Update):
-                    served[item.stream][item.token] = served[item.stream].get(item.token, 0) + 1
+                    served_counts[item.stream][item.token] = served_counts[item.stream].get(item.token, 0) + 1
 
-    quiet = threading.Event()
-    async with serving(database.open_reader(), Dialect.TOKENS, name=hs.server_name) as port:
-        tasks = [asyncio.create_task(hear()), asyncio.create_task(be_served(port))]
-        talking = asyncio.create_task(asyncio.to_thread(_talk, hs, quiet))
+    stop = threading.Event()
+    async with run_server(database.open_reader(), Dialect.TOKENS, name=hs.server_name) as port:
+        tasks = [asyncio.create_task(receive_from_redis()), asyncio.create_task(receive_from_server(port))]
+        traffic_task = asyncio.create_task(asyncio.to_thread(_generate_traffic, hs, stop))
         client = Redis(port=hs.redis_port)
         for _ in range(SECONDS // 6):
             await asyncio.sleep(6)
             for connection in client.client_list(_type="pubsub"):
                 if connection["name"] == CLIENT_NAME:
                     client.client_kill_filter(_id=connection["id"])
-        quiet.set()
-        await talking
+        stop.set()
+        await traffic_task
         await asyncio.sleep(15)
         for task in tasks:
             assert not task.done(), task.exception()
@@ -121,39 +121,39 @@ async def _follow(hs: Synapse, database: Database) -> tuple[dict[str, dict[Any, 
                 await task
     await reader.close()
     assert any(gap.recovered for gap in gaps)
-    return received_rows, served
+    return received_counts, served_counts
 
 
-def _talk(hs: Synapse, quiet: threading.Event, *refusals: type[Exception]) -> None:
-    """Rooms, messages through every process, and a little of most other streams; ``refusals`` are put up with."""
+def _generate_traffic(hs: Synapse, stop: threading.Event, *ignored_errors: type[Exception]) -> None:
+    """Write rooms, messages through every process, and rows of most other streams, until ``stop`` is set."""
     alice, bob = hs.register("alice", admin=True), hs.register("bob")
     for number in itertools.count():
-        if quiet.is_set():
+        if stop.is_set():
             return
-        with suppress(*refusals):
+        with suppress(*ignored_errors):
             room = alice.create_room(preset="public_chat")
             bob.join(room)
             event_ids = [alice.say(room, f"message {number}", via=process) for process in hs.urls]
             bob.receipt(room, event_ids[-1])
             bob.set_account_data(f"test.{number % 3}", {"n": number})
-            # Synapse fails at a join while two others are in progress.
+            # Synapse fails if it writes a join while two other joins are in progress.
             with suppress(MatrixError):
                 bob.set_display_name(f"Bob {number}")
 
 
 def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., Settings], tmp_path: Path) -> None:
-    """The tap is killed and Redis is restarted meanwhile; then the received commands are compared with the database."""
+    """The tap is killed and Redis is restarted. Then the received commands are compared with the database."""
     with ExitStack() as stack:
         hs = stack.enter_context(homeserver(tmp_path / "synapse"))
         settings = new_lake(
             synapse_dsn=hs.dsn, synapse_server_name=hs.server_name, synapse_config=hs.config_path,
             lakehouse_redis_url=f"redis://127.0.0.1:{hs.redis_port}",
         )  # fmt: skip
-        hub, quiet = Redis(port=hs.redis_port), threading.Event()
-        talking = threading.Thread(target=_talk, args=(hs, quiet, MatrixError))
+        hub, stop = Redis(port=hs.redis_port), threading.Event()
+        traffic = threading.Thread(target=_generate_traffic, args=(hs, stop, MatrixError))
         with running_tap(settings, hub):
             time.sleep(5)
-            talking.start()
+            traffic.start()
             time.sleep(15)
         time.sleep(10)
         with running_tap(settings, hub) as tap:
@@ -162,30 +162,30 @@ def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., S
             time.sleep(3)
             stack.enter_context(redis(tmp_path, tmp_path / "redis.log", port=hs.redis_port))
             time.sleep(20)
-            quiet.set()
-            talking.join()
+            stop.set()
+            traffic.join()
             time.sleep(20)
             assert tap.poll() is None
-        actual, announced, landed = _compared(settings)
+        coverage, announced, received_tokens = _compare(settings)
 
-    counted = [sum(row[name] or 0 for row in actual) for name in ("ids", "tokens_received", "tokens_read", "gaps")]
-    assert sum(row["ids"] for row in actual if row["stream"] == "events") > 200
-    assert all(counted), counted
-    assert {row["stream"] for row in actual if row["tokens_received"]} >= {
+    totals = [sum(row[name] or 0 for row in coverage) for name in ("ids", "tokens_received", "tokens_read", "gaps")]
+    assert sum(row["ids"] for row in coverage if row["stream"] == "events") > 200
+    assert all(totals), totals
+    assert {row["stream"] for row in coverage if row["tokens_received"]} >= {
         "events",
         "receipts",
         "account_data",
         "device_lists",
     }
-    unexplained = [(row["stream"], row["instance"], row["missing"]) for row in actual if row["unexplained"]]
+    unexplained = [(row["stream"], row["instance"], row["missing"]) for row in coverage if row["unexplained"]]
     assert unexplained == []
-    assert [row for row in actual if row["token_regressions"]] == []
+    assert [row for row in coverage if row["token_regressions"]] == []
     assert announced == []
-    assert len(landed) == len(set(landed)), "nothing is there twice"
+    assert len(received_tokens) == len(set(received_tokens)), "a token was written twice"
 
 
-def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
-    """The coverage of the received commands, the announced rows that are not stored, and all received tokens."""
+def _compare(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """Return the coverage of the received commands, the announced rows that are not stored, and all received tokens."""
     with Database(settings) as database, closing(open_catalog(settings)) as catalog, advancing(settings):
         bounds = database.open_reader().read_positions().by_stream
         tables.ensure_tables(catalog, CATALOGUE)
@@ -200,12 +200,12 @@ def _compared(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, 
                 catalog.load_table(f"bronze.{table.name}").append(bronze)
         now = datetime.now(UTC)
         app = SparkApp("test", Run("live", now - timedelta(days=1), now), settings)
-        covered = prepare_comparison(app.spark, catalog, app.run, CATALOGUE, bounds)
-        assert covered
-        announced = covered.announced().toArrow().to_pylist()
+        comparison = prepare_comparison(app.spark, catalog, app.run, CATALOGUE, bounds)
+        assert comparison
+        announced = comparison.announced().toArrow().to_pylist()
         received_rows = (
             catalog.load_table(COMMANDS_TABLE).scan(EqualTo(term="command", value="RDATA")).to_arrow().to_pylist()
         )
         key = ("stream", "instance", "token", "ordinal")
-        landed = [tuple(row[name] for name in key) for row in received_rows if row["stream"] in STREAMS]
-        return covered.rows(), announced, landed
+        received_tokens = [tuple(row[name] for name in key) for row in received_rows if row["stream"] in STREAMS]
+        return comparison.rows(), announced, received_tokens

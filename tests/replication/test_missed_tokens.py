@@ -11,13 +11,13 @@ from synapse_lakehouse.replication.server.async_reader import INCOMPLETE, NO_ROW
 from synapse_lakehouse.replication.tap import redis_client
 from synapse_lakehouse.replication.tap.follower import Item
 from tests.replication.database import Database
-from tests.replication.redis_hub import EP1, EP2, Hub, caught_up, listening, take
+from tests.replication.redis_hub import EP1, EP2, Hub, open_client, take, wait_until_caught_up
 
 
 def test_tokens_missed_while_disconnected_are_read_once(
     hub: Hub, homeserver: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def happens(token: int, writer: str, *, is_published: bool) -> None:
+    def write_event(token: int, writer: str, *, is_published: bool) -> None:
         homeserver.add_event(token, writer)
         homeserver.set_last_allocated("events", token)
         homeserver.set_position("events", writer, token)
@@ -26,24 +26,24 @@ def test_tokens_missed_while_disconnected_are_read_once(
 
     async def scenario() -> list[Item]:
         progress = Progress()
-        async with listening(hub, homeserver, progress) as items:
-            first = asyncio.create_task(take(items, 1))
-            await hub.subscribed()
+        async with open_client(hub, homeserver, progress) as items:
+            take_task = asyncio.create_task(take(items, 1))
+            await hub.wait_for_subscriber()
             # Announce both writers after the database was read, so that following starts at the announced tokens.
             while not progress.positions:
                 await asyncio.sleep(0.01)
-            await asyncio.to_thread(happens, 2, "ep1", is_published=True)
-            actual = await first
-            await asyncio.to_thread(happens, 3, "ep1", is_published=False)
-            await asyncio.to_thread(happens, 4, "ep2", is_published=False)
+            await asyncio.to_thread(write_event, 2, "ep1", is_published=True)
+            actual = await take_task
+            await asyncio.to_thread(write_event, 3, "ep1", is_published=False)
+            await asyncio.to_thread(write_event, 4, "ep2", is_published=False)
             hub.break_connections()
-            rest = asyncio.create_task(take(items, 6))
+            rest_task = asyncio.create_task(take(items, 6))
             await asyncio.sleep(0.1)
-            await hub.subscribed()
+            await hub.wait_for_subscriber()
             await asyncio.to_thread(hub.publish, 'RDATA events ep2 4 ["ev",["$e4"]]')
             await asyncio.to_thread(hub.publish, "POSITION events ep1 9 9")
-            await asyncio.to_thread(happens, 10, "ep1", is_published=True)
-            return actual + await rest
+            await asyncio.to_thread(write_event, 10, "ep1", is_published=True)
+            return actual + await rest_task
 
     with caplog.at_level(logging.WARNING):
         items = asyncio.run(scenario())
@@ -57,12 +57,12 @@ def test_tokens_missed_while_disconnected_are_read_once(
 
 def test_missed_tokens_of_memory_only_streams_are_a_gap(hub: Hub, homeserver: Database) -> None:
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, Progress({("typing", "sw1"): 7})) as items:
-            first = asyncio.create_task(take(items, 4))
-            await hub.subscribed()
+        async with open_client(hub, homeserver, Progress({("typing", "sw1"): 7})) as items:
+            take_task = asyncio.create_task(take(items, 4))
+            await hub.wait_for_subscriber()
             for token in (11, 12, 1):
                 await asyncio.to_thread(hub.publish, f'RDATA typing sw1 {token} ["!r",[]]')
-            return await first
+            return await take_task
 
     gap, *updates = asyncio.run(scenario())
     assert isinstance(gap, Gap)
@@ -76,7 +76,7 @@ def test_the_client_resumes_from_its_positions(hub: Hub, homeserver: Database) -
     homeserver.complete_events(4)
 
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, Progress({EP1: 2})) as items:
+        async with open_client(hub, homeserver, Progress({EP1: 2})) as items:
             return await take(items, 3)
 
     items = asyncio.run(scenario())
@@ -84,14 +84,14 @@ def test_the_client_resumes_from_its_positions(hub: Hub, homeserver: Database) -
     assert isinstance(items[-1], Gap)
 
 
-def test_rows_of_a_writer_that_came_up_meanwhile_are_read(hub: Hub, homeserver: Database) -> None:
+def test_rows_of_a_writer_that_started_meanwhile_are_read(hub: Hub, homeserver: Database) -> None:
     for token, writer in ((3, "new"), (4, "ep1"), (5, "new")):
         homeserver.add_event(token, writer)
         homeserver.set_position("events", writer, token)
     homeserver.set_last_allocated("events", 5)
 
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, Progress({EP1: 2})) as items:
+        async with open_client(hub, homeserver, Progress({EP1: 2})) as items:
             return await take(items, 5)
 
     items = asyncio.run(scenario())
@@ -107,7 +107,7 @@ def test_missed_caches_are_read(hub: Hub, homeserver: Database) -> None:
     homeserver.set_last_allocated("caches", 7)
 
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, Progress({("caches", "ep1"): 4})) as items:
+        async with open_client(hub, homeserver, Progress({("caches", "ep1"): 4})) as items:
             return await take(items, 3)
 
     *updates, gap = asyncio.run(scenario())
@@ -123,9 +123,9 @@ def test_a_token_received_in_part_is_completed(hub: Hub, homeserver: Database) -
     homeserver.set_position("events", "ep2", 90)
 
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, progress) as items:
-            first = asyncio.create_task(take(items, 7))
-            await caught_up(progress)
+        async with open_client(hub, homeserver, progress) as items:
+            take_task = asyncio.create_task(take(items, 7))
+            await wait_until_caught_up(progress)
             homeserver.add_event(100, "ep1")
             homeserver.add_event(101, "ep1")
             homeserver.add_state(101, "ep1", "@a", "@b")
@@ -137,43 +137,43 @@ def test_a_token_received_in_part_is_completed(hub: Hub, homeserver: Database) -
                 'RDATA events ep1 102 ["ev",["$e102"]]',
                 'RDATA events ep2 103 ["ev",["$e103"]]',
             )
-            return await first
+            return await take_task
 
     progress = Progress({EP1: 90, EP2: 90})
-    read, before, full, received, *cut = asyncio.run(scenario())
-    updates = [item for item in (read, full, received) if isinstance(item, Update)]
+    read_update, first_gap, completed_update, received_update, *later_gaps = asyncio.run(scenario())
+    updates = [item for item in (read_update, completed_update, received_update) if isinstance(item, Update)]
     assert [(update.token, len(update.rows), update.is_read) for update in updates] == [
         (100, 1, True), (101, 3, True), (102, 1, False),
     ]  # fmt: skip
-    assert isinstance(before, Gap)
-    assert (before.after, before.upto, before.recovered) == (90, 100, 1)
-    assert [(item.after, item.upto, item.cause) for item in cut if isinstance(item, Gap)] == [
+    assert isinstance(first_gap, Gap)
+    assert (first_gap.after, first_gap.upto, first_gap.recovered) == (90, 100, 1)
+    assert [(item.after, item.upto, item.cause) for item in later_gaps if isinstance(item, Gap)] == [
         (90, 102, NO_ROW), (102, 103, INCOMPLETE + NO_ROW),
     ]  # fmt: skip
 
 
 def test_missed_tokens_of_an_unknown_stream_are_a_gap(hub: Hub, homeserver: Database) -> None:
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, Progress({("novel", "ep1"): 5})) as items:
-            first = asyncio.create_task(take(items, 4))
-            await hub.subscribed()
+        async with open_client(hub, homeserver, Progress({("novel", "ep1"): 5})) as items:
+            take_task = asyncio.create_task(take(items, 4))
+            await hub.wait_for_subscriber()
             await asyncio.to_thread(hub.publish, "RDATA novel ep1 8 [1]", "POSITION novel ep1 9 10")
-            return await first
+            return await take_task
 
-    before, received, position, missed = asyncio.run(scenario())
-    assert isinstance(before, Gap)
-    assert isinstance(missed, Gap)
-    assert (before.after, before.upto, missed.after, missed.upto) == (5, 7, 8, 10)
-    assert (type(received), type(position)) == (Update, c.Position)
-    assert missed.cause == NO_TABLE
+    first_gap, update, position, last_gap = asyncio.run(scenario())
+    assert isinstance(first_gap, Gap)
+    assert isinstance(last_gap, Gap)
+    assert (first_gap.after, first_gap.upto, last_gap.after, last_gap.upto) == (5, 7, 8, 10)
+    assert (type(update), type(position)) == (Update, c.Position)
+    assert last_gap.cause == NO_TABLE
 
 
 def test_a_token_with_a_malformed_row_is_read(hub: Hub, homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> list[Item]:
         progress = Progress()
-        async with listening(hub, homeserver, progress) as items:
-            first = asyncio.create_task(take(items, 3))
-            await caught_up(progress)
+        async with open_client(hub, homeserver, progress) as items:
+            take_task = asyncio.create_task(take(items, 3))
+            await wait_until_caught_up(progress)
             for token in (2, 3):
                 homeserver.add_event(token, "ep1")
                 homeserver.add_state(token, "ep1", "@a")
@@ -185,7 +185,7 @@ def test_a_token_with_a_malformed_row_is_read(hub: Hub, homeserver: Database, ca
                 'RDATA events ep1 2 ["state",["half',
                 'RDATA events ep1 3 ["ev",["$e3"]]',
             )
-            return await first
+            return await take_task
 
     items = asyncio.run(scenario())
     assert [(item.token, len(item.rows), item.is_read) for item in items if isinstance(item, Update)] == [
@@ -195,22 +195,22 @@ def test_a_token_with_a_malformed_row_is_read(hub: Hub, homeserver: Database, ca
 
 
 def test_positions_follow_a_database_that_went_back(hub: Hub, homeserver: Database) -> None:
-    """Once while the tap listens, and once while it does not."""
+    """The database is restored once while the tap is connected, and once while it is not."""
     homeserver.complete_events(20)
     progress = Progress({EP1: 20, EP2: 20})
 
-    async def restored_while_heard() -> list[Item]:
-        async with listening(hub, homeserver, progress) as items:
-            first = asyncio.create_task(take(items, 4))
-            await caught_up(progress)
+    async def restore_while_connected() -> list[Item]:
+        async with open_client(hub, homeserver, progress) as items:
+            take_task = asyncio.create_task(take(items, 4))
+            await wait_until_caught_up(progress)
             homeserver.set_last_allocated("events", 11)
             homeserver.add_event(11, "ep1")
             lines = ["POSITION events ep2 20 20", "POSITION events ep1 10 10", 'RDATA events ep1 11 ["ev",null]']
             await asyncio.to_thread(hub.publish, *lines)
-            return await first
+            return await take_task
 
-    unmoved, gap, position, update = asyncio.run(restored_while_heard())
-    assert unmoved == c.Position(*EP2, 20, 20)
+    unchanged_position, gap, position, update = asyncio.run(restore_while_connected())
+    assert unchanged_position == c.Position(*EP2, 20, 20)
     assert gap == Gap(*EP1, 10, 20, 0, WENT_BACK)
     assert position == c.Position(*EP1, 10, 10)
     assert isinstance(update, Update)
@@ -219,16 +219,16 @@ def test_positions_follow_a_database_that_went_back(hub: Hub, homeserver: Databa
     homeserver.set_position("events", "ep1", 11)
     homeserver.set_position("events", "ep2", 10)
 
-    async def restored_meanwhile() -> list[Item]:
-        async with listening(hub, homeserver, progress) as items:
-            first = asyncio.create_task(take(items, 2))
-            await caught_up(progress)
+    async def restore_while_disconnected() -> list[Item]:
+        async with open_client(hub, homeserver, progress) as items:
+            take_task = asyncio.create_task(take(items, 2))
+            await wait_until_caught_up(progress)
             homeserver.add_event(12, "ep2")
             homeserver.set_last_allocated("events", 12)
             await asyncio.to_thread(hub.publish, 'RDATA events ep2 12 ["ev",null]')
-            return await first
+            return await take_task
 
-    gap, update = asyncio.run(restored_meanwhile())
+    gap, update = asyncio.run(restore_while_disconnected())
     assert gap == Gap(*EP2, 11, 20, 0, WENT_BACK)
     assert isinstance(update, Update)
     assert (update.instance, update.token) == ("ep2", 12)

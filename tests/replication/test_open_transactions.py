@@ -16,8 +16,8 @@ from tests.replication.database import Database
 
 
 @contextmanager
-def writing(homeserver: Database) -> Iterator[psycopg.Connection]:
-    """A connection of a writer, whose transaction is open until it commits."""
+def open_transaction(homeserver: Database) -> Iterator[psycopg.Connection]:
+    """Yield a connection of a writer. Its transaction is open until the context ends."""
     with psycopg.connect(str(homeserver.settings.synapse_dsn)) as connection:
         yield connection
 
@@ -35,7 +35,7 @@ def add_event(connection: psycopg.Connection, token: int, writer: str) -> None:
 def test_an_unconfigured_writer_loses_no_row(
     homeserver: Database, dialect: Dialect, stream: str, sign: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """``ep3`` has a transaction open, while ``ep1`` and ``ep2`` go on behind it."""
+    """``ep3`` has an open transaction while ``ep1`` and ``ep2`` persist later tokens."""
     homeserver.set_last_allocated(stream, 4)
     for writer in ("ep1", "ep2", "ep3"):
         homeserver.set_position(stream, writer, sign * 4)
@@ -46,7 +46,7 @@ def test_an_unconfigured_writer_loses_no_row(
         end = f"POSITION {stream} 4" if is_tokens else "POSITION un_partial_stated_room"
         await conversation.read_until(lambda line: line.startswith(end))
         homeserver.set_last_allocated(stream, 5)
-        with writing(homeserver) as connection:
+        with open_transaction(homeserver) as connection:
             add_event(connection, sign * 5, "ep3")
             homeserver.set_last_allocated(stream, 7)
             homeserver.add_event(sign * 6, "ep1")
@@ -54,16 +54,16 @@ def test_an_unconfigured_writer_loses_no_row(
                 homeserver.set_position(stream, writer, sign * 7)
             await asyncio.sleep(0.3)
         homeserver.set_position(stream, "ep3", sign * 7)
-        ends = {f"POSITION {stream} 7"}
+        end_lines = {f"POSITION {stream} 7"}
         if not is_tokens:
-            ends = {f"POSITION {stream} ep1 6 7", f"POSITION {stream} ep2 4 7", f"POSITION {stream} ep3 5 7"}
+            end_lines = {f"POSITION {stream} ep1 6 7", f"POSITION {stream} ep2 4 7", f"POSITION {stream} ep3 5 7"}
         lines: list[str] = []
-        while not ends <= set(lines):
-            lines += await conversation.read_until(lambda line: line in ends)
+        while not end_lines <= set(lines):
+            lines += await conversation.read_until(lambda line: line in end_lines)
         rows = [line.split(" [")[0].removeprefix(f"RDATA {stream} ") for line in lines if line.startswith("RDATA")]
         assert rows == (["5", "6"] if is_tokens else ["ep1 6", "ep3 5"])
-        moves = [line.split(" [")[0] for line in lines if line.split()[1:3] == [stream, "ep3"]]
-        assert is_tokens or moves == [f"RDATA {stream} ep3 5", f"POSITION {stream} ep3 5 7"]
+        ep3_lines = [line.split(" [")[0] for line in lines if line.split()[1:3] == [stream, "ep3"]]
+        assert is_tokens or ep3_lines == [f"RDATA {stream} ep3 5", f"POSITION {stream} ep3 5 7"]
 
     with caplog.at_level(logging.WARNING):
         run_conversations(homeserver, dialect, follow)
@@ -71,7 +71,7 @@ def test_an_unconfigured_writer_loses_no_row(
 
 
 def test_account_data_of_an_unconfigured_writer(homeserver: Database) -> None:
-    """Its rows name no writer, so any of those that have a position may have written them."""
+    """Rows of account data name no writer, so each writer with a position may have written them."""
 
     def add(connection: psycopg.Connection, token: int) -> None:
         connection.execute(
@@ -80,24 +80,24 @@ def test_account_data_of_an_unconfigured_writer(homeserver: Database) -> None:
         )
 
     overrides = {"lakehouse_stream_writers": "account_data:worker1"}
-    with Database(homeserver.settings.model_copy(update=overrides)) as other:
+    with Database(homeserver.settings.model_copy(update=overrides)) as database:
         for writer in ("worker1", "master"):
-            other.set_position("account_data", writer, 4)
-        other.set_last_allocated("account_data", 4)
+            database.set_position("account_data", writer, 4)
+        database.set_last_allocated("account_data", 4)
 
         async def follow(conversation: Conversation) -> None:
             conversation.send("REPLICATE")
             await conversation.read_until(lambda line: line.startswith("POSITION un_partial_stated_room"))
-            with writing(other) as connection:
+            with open_transaction(database) as connection:
                 add(connection, 5)
-                other.set_last_allocated("account_data", 6)
-                other.set_position("account_data", "worker1", 6)
+                database.set_last_allocated("account_data", 6)
+                database.set_position("account_data", "worker1", 6)
                 await asyncio.sleep(0.3)
-            other.set_position("account_data", "master", 5)
+            database.set_position("account_data", "master", 5)
             lines = await conversation.read_until(lambda line: line.startswith("RDATA account_data"))
             assert lines[-1].startswith("RDATA account_data worker1 5 ")
 
-        run_conversations(other, Dialect.INSTANCES, follow)
+        run_conversations(database, Dialect.INSTANCES, follow)
 
 
 def add_invalidation(connection: psycopg.Connection, token: int) -> None:
@@ -106,59 +106,61 @@ def add_invalidation(connection: psycopg.Connection, token: int) -> None:
     )
 
 
-def _at(source: DatabaseReader) -> int:
-    return source.read_positions().by_stream["caches"]
+def _read_caches_position(reader: DatabaseReader) -> int:
+    return reader.read_positions().by_stream["caches"]
 
 
 def test_caches_wait_for_a_late_transaction_id(homeserver: Database) -> None:
-    """And for none that only reads, however long it does."""
+    """A transaction that only reads delays no row."""
     for token in (2, 3):
         homeserver.add_invalidation(token, "ep1")
     homeserver.set_last_allocated("caches", 2)
     # The first of 32 IDs writes WAL, and so gets a transaction ID.
     homeserver.execute("select nextval('cache_invalidation_stream_seq')")
-    source = homeserver.open_reader(settle_seconds=0.01)
-    with writing(homeserver) as reading, writing(homeserver) as late:
-        reading.execute("select last_value, (select count(*) from events) from cache_invalidation_stream_seq")
-        (token,) = late.execute("select nextval('cache_invalidation_stream_seq')").fetchone() or ()
-        assert late.execute("select pg_current_xact_id_if_assigned()").fetchone() == (None,)
+    reader = homeserver.open_reader(settle_seconds=0.01)
+    with open_transaction(homeserver) as reading_transaction, open_transaction(homeserver) as late_transaction:
+        reading_transaction.execute(
+            "select last_value, (select count(*) from events) from cache_invalidation_stream_seq"
+        )
+        (token,) = late_transaction.execute("select nextval('cache_invalidation_stream_seq')").fetchone() or ()
+        assert late_transaction.execute("select pg_current_xact_id_if_assigned()").fetchone() == (None,)
         homeserver.execute("select nextval('cache_invalidation_stream_seq')")
         homeserver.add_invalidation(token + 1, "ep1")
         for _ in range(3):
-            assert _at(source) < token
-        add_invalidation(late, token)
+            assert _read_caches_position(reader) < token
+        add_invalidation(late_transaction, token)
         for _ in range(3):
-            assert _at(source) < token
-        late.commit()
-        assert [_at(source) for _ in range(2)][-1] == token + 1
-        updates, _ = source.read_page(("caches", "ep1"), 3, token + 1)
+            assert _read_caches_position(reader) < token
+        late_transaction.commit()
+        assert [_read_caches_position(reader) for _ in range(2)][-1] == token + 1
+        updates, _ = reader.read_page(("caches", "ep1"), 3, token + 1)
         assert [update.token for update in updates] == [token, token + 1]
 
 
 def test_caches_advance_on_a_busy_database(homeserver: Database) -> None:
     """A busy homeserver always has an open transaction."""
-    source = homeserver.open_reader(settle_seconds=0.01)
-    _at(source)
-    with writing(homeserver) as first, writing(homeserver) as second:
-        opened, following = first, second
-        opened.execute("select nextval('cache_invalidation_stream_seq')")
+    reader = homeserver.open_reader(settle_seconds=0.01)
+    _read_caches_position(reader)
+    with open_transaction(homeserver) as first, open_transaction(homeserver) as second:
+        current, upcoming = first, second
+        current.execute("select nextval('cache_invalidation_stream_seq')")
         reached = []
         for _ in range(5):
-            reached.append(_at(source))
-            following.execute("select nextval('cache_invalidation_stream_seq')")
-            opened.commit()
-            opened, following = following, opened
+            reached.append(_read_caches_position(reader))
+            upcoming.execute("select nextval('cache_invalidation_stream_seq')")
+            current.commit()
+            current, upcoming = upcoming, current
     assert reached[-1] > reached[1]
 
 
 def test_caches_wait_for_transactions_on_a_standby(homeserver: Database) -> None:
     homeserver.enter_recovery()
     homeserver.add_invalidation(3, "ep1")
-    source = homeserver.open_reader(settle_seconds=0.2)
-    assert _at(source) == 1
-    with writing(homeserver) as late:
-        add_invalidation(late, 2)
+    reader = homeserver.open_reader(settle_seconds=0.2)
+    assert _read_caches_position(reader) == 1
+    with open_transaction(homeserver) as late_transaction:
+        add_invalidation(late_transaction, 2)
         time.sleep(0.3)
         for _ in range(3):
-            assert _at(source) == 1
-    assert _at(source) == 3
+            assert _read_caches_position(reader) == 1
+    assert _read_caches_position(reader) == 3

@@ -11,14 +11,14 @@ from tests.replication.database import Database
 
 @pytest.fixture
 def standby(homeserver: Database) -> Database:
-    """The homeserver, as if it were in recovery."""
+    """Return the homeserver's database, which readers see as a standby in recovery."""
     homeserver.enter_recovery()
     return homeserver
 
 
 def test_a_standby_skips_no_row_of_caches(standby: Database) -> None:
     standby.add_invalidation(2, "ep1")
-    # Its log has a sequence 32 ahead.
+    # WAL records a sequence 32 values ahead.
     standby.set_last_allocated("caches", 34)
 
     async def follow(conversation: Conversation) -> None:
@@ -49,7 +49,7 @@ def test_a_standby_skips_no_row_of_a_new_writer(standby: Database) -> None:
     run_conversations(standby, Dialect.TOKENS, follow)
 
 
-def test_subscribers_learn_that_the_database_went_back(homeserver: Database) -> None:
+def test_a_restore_ends_subscriptions_with_an_error(homeserver: Database) -> None:
     homeserver.complete_events(20)
 
     async def follow(conversation: Conversation) -> None:
@@ -58,18 +58,18 @@ def test_subscribers_learn_that_the_database_went_back(homeserver: Database) -> 
         homeserver.complete_events(10)
         assert (await conversation.read_all())[-1].startswith("ERROR ")
 
-    async def begin_again(conversation: Conversation) -> None:
+    async def resubscribe(conversation: Conversation) -> None:
         conversation.send("REPLICATE events 20")
         await conversation.read_until(lambda line: line == "POSITION events 10")
         homeserver.add_event(11, "ep1")
         homeserver.complete_events(11)
         assert (await conversation.receive() or "").startswith("RDATA events 11")
 
-    run_conversations(homeserver, Dialect.TOKENS, follow, begin_again)
+    run_conversations(homeserver, Dialect.TOKENS, follow, resubscribe)
 
 
 def test_a_restore_below_one_writer_is_reported(homeserver: Database) -> None:
-    """To where another writer had not come yet."""
+    """The restored position of ``ep1`` is still above that of ``ep2``."""
     homeserver.set_last_allocated("events", 60)
     homeserver.set_position("events", "ep1", 53)
     homeserver.set_position("events", "ep2", 40)
@@ -102,20 +102,20 @@ def test_no_history_is_sent_without_a_writer_s_position(homeserver: Database) ->
 
 
 def test_no_history_of_a_new_writer_is_sent(homeserver: Database) -> None:
-    """Neither of a configured writer, also in a negative stream, nor of a writer that is unknown before its row."""
+    """This holds for a configured writer, for a negative stream, and for a writer that is unknown before its row."""
 
-    def backfill(token: int) -> None:
+    def add_backfilled_event(token: int) -> None:
         homeserver.add_event(-token, "ep1")
         homeserver.set_last_allocated("backfill", token)
 
-    def rule(token: int) -> None:
+    def add_rule(token: int) -> None:
         homeserver.execute("insert into push_rules_stream values (%s, 1, '@a', 'x', 'ADD', null, null, 'sw1')", token)
         homeserver.set_last_allocated("push_rules", token)
 
     for token, writer in ((2, "ep2"), (3, "ep1")):
         homeserver.add_event(token, writer)
-        backfill(token)
-        rule(token)
+        add_backfilled_event(token)
+        add_rule(token)
     homeserver.set_last_allocated("events", 4)
     homeserver.set_position("events", "ep1", 3)
 
@@ -126,9 +126,9 @@ def test_no_history_of_a_new_writer_is_sent(homeserver: Database) -> None:
         homeserver.add_event(4, "ep2")
         homeserver.add_event(5, "ep2")
         homeserver.complete_events(5)
-        backfill(4)
+        add_backfilled_event(4)
         homeserver.set_position("backfill", "ep1", -4)
-        rule(4)
+        add_rule(4)
         homeserver.set_position("push_rules", "sw1", 4)
         rows: list[str] = []
         while len(rows) < 4:
@@ -140,14 +140,14 @@ def test_no_history_of_a_new_writer_is_sent(homeserver: Database) -> None:
 
 
 def test_a_restore_resets_unbounded_streams(homeserver: Database) -> None:
-    def rule(token: int) -> None:
+    def add_rule(token: int) -> None:
         homeserver.execute("insert into push_rules_stream values (%s, 1, '@a', 'x', 'ADD', null, null, 'sw1')", token)
 
     for token in (2, 9):
-        rule(token)
+        add_rule(token)
     homeserver.set_last_allocated("push_rules", 9)
-    feed = homeserver.open_reader()
-    assert feed.read_positions().unbounded["push_rules"] == 9
+    reader = homeserver.open_reader()
+    assert reader.read_positions().unbounded["push_rules"] == 9
     homeserver.execute("delete from push_rules_stream where stream_id = 9")
     homeserver.set_last_allocated("push_rules", 4)
-    assert feed.read_positions().unbounded["push_rules"] == 2
+    assert reader.read_positions().unbounded["push_rules"] == 2

@@ -1,4 +1,4 @@
-"""Millions of random lines in every dialect: they are refused, and neither side needs more memory."""
+"""The server and the clients refuse millions of random lines in every dialect, and their memory does not grow."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from synapse_lakehouse.replication.server.async_reader import AsyncReader
 from synapse_lakehouse.replication.tap.follower import ClientTiming
 from synapse_lakehouse.replication.tap.redis_client import follow_redis
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
-from tests.replication.conversation import connected, serving
+from tests.replication.conversation import connect, run_server
 from tests.replication.database import Database
 
 pytestmark = pytest.mark.heavy
@@ -32,8 +32,8 @@ GROWTH = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def _unlogged() -> Iterator[None]:
-    """Pytest would keep every warning."""
+def _disable_logging() -> Iterator[None]:
+    """Disable logging, because pytest stores every warning."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -41,7 +41,7 @@ def _unlogged() -> Iterator[None]:
 
 
 def noise(random: Random, count: int, commands: float = 0.01) -> bytes:
-    """Lines of random bytes; the share ``commands`` of them begins with the word of a command."""
+    """Return lines of random bytes; the share ``commands`` of them begins with the word of a command."""
     words = [word.encode() for word in WORDS]
     lines = []
     for _ in range(count):
@@ -51,24 +51,24 @@ def noise(random: Random, count: int, commands: float = 0.01) -> bytes:
 
 
 def count_live_bytes() -> int:
-    """Bytes of live objects; broken connections are collected first."""
+    """Return the bytes of live objects, without those of broken connections."""
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
 
 @pytest.mark.parametrize(
-    ("dialect", "question", "answer"),
+    ("dialect", "request_line", "answer"),
     [
         (Dialect.TOKENS, "REPLICATE events 4400", "RDATA events"),
         (Dialect.INSTANCES, "REPLICATE", "POSITION events persister1"),
     ],
 )
-def test_the_server_survives_random_lines(sample: Database, dialect: Dialect, question: str, answer: str) -> None:
+def test_the_server_survives_random_lines(sample: Database, dialect: Dialect, request_line: str, answer: str) -> None:
     async def scenario() -> int:
         random, sent = Random(1), 0
-        async with serving(sample.open_reader(), dialect) as port:
+        async with run_server(sample.open_reader(), dialect) as port:
             while sent < LINES:
-                async with connected(port) as conversation:
+                async with connect(port) as conversation:
                     with suppress(OSError):
                         while not conversation.reader.at_eof() and sent < LINES:
                             conversation.writer.write(noise(random, 2000))
@@ -77,8 +77,8 @@ def test_the_server_survives_random_lines(sample: Database, dialect: Dialect, qu
                             await asyncio.sleep(0)
                 if sent >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
-            async with connected(port) as conversation:
-                conversation.send(question)
+            async with connect(port) as conversation:
+                conversation.send(request_line)
                 assert (await conversation.read_until(lambda line: line.startswith(answer)))[-1].startswith(answer)
         assert tracemalloc.is_tracing()
         return count_live_bytes()
@@ -90,7 +90,7 @@ def test_the_server_survives_random_lines(sample: Database, dialect: Dialect, qu
 def test_the_client_survives_random_lines(sample: Database, dialect: Dialect, instance: str | None) -> None:
     sent, source = 0, ("events", instance)
 
-    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def send_noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         writer.write(b"SERVER synapse.example\n")
         random = Random(sent)
@@ -104,12 +104,12 @@ def test_the_client_survives_random_lines(sample: Database, dialect: Dialect, in
             writer.write((encode_line(c.Rdata(*source, 2, [1]), dialect) + b"\n") * 2)
 
     async def scenario() -> int:
-        running = await asyncio.start_server(babble, "127.0.0.1", 0)
-        address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "synapse.example")
+        server = await asyncio.start_server(send_noise, "127.0.0.1", 0)
+        address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1], dialect, "synapse.example")
         progress, timing = Progress({source: 1}), ClientTiming(first=0.0, longest=0.0)
         reader = AsyncReader(sample.open_reader())
         items = follow_server(address, progress, reader, streams=["events"], timing=timing)
-        async with running, aclosing(items):
+        async with server, aclosing(items):
             async for _ in items:
                 if sent >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
@@ -132,7 +132,7 @@ def test_the_redis_client_survives_random_messages(sample: Database, tmp_path: P
     async def scenario(port: int) -> int:
         random, received, progress, hub = Random(1), 0, Progress(), Redis(port=port)
 
-        async def hear() -> None:
+        async def receive() -> None:
             nonlocal received
             async for item in items:
                 received += 1
@@ -142,19 +142,19 @@ def test_the_redis_client_survives_random_messages(sample: Database, tmp_path: P
         reader, timing = AsyncReader(sample.open_reader()), ClientTiming(first=0.0, longest=0.0)
         items = follow_redis(f"redis://127.0.0.1:{port}", "synapse.example", progress, reader, timing)
         async with aclosing(items):
-            hearing = asyncio.create_task(hear())
+            receive_task = asyncio.create_task(receive())
             while received < LINES:
                 while not progress.is_connected:
-                    assert not hearing.done()
+                    assert not receive_task.done()
                     await asyncio.sleep(0.001)
-                # What follows a command that moves positions and cannot be read is lost until the listener is back.
+                # A malformed command that moves positions ends the connection; later lines are lost until it is back.
                 await asyncio.to_thread(publish, hub, noise(random, 2000, commands=0.001))
                 if received >= 20_000 and not tracemalloc.is_tracing():
                     tracemalloc.start()
-            while not hearing.done():
+            while not receive_task.done():
                 await asyncio.to_thread(publish, hub, b"NEW_ACTIVE_TASK end")
                 await asyncio.sleep(0.1)
-        await hearing
+        await receive_task
         await reader.close()
         hub.close()
         assert tracemalloc.is_tracing()

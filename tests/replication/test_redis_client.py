@@ -1,4 +1,4 @@
-"""The client of a real Redis: commands, reconnects and pings."""
+"""The Redis client receives commands, reconnects and sends pings, with a real Redis."""
 
 import asyncio
 import logging
@@ -14,9 +14,9 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress, 
 from synapse_lakehouse.replication.tap import redis_client
 from synapse_lakehouse.replication.tap.follower import Item
 from synapse_lakehouse.replication.tap.redis_client import is_redis_url
-from tests.replication.conversation import Counted
+from tests.replication.conversation import CountingTiming
 from tests.replication.database import Database
-from tests.replication.redis_hub import EP1, EP2, HASTY, SERVER, Hub, caught_up, listening, take
+from tests.replication.redis_hub import EP1, EP2, FAST_TIMING, SERVER, Hub, open_client, take, wait_until_caught_up
 
 
 def test_all_commands_are_received_and_none_published(hub: Hub, homeserver: Database) -> None:
@@ -36,13 +36,13 @@ def test_all_commands_are_received_and_none_published(hub: Hub, homeserver: Data
     ]
 
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, Progress()) as items:
-            first = asyncio.create_task(take(items, 14))
-            await hub.subscribed()
+        async with open_client(hub, homeserver, Progress()) as items:
+            take_task = asyncio.create_task(take(items, 14))
+            await hub.wait_for_subscriber()
             assert hub.client.pubsub_channels() == [SERVER.encode()]
             await asyncio.to_thread(hub.publish, 'USER_IP @a ["token","127.0.0.1"]', channel=f"{SERVER}/USER_IP")
             await asyncio.to_thread(hub.publish, *lines)
-            return await first
+            return await take_task
 
     received = asyncio.run(scenario())
     items = [item for item in received if not isinstance(item, Gap)]
@@ -58,7 +58,7 @@ def test_all_commands_are_received_and_none_published(hub: Hub, homeserver: Data
         Update, Update,
     ]  # fmt: skip
     assert items[8] == c.Unknown("USER_SYNC", "of nobody")
-    # The first token of each writer may have begun before anybody listened, and there are no rows to see that by.
+    # Rows of each writer's first token may precede the subscription, and the database has no rows to check that.
     assert [(gap.stream, gap.after, gap.upto) for gap in received if isinstance(gap, Gap)] == [
         ("caches", 1, 4), ("caches", 4, 5), ("events", 1, 2),
     ]  # fmt: skip
@@ -71,34 +71,34 @@ def test_a_redis_user_needs_no_right_to_publish(hub: Hub, homeserver: Database) 
     hub.url = hub.url.replace("redis://", "redis://lakehouse:secret@")
 
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, Progress()) as items:
-            first = asyncio.create_task(take(items, 1))
-            await hub.subscribed()
-            await asyncio.sleep(2.5 * HASTY.ping)
+        async with open_client(hub, homeserver, Progress()) as items:
+            take_task = asyncio.create_task(take(items, 1))
+            await hub.wait_for_subscriber()
+            await asyncio.sleep(2.5 * FAST_TIMING.ping)
             await asyncio.to_thread(hub.publish, "NEW_ACTIVE_TASK a")
-            return await first
+            return await take_task
 
     assert asyncio.run(scenario()) == [c.NewActiveTask("a")]
 
 
 def test_delays_grow_while_redis_closes_connections(hub: Hub, homeserver: Database) -> None:
-    waited = Counted(ping=0.2)
+    timing = CountingTiming(ping=0.2)
 
     async def scenario() -> None:
-        async with listening(hub, homeserver, Progress(), waited) as items:
-            hearing = asyncio.create_task(take(items, 1))
-            while len(waited.seen) < 3:
+        async with open_client(hub, homeserver, Progress(), timing) as items:
+            take_task = asyncio.create_task(take(items, 1))
+            while len(timing.attempts) < 3:
                 await asyncio.sleep(0.01)
                 await asyncio.to_thread(hub.break_connections)
-            hearing.cancel()
-            await asyncio.wait([hearing])
+            take_task.cancel()
+            await asyncio.wait([take_task])
 
     asyncio.run(scenario())
-    assert waited.seen[:3] == [1, 2, 3]
+    assert timing.attempts[:3] == [1, 2, 3]
 
 
 def test_a_silent_redis_is_disconnected(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
-    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_handshake(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answers = {
             b"SUBSCRIBE": b"*3\r\n$9\r\nsubscribe\r\n$15\r\nsynapse.example\r\n:1\r\n",
             b"HELLO": b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n",
@@ -110,9 +110,9 @@ def test_a_silent_redis_is_disconnected(homeserver: Database, caplog: pytest.Log
                 writer.write(answers[command])
 
     async def scenario() -> None:
-        mute = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
-        hub = Hub(mute.sockets[0].getsockname()[1])
-        async with mute, listening(hub, homeserver, Progress()) as items:
+        server = await asyncio.start_server(answer_handshake, "127.0.0.1", 0)
+        hub = Hub(server.sockets[0].getsockname()[1])
+        async with server, open_client(hub, homeserver, Progress()) as items:
             received = asyncio.create_task(anext(items))
             while redis_client.__name__ not in {record.name for record in caplog.records}:
                 await asyncio.sleep(0.05)
@@ -143,12 +143,12 @@ def test_new_sources_are_followed_from_now_on(hub: Hub, homeserver: Database) ->
     homeserver.set_position("events", "ep1", 70)
 
     async def scenario() -> list[Item]:
-        async with listening(hub, homeserver, progress) as items:
-            first = asyncio.create_task(take(items, 2))
-            await hub.subscribed()
-            await caught_up(progress)
+        async with open_client(hub, homeserver, progress) as items:
+            take_task = asyncio.create_task(take(items, 2))
+            await hub.wait_for_subscriber()
+            await wait_until_caught_up(progress)
             await asyncio.to_thread(hub.publish, "POSITION caches ep1 550000000 550000000", "POSITION events ep2 70 70")
-            return await first
+            return await take_task
 
     progress = Progress()
     assert [type(item) for item in asyncio.run(scenario())] == [c.Position, c.Position]
@@ -166,12 +166,12 @@ def test_a_cancelled_client_ends_although_closing_fails(
         raise RedisError("the connection was broken before")
 
     async def scenario() -> None:
-        async with listening(hub, homeserver, Progress()) as items:
-            hearing = asyncio.create_task(take(items, 1))
-            await hub.subscribed()
+        async with open_client(hub, homeserver, Progress()) as items:
+            take_task = asyncio.create_task(take(items, 1))
+            await hub.wait_for_subscriber()
             monkeypatch.setattr(PubSub, "aclose", fail)
-            hearing.cancel()
-            await asyncio.wait([hearing], timeout=10)
-            assert hearing.cancelled()
+            take_task.cancel()
+            await asyncio.wait([take_task], timeout=10)
+            assert take_task.cancelled()
 
     asyncio.run(scenario())

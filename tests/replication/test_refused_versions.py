@@ -24,12 +24,12 @@ def test_an_unsupported_version_is_not_served(
         owner.execute("update schema_compat_version set compat_version = %s", [compatible_with])
         message = explain_unsupported_version(owner, load_catalogue(), version)
     settings = new_lake(synapse_dsn=source_copy, lakehouse_home=tmp_path)
-    with pytest.raises(SourceError) as refused:
+    with pytest.raises(SourceError) as error:
         serve(settings, Dialect.TOKENS, "127.0.0.1", 0, pytest.fail)
-    assert str(refused.value) == message
+    assert str(error.value) == message
 
 
-def test_an_incompatible_upgrade_is_noticed_while_the_connection_is_open(settings: Settings, source_copy: str) -> None:
+def test_an_incompatible_upgrade_stops_an_open_reader(settings: Settings, source_copy: str) -> None:
     source = settings.model_copy(update={"synapse_dsn": source_copy})
     reader = DatabaseReader(source, load_catalogue(), supported_only=True, examine_seconds=0)
     assert reader.read_positions().by_stream

@@ -1,4 +1,4 @@
-"""The tap as an operator runs it, killed in between."""
+"""The tap, run as an operator runs it, writes all rows although it is killed or restarted."""
 
 import json
 import signal
@@ -22,16 +22,16 @@ from tests.support.tap import replicating
 pytestmark = pytest.mark.heavy
 
 
-def test_the_next_tap_reads_what_a_killed_one_missed(
+def test_a_tap_reads_the_rows_that_a_killed_tap_missed(
     homeserver: Database, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    def happens(token: int) -> None:
+    def write_event(token: int) -> None:
         homeserver.add_event(token, "ep1")
         homeserver.complete_events(token)
         hub.publish("synapse.example", f'RDATA events ep1 {token} ["ev",["$e{token}","!r"]]')
 
-    def tokens(count: int) -> list[tuple[int, str]]:
-        """Tokens that were landed, at least ``count`` of them."""
+    def wait_for_tokens(count: int) -> list[tuple[int, str]]:
+        """Return the written tokens as soon as there are ``count`` of them."""
         deadline, actual = time.monotonic() + 30, list[tuple[int, str]]()
         while len(actual) < count:
             assert time.monotonic() < deadline, actual
@@ -50,20 +50,20 @@ def test_the_next_tap_reads_what_a_killed_one_missed(
         catalog = open_catalog(settings)
         with running_tap(settings, hub) as tap:
             time.sleep(1)
-            happens(2)
-            assert tokens(1) == [(2, "redis")]
-            happens(3)
+            write_event(2)
+            assert wait_for_tokens(1) == [(2, "redis")]
+            write_event(3)
             tap.kill()
-        happens(4)
+        write_event(4)
         with running_tap(settings, hub) as tap:
             time.sleep(1)
-            happens(5)
-            assert tokens(4) == [(2, "redis"), (3, "database"), (4, "database"), (5, "redis")]
-            happens(6)
+            write_event(5)
+            assert wait_for_tokens(4) == [(2, "redis"), (3, "database"), (4, "database"), (5, "redis")]
+            write_event(6)
             time.sleep(0.5)
             tap.send_signal(signal.SIGTERM)
             assert tap.wait(timeout=15) == 0
-        assert tokens(5)[-1] == (6, "redis")
+        assert wait_for_tokens(5)[-1] == (6, "redis")
         findings = json.loads(lakehouse(settings, "doctor", "--format", "json").stdout)
         (finding,) = [item for item in findings if item["subject"] == "replication tap"]
         assert (finding["level"], finding["message"]) == ("OK", "the tap last listened 0 minutes ago")
@@ -77,12 +77,12 @@ def test_the_next_tap_reads_what_a_killed_one_missed(
 def test_a_tap_over_tcp_writes_served_and_missed_rows(
     homeserver: Database, new_lake: Callable[..., Settings], dialect: str
 ) -> None:
-    def happens(token: int) -> None:
+    def write_event(token: int) -> None:
         homeserver.add_event(token, "ep1")
         homeserver.complete_events(token)
 
     def wait_for_commands(command: str, tokens: list[int]) -> None:
-        """Wait until all ``tokens`` of events were landed, each once."""
+        """Wait until the tokens of written events are ``tokens``."""
         deadline, actual = time.monotonic() + 60, None
         while actual != tokens:
             assert time.monotonic() < deadline, actual
@@ -94,19 +94,19 @@ def test_a_tap_over_tcp_writes_served_and_missed_rows(
 
     overrides = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
     settings = new_lake(**overrides)
-    happens(2)
+    write_event(2)
     with replicating(settings, "serve", "--dialect", dialect, "--port", "0") as (output, _):
         port = output.partition("127.0.0.1:")[2].partition(",")[0]
         with replicating(settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
             wait_for_commands("POSITION", [2])
-            happens(3)
+            write_event(3)
             wait_for_commands("RDATA", [3])
             tap.send_signal(signal.SIGTERM)
             assert tap.wait(timeout=30) == 0
-        happens(4)
+        write_event(4)
         with replicating(settings, "tap", "--dialect", dialect, "--port", port):
             wait_for_commands("RDATA", [3, 4])
-            happens(5)
+            write_event(5)
             wait_for_commands("RDATA", [3, 4, 5])
 
 
@@ -117,12 +117,12 @@ def test_a_tap_s_memory_does_not_grow(homeserver: Database, new_lake: Callable[.
             include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"}
         )
         settings = new_lake(**overrides, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
-        used = []
+        memory = []
         with running_tap(settings, hub) as tap:
             for number in range(6):
                 with Meter(tap.pid) as meter:
                     publish(port, "synapse.example", 5_000, 1_000_000 * (number + 1))
                 assert meter.cost
-                used.append(meter.cost.memory)
-    # The first round fills what is kept for good: modules, pools, what is known of each source.
-    assert max(used[-2:]) < 1.1 * max(used[1:3]), used
+                memory.append(meter.cost.memory)
+    # The first round loads modules, and fills pools and the positions of each source, which all remain in memory.
+    assert max(memory[-2:]) < 1.1 * max(memory[1:3]), memory

@@ -1,4 +1,4 @@
-"""Rows in the formats of Synapse's releases."""
+"""The server sends rows in the formats of Synapse's releases."""
 
 import json
 from functools import partial
@@ -35,11 +35,11 @@ FIELDS: dict[str, dict[Release, int]] = {
 
 @pytest.mark.parametrize("stream", ROW_SCHEMAS)
 def test_rows_have_as_many_fields_as_synapse_s(stream: str) -> None:
-    counted = {
+    field_counts = {
         release: {len(shape.fields) for shape in row_schemas_of(release)[stream] if shape.tag in (None, "ev")}
         for release in FIELDS[stream]
     }
-    assert counted == {release: {count} for release, count in FIELDS[stream].items()}
+    assert field_counts == {release: {count} for release, count in FIELDS[stream].items()}
     assert row_schemas_of((1, 163))[stream] == ROW_SCHEMAS[stream]
     major, minor = min(FIELDS[stream])
     assert minor == 0 or stream not in row_schemas_of((major, minor - 1))
@@ -89,5 +89,5 @@ def test_parse_release(text: str, release: Release | None) -> None:
 
 
 def test_an_unknown_row_format_is_refused() -> None:
-    refused = CliRunner().invoke(app, ["replicate", "serve", "--row-format", "newest"])
-    assert refused.exit_code == 2
+    result = CliRunner().invoke(app, ["replicate", "serve", "--row-format", "newest"])
+    assert result.exit_code == 2

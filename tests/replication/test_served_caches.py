@@ -1,4 +1,4 @@
-"""Keys of the caches that the catalogue lists are served. A withheld key does not invalidate a whole cache."""
+"""The server sends keys of the caches that the catalogue lists. A withheld key does not invalidate a whole cache."""
 
 import json
 

@@ -17,8 +17,8 @@ from tests.replication.database import CATALOGUE, Database
 
 
 def test_every_table_of_a_stream_has_a_schema() -> None:
-    shaped = {stream: {shape.table for shape in shapes} for stream, shapes in ROW_SCHEMAS.items()}
-    assert shaped == {
+    schema_tables = {stream: {shape.table for shape in shapes} for stream, shapes in ROW_SCHEMAS.items()}
+    assert schema_tables == {
         stream.name: {table.name for table, _ in CATALOGUE.backing_tables(stream.name)} for stream in CATALOGUE.streams
     }
 
@@ -64,7 +64,7 @@ def test_backfill_counts_up_on_the_wire(homeserver: Database) -> None:
 
 @pytest.mark.parametrize("stream", ["events", "backfill"])
 def test_a_page_is_read_without_later_rows(homeserver: Database, stream: str) -> None:
-    """Also in a negative stream, of which a homeserver has millions of IDs."""
+    """This also holds for a negative stream, of which a homeserver has millions of IDs."""
     sign = -1 if server_sql.is_negative(CATALOGUE, stream) else 1
     homeserver.execute(
         "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth, outlier,"
@@ -79,19 +79,17 @@ def test_a_page_is_read_without_later_rows(homeserver: Database, stream: str) ->
             server_sql.build_page_end_query(CATALOGUE, stream, ROW_SCHEMAS[stream][0]),
             server_sql.build_token_page_query(CATALOGUE, stream),
         ):
-            explained = connection.execute(
-                sql.SQL("explain (analyze, format json) ") + statement, parameters
-            ).fetchone()
-            read = re.findall(r"'Relation Name': 'events'.*?'Actual Rows': (\d+)", str(explained))
-            assert [int(count) for count in read] == [100]
+            plan = connection.execute(sql.SQL("explain (analyze, format json) ") + statement, parameters).fetchone()
+            row_counts = re.findall(r"'Relation Name': 'events'.*?'Actual Rows': (\d+)", str(plan))
+            assert [int(count) for count in row_counts] == [100]
             row = connection.execute(statement, parameters).fetchall()
             assert max(row) == (101,)
 
 
 def test_rows_without_a_writer_belong_to_the_only_one(sample: Database) -> None:
-    feed, source = sample.open_reader(), ("account_data", "worker1")
-    updates, _ = feed.read_page(source, 1, feed.read_positions().position_of(source))
-    feed.close()
+    reader, source = sample.open_reader(), ("account_data", "worker1")
+    updates, _ = reader.read_page(source, 1, reader.read_positions().position_of(source))
+    reader.close()
     rows = sample.execute(
         "select stream_id from account_data union select stream_id from room_account_data"
         " union select stream_id from room_tags_revisions"
@@ -103,39 +101,41 @@ def test_rows_without_a_writer_belong_to_the_only_one(sample: Database) -> None:
 def test_every_row_of_the_sample_is_one_line(sample: Database) -> None:
     positions = sample.open_reader().read_positions().by_stream
     streams = sorted(set(positions) - {"caches"})
-    observed: Counter[str] = Counter()
+    row_counts_by_stream: Counter[str] = Counter()
     tokens: dict[str, list[int]] = {stream: [] for stream in streams}
 
     async def follow(conversation: Conversation) -> None:
         conversation.send(*(f"REPLICATE {stream} 0" for stream in streams))
-        at: dict[str, int] = {}
-        while at != {stream: positions[stream] for stream in streams}:
+        reached: dict[str, int] = {}
+        while reached != {stream: positions[stream] for stream in streams}:
             match (await conversation.receive() or "").split(" ", 3):
                 case ["RDATA", stream, token, row]:
                     json.loads(row)
-                    observed[stream] += 1
+                    row_counts_by_stream[stream] += 1
                     if token != "batch":
                         tokens[stream].append(int(token))
-                        at[stream] = int(token)
+                        reached[stream] = int(token)
                 case ["POSITION", stream, token]:
-                    at[stream] = int(token)
+                    reached[stream] = int(token)
 
     run_conversations(sample, Dialect.TOKENS, follow)
-    announced = {shape.table for shapes in ROW_SCHEMAS.values() for shape in shapes if shape.is_announced}
+    announced_tables = {shape.table for shapes in ROW_SCHEMAS.values() for shape in shapes if shape.is_announced}
     for stream in streams:
         sign = -1 if CATALOGUE.stream(stream).sign == "negative" else 1
-        counted = [
+        stored_rows = [
             sample.execute(
                 f"select {sign} * {column} from {table.name} where {sign} * {column} between 1 and {positions[stream]}"
             )
             for table, column in CATALOGUE.backing_tables(stream)
-            if table.name in announced
+            if table.name in announced_tables
         ]
-        # Of a message to several devices, and of a change that several servers are informed of, one row is sent.
-        alike = stream in ("to_device", "device_lists")
-        assert observed[stream] == sum(len(set(rows)) if alike else len(rows) for rows in counted), stream
-        assert tokens[stream] == sorted({token for rows in counted for (token,) in rows}), stream
-    assert observed["events"] > 4000
+        # The server sends one row of a message to several devices, and of a change for several servers.
+        is_sent_once = stream in ("to_device", "device_lists")
+        assert row_counts_by_stream[stream] == sum(
+            len(set(rows)) if is_sent_once else len(rows) for rows in stored_rows
+        ), stream
+        assert tokens[stream] == sorted({token for rows in stored_rows for (token,) in rows}), stream
+    assert row_counts_by_stream["events"] > 4000
 
 
 def test_every_writer_of_caches_is_followed(homeserver: Database) -> None:
@@ -165,9 +165,9 @@ def test_an_open_invalidation_reaches_new_subscribers(homeserver: Database) -> N
     async def follow(conversation: Conversation) -> None:
         conversation.send("REPLICATE caches 1")
         await conversation.read_until(lambda line: line.startswith("RDATA caches 2"))
-        with psycopg.connect(str(homeserver.settings.synapse_dsn)) as writing:
-            writing.execute("select nextval('cache_invalidation_stream_seq')")
-            writing.execute(
+        with psycopg.connect(str(homeserver.settings.synapse_dsn)) as writer_connection:
+            writer_connection.execute("select nextval('cache_invalidation_stream_seq')")
+            writer_connection.execute(
                 "insert into cache_invalidation_stream_by_instance values (3, 'ep1', 'get_user', '{@a}', 1)"
             )
             conversation.send("REPLICATE caches NOW")

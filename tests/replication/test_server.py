@@ -1,4 +1,4 @@
-"""The server on real databases, spoken to as with netcat."""
+"""The server answers plain TCP clients from real databases."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from synapse_lakehouse.replication.server import async_reader, subscriber
 from synapse_lakehouse.replication.server.server import ServerLimits, ServerTiming
 from synapse_lakehouse.replication.service import ReplicationServiceError
 from tests.conftest import BIN, environment
-from tests.replication.conversation import QUICK, Conversation, connected, run_conversations, serving
+from tests.replication.conversation import QUICK, Conversation, connect, run_conversations, run_server
 from tests.replication.database import Database
 
 SMALL_BUFFER = ServerLimits(buffer_bytes=1 << 16)
@@ -104,16 +104,16 @@ def test_the_server_waits_for_a_lost_database(homeserver: Database, caplog: pyte
     ],
 )
 def test_invalid_commands_end_with_an_error(sample: Database, line: str, answer: str) -> None:
-    async def ask(conversation: Conversation) -> None:
+    async def request(conversation: Conversation) -> None:
         conversation.writer.write(line.encode(errors="surrogateescape") + b"\n")
         lines = await conversation.read_all()
         assert lines[-1].startswith(answer)
 
-    run_conversations(sample, Dialect.TOKENS, ask)
+    run_conversations(sample, Dialect.TOKENS, request)
 
 
 def test_commands_of_clients_are_recorded(sample: Database) -> None:
-    reported = [
+    expected = [
         c.UserSync("@a:x", True, 5, "id"),
         c.ClearUserSync("id"),
         c.FederationAck(5, "fed"),
@@ -122,22 +122,22 @@ def test_commands_of_clients_are_recorded(sample: Database) -> None:
         c.RemoteServerUp("y"),
     ]
 
-    async def tell(conversation: Conversation) -> None:
+    async def send_commands(conversation: Conversation) -> None:
         conversation.send("USER_SYNC id @a:x start 5", "CLEAR_USER_SYNC id", "FEDERATION_ACK fed 5", "WHAT is this")
         conversation.send("REMOVE_PUSHER app key @a:x", "INVALIDATE_CACHE f [1]", "REMOTE_SERVER_UP y", "", "REPLICATE")
         await conversation.read_until(lambda line: line.startswith("POSITION"))
 
-    assert run_conversations(sample, Dialect.INSTANCES, tell) == reported
+    assert run_conversations(sample, Dialect.INSTANCES, send_commands) == expected
 
 
 def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> None:
-    async def be_silent_after_a_ping(conversation: Conversation) -> None:
+    async def ping_and_stop(conversation: Conversation) -> None:
         conversation.send("PING 1")
         lines = await conversation.read_until(lambda line: line.startswith("ERROR"))
         assert lines[-1].startswith("ERROR ")
         assert await conversation.receive() is None
 
-    async def say_what_is_no_command(conversation: Conversation) -> None:
+    async def ping_and_send_unknown_commands(conversation: Conversation) -> None:
         conversation.send("PING 1")
         received = asyncio.create_task(conversation.read_until(lambda line: line.startswith("ERROR")))
         while not received.done():
@@ -145,19 +145,19 @@ def test_silence_ends_only_connections_that_sent_a_ping(sample: Database) -> Non
             await asyncio.sleep(0.1)
         assert received.result()[-1].startswith("ERROR ")
 
-    async def be_silent(conversation: Conversation) -> None:
+    async def send_no_ping(conversation: Conversation) -> None:
         conversation.send("NAME me")
         pings = 0
         while pings < 8:
             pings += (await conversation.receive() or "").startswith("PING")
 
-    talks = (be_silent_after_a_ping, say_what_is_no_command, be_silent)
-    run_conversations(sample, Dialect.TOKENS, *talks, timing=ServerTiming(ping=0.1, silence=0.4))
+    steps = (ping_and_stop, ping_and_send_unknown_commands, send_no_ping)
+    run_conversations(sample, Dialect.TOKENS, *steps, timing=ServerTiming(ping=0.1, silence=0.4))
 
 
 def test_a_stalled_subscriber_is_disconnected(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     rows = 20_000
-    _long_rules(homeserver, rows)
+    _add_long_rules(homeserver, rows)
     last = 1
 
     async def stall(conversation: Conversation) -> None:
@@ -186,16 +186,16 @@ def test_a_slow_subscriber_receives_everything(homeserver: Database, caplog: pyt
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
         " select 2, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(1, %s)", rows,
     )  # fmt: skip
-    _done(homeserver, 2)
+    _set_rule_position(homeserver, 2)
 
     async def read_slowly(conversation: Conversation) -> None:
-        # What the kernel holds would come in few and large pieces otherwise.
+        # A small receive buffer keeps the pieces small that the kernel delivers.
         conversation.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         conversation.send("REPLICATE push_rules 1")
         ending = b""
         while b"RDATA push_rules 2 " not in ending:
             data = await conversation.reader.read(1 << 16)
-            assert data, "cut off"
+            assert data, "the server closed the connection"
             ending = ending[-600:] + data
             await asyncio.sleep(0.02)
 
@@ -207,38 +207,38 @@ def test_a_slow_subscriber_receives_everything(homeserver: Database, caplog: pyt
 
 
 def test_a_late_reader_receives_the_final_error(homeserver: Database) -> None:
-    """The server continues."""
+    """After the error, the server accepts new subscribers."""
     timing, rows = replace(QUICK, closing=30.0), 20_000
-    _long_rules(homeserver, rows)
+    _add_long_rules(homeserver, rows)
 
-    async def take_late() -> None:
-        async with serving(homeserver.open_reader(), Dialect.TOKENS, timing=timing, limits=SMALL_BUFFER) as port:
-            async with connected(port) as late, connected(port) as other:
-                late.send("REPLICATE push_rules 1")
-                late.transport.pause_reading()
-                other.send("REPLICATE events NOW")
-                await other.read_until(lambda line: line == "POSITION events 1")
+    async def scenario() -> None:
+        async with run_server(homeserver.open_reader(), Dialect.TOKENS, timing=timing, limits=SMALL_BUFFER) as port:
+            async with connect(port) as slow_client, connect(port) as live_client:
+                slow_client.send("REPLICATE push_rules 1")
+                slow_client.transport.pause_reading()
+                live_client.send("REPLICATE events NOW")
+                await live_client.read_until(lambda line: line == "POSITION events 1")
                 await asyncio.sleep(0.5)
-                _done(homeserver, rows // 2)
-                assert (await other.read_all())[-1].startswith("ERROR ")
-                late.transport.resume_reading()
-                assert (await late.read_all())[-1].startswith("ERROR ")
-            async with connected(port) as again:
-                again.send("REPLICATE push_rules NOW")
-                await again.read_until(lambda line: line == f"POSITION push_rules {rows // 2}")
+                _set_rule_position(homeserver, rows // 2)
+                assert (await live_client.read_all())[-1].startswith("ERROR ")
+                slow_client.transport.resume_reading()
+                assert (await slow_client.read_all())[-1].startswith("ERROR ")
+            async with connect(port) as new_client:
+                new_client.send("REPLICATE push_rules NOW")
+                await new_client.read_until(lambda line: line == f"POSITION push_rules {rows // 2}")
 
-    asyncio.run(take_late())
+    asyncio.run(scenario())
 
 
-def _long_rules(homeserver: Database, count: int) -> None:
+def _add_long_rules(homeserver: Database, count: int) -> None:
     homeserver.execute(
         "insert into push_rules_stream (stream_id, event_stream_ordering, user_id, rule_id, op)"
         " select n, 1, repeat('@long', 100), 'x', 'ADD' from generate_series(2, %s) n", count + 1,
     )  # fmt: skip
-    _done(homeserver, count + 1)
+    _set_rule_position(homeserver, count + 1)
 
 
-def _done(homeserver: Database, rule: int) -> None:
+def _set_rule_position(homeserver: Database, rule: int) -> None:
     homeserver.set_last_allocated("push_rules", rule)
     homeserver.set_position("push_rules", "sw1", rule)
 
@@ -252,42 +252,42 @@ async def _last_token(conversation: Conversation, upto: int) -> int:
         except (asyncio.IncompleteReadError, ConnectionResetError):
             break
         if line.startswith(b"RDATA"):
-            following = int(line.split()[2])
-            assert token in (None, following - 1)
-            token = following
+            next_token = int(line.split()[2])
+            assert token in (None, next_token - 1)
+            token = next_token
     return token or 0
 
 
 def test_the_command_serves_the_sample(sample: Database) -> None:
-    serve = subprocess.Popen(
+    server = subprocess.Popen(
         [BIN / "lakehouse", "replicate", "serve", "--dialect", "tokens", "--port", "0"],
         env=environment(sample.settings), cwd=sample.settings.lakehouse_home, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        assert serve.stdout
-        line = serve.stdout.readline()
+        assert server.stdout
+        line = server.stdout.readline()
         address = re.fullmatch(r"Serving the streams of synapse.example on 127.0.0.1:(\d+), dialect tokens.\n", line)
-        assert address, line + serve.communicate(timeout=60)[1]
-        with socket.create_connection(("127.0.0.1", int(address[1])), timeout=60) as talking:
-            lines = talking.makefile("rw", newline="\n")
+        assert address, line + server.communicate(timeout=60)[1]
+        with socket.create_connection(("127.0.0.1", int(address[1])), timeout=60) as client_socket:
+            lines = client_socket.makefile("rw", newline="\n")
             lines.write("NAME netcat\nUSER_SYNC id @a:x start 5\nREPLICATE events 4400\n")
             lines.flush()
             while not lines.readline().startswith("RDATA events"):
                 pass
-            serve.send_signal(signal.SIGTERM)
+            server.send_signal(signal.SIGTERM)
             assert lines.readlines()[-1] == "ERROR server stopping\n"
-        assert serve.wait(timeout=60) == 0
-        recorded = sample.settings.lakehouse_home / "logs/replication/received.jsonl"
-        retained = json.loads(recorded.read_text().splitlines()[-1])
-        assert (retained["from"], retained["command"], retained["user_id"]) == (
+        assert server.wait(timeout=60) == 0
+        log_file = sample.settings.lakehouse_home / "logs/replication/received.jsonl"
+        record = json.loads(log_file.read_text().splitlines()[-1])
+        assert (record["from"], record["command"], record["user_id"]) == (
             "subscriber 1 (netcat)",
             "USER_SYNC",
             "@a:x",
         )
     finally:
-        serve.kill()
-        serve.communicate()
+        server.kill()
+        server.communicate()
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.7"])

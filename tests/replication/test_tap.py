@@ -1,4 +1,4 @@
-"""The tap writes received items, despite crashes and outages, and shows that it listens."""
+"""The tap writes received items, despite crashes and outages, and shows that it is connected."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -29,19 +29,19 @@ from tests.replication.database import CATALOGUE
 
 
 class CrashError(Exception):
-    """The process is gone."""
+    """Stands for a crash of the process."""
 
 
 def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     random, last = Random(7), 150
     append = IcebergSink.append
 
-    def crashing(self: IcebergSink, batch: Batch) -> None:
-        how = random.choice(["before", "after", "not", "not"])
-        if how == "before":
+    def append_or_crash(self: IcebergSink, batch: Batch) -> None:
+        crash_point = random.choice(["before", "after", "not", "not"])
+        if crash_point == "before":
             raise CrashError
         append(self, batch)
-        if how == "after":
+        if crash_point == "after":
             raise CrashError
 
     async def items(progress: Progress) -> AsyncGenerator[Item, None]:
@@ -54,24 +54,24 @@ def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatc
             await asyncio.sleep(0)
         await asyncio.Event().wait()
 
-    async def until_it_crashes() -> None:
-        landing, stop = IcebergSink(catalog, "redis", Dialect.REDIS), asyncio.Event()
-        progress = Progress(landing.read_positions())
-        landing_it = asyncio.create_task(
+    async def run_until_crash() -> None:
+        sink, stop = IcebergSink(catalog, "redis", Dialect.REDIS), asyncio.Event()
+        progress = Progress(sink.read_positions())
+        write_task = asyncio.create_task(
             write_items(
-                items(progress), progress, landing, new_batch, stop, CommitPolicy(rows=60, seconds=0.2, max_pending=90)
+                items(progress), progress, sink, new_batch, stop, CommitPolicy(rows=60, seconds=0.2, max_pending=90)
             )
         )
-        while progress.positions.get(EP1) != last and not landing_it.done():
+        while progress.positions.get(EP1) != last and not write_task.done():
             await asyncio.sleep(0.01)
         stop.set()
-        await landing_it
+        await write_task
 
-    monkeypatch.setattr(IcebergSink, "append", crashing)
+    monkeypatch.setattr(IcebergSink, "append", append_or_crash)
     crashes = 0
     while IcebergSink(catalog, "redis", Dialect.REDIS).read_positions().get(EP1) != last:
         try:
-            asyncio.run(until_it_crashes())
+            asyncio.run(run_until_crash())
         except CrashError:
             crashes += 1
     assert crashes > 1
@@ -80,7 +80,7 @@ def test_each_token_is_written_once_despite_crashes(catalog: Catalog, monkeypatc
 
 
 def test_a_tap_that_cannot_write_can_be_stopped(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = asyncio.Event()
+    commit_tried = asyncio.Event()
 
     async def items(progress: Progress) -> AsyncGenerator[Item, None]:
         progress.is_connected = True
@@ -89,74 +89,74 @@ def test_a_tap_that_cannot_write_can_be_stopped(catalog: Catalog, monkeypatch: p
         yield update
         await asyncio.Event().wait()
 
-    async def until_asked() -> None:
-        landing = IcebergSink(catalog, "redis", Dialect.REDIS, stop_seconds=0.5)
+    async def run_until_stopped() -> None:
+        sink = IcebergSink(catalog, "redis", Dialect.REDIS, stop_seconds=0.5)
         stop, progress = asyncio.Event(), Progress()
         loop = asyncio.get_running_loop()
 
-        def failing(*arguments: Any, **options: Any) -> Any:
-            loop.call_soon_threadsafe(tried.set)
+        def fail_commit(*arguments: Any, **options: Any) -> Any:
+            loop.call_soon_threadsafe(commit_tried.set)
             raise ConnectionError
 
-        monkeypatch.setattr(type(catalog), "commit_table", failing)
-        landing_it = asyncio.create_task(
-            write_items(items(progress), progress, landing, new_batch, stop, CommitPolicy(seconds=0.1))
+        monkeypatch.setattr(type(catalog), "commit_table", fail_commit)
+        write_task = asyncio.create_task(
+            write_items(items(progress), progress, sink, new_batch, stop, CommitPolicy(seconds=0.1))
         )
         async with asyncio.timeout(30):
-            await tried.wait()
+            await commit_tried.wait()
             stop.set()
-            await landing_it
+            await write_task
 
     with pytest.raises(SinkWriteError):
-        asyncio.run(until_asked())
+        asyncio.run(run_until_stopped())
     assert read_commands(catalog) == []
 
 
-def test_a_quiet_tap_shows_a_sign_of_life(catalog: Catalog) -> None:
-    async def quiet(progress: Progress) -> AsyncGenerator[Item, None]:
+def test_a_quiet_tap_shows_that_it_runs(catalog: Catalog) -> None:
+    async def yield_nothing(progress: Progress) -> AsyncGenerator[Item, None]:
         await asyncio.Event().wait()
         yield c.Ping("")
 
-    async def listen(seconds: float, *, is_connected: bool, reads: bool = True) -> None:
-        landing, stop, progress = IcebergSink(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
-        landing.read_positions()
+    async def run_tap(seconds: float, *, is_connected: bool, reads: bool = True) -> None:
+        sink, stop, progress = IcebergSink(catalog, "redis", Dialect.REDIS), asyncio.Event(), Progress()
+        sink.read_positions()
         progress.is_connected = is_connected
         asyncio.get_running_loop().call_later(seconds, stop.set)
         await write_items(
-            quiet(progress), progress, landing, new_batch, stop, CommitPolicy(quiet=0.1), can_read=lambda: reads
+            yield_nothing(progress), progress, sink, new_batch, stop, CommitPolicy(quiet=0.1), can_read=lambda: reads
         )
 
-    asyncio.run(listen(0.6, is_connected=False))
-    asyncio.run(listen(0.6, is_connected=True, reads=False))
+    asyncio.run(run_tap(0.6, is_connected=False))
+    asyncio.run(run_tap(0.6, is_connected=True, reads=False))
     assert read_last_commit_time(catalog) is None
-    asyncio.run(listen(1.5, is_connected=True))
+    asyncio.run(run_tap(1.5, is_connected=True))
     assert read_commands(catalog, command="TAP")
     now = datetime.now(UTC)
-    actual = read_last_commit_time(catalog)
-    assert actual
-    assert now - timedelta(seconds=5) < actual <= now
-    # Its snapshots are given up, its rows stay.
+    commit_time = read_last_commit_time(catalog)
+    assert commit_time
+    assert now - timedelta(seconds=5) < commit_time <= now
+    # Expire its Iceberg snapshots; its rows remain.
     table = catalog.load_table(COMMANDS_TABLE)
     table.append(tables.COMMANDS_SCHEMA.empty_table())
     table.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
-    again = read_last_commit_time(catalog)
-    assert again
-    assert abs(actual - again) < timedelta(seconds=5)
+    commit_time_after_expiry = read_last_commit_time(catalog)
+    assert commit_time_after_expiry
+    assert abs(commit_time - commit_time_after_expiry) < timedelta(seconds=5)
 
 
-def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) -> None:
-    """Also where what it landed while it was items is known by its rows alone."""
+def test_a_refused_tap_does_not_count_as_running(new_lake: Callable[..., Settings]) -> None:
+    """This also holds when only rows show its last commit, because its Iceberg snapshots are expired."""
     settings = new_lake()
     catalog = open_catalog(settings)
     greeting = b"SERVER synapse.example\nPOSITION events 5\n"
 
-    async def follow_who_says(words: bytes) -> None:
+    async def follow_server_that_sends(data: bytes) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(words)
-            await reader.read() if words == greeting else writer.close()
+            writer.write(data)
+            await reader.read() if data == greeting else writer.close()
 
-        landing, stop = IcebergSink(catalog, "tcp", Dialect.TOKENS), asyncio.Event()
-        progress = Progress(landing.read_positions())
+        sink, stop = IcebergSink(catalog, "tcp", Dialect.TOKENS), asyncio.Event()
+        progress = Progress(sink.read_positions())
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
         reader, timing = AsyncReader(DatabaseReader(settings, CATALOGUE)), ClientTiming(first=0.1, longest=0.1)
@@ -164,30 +164,32 @@ def test_a_refused_tap_shows_no_sign_of_life(new_lake: Callable[..., Settings]) 
         asyncio.get_running_loop().call_later(1.5, stop.set)
         async with server:
             await write_items(
-                received, progress, landing, lambda: Batch(RowRedactor(CATALOGUE), "tcp", Dialect.TOKENS), stop,
+                received, progress, sink, lambda: Batch(RowRedactor(CATALOGUE), "tcp", Dialect.TOKENS), stop,
                 CommitPolicy(seconds=0.3, quiet=0.3),
             )  # fmt: skip
         await reader.close()
 
-    def last() -> set[datetime | None]:
+    def read_last_times() -> set[datetime | None]:
         with duckdb_reader.open_duckdb(settings) as connection:
             return {read_last_commit_time(catalog), read_last_commit_time_by_duckdb(connection, settings)}
 
-    asyncio.run(follow_who_says(b"ERROR too many connections\n"))
-    assert last() == {read_commands(catalog, command="ERROR")[0]["received_at"]}
-    asyncio.run(follow_who_says(greeting))
-    (listened,) = last()
-    assert listened
+    asyncio.run(follow_server_that_sends(b"ERROR too many connections\n"))
+    assert read_last_times() == {read_commands(catalog, command="ERROR")[0]["received_at"]}
+    asyncio.run(follow_server_that_sends(greeting))
+    (connected_time,) = read_last_times()
+    assert connected_time
     count = len(read_commands(catalog))
-    asyncio.run(follow_who_says(greeting + b"ERROR there is no such stream\n"))
+    asyncio.run(follow_server_that_sends(greeting + b"ERROR there is no such stream\n"))
     assert len(read_commands(catalog)) > count
-    assert last() == {listened}
+    assert read_last_times() == {connected_time}
     table = catalog.load_table(COMMANDS_TABLE)
-    listening = [
-        snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.timestamp_ms <= listened.timestamp() * 1000
+    snapshot_ids = [
+        snapshot.snapshot_id
+        for snapshot in table.snapshots()
+        if snapshot.timestamp_ms <= connected_time.timestamp() * 1000
     ]
-    table.maintenance.expire_snapshots().by_ids(listening).commit()
-    (committed,) = last()
-    assert committed
-    assert abs(listened - committed) < timedelta(seconds=5)
+    table.maintenance.expire_snapshots().by_ids(snapshot_ids).commit()
+    (time_from_rows,) = read_last_times()
+    assert time_from_rows
+    assert abs(connected_time - time_from_rows) < timedelta(seconds=5)
     assert IcebergSink(catalog, "tcp", Dialect.TOKENS).read_positions() == {("events", None): 5}

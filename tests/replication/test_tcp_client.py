@@ -16,15 +16,15 @@ from synapse_lakehouse.replication.protocol.stream_tokens import WENT_BACK, Gap,
 from synapse_lakehouse.replication.server.async_reader import AsyncReader
 from synapse_lakehouse.replication.tap.follower import ClientTiming, Item
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, WrongServerError, follow_server
-from tests.replication.conversation import Counted, serving
+from tests.replication.conversation import CountingTiming, run_server
 from tests.replication.database import Database
 
-HASTY = ClientTiming(ping=0.1, silence=1.0, first=0.01, longest=0.02)
+FAST_TIMING = ClientTiming(ping=0.1, silence=1.0, first=0.01, longest=0.02)
 TOKENS = range(2, 120)
 
 
-def write(homeserver: Database, random: Random) -> None:
-    """Events by two persisters that take turns, with gaps, batches of state, and positions that lag behind."""
+def write_events(homeserver: Database, random: Random) -> None:
+    """Write events of two persisters that take turns, with gaps, batches of state, and positions that lag behind."""
     for token in TOKENS:
         writer = random.choice(["ep1", "ep2"])
         if random.random() < 0.8:
@@ -36,8 +36,8 @@ def write(homeserver: Database, random: Random) -> None:
         homeserver.set_position("events", writer, TOKENS[-1])
 
 
-def rows_by_token(homeserver: Database, *, by_writer: bool) -> dict[Any, int]:
-    """Rows of each token, as they are in the database."""
+def count_rows_by_token(homeserver: Database, *, by_writer: bool) -> dict[Any, int]:
+    """Return the number of rows in the database for each token."""
     rows = homeserver.execute(
         "select instance_name, id, count(*)::int from (select instance_name, stream_ordering as id from events"
         " union all select instance_name, stream_id from current_state_delta_stream) _ group by 1, 2"
@@ -46,41 +46,41 @@ def rows_by_token(homeserver: Database, *, by_writer: bool) -> dict[Any, int]:
 
 
 @asynccontextmanager
-async def breaking(port: int, random: Random) -> AsyncIterator[int]:
-    """A relay to ``port`` that breaks each connection after some bytes, now and then after very few."""
+async def unreliable_relay(port: int, random: Random) -> AsyncIterator[int]:
+    """Yield the port of a relay to ``port`` that breaks each connection after some bytes, sometimes after one."""
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        to, back = await asyncio.open_connection("127.0.0.1", port)
+        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", port)
         remaining = random.choice([1, 60, 600, 6000])
 
-        async def up() -> None:
+        async def forward() -> None:
             while data := await reader.read(1 << 16):
-                back.write(data)
+                upstream_writer.write(data)
 
-        pumping = asyncio.create_task(up())
+        forward_task = asyncio.create_task(forward())
         with suppress(OSError):
-            while remaining > 0 and (data := await to.read(remaining)):
+            while remaining > 0 and (data := await upstream_reader.read(remaining)):
                 writer.write(data)
                 await writer.drain()
                 remaining -= len(data)
-        pumping.cancel()
-        back.transport.abort()
+        forward_task.cancel()
+        upstream_writer.transport.abort()
         writer.close()
 
-    relaying = await asyncio.start_server(relay, "127.0.0.1", 0)
+    relay_server = await asyncio.start_server(relay, "127.0.0.1", 0)
     try:
-        yield relaying.sockets[0].getsockname()[1]
+        yield relay_server.sockets[0].getsockname()[1]
     finally:
-        relaying.close()
+        relay_server.close()
 
 
-async def gather(following: AsyncIterator[Item], enough: Callable[[Item], bool]) -> list[Item]:
-    """Items up to the first that satisfies ``enough``."""
+async def take_until(server_items: AsyncIterator[Item], is_last: Callable[[Item], bool]) -> list[Item]:
+    """Return the items up to the first one that satisfies ``is_last``."""
     results = []
     async with asyncio.timeout(30):
-        async for item in following:
+        async for item in server_items:
             results.append(item)
-            if enough(item):
+            if is_last(item):
                 break
     return results
 
@@ -93,18 +93,21 @@ def test_tokens_arrive_once_over_a_breaking_network(homeserver: Database, seed: 
     async def scenario() -> tuple[list[Update], Progress]:
         random, progress = Random(seed), Progress({("events", None): 1})
         reader = AsyncReader(homeserver.open_reader())
-        async with serving(homeserver.open_reader(), Dialect.TOKENS) as port, breaking(port, random) as broken:
-            address = ServerAddress("127.0.0.1", broken, Dialect.TOKENS, "synapse.example")
-            writing = asyncio.create_task(asyncio.to_thread(write, homeserver, random))
-            following = follow_server(address, progress, reader, streams=["events"], timing=HASTY)
-            async with aclosing(following):
-                items = await gather(following, lambda _: progress.positions[("events", None)] == TOKENS[-1])
-            await writing
+        async with (
+            run_server(homeserver.open_reader(), Dialect.TOKENS) as port,
+            unreliable_relay(port, random) as relay_port,
+        ):
+            address = ServerAddress("127.0.0.1", relay_port, Dialect.TOKENS, "synapse.example")
+            write_task = asyncio.create_task(asyncio.to_thread(write_events, homeserver, random))
+            server_items = follow_server(address, progress, reader, streams=["events"], timing=FAST_TIMING)
+            async with aclosing(server_items):
+                items = await take_until(server_items, lambda _: progress.positions[("events", None)] == TOKENS[-1])
+            await write_task
         await reader.close()
         return [item for item in items if isinstance(item, Update)], progress
 
     updates, progress = asyncio.run(scenario())
-    assert {update.token: len(update.rows) for update in updates} == rows_by_token(homeserver, by_writer=False)
+    assert {update.token: len(update.rows) for update in updates} == count_rows_by_token(homeserver, by_writer=False)
     assert [update.token for update in updates] == sorted({update.token for update in updates})
     assert progress.repeated == 0
 
@@ -116,20 +119,23 @@ def test_missed_tokens_of_instances_are_read(homeserver: Database, seed: int) ->
     async def scenario() -> list[Item]:
         random, progress = Random(seed), Progress(dict.fromkeys(sources, 1))
         reader = AsyncReader(homeserver.open_reader())
-        async with serving(homeserver.open_reader(), Dialect.INSTANCES) as port, breaking(port, random) as broken:
-            address = ServerAddress("127.0.0.1", broken, Dialect.INSTANCES, "synapse.example")
-            writing = asyncio.create_task(asyncio.to_thread(write, homeserver, random))
-            async with aclosing(follow_server(address, progress, reader, timing=HASTY)) as following:
-                items = await gather(
-                    following, lambda _: all(progress.positions[source] == TOKENS[-1] for source in sources)
+        async with (
+            run_server(homeserver.open_reader(), Dialect.INSTANCES) as port,
+            unreliable_relay(port, random) as relay_port,
+        ):
+            address = ServerAddress("127.0.0.1", relay_port, Dialect.INSTANCES, "synapse.example")
+            write_task = asyncio.create_task(asyncio.to_thread(write_events, homeserver, random))
+            async with aclosing(follow_server(address, progress, reader, timing=FAST_TIMING)) as server_items:
+                items = await take_until(
+                    server_items, lambda _: all(progress.positions[source] == TOKENS[-1] for source in sources)
                 )
-            await writing
+            await write_task
         await reader.close()
         return items
 
     items = asyncio.run(scenario())
     updates = [item for item in items if isinstance(item, Update)]
-    assert {(item.instance, item.token): len(item.rows) for item in updates} == rows_by_token(
+    assert {(item.instance, item.token): len(item.rows) for item in updates} == count_rows_by_token(
         homeserver, by_writer=True
     )
     assert len(updates) == len({(item.instance, item.token) for item in updates})
@@ -139,20 +145,20 @@ def test_missed_tokens_of_instances_are_read(homeserver: Database, seed: int) ->
 def test_the_client_resumes_after_a_server_restart(homeserver: Database) -> None:
     progress, received = Progress({("events", None): 1}), list[int]()
 
-    async def once(upto: int) -> None:
+    async def follow_until(upto: int) -> None:
         reader = AsyncReader(homeserver.open_reader())
-        async with serving(homeserver.open_reader(), Dialect.TOKENS) as port:
+        async with run_server(homeserver.open_reader(), Dialect.TOKENS) as port:
             address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, "synapse.example")
-            following = follow_server(address, progress, reader, streams=["events"], timing=HASTY)
-            async with aclosing(following):
-                items = await gather(following, lambda _: progress.positions[("events", None)] == upto)
+            server_items = follow_server(address, progress, reader, streams=["events"], timing=FAST_TIMING)
+            async with aclosing(server_items):
+                items = await take_until(server_items, lambda _: progress.positions[("events", None)] == upto)
                 received.extend(item.token for item in items if isinstance(item, Update))
         await reader.close()
 
     for token in (2, 3):
         homeserver.add_event(token, "ep1")
         homeserver.complete_events(token)
-        asyncio.run(once(token))
+        asyncio.run(follow_until(token))
     assert received == [2, 3]
 
 
@@ -164,18 +170,18 @@ def test_the_client_follows_a_database_that_went_back(homeserver: Database, stre
 
     async def resume() -> list[Item]:
         reader = AsyncReader(homeserver.open_reader())
-        async with serving(homeserver.open_reader(), Dialect.TOKENS) as port:
+        async with run_server(homeserver.open_reader(), Dialect.TOKENS) as port:
             address = ServerAddress("127.0.0.1", port, Dialect.TOKENS, "synapse.example")
-            following = follow_server(address, progress, reader, streams=[stream], timing=HASTY)
-            async with aclosing(following):
-                first = await gather(following, lambda item: isinstance(item, Position))
+            server_items = follow_server(address, progress, reader, streams=[stream], timing=FAST_TIMING)
+            async with aclosing(server_items):
+                first = await take_until(server_items, lambda item: isinstance(item, Position))
                 homeserver.add_event(11, "ep1")
                 homeserver.complete_events(11)
                 homeserver.add_invalidation(11, "ep1")
                 homeserver.set_last_allocated("caches", 11)
-                then = await gather(following, lambda item: isinstance(item, Update))
+                second = await take_until(server_items, lambda item: isinstance(item, Update))
         await reader.close()
-        return [*first, *then]
+        return [*first, *second]
 
     items = [item for item in asyncio.run(resume()) if isinstance(item, Gap | Update)]
     assert items[0] == Gap(stream, None, 10, 20, 0, WENT_BACK)
@@ -183,22 +189,22 @@ def test_the_client_follows_a_database_that_went_back(homeserver: Database, stre
     assert progress.positions == {(stream, None): 11}
 
 
-def against(
+def follow_answers(
     homeserver: Database,
     answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     count: int,
-    timing: ClientTiming = HASTY,
+    timing: ClientTiming = FAST_TIMING,
 ) -> list[Item]:
-    """The first ``count`` items that a client receives from the server ``answer``."""
+    """Return the first ``count`` items that the client receives from a server with the handler ``answer``."""
 
     async def scenario() -> list[Item]:
-        running = await asyncio.start_server(answer, "127.0.0.1", 0)
-        address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1], Dialect.TOKENS, "synapse.example")
         progress, reader = Progress({("events", None): 1}), AsyncReader(homeserver.open_reader())
-        following = follow_server(address, progress, reader, streams=["events"], timing=timing)
+        server_items = follow_server(address, progress, reader, streams=["events"], timing=timing)
         results: list[Item] = []
-        async with running, aclosing(following), asyncio.timeout(60):
-            async for item in following:
+        async with server, aclosing(server_items), asyncio.timeout(60):
+            async for item in server_items:
                 results.append(item)
                 if len(results) == count:
                     break
@@ -215,7 +221,7 @@ def test_the_client_sends_its_name_and_pings(homeserver: Database) -> None:
         received.extend([await reader.readline() for _ in range(6)])
         writer.write(b"SERVER synapse.example\nWHATEVER comes\n")
 
-    assert against(homeserver, answer, 2)[1] == Unknown("WHATEVER", "comes")
+    assert follow_answers(homeserver, answer, 2)[1] == Unknown("WHATEVER", "comes")
     assert received[0] == b"NAME synapse-lakehouse\n"
     assert received[1].startswith(b"PING 1")
     assert received[2] == b"REPLICATE events 1\n"
@@ -227,26 +233,26 @@ def test_a_server_of_another_homeserver_is_refused(homeserver: Database) -> None
         writer.write(b"SERVER other.example\nPOSITION events 5\n")
 
     with pytest.raises(WrongServerError, match=re.escape("other.example")):
-        against(homeserver, answer, 2)
+        follow_answers(homeserver, answer, 2)
 
 
 @pytest.mark.parametrize(
-    ("rows", "holds", "waits"),
+    ("rows", "open_seconds", "attempts"),
     [(b"", 0.0, [1, 2, 3]), (b"", 0.3, [1, 1, 1]), (b"RDATA events 2 [2]\n", 0.0, [1, 2, 3])],
 )
 def test_delays_grow_while_connections_bring_no_rows(
-    homeserver: Database, rows: bytes, holds: float, waits: list[int]
+    homeserver: Database, rows: bytes, open_seconds: float, attempts: list[int]
 ) -> None:
     """Repeated rows do not count as success."""
-    waited = Counted(ping=0.1, silence=1.0, longest=0.2)
+    timing = CountingTiming(ping=0.1, silence=1.0, longest=0.2)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SERVER synapse.example\nPOSITION events 2\n" + rows)
-        await asyncio.sleep(holds)
+        await asyncio.sleep(open_seconds)
         writer.close()
 
-    against(homeserver, answer, 7, waited)
-    assert waited.seen[:3] == waits
+    follow_answers(homeserver, answer, 7, timing)
+    assert timing.attempts[:3] == attempts
 
 
 @pytest.mark.parametrize(
@@ -262,20 +268,20 @@ def test_delays_grow_while_connections_bring_no_rows(
 def test_an_ended_connection_resumes_from_the_last_token(
     homeserver: Database, ending: bytes, warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    questions: list[bytes] = []
+    requests: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        questions.append([await reader.readline() for _ in range(3)][2])
+        requests.append([await reader.readline() for _ in range(3)][2])
         writer.write(b"SERVER synapse.example\nPOSITION events 1\n")
-        if len(questions) == 1:
+        if len(requests) == 1:
             writer.write(b"RDATA events batch [1]\n" + ending)
         else:
             writer.write(b"RDATA events batch [1]\nRDATA events 2 [2]\n")
         await reader.read()
 
     with caplog.at_level(logging.WARNING):
-        items = against(homeserver, answer, 5 + ending.startswith(b"ERROR"))
+        items = follow_answers(homeserver, answer, 5 + ending.startswith(b"ERROR"))
     assert [item for item in items if isinstance(item, Update)] == [Update("events", None, 2, ([1], [2]))]
     assert Position("events", None, None, 1) in items
-    assert questions == [b"REPLICATE events 1\n"] * 2
+    assert requests == [b"REPLICATE events 1\n"] * 2
     assert warning in caplog.text

@@ -1,6 +1,6 @@
-"""The conversations in the documents of Synapse's TCP replication, line for line, with either side played by ours.
+"""The client and the server follow the conversations in the documents of Synapse's TCP replication, line for line.
 
-``>``: the server says it. The time of a PING is the only thing that is not compared.
+The server sends lines that begin with ``>``, the client sends the others. Only the time of a PING is not compared.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Progress, 
 from synapse_lakehouse.replication.server.async_reader import INCOMPLETE, AsyncReader
 from synapse_lakehouse.replication.tap.follower import ClientTiming, Item
 from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_server
-from tests.replication.conversation import SECONDS, connected, serving
+from tests.replication.conversation import SECONDS, connect, run_server
 from tests.replication.database import Database
 
 REGISTERED = '["get_user_by_id",["@01register-user:localhost:8823"],1490197670513]'
@@ -59,14 +59,14 @@ CONVERSATIONS = {
 """,
 }
 
-OURS = {
+SERVED_ROWS = {
     GUEST_ACCESS: '["ev",["$149019767112vOHxz:localhost:8823","!AFDCvgApUmpdfVjIXm:localhost:8823",'
     '"m.room.guest_access","",null,null,null,false,false]]'
 }
-"""What our server sends instead of a documented row: rows of events have had a tag and more fields since then."""
+"""Served rows by documented row: Synapse has since added a tag and fields to rows of events."""
 
 
-def lines(dialect: Dialect) -> list[tuple[str, str]]:
+def read_script(dialect: Dialect) -> list[tuple[str, str]]:
     return [(line[0], line[2:]) for line in CONVERSATIONS[dialect].strip().splitlines()]
 
 
@@ -74,12 +74,13 @@ def without_time(line: str | None) -> str:
     return re.sub(r"^PING \d{13}$", "PING", line or "the end")
 
 
-def followed(
+def follow_script(
     homeserver: Database, dialect: Dialect, script: list[tuple[str, str]], streams: list[str], count: int
 ) -> list[Item]:
-    """The first ``count`` items of our client, to which the script's server speaks; it must speak by the script.
+    """Return the first ``count`` items of a client that is connected to the script's server.
 
-    The database has no rows of the tokens, so a gap follows each writer's first token; it does not count.
+    The client must send the lines of the script. The database has no rows of the tokens, so a gap follows each writer's
+    first token; gaps do not count.
     """
     ended = asyncio.Event()
 
@@ -97,13 +98,13 @@ def followed(
 
     async def scenario() -> list[Item]:
         results: list[Item] = []
-        running = await asyncio.start_server(play, "127.0.0.1", 0)
-        address = ServerAddress("127.0.0.1", running.sockets[0].getsockname()[1], dialect, "localhost:8823")
+        server = await asyncio.start_server(play, "127.0.0.1", 0)
+        address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1], dialect, "localhost:8823")
         reader, timing = AsyncReader(homeserver.open_reader()), ClientTiming(ping=0.2)
-        following = follow_server(
+        client_items = follow_server(
             address, progress, reader, streams=streams, name="synapse.app.appservice", timing=timing
         )
-        async with running, aclosing(following) as items, asyncio.timeout(SECONDS):
+        async with server, aclosing(client_items) as items, asyncio.timeout(SECONDS):
             async for item in items:
                 if isinstance(item, Gap):
                     assert item.cause.startswith(INCOMPLETE)
@@ -124,7 +125,7 @@ def followed(
 def test_the_client_follows_the_documented_examples(homeserver: Database, dialect: Dialect) -> None:
     instance = None if dialect is Dialect.TOKENS else "master"
     streams = ["events", "backfill", "caches"]
-    _, *positions, caches, events = followed(homeserver, dialect, lines(dialect), streams, 6)
+    _, *positions, caches, events = follow_script(homeserver, dialect, read_script(dialect), streams, 6)
     assert [position.stream for position in positions if isinstance(position, Position)] == [
         "events", "backfill", "caches",
     ]  # fmt: skip
@@ -137,18 +138,21 @@ def test_the_client_follows_the_documented_examples(homeserver: Database, dialec
 @pytest.mark.parametrize("dialect", list(CONVERSATIONS))
 def test_the_client_decodes_the_documented_batch(homeserver: Database, dialect: Dialect) -> None:
     source = "caches" if dialect is Dialect.TOKENS else "caches master"
-    reported = [*(("batch", row) for row in BATCHED[:3]), ("54", BATCHED[3])]
-    whole_cache = '["get_user_by_id", null, 1550574873252]'
+    batch_rows = [*(("batch", row) for row in BATCHED[:3]), ("54", BATCHED[3])]
+    whole_cache_row = '["get_user_by_id", null, 1550574873252]'
     script = [
-        *lines(dialect)[:2],
-        *((">", f"RDATA {source} {token} {row}") for token, row in reported),
-        (">", f"RDATA {source} 550953772 {whole_cache}"),
+        *read_script(dialect)[:2],
+        *((">", f"RDATA {source} {token} {row}") for token, row in batch_rows),
+        (">", f"RDATA {source} 550953772 {whole_cache_row}"),
     ]
-    _, batched, full = followed(homeserver, dialect, script, [], 3)
-    assert isinstance(batched, Update)
-    assert (batched.token, len(batched.rows)) == (54, 4)
-    assert isinstance(full, Update)
-    assert (full.token, full.rows) == (550953772, (["get_user_by_id", None, 1550574873252],))
+    _, batch_update, whole_cache_update = follow_script(homeserver, dialect, script, [], 3)
+    assert isinstance(batch_update, Update)
+    assert (batch_update.token, len(batch_update.rows)) == (54, 4)
+    assert isinstance(whole_cache_update, Update)
+    assert (whole_cache_update.token, whole_cache_update.rows) == (
+        550953772,
+        (["get_user_by_id", None, 1550574873252],),
+    )
 
 
 @pytest.mark.parametrize("dialect", list(CONVERSATIONS))
@@ -160,7 +164,7 @@ def test_the_server_follows_the_documented_examples(homeserver: Database, dialec
         homeserver.add_invalidation(2, "master", cache, keys, at)
         homeserver.set_last_allocated("caches", 2)
 
-    def let_guests_in() -> None:
+    def allow_guests() -> None:
         homeserver.execute(
             "insert into events (event_id, room_id, type, sender, stream_ordering, topological_ordering, depth,"
             " outlier, processed, instance_name) values ('$149019767112vOHxz:localhost:8823',"
@@ -173,31 +177,31 @@ def test_the_server_follows_the_documented_examples(homeserver: Database, dialec
         homeserver.set_last_allocated("events", 14)
         homeserver.set_position("events", "master", 14)
 
-    happens: dict[str, Callable[[], None]] = {REGISTERED: register, GUEST_ACCESS: let_guests_in}
+    actions: dict[str, Callable[[], None]] = {REGISTERED: register, GUEST_ACCESS: allow_guests}
 
     async def scenario() -> None:
-        async with AsyncExitStack() as ends:
-            server = await ends.enter_async_context(AsyncExitStack())
-            port = await server.enter_async_context(serving(source.open_reader(), dialect, "localhost:8823"))
-            announced = set[str]()
-            conversation = await ends.enter_async_context(connected(port))
-            for side, line in lines(dialect):
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(AsyncExitStack())
+            port = await server.enter_async_context(run_server(source.open_reader(), dialect, "localhost:8823"))
+            positions = set[str]()
+            conversation = await stack.enter_async_context(connect(port))
+            for side, line in read_script(dialect):
                 *_, row = line.split(" ", 3 if dialect is Dialect.TOKENS else 4)
                 if side == "<":
                     conversation.send(line)
                     continue
-                if row in happens:
-                    await asyncio.to_thread(happens[row])
+                if row in actions:
+                    await asyncio.to_thread(actions[row])
                 if line.startswith("ERROR"):
                     await server.aclose()
-                expected = without_time(line.replace(row, OURS.get(row, row)))
-                # There are more streams today than when the documents were written, and ours come sorted.
-                while expected not in announced:
+                expected = without_time(line.replace(row, SERVED_ROWS.get(row, row)))
+                # Synapse has added streams since the documents were written, and our server sorts them.
+                while expected not in positions:
                     received = without_time(await conversation.receive())
                     if not received.startswith("POSITION"):
                         assert received == expected
                         break
-                    announced.add(received)
+                    positions.add(received)
             assert await conversation.receive() is None
 
     with source:

@@ -1,4 +1,4 @@
-"""Rows that no line can carry are skipped and named, and their streams go on, in either dialect."""
+"""The server skips and logs rows that fit in no line, and continues their streams, in both dialects."""
 
 import logging
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ UNREADABLE = {
 }
 
 
-def receipt(homeserver: Database, token: int, data: str, user: str | None = None) -> None:
+def add_receipt(homeserver: Database, token: int, data: str, user: str | None = None) -> None:
     homeserver.execute(
         "insert into receipts_linearized (stream_id, room_id, receipt_type, user_id, event_id, data, instance_name)"
         " values (%s, '!r', 'm.read', %s, '$e', %s, 'sw1')", token, user or f"@{token}", data,
@@ -51,8 +51,8 @@ def heads_of(lines: list[str]) -> list[str]:
     return [line.split(" [")[0] for line in lines if line.startswith(("RDATA receipts", "POSITION receipts"))]
 
 
-def skipped(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
-    """Stream, stream ID, table and column of each row that was named."""
+def read_logged_rows(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
+    """Return stream, stream ID, table and column of each logged row."""
     return [
         record.args[:4]
         for record in caplog.records
@@ -62,9 +62,9 @@ def skipped(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
 
 def test_rows_with_invalid_json_are_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     for token, data in enumerate(UNREADABLE.values(), 2):
-        receipt(homeserver, token, data.replace("x7b", f"x{SECRET}"))
+        add_receipt(homeserver, token, data.replace("x7b", f"x{SECRET}"))
     end = len(UNREADABLE) + 2
-    receipt(homeserver, end, '{"ts": 7}')
+    add_receipt(homeserver, end, '{"ts": 7}')
     mark_persisted(homeserver, end)
     row = f'["!r","m.read","@{end}","$e",null,' + '{"ts":7}]'
 
@@ -75,18 +75,18 @@ def test_rows_with_invalid_json_are_skipped(homeserver: Database, caplog: pytest
         assert lines[-1] == f"RDATA receipts {end} {row}"
 
     with caplog.at_level(logging.WARNING):
-        # For a second follower, the row is not logged again.
+        # The server does not log a row again for the second client.
         run_conversations(homeserver, Dialect.TOKENS, follow, follow)
-    skipped_rows = skipped(caplog)
-    assert skipped_rows == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MAX_LOGGED)]
+    logged_rows = read_logged_rows(caplog)
+    assert logged_rows == [("receipts", token, "receipts_linearized", "data") for token in range(2, 2 + MAX_LOGGED)]
     assert SECRET not in caplog.text
 
 
 @pytest.mark.parametrize("dialect", [Dialect.TOKENS, Dialect.INSTANCES])
 def test_tokens_of_skipped_rows_are_sent(homeserver: Database, dialect: Dialect) -> None:
-    def name(token: int, rows: dict[str, str]) -> None:
+    def add_receipts(token: int, rows: dict[str, str]) -> None:
         for user, data in rows.items():
-            receipt(homeserver, token, data, user)
+            add_receipt(homeserver, token, data, user)
 
     good, bad = '{"ts": 7}', '{"ts": 1e999}'
 
@@ -97,11 +97,11 @@ def test_tokens_of_skipped_rows_are_sent(homeserver: Database, dialect: Dialect)
                 "POSITION receipts" if dialect is Dialect.TOKENS else "POSITION un_partial_stated_room"
             )
         )
-        name(2, {"@a": good, "@b": good, "@c": bad})
-        name(3, {"@d": bad, "@e": good})
-        name(4, {"@f": bad})
-        name(5, {"@g": good})
-        name(6, {"@h": bad, "@i": bad})
+        add_receipts(2, {"@a": good, "@b": good, "@c": bad})
+        add_receipts(3, {"@d": bad, "@e": good})
+        add_receipts(4, {"@f": bad})
+        add_receipts(5, {"@g": good})
+        add_receipts(6, {"@h": bad, "@i": bad})
         mark_persisted(homeserver, 6)
         source = "receipts" if dialect is Dialect.TOKENS else "receipts sw1"
         end = "POSITION receipts 6" if dialect is Dialect.TOKENS else "POSITION receipts sw1 5 6"
@@ -110,14 +110,14 @@ def test_tokens_of_skipped_rows_are_sent(homeserver: Database, dialect: Dialect)
             f"RDATA {source} batch", f"RDATA {source} 2", f"RDATA {source} 3", f"RDATA {source} 5", end,
         ]  # fmt: skip
 
-    # Its writer is known from a row that it wrote before.
-    receipt(homeserver, 1, good, "@z")
+    # The server reads the writer's name from an earlier row.
+    add_receipt(homeserver, 1, good, "@z")
     homeserver.set_position("receipts", "sw1", 1)
     run_conversations(homeserver, dialect, follow)
 
 
 def test_lone_surrogates_are_sent_as_replacement(homeserver: Database) -> None:
-    receipt(homeserver, 2, r'{"ts": "\ud800 \u0000 \ud83d\ude00", "other": 5}')
+    add_receipt(homeserver, 2, r'{"ts": "\ud800 \u0000 \ud83d\ude00", "other": 5}')
     mark_persisted(homeserver, 2)
 
     async def follow(conversation: Conversation) -> None:
@@ -129,8 +129,8 @@ def test_lone_surrogates_are_sent_as_replacement(homeserver: Database) -> None:
 
 
 @contextmanager
-def _receipts_through(homeserver: Database, data: str) -> Iterator[None]:
-    """The table of receipts, as if it had ``data`` in place of the column."""
+def _receipts_view(homeserver: Database, data: str) -> Iterator[None]:
+    """Replace the table of receipts by a view whose column ``data`` is the SQL expression ``data``."""
     columns = "stream_id, instance_name, room_id, receipt_type, user_id, event_id, event_stream_ordering, thread_id"
     homeserver.execute("alter table receipts_linearized rename to real_receipts")
     homeserver.execute(f"create view receipts_linearized as select {columns}, {data} as data from real_receipts")
@@ -143,7 +143,7 @@ def _receipts_through(homeserver: Database, data: str) -> Iterator[None]:
 
 def test_a_row_that_postgresql_cannot_read_is_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
     for token in (2, 3, 4):
-        receipt(homeserver, token, '{"ts": 7}')
+        add_receipt(homeserver, token, '{"ts": 7}')
     mark_persisted(homeserver, 4)
 
     async def follow(conversation: Conversation) -> None:
@@ -151,13 +151,13 @@ def test_a_row_that_postgresql_cannot_read_is_skipped(homeserver: Database, capl
         lines = await conversation.read_until(lambda line: line.startswith("RDATA receipts 4"))
         assert heads_of(lines) == ["POSITION receipts 1", "RDATA receipts 2", "RDATA receipts 4"]
 
-    with _receipts_through(homeserver, "case when stream_id = 3 then (1 / (stream_id - 3))::text else data end"):
+    with _receipts_view(homeserver, "case when stream_id = 3 then (1 / (stream_id - 3))::text else data end"):
         run_conversations(homeserver, Dialect.TOKENS, follow)
-    assert skipped(caplog) == [("receipts", 3, "receipts_linearized", "unknown")]
+    assert read_logged_rows(caplog) == [("receipts", 3, "receipts_linearized", "unknown")]
 
 
 def test_text_that_is_not_utf_8_is_skipped(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
-    """As a damaged page of the database may have it."""
+    """A damaged page of the database may contain such text."""
     homeserver.execute("create table damaged (text bytea)")
     homeserver.execute(
         r"insert into damaged values ('{\"ts\": \"\303\"}'), ('{}')".replace(r"\"", '"').replace(r"\303", r"\\303")
@@ -167,7 +167,7 @@ def test_text_that_is_not_utf_8_is_skipped(homeserver: Database, caplog: pytest.
         " where attrelid = 'damaged'::regclass and attname = 'text'"
     )
     for token in (2, 3):
-        receipt(homeserver, token, '{"ts": 7}')
+        add_receipt(homeserver, token, '{"ts": 7}')
     mark_persisted(homeserver, 3)
 
     async def follow(conversation: Conversation) -> None:
@@ -176,29 +176,29 @@ def test_text_that_is_not_utf_8_is_skipped(homeserver: Database, caplog: pytest.
         assert heads_of(lines) == ["POSITION receipts 1", "RDATA receipts 3"]
 
     try:
-        with _receipts_through(
+        with _receipts_view(
             homeserver, "case when stream_id = 2 then (select text from damaged limit 1) else data end"
         ):
             run_conversations(homeserver, Dialect.TOKENS, follow)
     finally:
         homeserver.execute("drop table damaged")
-    assert skipped(caplog) == [("receipts", 2, "receipts_linearized", "data")]
+    assert read_logged_rows(caplog) == [("receipts", 2, "receipts_linearized", "data")]
 
 
 def test_an_error_of_the_table_skips_no_row(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
-    receipt(homeserver, 2, '{"ts": 7}')
+    add_receipt(homeserver, 2, '{"ts": 7}')
     mark_persisted(homeserver, 2)
-    feed = homeserver.open_reader()
-    feed.read_positions()
+    reader = homeserver.open_reader()
+    reader.read_positions()
     homeserver.execute("alter table receipts_linearized rename to real_receipts")
     try:
         with pytest.raises(ReadError):
-            feed.read_page(("receipts", None), 1, 2)
+            reader.read_page(("receipts", None), 1, 2)
     finally:
         homeserver.execute("alter table real_receipts rename to receipts_linearized")
-    updates, upto = feed.read_page(("receipts", None), 1, 2)
+    updates, upto = reader.read_page(("receipts", None), 1, 2)
     assert ([update.token for update in updates], upto) == ([2], 2)
-    assert skipped(caplog) == []
+    assert read_logged_rows(caplog) == []
 
 
 def test_a_writer_with_an_unsendable_name_is_left_out(homeserver: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -213,14 +213,14 @@ def test_a_writer_with_an_unsendable_name_is_left_out(homeserver: Database, capl
 
     run_conversations(homeserver, Dialect.INSTANCES, follow, follow)
     arguments = [record.args for record in caplog.records if record.name.endswith("replication.server.server")]
-    skipped_rows = [args[1] for args in arguments if isinstance(args, tuple) and len(args) == 2]
-    assert sorted(map(str, skipped_rows)) == sorted(("two words", r"line\nbreak", "", "x" * 2000))
+    logged_names = [args[1] for args in arguments if isinstance(args, tuple) and len(args) == 2]
+    assert sorted(map(str, logged_names)) == sorted(("two words", r"line\nbreak", "", "x" * 2000))
 
 
 def test_the_largest_rows_can_be_sent(homeserver: Database) -> None:
-    """Up to the most levels, and to the longest line."""
+    """The rows have the most levels and the longest line."""
     for token, data in ((2, "[" * 126 + "]" * 126), (3, f'"{"x" * (MAX_ROW_BYTES - 200)}"')):
-        receipt(homeserver, token, f'{{"ts": {data}}}')
+        add_receipt(homeserver, token, f'{{"ts": {data}}}')
     mark_persisted(homeserver, 3)
     updates, _ = homeserver.open_reader().read_page(("receipts", None), 1, 3)
     assert [update.token for update in updates] == [2, 3]

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.heavy
 PROGRAM: Final = Path(__file__).with_name("synapse_streams.py")
 INSTANCES: Final = ("master", "worker1", "persister1", "persister2")
 SENT_ONCE: Final = {"to_device", "device_lists"}
-"""Streams of which rows that differ in withheld fields only are sent once."""
+"""Streams that send one row for several rows which differ only in withheld fields."""
 
 ROOM: Final = "!room:synapse.example"
 ALICE: Final = "@alice:synapse.example"
-FORGOTTEN: Final = [
+INVALIDATIONS: Final = [
     (["get_user_by_id", [ALICE], 5], [["get_user_by_id", [ALICE]]]),
     (["get_user_by_id", None, 5], [["get_user_by_id", [ALICE]], ["get_user_by_id", ["@bob:synapse.example"]]]),
     (["get_user_by_access_token", [None], 5], []),
@@ -46,61 +46,72 @@ FORGOTTEN: Final = [
     (["_get_e2e_cross_signing_signatures_for_device", [None], 5], []),
     (["_get_server_keys_json", [None], 5], []),
 ]
-"""Rows as they are served, and which of the probes Synapse's store forgets: all, or those of a cache among others. The
-last ones are sent where the role may not read keys."""
+"""Served rows, and the probes that Synapse's store drops: an exact list, or a cache that is among the affected ones.
+
+The server sends the last rows where its role may not read keys.
+"""
 
 
 @pytest.fixture(scope="module")
-def busy(server: EmbeddedServer, settings: Settings) -> Iterator[Database]:
-    """A copy of the sample in which every table behind a stream has rows, and some tokens several."""
+def filled_database(server: EmbeddedServer, settings: Settings) -> Iterator[Database]:
+    """Yield a copy of the sample in which every table behind a stream has rows, and some tokens have several."""
     with copied_source(server) as dsn, Database(settings.model_copy(update={"synapse_dsn": dsn})) as database:
         every_stream.fill(database)
         yield database
 
 
 @pytest.fixture(scope="module")
-def ends(busy: Database) -> dict[str, int]:
-    """By stream, the last token."""
+def last_tokens(filled_database: Database) -> dict[str, int]:
+    """Return the last token of each stream."""
     return {
-        stream.name: busy.execute(f"select last_value from {stream.sequence}")[0][0] for stream in CATALOGUE.streams
+        stream.name: filled_database.execute(f"select last_value from {stream.sequence}")[0][0]
+        for stream in CATALOGUE.streams
     }
 
 
 @pytest.fixture(scope="module")
-def answer(busy: Database, ends: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def synapse_output(
+    filled_database: Database, last_tokens: dict[str, int], tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     """Return the rows of Synapse's own code."""
     folder = tmp_path_factory.mktemp("synapse")
-    question, answered = folder / "question.json", folder / "answer.json"
-    question.write_text(json.dumps({"streams": ends, "instances": INSTANCES, "caches": [row for row, _ in FORGOTTEN]}))
+    request_file, output_file = folder / "request.json", folder / "output.json"
+    request_file.write_text(
+        json.dumps({"streams": last_tokens, "instances": INSTANCES, "caches": [row for row, _ in INVALIDATIONS]})
+    )
     subprocess.run(
-        [synapse_python(), PROGRAM, str(busy.settings.synapse_dsn), folder, question, answered],
+        [synapse_python(), PROGRAM, str(filled_database.settings.synapse_dsn), folder, request_file, output_file],
         check=True, env=os.environ | {"PYTHONPATH": str(PROJECT_FOLDER)}, cwd=folder,
     )  # fmt: skip
-    return json.loads(answered.read_text())
+    return json.loads(output_file.read_text())
 
 
 @pytest.mark.parametrize("stream", ROW_SCHEMAS)
 def test_rows_equal_those_of_synapse_s_update_functions(
-    stream: str, busy: Database, ends: dict[str, int], answer: Any
+    stream: str, filled_database: Database, last_tokens: dict[str, int], synapse_output: Any
 ) -> None:
-    by_instance = answer["rows"][stream]
-    alike = all(rows == by_instance[0] for rows in by_instance)
-    other = [
-        (token, _masked(stream, row)) for rows in (by_instance[:1] if alike else by_instance) for token, row in rows
+    by_instance = synapse_output["rows"][stream]
+    is_same_for_all = all(rows == by_instance[0] for rows in by_instance)
+    synapse_rows = [
+        (token, _mask(stream, row))
+        for rows in (by_instance[:1] if is_same_for_all else by_instance)
+        for token, row in rows
     ]
-    feed, own, after = busy.open_reader(), [], 0
-    while after < ends[stream]:
-        updates, after = feed.read_page((stream, None), after, ends[stream])
-        own += [(update.token, row) for update in updates for row in update.rows]
-    counted, expected = (Counter((token, json.dumps(row)) for token, row in rows) for rows in (own, other))
+    reader, served_rows, after = filled_database.open_reader(), [], 0
+    while after < last_tokens[stream]:
+        updates, after = reader.read_page((stream, None), after, last_tokens[stream])
+        served_rows += [(update.token, row) for update in updates for row in update.rows]
+    served_counts, expected = (
+        Counter((token, json.dumps(row)) for token, row in rows) for rows in (served_rows, synapse_rows)
+    )
     if stream in SENT_ONCE:
         expected = Counter(expected.keys())
-    assert counted == expected
-    assert len(counted) > 2
+    assert served_counts == expected
+    assert len(served_counts) > 2
 
 
-def _masked(stream: str, row: Any) -> Any:
-    """A row without the fields that docs/reference/replication.md lists."""
+def _mask(stream: str, row: Any) -> Any:
+    """Return the row without the fields that docs/reference/replication.md lists."""
     match stream, row:
         case "presence", [user, state, *times, _, is_active]:
             return [user, state, *(time - time % DayProjection.MILLISECONDS for time in times), None, is_active]
@@ -121,11 +132,11 @@ def _masked(stream: str, row: Any) -> Any:
     return row
 
 
-@pytest.mark.parametrize("number", range(len(FORGOTTEN)), ids=lambda number: f"{FORGOTTEN[number][0]}")
-def test_synapse_s_store_drops_the_invalidated_entries(number: int, answer: Any) -> None:
-    forgotten, expected = answer["caches"][number], FORGOTTEN[number][1]
+@pytest.mark.parametrize("number", range(len(INVALIDATIONS)), ids=lambda number: f"{INVALIDATIONS[number][0]}")
+def test_synapse_s_store_drops_the_invalidated_entries(number: int, synapse_output: Any) -> None:
+    dropped_probes, expected = synapse_output["caches"][number], INVALIDATIONS[number][1]
     if isinstance(expected, str):
-        assert expected in {name for name, _ in forgotten}
-        assert "get_user_by_access_token" not in {name for name, _ in forgotten}
+        assert expected in {name for name, _ in dropped_probes}
+        assert "get_user_by_access_token" not in {name for name, _ in dropped_probes}
     else:
-        assert forgotten == expected
+        assert dropped_probes == expected

@@ -17,7 +17,7 @@ from synapse_lakehouse.postgres.access.grants import build_grants_sql
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.server import stream_reader
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
-from tests.replication.conversation import MOST_SECONDS, Conversation, connected, serving
+from tests.replication.conversation import CONVERSATION_SECONDS, Conversation, connect, run_server
 from tests.replication.database import CATALOGUE, Database
 from tests.support.older_source import Source, hide_additions, show_additions
 
@@ -26,23 +26,23 @@ EXAMINE_SECONDS = 0.1
 
 
 @pytest.fixture
-def older(settings: Settings, source_copy: str) -> Iterator[Database]:
-    """A database of the oldest release, before its first event."""
+def older_database(settings: Settings, source_copy: str) -> Iterator[Database]:
+    """Yield a database of the oldest release, without events."""
     overrides = {"synapse_dsn": source_copy, "synapse_config": None, "lakehouse_stream_writers": f"{STREAM}:worker"}
     with Database(settings.model_copy(update=overrides)) as database:
         database.empty()
-        change(database, hide_additions)
+        change_schema(database, hide_additions)
         yield database
 
 
-def change(database: Database, change_source: Callable[[Source, Catalogue], object]) -> None:
+def change_schema(database: Database, change_source: Callable[[Source, Catalogue], object]) -> None:
     with psycopg.connect(str(database.settings.synapse_dsn), autocommit=True) as owner:
         change_source(owner, CATALOGUE)
 
 
 def upgrade(database: Database) -> None:
     """Upgrade Synapse, which then subscribes a user to a thread."""
-    change(database, show_additions)
+    change_schema(database, show_additions)
     database.execute(
         "set session_replication_role = replica;"
         f" insert into {STREAM} (stream_id, instance_name, room_id, event_id, user_id, subscribed, automatic)"
@@ -53,7 +53,7 @@ def upgrade(database: Database) -> None:
 
 
 def converse(database: Database, dialect: Dialect, request: str, last_line: str) -> list[str]:
-    """Send ``request``, upgrade when it is answered, and return the later lines up to ``last_line``."""
+    """Send ``request``, upgrade after the answer, and return the later lines up to ``last_line``."""
     reader = DatabaseReader(database.settings, CATALOGUE, settle_seconds=0.05, examine_seconds=EXAMINE_SECONDS)
 
     async def follow(conversation: Conversation) -> list[str]:
@@ -63,79 +63,85 @@ def converse(database: Database, dialect: Dialect, request: str, last_line: str)
         upgrade(database)
         return await conversation.read_until(lambda line: line == last_line)
 
-    async def all_of_it() -> list[str]:
-        async with serving(reader, dialect) as port, connected(port) as conversation, asyncio.timeout(MOST_SECONDS):
+    async def scenario() -> list[str]:
+        async with (
+            run_server(reader, dialect) as port,
+            connect(port) as conversation,
+            asyncio.timeout(CONVERSATION_SECONDS),
+        ):
             return await follow(conversation)
 
-    return asyncio.run(all_of_it())
+    return asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("request_line", ["REPLICATE ALL NOW", f"REPLICATE {STREAM} NOW"])
-def test_a_new_stream_is_sent_in_the_dialect_of_tokens(older: Database, request_line: str) -> None:
-    lines = converse(older, Dialect.TOKENS, request_line, f'RDATA {STREAM} 2 ["@a","!r","$e"]')
+def test_a_new_stream_is_sent_in_the_dialect_of_tokens(older_database: Database, request_line: str) -> None:
+    lines = converse(older_database, Dialect.TOKENS, request_line, f'RDATA {STREAM} 2 ["@a","!r","$e"]')
     assert [line for line in lines if STREAM in line][-2:] == [
         f"POSITION {STREAM} 1",
         f'RDATA {STREAM} 2 ["@a","!r","$e"]',
     ]
 
 
-def test_a_new_stream_is_sent_in_the_dialect_of_instances(older: Database) -> None:
-    lines = converse(older, Dialect.INSTANCES, "REPLICATE", f'RDATA {STREAM} worker 2 ["@a","!r","$e"]')
+def test_a_new_stream_is_sent_in_the_dialect_of_instances(older_database: Database) -> None:
+    lines = converse(older_database, Dialect.INSTANCES, "REPLICATE", f'RDATA {STREAM} worker 2 ["@a","!r","$e"]')
     assert [line for line in lines if STREAM in line][-2:] == [
         f"POSITION {STREAM} worker 1 1",
         f'RDATA {STREAM} worker 2 ["@a","!r","$e"]',
     ]
 
 
-def test_the_source_is_examined_once_a_minute(older: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    examined, now = list[float](), [1000.0]
+def test_the_source_is_examined_once_a_minute(older_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    examination_times, now = list[float](), [1000.0]
 
-    def find(*arguments: Any) -> Sequence[str]:
-        examined.append(now[0])
+    def find_and_record(*arguments: Any) -> Sequence[str]:
+        examination_times.append(now[0])
         return find_absent_objects(*arguments)
 
-    monkeypatch.setattr(stream_reader, "find_absent_objects", find)
+    monkeypatch.setattr(stream_reader, "find_absent_objects", find_and_record)
     monkeypatch.setattr(stream_reader, "monotonic", lambda: now[0])
-    reader = older.open_reader()
+    reader = older_database.open_reader()
     for seconds in (0.0, 1.0, 58.0, 1.0, 59.0, 1.0):
         now[0] += seconds
         reader.read_positions()
-    assert examined == [1000.0, 1060.0, 1120.0]
+    assert examination_times == [1000.0, 1060.0, 1120.0]
 
 
-def test_without_a_grant_the_streams_of_before_are_served(older: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_grant_the_earlier_streams_are_served(
+    older_database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     role = f"reader_{uuid.uuid4().hex[:8]}"
-    grants = build_grants_sql(CATALOGUE, older.settings, role)
-    older.execute(grants)
-    older.execute(f"alter role {role} password 'p'")
-    dsn = make_conninfo(str(older.settings.synapse_dsn), user=role, password="p")
-    settings = older.settings.model_copy(update={"synapse_dsn": dsn})
+    grants = build_grants_sql(CATALOGUE, older_database.settings, role)
+    older_database.execute(grants)
+    older_database.execute(f"alter role {role} password 'p'")
+    dsn = make_conninfo(str(older_database.settings.synapse_dsn), user=role, password="p")
+    settings = older_database.settings.model_copy(update={"synapse_dsn": dsn})
     reader = DatabaseReader(settings, CATALOGUE, settle_seconds=0.05, examine_seconds=0)
-    before = reader.read_positions().by_stream
-    assert STREAM not in before
-    upgrade(older)
+    earlier_positions = reader.read_positions().by_stream
+    assert STREAM not in earlier_positions
+    upgrade(older_database)
     with caplog.at_level(logging.WARNING):
-        assert [reader.read_positions().by_stream.keys() for _ in range(2)] == [before.keys()] * 2
+        assert [reader.read_positions().by_stream.keys() for _ in range(2)] == [earlier_positions.keys()] * 2
     assert len([record for record in caplog.records if STREAM in record.getMessage()]) == 1
-    older.execute(grants)
+    older_database.execute(grants)
     assert reader.read_positions().by_stream[STREAM] == 2
     reader.close()
-    older.execute(f"drop owned by {role}; drop role {role}")
+    older_database.execute(f"drop owned by {role}; drop role {role}")
 
 
-def test_a_stream_that_a_restored_database_lacks_ends_the_subscriptions(older: Database) -> None:
-    change(older, show_additions)
-    reader = DatabaseReader(older.settings, CATALOGUE, settle_seconds=0.05, examine_seconds=EXAMINE_SECONDS)
+def test_a_restore_without_a_stream_ends_the_subscriptions(older_database: Database) -> None:
+    change_schema(older_database, show_additions)
+    reader = DatabaseReader(older_database.settings, CATALOGUE, settle_seconds=0.05, examine_seconds=EXAMINE_SECONDS)
 
-    async def all_of_it() -> list[str]:
+    async def scenario() -> list[str]:
         async with (
-            serving(reader, Dialect.TOKENS) as port,
-            connected(port) as conversation,
-            asyncio.timeout(MOST_SECONDS),
+            run_server(reader, Dialect.TOKENS) as port,
+            connect(port) as conversation,
+            asyncio.timeout(CONVERSATION_SECONDS),
         ):
             conversation.send("REPLICATE ALL NOW")
             await conversation.read_until(lambda line: line.startswith(f"POSITION {STREAM}"))
-            change(older, hide_additions)
+            change_schema(older_database, hide_additions)
             return await conversation.read_all()
 
-    assert asyncio.run(all_of_it())[-1].startswith("ERROR ")
+    assert asyncio.run(scenario())[-1].startswith("ERROR ")

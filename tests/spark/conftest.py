@@ -1,4 +1,4 @@
-"""Sources that tests change, and a lake whose streams are examined run after run."""
+"""Databases that tests change, and lakes of a few tables or streams."""
 
 from collections.abc import Callable, Iterator
 
@@ -23,7 +23,7 @@ def lake(
     sample_dsn: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SmallLake]:
-    """A lake of the tables ``TABLES`` of the test's module, after one run. Some modules have a fixture of their own."""
+    """Yield a lake of the module's ``TABLES`` after one run. Some modules define their own fixture ``lake``."""
     declared = map(catalogue.load_catalogue().table, request.module.TABLES)
     with small_lake(server, settings, tmp_path_factory.mktemp("maintained"), declared) as lake:
         lake.advance()
@@ -32,14 +32,14 @@ def lake(
 
 @pytest.fixture(scope="module")
 def source_dsn(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
-    """A copy of the sample. Each test uses the source and the lake in the state that the previous test left."""
+    """Yield a copy of the sample. Each test uses the source and the lake in the state that the previous test left."""
     with copied_source(server) as dsn:
         yield dsn
 
 
 @pytest.fixture
 def source(source_dsn: str) -> Iterator[Source]:
-    """A session that may change the source, without checks of foreign keys."""
+    """Yield a session that can change the source without checks of foreign keys."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("set session_replication_role = replica")
         yield connection
@@ -49,5 +49,5 @@ def source(source_dsn: str) -> Iterator[Source]:
 def examined_lake(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Examined, Database]]:
-    with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as actual:
-        yield actual
+    with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as lake_and_source:
+        yield lake_and_source

@@ -1,6 +1,6 @@
-"""Lets Synapse purge what its retention no longer keeps. Run by Synapse's own Python.
+"""Purge expired events with Synapse's retention job. Synapse's own Python runs this program.
 
-Arguments: a libpq URI of a database, which is written to, and a folder for scratch files.
+Arguments: the libpq URI of a database, which the program writes to, and a folder for scratch files.
 """
 
 import sys
@@ -14,18 +14,18 @@ RETENTION = {"enabled": True, "default_policy": {"min_lifetime": "1s", "max_life
 
 
 async def purge(hs: Any) -> None:
-    """One round of the job, to its end, which Synapse does not wait for."""
-    begun: list[tuple[Callable[..., Awaitable[None]], tuple[Any, ...]]] = []
-    begin = hs.run_as_background_process
+    """Run one round of the job, and wait for its purges, which Synapse runs in the background."""
+    purges: list[tuple[Callable[..., Awaitable[None]], tuple[Any, ...]]] = []
+    run_in_background = hs.run_as_background_process
 
-    def keep(name: str, work: Callable[..., Awaitable[None]], *arguments: Any) -> Any:
+    def collect_purges(name: str, work: Callable[..., Awaitable[None]], *arguments: Any) -> Any:
         if name != "purge_history":
-            return begin(name, work, *arguments)
-        return begun.append((work, arguments))
+            return run_in_background(name, work, *arguments)
+        return purges.append((work, arguments))
 
-    hs.run_as_background_process = keep
+    hs.run_as_background_process = collect_purges
     await hs.get_pagination_handler().purge_history_for_rooms_in_range(None, None)
-    for work, arguments in begun:
+    for work, arguments in purges:
         await work(*arguments)
 
 

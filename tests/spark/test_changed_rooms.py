@@ -1,4 +1,4 @@
-"""The state of changed rooms, resolved from their first changes on, equals that of all rooms."""
+"""Changed rooms are resolved from their first changes on. The result equals that of a full resolve."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -47,18 +47,18 @@ def insert_new_groups(app: SparkApp, world: World, first: int) -> None:
 
 def check(app: SparkApp, is_partial: bool) -> dict[str, list[str]]:
     """Resolve changed rooms, compare the tables with those of a full resolve, and publish them."""
-    resolved = resolve_rooms(app.spark, app.catalog, app.run.branch, minimum_rows=0, max_renumbered_share=1)
-    assert resolved.is_partial == is_partial
-    in_part = read_state(app.spark)
+    result = resolve_rooms(app.spark, app.catalog, app.run.branch, minimum_rows=0, max_renumbered_share=1)
+    assert result.is_partial == is_partial
+    partial_state = read_state(app.spark)
     assert not resolve_rooms(app.spark, app.catalog, app.run.branch, minimum_rows=1_000_000).is_partial
-    assert read_state(app.spark) == in_part
+    assert read_state(app.spark) == partial_state
     for name in (*BRONZE, *SILVER, "silver.state_changes"):
         fast_forward_main(app.spark, name, app.run.branch, "release-1")
-    return in_part
+    return partial_state
 
 
 def test_appended_groups_are_resolved_as_in_a_full_resolve(app: SparkApp) -> None:
-    """Rooms grow at their ends and elsewhere; a group, an edge and a row go."""
+    """Groups are added at the end of rooms and elsewhere. Then a group, an edge and a row are deleted."""
     world = World(random.Random(11))
     rooms = begin(world, [linear, *KINDS], 30)
     grow(world, rooms, 90)

@@ -37,30 +37,30 @@ SLACK_SECONDS = 2
 
 
 @pytest.fixture(scope="module")
-def damaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def damaged_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with damaged_sample(tmp_path_factory.mktemp("damaged") / "pg") as (_, dsn):
         yield dsn
 
 
 @pytest.fixture
 def lake(
-    server: EmbeddedServer, settings: Settings, damaged: str, tmp_path_factory: pytest.TempPathFactory
+    server: EmbeddedServer, settings: Settings, damaged_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallLake]:
-    few = catalogue.load_catalogue()
-    few = few.model_copy(update={"tables": tuple(map(few.table, COPIED))})
+    small_catalogue = catalogue.load_catalogue()
+    small_catalogue = small_catalogue.model_copy(update={"tables": tuple(map(small_catalogue.table, COPIED))})
     folder = tmp_path_factory.mktemp("lake")
     with (
-        reader_role(settings, damaged) as reader,
+        reader_role(settings, damaged_dsn) as reader,
         lake_maker(server, settings, folder) as make,
-        advancing(make(synapse_dsn=reader.dsn)) as started,
+        advancing(make(synapse_dsn=reader.dsn)) as incremental,
     ):
-        yield SmallLake(started.settings, declared=few)
+        yield SmallLake(incremental.settings, declared=small_catalogue)
 
 
 def run(
     lake: SmallLake, seconds: int = 600, *, publish: bool = True
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of audit.index_checks and silver.index_faults after one run."""
+    """Run once, and return the rows of audit.index_checks and silver.index_faults."""
     app = lake.app()
     app = replace(app, settings=app.settings.model_copy(update={"lakehouse_index_check_seconds": seconds}))
     tables.ensure_tables(app.catalog, lake.declared)
@@ -73,15 +73,15 @@ def run(
     return store.read_run_rows(app.catalog, "audit.index_checks", app.run.run_id), faults
 
 
-def planted(dsn: str) -> set[tuple[str, str, str]]:
-    """Index, kind and key of each planted fault, without read errors."""
+def read_planted_faults(dsn: str) -> set[tuple[str, str, str]]:
+    """Return index, kind and key of each planted fault, without read errors."""
     queries = {
         "state_groups_state_type_idx": ("missing foreign", "select state_group, type, state_key, room_id"
                                         " from state_groups_state where state_group > 1000000"),
         "state_groups_pkey": ("missing foreign", "select id, room_id from state_groups order by id desc limit 1"),
         "event_json_event_id_key": ("missing", "select event_id, room_id from event_json where length(event_id) = 45"),
     }  # fmt: skip
-    found = set()
+    faults = set()
     with psycopg.connect(dsn) as connection:
         connection.execute("set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off")
         for index, (kinds, query) in queries.items():
@@ -89,41 +89,41 @@ def planted(dsn: str) -> set[tuple[str, str, str]]:
             names = [column.name for column in cursor.description or ()]
             for row in cursor:
                 key = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
-                found |= {(index, kind, key) for kind in kinds.split()}
-    return found
+                faults |= {(index, kind, key) for kind in kinds.split()}
+    return faults
 
 
-def of_rows(faults: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+def without_read_errors(faults: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     return {(row["index_name"], row["kind"], row["key"]) for row in faults if row["kind"] != "unreadable"}
 
 
-def test_a_run_finds_every_fault_until_the_index_is_rebuilt(lake: SmallLake, damaged: str) -> None:
+def test_a_run_finds_every_fault_until_the_index_is_rebuilt(lake: SmallLake, damaged_dsn: str) -> None:
     checks, faults = run(lake)
-    assert of_rows(faults) == planted(damaged)
-    assert len(faults) == len(planted(damaged)) + 1 > 200
+    assert without_read_errors(faults) == read_planted_faults(damaged_dsn)
+    assert len(faults) == len(read_planted_faults(damaged_dsn)) + 1 > 200
     (unreadable,) = [row for row in faults if row["kind"] == "unreadable"]
     assert (unreadable["index_name"], unreadable["key"][:5]) == (UNREADABLE, "XX002")
     assert all(row["room_id"] for row in faults if row["kind"] != "unreadable")
     assert len(checks) == INDEXES
-    (stopped,) = [row for row in checks if row["index_name"] == UNREADABLE]
+    (unfinished,) = [row for row in checks if row["index_name"] == UNREADABLE]
     # The entries after a read error do not count as compared.
-    assert (stopped["finished_at"], stopped["pass"]) == (None, 1)
-    assert "REINDEX" in stopped["not_checked"]
-    others = [row for row in checks if row is not stopped]
-    assert all(row["finished_at"] and row["next_key"] is None and row["not_checked"] is None for row in others)
+    assert (unfinished["finished_at"], unfinished["pass"]) == (None, 1)
+    assert "REINDEX" in unfinished["not_checked"]
+    finished_checks = [row for row in checks if row is not unfinished]
+    assert all(row["finished_at"] and row["next_key"] is None and row["not_checked"] is None for row in finished_checks)
     assert sum(row["faults"] for row in checks) == len(faults)
 
 
 @pytest.fixture
 def second_reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, float]]:
-    """Whether each second read of a range had a time limit, and its seconds."""
+    """Return whether each second read of a range had a time limit, and its seconds."""
     reads: list[tuple[bool, float]] = []
     read_range = range_scan.IndexScan.read_range
 
     def read(scan: range_scan.IndexScan, keys: KeyRange, until: float | None) -> list[IndexEntry] | None:
-        started = time.monotonic()
+        start = time.monotonic()
         entries = read_range(scan, keys, until)
-        reads.append((until is not None, time.monotonic() - started))
+        reads.append((until is not None, time.monotonic() - start))
         return entries
 
     monkeypatch.setattr(range_scan.IndexScan, "read_range", read)
@@ -131,35 +131,37 @@ def second_reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, float]]:
 
 
 def estimate_runs(checks: list[dict[str, Any]], scan_seconds: float) -> float:
-    """The number of runs that read all entries, as docs/how-to/check-the-database.md computes it."""
+    """Return the number of runs that read all entries, as docs/how-to/check-the-database.md computes it."""
     entries, checked, seconds = (sum(row[name] for row in checks) for name in ("entries", "entries_checked", "seconds"))
     return float(entries / (checked / seconds * scan_seconds))
 
 
 def test_ranges_rotate_over_runs(
-    lake: SmallLake, damaged: str, monkeypatch: pytest.MonkeyPatch, second_reads: list[tuple[bool, float]]
+    lake: SmallLake, damaged_dsn: str, monkeypatch: pytest.MonkeyPatch, second_reads: list[tuple[bool, float]]
 ) -> None:
     monkeypatch.setattr(range_scan, "_MAXIMUM_ENTRIES", 150)
     monkeypatch.setattr(index_progress, "_FIRST_ENTRIES", 150)
-    # The run that was not published is repeated.
+    # The next run repeats the unpublished run.
     run(lake, 1, publish=False)
-    finished, estimates = set[str](), list[float]()
+    finished_indexes, estimates = set[str](), list[float]()
     for _ in range(40):
         second_reads.clear()
         checks, faults = run(lake, 1)
-        seconds = sum(row["seconds"] for row in checks) + sum(taken for is_limited, taken in second_reads if is_limited)
+        seconds = sum(row["seconds"] for row in checks) + sum(
+            read_seconds for is_limited, read_seconds in second_reads if is_limited
+        )
         assert seconds < 1 + SLACK_SECONDS
         assert [is_limited for is_limited, _ in second_reads].count(False) <= 1
         estimates.append(estimate_runs(checks, 0.75))
-        finished |= {row["index_name"] for row in checks if row["finished_at"]}
-        if len(finished) == INDEXES - 1:
+        finished_indexes |= {row["index_name"] for row in checks if row["finished_at"]}
+        if len(finished_indexes) == INDEXES - 1:
             break
-    assert UNREADABLE not in finished
-    assert len(finished) == INDEXES - 1
-    assert of_rows(faults) == planted(damaged)
+    assert UNREADABLE not in finished_indexes
+    assert len(finished_indexes) == INDEXES - 1
+    assert without_read_errors(faults) == read_planted_faults(damaged_dsn)
     runs = len(estimates)
     assert runs / 3 - 2 < median(estimates) < 3 * runs + 2, estimates
-    with psycopg.connect(damaged, autocommit=True) as owner:
+    with psycopg.connect(damaged_dsn, autocommit=True) as owner:
         owner.execute(b"reindex table state_groups_state; reindex table event_edges")
     checks, faults = run(lake)
     assert all(row["finished_at"] and row["not_checked"] is None for row in checks)

@@ -15,7 +15,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.small_lake import SmallLake, small_lake
 
-FEW = ("event_json", "erased_users", "receipts_linearized")
+TABLES = ("event_json", "erased_users", "receipts_linearized")
 CENSOR = (
     "update event_json set json = '{}' where event_id in (select event_id from event_json order by event_id limit 7)"
 )
@@ -23,7 +23,7 @@ CENSOR = (
 
 @pytest.fixture
 def lake(server: EmbeddedServer, settings: Settings, sample_dsn: str, tmp_path: Path) -> Iterator[SmallLake]:
-    with small_lake(server, settings, tmp_path, map(catalogue.load_catalogue().table, FEW)) as lake:
+    with small_lake(server, settings, tmp_path, map(catalogue.load_catalogue().table, TABLES)) as lake:
         yield lake
 
 
@@ -32,26 +32,27 @@ def test_changes_before_a_failed_retry_are_copied(lake: SmallLake) -> None:
     with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as source:
         source.execute("set session_replication_role = replica")
         source.execute("update event_json set format_version = format_version where event_id < '$B'")
-        first = lake.app()
-        lake.copy(first)
-        store.append_audit_rows(first.catalog, "audit.stream_positions", [_position(1)], first.run)
-        lake.publish(first)
-        release = store.read_latest_release(first.catalog)
+        first_app = lake.app()
+        lake.copy(first_app)
+        store.append_audit_rows(first_app.catalog, "audit.stream_positions", [_position(1)], first_app.run)
+        lake.publish(first_app)
+        release = store.read_latest_release(first_app.catalog)
         assert release
 
         source.execute(CENSOR)
-        again = SparkApp("test", first.run, lake.settings)
-        lake.copy(again)
-        store.append_audit_rows(again.catalog, "audit.stream_positions", [_position(2)], again.run)
-    branches.drop_branch(again.catalog, again.run.branch)
-    positions = store.read_release_rows(again.catalog, "audit.stream_positions", release)
+        retry_app = SparkApp("test", first_app.run, lake.settings)
+        lake.copy(retry_app)
+        store.append_audit_rows(retry_app.catalog, "audit.stream_positions", [_position(2)], retry_app.run)
+    branches.drop_branch(retry_app.catalog, retry_app.run.branch)
+    positions = store.read_release_rows(retry_app.catalog, "audit.stream_positions", release)
     assert [position["safe_bound"] for position in positions] == [1]
     lake.maintain(days=30)
-    compacted = store.read_latest_release(again.catalog)
-    assert compacted
-    assert compacted.is_compaction_of(release)
+    compacted_release = store.read_latest_release(retry_app.catalog)
+    assert compacted_release
+    assert compacted_release.is_compaction_of(release)
     assert [
-        row["safe_bound"] for row in store.read_release_rows(again.catalog, "audit.stream_positions", compacted)
+        row["safe_bound"]
+        for row in store.read_release_rows(retry_app.catalog, "audit.stream_positions", compacted_release)
     ] == [1]
 
     ledger = lake.advance()

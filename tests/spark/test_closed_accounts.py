@@ -1,4 +1,4 @@
-"""Rows that Synapse deletes with an account, also if the account is soon reopened."""
+"""Rows that Synapse deletes with an account are not lost, even if the account is soon reopened."""
 
 from collections.abc import Callable
 
@@ -20,36 +20,45 @@ def test_push_rules_of_a_reopened_account_are_not_lost(
     monkeypatch.setattr(stream_lake, "WRITERS", "push_rules:worker1 account_data:worker1")
     with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as (lake, database):
         users = [name for (name,) in database.run("select name from users order by 1 limit 4").fetchall()]
-        closed, opened, robbed, new = users
-        ids = {user: [_rule(database, user), _rule(database, user)] for user in (closed, opened, robbed)}
-        for user in (closed, opened, robbed):
+        closed_user, reopened_user, user_with_loss, new_user = users
+        ids = {
+            user: [_add_rule(database, user), _add_rule(database, user)]
+            for user in (closed_user, reopened_user, user_with_loss)
+        }
+        for user in (closed_user, reopened_user, user_with_loss):
             database.run(
                 "insert into account_data (user_id, account_data_type, stream_id, content, instance_name)"
                 " values (%s, 'm.test', nextval('account_data_sequence'), '{}', null)",
                 [user],
             )
-        _done(database)
+        _store_positions(database)
         lake.examine()
 
-        for user in (closed, opened):
+        for user in (closed_user, reopened_user):
             for table in ("push_rules_stream", *_ACCOUNT_DATA):
                 database.run(f"delete from {table} where user_id = %s", [user])
-        database.run("update users set deactivated = 1 where name = %s", [closed])
-        database.run("delete from push_rules_stream where stream_id = any(%s)", [ids[robbed]])
-        _rule(database, opened)
-        _rule(database, new)
-        _done(database)
-        findings = {(first, last, verdict, why) for _, _, first, last, verdict, _, why in lake.examine(publish=False)}
-    assert findings == {(ids[closed][0], ids[opened][1], "purged", "account_closed"), (*ids[robbed], "lost", None)}
+        database.run("update users set deactivated = 1 where name = %s", [closed_user])
+        database.run("delete from push_rules_stream where stream_id = any(%s)", [ids[user_with_loss]])
+        _add_rule(database, reopened_user)
+        _add_rule(database, new_user)
+        _store_positions(database)
+        findings = {
+            (first, last, gap_class, explanation)
+            for _, _, first, last, gap_class, _, explanation in lake.examine(publish=False)
+        }
+    assert findings == {
+        (ids[closed_user][0], ids[reopened_user][1], "purged", "account_closed"),
+        (*ids[user_with_loss], "lost", None),
+    }
 
 
-def _rule(database: stream_lake.Database, user: str) -> int:
+def _add_rule(database: stream_lake.Database, user: str) -> int:
     token: int = database.reserve("push_rules_stream_sequence")
     database.run("insert into push_rules_stream values (%s, 1, %s, 'x', 'ADD', null, null, 'worker1')", [token, user])
     return token
 
 
-def _done(database: stream_lake.Database) -> None:
+def _store_positions(database: stream_lake.Database) -> None:
     for stream, sequence in _SEQUENCES.items():
         (last,) = database.fetch_one(f"select last_value from {sequence}")
         database.run(

@@ -1,4 +1,4 @@
-"""Compaction: which files are rewritten, and that their rows stay the same."""
+"""Compaction rewrites files with old deletes and small files, and leaves their rows unchanged."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ def lake(
 
 @pytest.fixture
 def table(lake: AdvancingLake) -> Iterator[SparkSession]:
-    """The session with an empty table."""
+    """Yield a Spark session with an empty table."""
     spark = lake.app().spark
     spark.conf.unset("spark.wap.branch")
     spark.sql(f"create table {NAME} (n bigint, s string) tblproperties ({PROPERTIES})")
@@ -49,45 +49,47 @@ def add_file(spark: SparkSession, first: int, rows: int = 100) -> None:
 
 def delete_rows(spark: SparkSession, condition: str) -> int:
     spark.sql(f"delete from {NAME} where {condition}")
-    return head_of(spark)
+    return current_snapshot_id(spark)
 
 
-def head_of(spark: SparkSession) -> int:
+def current_snapshot_id(spark: SparkSession) -> int:
     return int(load_iceberg_table(spark, NAME).currentSnapshot().snapshotId())
 
 
-def files_of(spark: SparkSession, snapshot_id: int) -> dict[int, str]:
-    """Data files by the thousand of their rows."""
+def files_by_thousand(spark: SparkSession, snapshot_id: int) -> dict[int, str]:
+    """Return the data file of each thousand of ``n``."""
     rows = spark.read.option("versionAsOf", snapshot_id).table(NAME).selectExpr("n div 1000 as k", "_file").distinct()
     return {row.k: row._file for row in rows.collect()}
 
 
 def count_files(spark: SparkSession, snapshot_id: int) -> tuple[int, int]:
-    """Numbers of data files and of delete files."""
+    """Return the numbers of data files and of delete files."""
     files = spark.read.option("versionAsOf", snapshot_id).table(f"{NAME}.files")
     return files.where("content = 0").count(), files.where("content <> 0").count()
 
 
-def rows_at(spark: SparkSession, snapshot_id: int) -> list[tuple[int, str]]:
+def read_rows(spark: SparkSession, snapshot_id: int) -> list[tuple[int, str]]:
     return sorted((row.n, row.s) for row in spark.read.option("versionAsOf", snapshot_id).table(NAME).collect())
 
 
 def test_files_are_rewritten_by_their_share_of_deletes(table: SparkSession) -> None:
-    deleted = {1: 0, 2: 1, 3: 29, 4: 30, 5: 99}
-    for k in deleted:
+    deleted_counts = {1: 0, 2: 1, 3: 29, 4: 30, 5: 99}
+    for k in deleted_counts:
         add_file(table, k * 1000)
-    assert count_files(table, head_of(table)) == (5, 0)
-    head = delete_rows(table, " or ".join(f"n between {k * 1000} and {k * 1000 + n - 1}" for k, n in deleted.items()))
+    assert count_files(table, current_snapshot_id(table)) == (5, 0)
+    head = delete_rows(
+        table, " or ".join(f"n between {k * 1000} and {k * 1000 + n - 1}" for k, n in deleted_counts.items())
+    )
     assert count_files(table, head) == (5, 4)
     options = compaction.plan_compaction(table, NAME, head, None)
     assert options is not None
-    compacted = compaction.compact_table(table, NAME, head, "compacted", options | {"min-file-size-bytes": "0"})
-    before, after = files_of(table, head), files_of(table, compacted)
-    assert {k for k in deleted if before[k] == after[k]} == {1, 2, 3}
-    assert count_files(table, compacted) == (4, 2)
-    assert rows_at(table, head) == rows_at(table, compacted)
-    assert compaction.plan_compaction(table, NAME, compacted, head) is not None
-    assert compaction.plan_compaction(table, NAME, compacted, None) is None
+    compacted_id = compaction.compact_table(table, NAME, head, "compacted", options | {"min-file-size-bytes": "0"})
+    before, after = files_by_thousand(table, head), files_by_thousand(table, compacted_id)
+    assert {k for k in deleted_counts if before[k] == after[k]} == {1, 2, 3}
+    assert count_files(table, compacted_id) == (4, 2)
+    assert read_rows(table, head) == read_rows(table, compacted_id)
+    assert compaction.plan_compaction(table, NAME, compacted_id, head) is not None
+    assert compaction.plan_compaction(table, NAME, compacted_id, None) is None
 
 
 def test_one_deleted_row_of_content_is_rewritten(table: SparkSession) -> None:
@@ -98,32 +100,32 @@ def test_one_deleted_row_of_content_is_rewritten(table: SparkSession) -> None:
     table.sql(f"alter table {NAME} set tblproperties ('write.metadata.metrics.column.s' = 'none')")
     options = compaction.plan_compaction(table, NAME, head, None)
     assert options is not None
-    compacted = compaction.compact_table(table, NAME, head, "compacted", options)
-    before, after = files_of(table, head), files_of(table, compacted)
+    compacted_id = compaction.compact_table(table, NAME, head, "compacted", options)
+    before, after = files_by_thousand(table, head), files_by_thousand(table, compacted_id)
     assert {k for k in before if before[k] == after[k]} == {1, 2}
     assert (
         table.read.parquet(after[0]).where("n = 7").count() == 0 < table.read.parquet(before[0]).where("n = 7").count()
     )
-    assert rows_at(table, head) == rows_at(table, compacted)
-    assert compaction.plan_compaction(table, NAME, compacted, compacted) is None
+    assert read_rows(table, head) == read_rows(table, compacted_id)
+    assert compaction.plan_compaction(table, NAME, compacted_id, compacted_id) is None
 
 
 def test_old_deletes_are_rewritten(table: SparkSession) -> None:
     for k in range(2):
         add_file(table, k * 1000)
-    before = head_of(table)
+    before = current_snapshot_id(table)
     first = delete_rows(table, "n = 7")
     # Iceberg replaces the delete file, but the row was deleted before.
     second = delete_rows(table, "n = 8")
     assert compaction.plan_compaction(table, NAME, second, before) is None
     options = compaction.plan_compaction(table, NAME, second, first)
     assert options is not None
-    compacted = compaction.compact_table(table, NAME, second, "compacted", options)
+    compacted_id = compaction.compact_table(table, NAME, second, "compacted", options)
     fast_forward_main(table, NAME, "compacted", "tag")
     # The file of the earlier delete is gone, so the next compaction is due when the new delete is old.
     third = delete_rows(table, "n = 9")
     assert compaction.plan_compaction(table, NAME, third, first) is None
-    assert compaction.plan_compaction(table, NAME, third, compacted) is None
+    assert compaction.plan_compaction(table, NAME, third, compacted_id) is None
     assert compaction.plan_compaction(table, NAME, third, third) is not None
 
 
@@ -131,28 +133,28 @@ def test_small_files_are_merged_with_files_of_their_size(table: SparkSession) ->
     add_file(table, 100_000, 50_000)
     for k in range(4):
         add_file(table, k * 1000)
-    head = head_of(table)
+    head = current_snapshot_id(table)
     assert compaction.plan_compaction(table, NAME, head, head) is None
     add_file(table, 4000)
-    head = head_of(table)
+    head = current_snapshot_id(table)
     options = compaction.plan_compaction(table, NAME, head, head)
     assert options is not None
-    compacted = compaction.compact_table(table, NAME, head, "compacted", options)
-    before, after = files_of(table, head), files_of(table, compacted)
+    compacted_id = compaction.compact_table(table, NAME, head, "compacted", options)
+    before, after = files_by_thousand(table, head), files_by_thousand(table, compacted_id)
     assert (before[100], len({after[k] for k in range(5)})) == (after[100], 1)
-    assert rows_at(table, head) == rows_at(table, compacted)
+    assert read_rows(table, head) == read_rows(table, compacted_id)
 
 
 def test_rows_of_changed_files_are_compared(table: SparkSession) -> None:
     for k in range(3):
         add_file(table, k * 1000)
-    whole = head_of(table)
-    deleted = delete_rows(table, "n = 7")
-    more = delete_rows(table, "n = 8")
+    no_delete = current_snapshot_id(table)
+    one_delete = delete_rows(table, "n = 7")
+    two_deletes = delete_rows(table, "n = 8")
     iceberg = load_iceberg_table(table, NAME)
-    assert compaction.hash_changed_files(table, iceberg, more, more) == ((0, 0), (0, 0))
-    # A row that returns is found as well as a row that disappears.
-    for before, after, rows in [(whole, deleted, (100, 99)), (more, deleted, (98, 99))]:
+    assert compaction.hash_changed_files(table, iceberg, two_deletes, two_deletes) == ((0, 0), (0, 0))
+    # The hashes show a row that returns and a row that disappears.
+    for before, after, rows in [(no_delete, one_delete, (100, 99)), (two_deletes, one_delete, (98, 99))]:
         hashes = compaction.hash_changed_files(table, iceberg, before, after)
         assert tuple(number for number, _ in hashes) == rows
         assert len({content for _, content in hashes}) == 2
@@ -162,7 +164,7 @@ def test_compaction_applies_deletes_of_several_files(lake: AdvancingLake, table:
     spark = table
     for first in (0, 100):
         add_file(spark, first)
-    before = head_of(spark)
+    before = current_snapshot_id(spark)
     set_or_remove_branch(spark, NAME, "changed", before)
     spark.conf.set("spark.wap.branch", "changed")
     rows, changed = delete_keys(spark, NAME, "changed", spark.range(0, 200, 10).toDF("n"))
@@ -172,28 +174,28 @@ def test_compaction_applies_deletes_of_several_files(lake: AdvancingLake, table:
     assert compaction.plan_compaction(spark, NAME, changed, before) is None
     options = compaction.plan_compaction(spark, NAME, changed, changed)
     assert options is not None
-    compacted = compaction.compact_table(spark, NAME, changed, "compacted", options)
-    assert count_files(spark, compacted) == (1, 0)
-    assert [n for n, _ in rows_at(spark, compacted)] == [n for n in range(200) if n % 10]
+    compacted_id = compaction.compact_table(spark, NAME, changed, "compacted", options)
+    assert count_files(spark, compacted_id) == (1, 0)
+    assert [n for n, _ in read_rows(spark, compacted_id)] == [n for n in range(200) if n % 10]
 
-    # Rows that were only written again have not changed.
+    # Rewritten rows do not count as changed.
     table_ = open_catalog(lake.settings).load_table(NAME)
-    assert input_fingerprint.get_snapshot_property(table_.snapshot_by_id(compacted), "built-from") == str(changed)
+    assert input_fingerprint.get_snapshot_property(table_.snapshot_by_id(compacted_id), "built-from") == str(changed)
 
     def read_changes(since: int) -> list[tuple[int, str]] | None:
-        rows = read_rows_changed_since(spark, table_, since, compacted)
+        rows = read_rows_changed_since(spark, table_, since, compacted_id)
         return None if rows is None else sorted((row.n, row["_change_type"]) for row in rows.collect())
 
     assert read_changes(before) == [(n, "DELETE") for n in range(0, 200, 10)]
     assert read_changes(changed) == []
     assert read_changes(42) is None
     first = table_.snapshots()[0].snapshot_id
-    added = [(n, "INSERT") for n in range(100, 200) if n % 10]
-    assert read_changes(first) == sorted([*added, *((n, "DELETE") for n in range(0, 100, 10))])
+    added_rows = [(n, "INSERT") for n in range(100, 200) if n % 10]
+    assert read_changes(first) == sorted([*added_rows, *((n, "DELETE") for n in range(0, 100, 10))])
 
 
 def test_rows_are_counted_by_files_not_by_totals(table: SparkSession) -> None:
-    """Iceberg begins totals at zero in the first commit of a branch that this commit makes, as Spark's do."""
+    """Iceberg starts the totals at zero in a commit that creates its branch, as Spark's commits do."""
     changes = [
         f"insert into {NAME} select /*+ coalesce(1) */ *, '' from values (1), (2), (3)",
         f"delete from {NAME} where n = 2",
@@ -209,6 +211,6 @@ def test_rows_are_counted_by_files_not_by_totals(table: SparkSession) -> None:
     assert count_files(table, head.snapshotId()) == (6, 1)
     options = compaction.plan_compaction(table, NAME, head.snapshotId(), None)
     assert options is not None
-    compacted = compaction.compact_table(table, NAME, head.snapshotId(), "compacted", options)
-    assert count_files(table, compacted) == (1, 0)
-    assert [n for n, _ in rows_at(table, compacted)] == [1, 3, 10, 11, 12, 13, 14]
+    compacted_id = compaction.compact_table(table, NAME, head.snapshotId(), "compacted", options)
+    assert count_files(table, compacted_id) == (1, 0)
+    assert [n for n, _ in read_rows(table, compacted_id)] == [1, 3, 10, 11, 12, 13, 14]

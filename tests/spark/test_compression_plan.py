@@ -1,4 +1,4 @@
-"""Plans from the lake equal plans from the database, on rooms of every kind, some half compressed."""
+"""Plans from the lake equal plans from the database, for rooms of every kind and for partly compressed rooms."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -29,7 +29,8 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.incremental_lake import advancing
-from tests.support.state_database import fetched, state_database, store
+from tests.support.state_database import read_table
+from tests.support.state_database import state_database, store
 from tests.support.state_rooms import KINDS, World, begin, grow, purge
 
 COLUMNS = {
@@ -39,38 +40,38 @@ COLUMNS = {
     "event_to_state_groups": "event_id, state_group",
     "state_groups_pending_deletion": "state_group",
 }
-MORE = "CREATE TABLE event_to_state_groups (event_id text, state_group bigint)"
-HOW = [
+CREATE_EVENT_TABLE = "CREATE TABLE event_to_state_groups (event_id text, state_group bigint)"
+ALL_SETTINGS = [
     CompressorSettings(strategy=Strategy.BEST, max_chain=20, number_of_rooms=1000),
     CompressorSettings.model_validate({"default_levels": "10,5", "chunk_size": 30, "number_of_rooms": 1000}),
 ]
 
 
 @contextmanager
-def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World, Callable[[int], None]]]:
-    """A database with rooms of every kind, some groups of which nothing needs or are about to go; and how they grow."""
+def rooms_database(server: EmbeddedServer) -> Iterator[tuple[str, World, Callable[[int], None]]]:
+    """Yield a database with rooms of every kind and unreferenced groups, its model, and a function that adds groups."""
     world = World(random.Random(7))
-    growing = begin(world, KINDS, 400)
+    growing_rooms = begin(world, KINDS, 400)
     with state_database(server) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(MORE)
+        connection.execute(CREATE_EVENT_TABLE)
 
-        def more(groups: int) -> None:
-            grow(world, growing, groups)
+        def add_groups(groups: int) -> None:
+            grow(world, growing_rooms, groups)
             store(world, dsn)
             connection.execute(
                 "insert into event_to_state_groups select '$' || id, id from state_groups where id % 5 > 0"
                 " and id not in (select state_group from event_to_state_groups)"
             )
 
-        yield dsn, world, more
+        yield dsn, world, add_groups
 
 
-def copied(app: SparkApp, dsn: str) -> Release:
-    """The newest release: the lake's tables are as the database's."""
-    published: dict[str, int] = {}
+def copy_database(app: SparkApp, dsn: str) -> Release:
+    """Copy the database's tables to the lake, and return them as a release."""
+    snapshot_ids: dict[str, int] = {}
     for name, columns in COLUMNS.items():
         table = app.catalog.load_table(f"bronze.{name}")
-        schema, rows = tables.get_arrow_schema(catalogue.load_catalogue().table(name)), fetched(dsn, columns, name)
+        schema, rows = tables.get_arrow_schema(catalogue.load_catalogue().table(name)), read_table(dsn, columns, name)
         values = [
             rows[column.name].cast(column.type)
             if column.name in rows.column_names
@@ -81,24 +82,26 @@ def copied(app: SparkApp, dsn: str) -> Release:
         snapshot = table.refresh().current_snapshot()
         app.spark.sql(f"refresh table bronze.{name}")
         if snapshot:
-            published[f"bronze.{name}"] = snapshot.snapshot_id
-    return cast(Release, SimpleNamespace(number=1, tables=published))
+            snapshot_ids[f"bronze.{name}"] = snapshot.snapshot_id
+    return cast(Release, SimpleNamespace(number=1, tables=snapshot_ids))
 
 
 def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
-    for settings_ in HOW:
-        with connect_readers(dsn, app.settings, WRITE_DSN_SETTING) as reading, reading() as reader:
-            selected = reader.select_rooms(settings_)
-            planning = CompressionPlanner(app.spark, release, settings_)
-            assert list(planning.select_rooms(reader.read_last_compressed(settings_.strategy))) == selected
+    for compressor_settings in ALL_SETTINGS:
+        with connect_readers(dsn, app.settings, WRITE_DSN_SETTING) as open_reader, open_reader() as reader:
+            selected = reader.select_rooms(compressor_settings)
+            planner = CompressionPlanner(app.spark, release, compressor_settings)
+            assert list(planner.select_rooms(reader.read_last_compressed(compressor_settings.strategy))) == selected
             actual = {
                 row["room_id"]: row
-                for row in planning.plan_rooms({room: reader.read_progress(room) for room in selected})
+                for row in planner.plan_rooms({room: reader.read_progress(room) for room in selected})
             }
             expected: dict[str, dict[str, Any]] = {}
             for room in selected:
                 try:
-                    expected[room] = asdict(plan_room(reader.read_room(room), settings_)[1]) | {"skipped": None}
+                    expected[room] = asdict(plan_room(reader.read_room(room), compressor_settings)[1]) | {
+                        "skipped": None
+                    }
                 except InvalidStateGroupsError as error:
                     expected[room] = {"skipped": str(error)}
         assert len(expected) > 5
@@ -110,19 +113,19 @@ def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
 def test_the_lake_plans_as_the_database_does(
     server: EmbeddedServer, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with rooms(server) as (dsn, world, more), advancing(new_lake(synapse_dsn=dsn)) as lake:
+    with rooms_database(server) as (dsn, world, add_groups), advancing(new_lake(synapse_dsn=dsn)) as lake:
         now = datetime.now(UTC)
         app = SparkApp("test", Run("plan", now.replace(year=2025), now), lake.settings, writes_branches=False)
         tables.ensure_tables(app.catalog, catalogue.load_catalogue())
-        more(1200)
+        add_groups(1200)
         purge(world, 0.02, set())
-        more(100)
+        add_groups(100)
         with psycopg.connect(dsn) as connection:
             connection.execute(
                 "insert into state_groups_pending_deletion (state_group, insertion_ts)"
                 " select id, 1 from state_groups where id % 35 = 0"
             )
-        assert_same(app, copied(app, dsn), dsn)
+        assert_same(app, copy_database(app, dsn), dsn)
 
         monkeypatch.setenv("SYNAPSE_DSN", dsn)
         monkeypatch.setenv("SYNAPSE_WRITE_DSN", dsn)
@@ -131,5 +134,5 @@ def test_the_lake_plans_as_the_database_does(
             command, ["compress", "apply", "--levels", "10,5", "--chunk-size", "30", "--number-of-rooms", "4", "--yes"]
         )
         assert result.exit_code == 0, result.output
-        more(300)
-        assert_same(app, copied(app, dsn), dsn)
+        add_groups(300)
+        assert_same(app, copy_database(app, dsn), dsn)

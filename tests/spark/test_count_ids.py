@@ -1,4 +1,4 @@
-"""IDs are counted in blocks of 64, each once."""
+"""IDs are counted in blocks of 64, and each ID once."""
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.spark.session import create_spark_session

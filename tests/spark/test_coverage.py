@@ -1,4 +1,4 @@
-"""Replication coverage: missing rows in the commands of a tap or in bronze are found, with the reason."""
+"""Replication coverage reports rows that a tap or bronze lacks, with the reason."""
 
 from contextlib import closing
 from typing import Any
@@ -39,19 +39,21 @@ class Tap:
             self.positions[source] = max(self.positions[source], upto)
         batch.add_positions(self.positions)
         with closing(open_catalog(self._settings)) as catalog:
-            landing = IcebergSink(catalog, "redis", Dialect.REDIS)
-            landing.read_positions()
-            landing.append(batch)
+            sink = IcebergSink(catalog, "redis", Dialect.REDIS)
+            sink.read_positions()
+            sink.append(batch)
 
 
-def received(token: int, event_id: str, room_id: str, state_key: str | None = None, *, is_read: bool = False) -> Update:
+def event_update(
+    token: int, event_id: str, room_id: str, state_key: str | None = None, *, is_read: bool = False
+) -> Update:
     row = ["ev", [event_id, room_id, "m.room.message", state_key, None, None, None, False, False]]
     return Update(*P2, token, (row,), is_read)
 
 
-def coverage(examined: Examined) -> dict[tuple[str, str], dict[str, Any]]:
-    """Rows of the latest run by stream and writer; none if it wrote none."""
-    with closing(open_catalog(examined.settings)) as catalog:
+def read_coverage(lake: Examined) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the latest run's rows by stream and writer."""
+    with closing(open_catalog(lake.settings)) as catalog:
         run = store.read_releases(catalog)[-1].run_id
         return {(row["stream"], row["instance"]): row for row in store.read_run_rows(catalog, TABLE, run)}
 
@@ -62,14 +64,14 @@ def reasons(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
 
 @pytest.mark.heavy
 def test_missing_rows_are_found_on_both_sides_with_reasons(examined_lake: tuple[Examined, Database]) -> None:
-    examined, source = examined_lake
-    begin = source.store()
+    lake, source = examined_lake
+    start_position = source.store()
     (receipt,) = source.fetch_one("select stream_id from stream_positions where stream_name = 'receipts'")
-    tap = Tap(examined.settings, events=begin, receipts=receipt)
-    tap.receive(c.Position(*P2, begin, begin))
-    examined.examine()
-    assert {(row["after"], row["upto"], row["ids"]) for row in coverage(examined).values()} == {
-        (begin, begin, 0), (receipt, receipt, 0)
+    tap = Tap(lake.settings, events=start_position, receipts=receipt)
+    tap.receive(c.Position(*P2, start_position, start_position))
+    lake.examine()
+    assert {(row["after"], row["upto"], row["ids"]) for row in read_coverage(lake).values()} == {
+        (start_position, start_position, 0), (receipt, receipt, 0)
     }  # fmt: skip
 
     rooms = source.run(
@@ -77,13 +79,15 @@ def test_missing_rows_are_found_on_both_sides_with_reasons(examined_lake: tuple[
         " group by room_id having count(*) > 8 order by count(*) desc limit 3"
     ).fetchall()
     room = rooms[2][0]
-    (like,) = source.fetch_one("select event_id from events where room_id = %s and state_key is null limit 1", room)
-    ids = _write_and_receive(source, tap, rooms, like, begin)
+    (template_event,) = source.fetch_one(
+        "select event_id from events where room_id = %s and state_key is null limit 1", room
+    )
+    ids = _write_and_receive(source, tap, rooms, template_event, start_position)
     source.store()
     source.reserve()
     open_id = source.reserve()
-    tap.receive(received(open_id, source.write(like, open_id), room))
-    gaps = examined.examine()
+    tap.receive(event_update(open_id, source.write(template_event, open_id), room))
+    gaps = lake.examine()
 
     gaps_by_event = {name: (first, *rest) for stream, _, first, _, *rest in gaps for name, id_ in ids.items()
              if stream == "events" and id_ == first}  # fmt: skip
@@ -94,50 +98,52 @@ def test_missing_rows_are_found_on_both_sides_with_reasons(examined_lake: tuple[
         "moved": (ids["moved"], "purged", "rdata", "second_life"),
         "rolled_back": (ids["rolled_back"], "rolled_back", None, None),
     }
-    _check_rows(coverage(examined), ids, begin, examined.bound())
+    _check_rows(read_coverage(lake), ids, start_position, lake.bound())
 
-    # Without a new command there is no row; the command above the bound is compared once its ID is closed.
+    # A run without a new command writes no row. A later run compares the command above the bound.
     source.store()
-    examined.examine()
-    assert coverage(examined) == {}
-    after = source.reserve()
-    tap.receive(received(after, source.write(like, after), room))
+    lake.examine()
+    assert read_coverage(lake) == {}
+    next_id = source.reserve()
+    tap.receive(event_update(next_id, source.write(template_event, next_id), room))
     source.store()
-    examined.examine()
-    row = coverage(examined)[P2]
-    assert (row["upto"], row["token_regressions"], reasons(row)) == (after, 0, set())
+    lake.examine()
+    row = read_coverage(lake)[P2]
+    assert (row["upto"], row["token_regressions"], reasons(row)) == (next_id, 0, set())
     assert (row["ids"], row["tokens_received"]) == (2, 2)
 
 
 def _write_and_receive(
-    source: Database, tap: Tap, rooms: list[tuple[str, int]], like: str, begin: int
+    source: Database, tap: Tap, rooms: list[tuple[str, int]], template_event: str, start_position: int
 ) -> dict[str, int]:
     """Write events and receive commands, so that each side lacks rows for every reason. Return the IDs."""
     (purged_room, depth), (deleted_room, _), (room, _) = rooms
     ids = {name: source.reserve() for name in (
         "received", "read", "unread", "unannounced", "purged", "deleted", "lost", "lost_state", "moved", "rolled_back",
     )}  # fmt: skip
-    events = {name: source.write(like, ids[name]) for name in ("received", "read", "unread", "unannounced")}
+    events = {name: source.write(template_event, ids[name]) for name in ("received", "read", "unread", "unannounced")}
     ids["receipt"] = source.reserve("receipts_sequence")
     tap.receive(
-        received(ids["received"], events["received"], room),
-        received(ids["read"], events["read"], room, is_read=True),
+        event_update(ids["received"], events["received"], room),
+        event_update(ids["read"], events["read"], room, is_read=True),
         Gap(*P2, ids["received"], ids["unread"], 1, "because"),
-        received(ids["purged"], "$purged", purged_room),
-        received(ids["deleted"], "$deleted", deleted_room, ""),
-        received(ids["lost"], "$lost", room),
-        received(ids["lost_state"], "$lost_state", purged_room, "state"),
-        received(ids["moved"], events["received"], room),
+        event_update(ids["purged"], "$purged", purged_room),
+        event_update(ids["deleted"], "$deleted", deleted_room, ""),
+        event_update(ids["lost"], "$lost", room),
+        event_update(ids["lost_state"], "$lost_state", purged_room, "state"),
+        event_update(ids["moved"], events["received"], room),
         c.Position(*P2, ids["received"], ids["received"]),
         Update(*RECEIPTS, ids["receipt"], (["!r", "m.read", "@a", "$a", None, {"ts": 5}],)),
     )
     source.purge(purged_room, depth), source.delete(deleted_room)
-    tap.receive(c.Position(*P1, begin, ids["rolled_back"]), c.Position(*P2, ids["moved"], ids["rolled_back"]))
+    tap.receive(c.Position(*P1, start_position, ids["rolled_back"]), c.Position(*P2, ids["moved"], ids["rolled_back"]))
     source.run("update stream_positions set stream_id = %s where stream_name = 'receipts'", [ids["receipt"]])
     return ids
 
 
-def _check_rows(rows: dict[tuple[str, str], dict[str, Any]], ids: dict[str, int], begin: int, bound: int) -> None:
+def _check_rows(
+    rows: dict[tuple[str, str], dict[str, Any]], ids: dict[str, int], start_position: int, bound: int
+) -> None:
     row = rows[P2]
     assert reasons(row) == {
         ("wire", "gap: because", ids["unread"], ids["unread"]),
@@ -149,7 +155,7 @@ def _check_rows(rows: dict[tuple[str, str], dict[str, Any]], ids: dict[str, int]
     }
     counts = ("tokens_received", "tokens_read", "rows", "gaps", "missed", "unexplained", "rowless", "token_regressions")
     assert {name: row[name] for name in ("after", "ids", *counts)} == {
-        "after": begin, "ids": 4, "tokens_received": 6, "tokens_read": 1, "rows": 7, "gaps": 1, "missed": 2,
+        "after": start_position, "ids": 4, "tokens_received": 6, "tokens_read": 1, "rows": 7, "gaps": 1, "missed": 2,
         "unexplained": 1, "rowless": 5, "token_regressions": 1,
     }  # fmt: skip
     assert reasons(rows[RECEIPTS]) == {("lake", "replaced", ids["receipt"], ids["receipt"])}

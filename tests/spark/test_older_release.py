@@ -1,4 +1,4 @@
-"""A database of an older release: its copy is complete, absent tables are empty, absent streams are not measured."""
+"""A database of an older release is copied in full; absent tables are empty, and absent streams not measured."""
 
 from collections.abc import Iterator
 
@@ -44,12 +44,12 @@ def source(lake: AdvancingLake) -> Iterator[Source]:
 
 
 @pytest.fixture(scope="module")
-def absent(source: Source) -> set[str]:
+def absent_tables(source: Source) -> set[str]:
     return hide_additions(source, DECLARED)
 
 
-def measured_run(lake: AdvancingLake) -> tuple[set[str], list[str], dict[str, str]]:
-    """Copy, measure and publish; the measured streams, the subjects of failed checks, and read extents by table."""
+def copy_and_measure(lake: AdvancingLake) -> tuple[set[str], list[str], dict[str, str]]:
+    """Copy, measure and publish; return the streams, the subjects of failed checks, and the extents by table."""
     app = lake.app()
     tables.ensure_tables(app.catalog, DECLARED)
     with snapshot_session(app) as session:
@@ -64,39 +64,41 @@ def measured_run(lake: AdvancingLake) -> tuple[set[str], list[str], dict[str, st
     return streams, [check.subject for check in checks if not check.success], extents
 
 
-def differences_from(lake: AdvancingLake, absent: set[str]) -> dict[str, tuple[int, int]]:
+def compare_with_source(lake: AdvancingLake, absent_tables: set[str]) -> dict[str, tuple[int, int]]:
     with (
         duckdb_reader.open_duckdb(lake.settings) as connection,
         psycopg.connect(str(lake.settings.synapse_dsn)) as source,
     ):
         release = duckdb_reader.get_release(connection, lake.settings)
         duckdb_reader.create_views(connection, lake.settings, release, release.tables)
-        present = DECLARED.restrict_to_source(absent).copied_tables()
-        actual = {table.name: differences(table, connection, source) for table in present}
+        source_tables = DECLARED.restrict_to_source(absent_tables).copied_tables()
+        actual = {table.name: differences(table, connection, source) for table in source_tables}
         for table in DECLARED.copied_tables():
-            if table.name in absent:
+            if table.name in absent_tables:
                 (rows,) = connection.execute(f"select count(*) from bronze.{table.name}").fetchone() or (0,)
                 actual[table.name] = (rows, 0)
     return {name: counts for name, counts in actual.items() if counts != (0, 0)}
 
 
-def test_a_copy_and_an_upgrade(lake: AdvancingLake, source: Source, absent: set[str]) -> None:
-    copied = {table.name for table in DECLARED.copied_tables()}
-    streams, failed, extents = measured_run(lake)
+def test_an_older_release_is_copied_and_upgraded(lake: AdvancingLake, source: Source, absent_tables: set[str]) -> None:
+    copied_tables = {table.name for table in DECLARED.copied_tables()}
+    streams, failed_checks, extents = copy_and_measure(lake)
     assert streams == {stream.name for stream in DECLARED.streams if not DECLARED.is_evolving(stream)}
     # The hidden tables have other names.
-    assert failed == ["schema of the source"]
-    assert extents.keys() == copied
-    assert {name for name, extent in extents.items() if extent == "absent"} == absent & copied
-    assert differences_from(lake, absent) == {}
+    assert failed_checks == ["schema of the source"]
+    assert extents.keys() == copied_tables
+    assert {name for name, extent in extents.items() if extent == "absent"} == absent_tables & copied_tables
+    assert compare_with_source(lake, absent_tables) == {}
     (release,) = store.read_releases(lake.app().catalog)
-    assert {f"bronze.{name}" for name in copied} <= release.tables.keys()
+    assert {f"bronze.{name}" for name in copied_tables} <= release.tables.keys()
     (snapshot,) = store.read_run_rows(lake.app().catalog, "audit.snapshots", release.run_id)
-    assert set(snapshot["absent_objects"]) == absent
+    assert set(snapshot["absent_objects"]) == absent_tables
 
     show_additions(source, DECLARED)
-    streams, failed, extents = measured_run(lake)
+    streams, failed_checks, extents = copy_and_measure(lake)
     assert streams == {stream.name for stream in DECLARED.streams}
-    assert failed == []
-    assert {name for name, extent in extents.items() if extent == "full"} == {name.partition(".")[0] for name in absent}
+    assert failed_checks == []
+    assert {name for name, extent in extents.items() if extent == "full"} == {
+        name.partition(".")[0] for name in absent_tables
+    }
     assert lake.departures() == {}

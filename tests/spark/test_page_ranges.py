@@ -32,11 +32,11 @@ def test_a_full_copy_has_few_commits(lake: AdvancingLake, source: Source, monkey
     monkeypatch.setattr(table_copy, "MAX_COMMITS", 4)
     source.execute("update event_json set format_version = format_version")
     source.execute("vacuum (full) event_json")
-    before = len(lake.app().catalog.load_table("bronze.event_json").snapshots())
+    snapshots_before = len(lake.app().catalog.load_table("bronze.event_json").snapshots())
     row = lake.advance()["event_json"]
     assert row["extent"] == "full"
     assert len(row["ranges"]) > 20
-    assert len(lake.app().catalog.load_table("bronze.event_json").snapshots()) - before in (4, 5)
+    assert len(lake.app().catalog.load_table("bronze.event_json").snapshots()) - snapshots_before in (4, 5)
     assert lake.departures() == {}
 
 
@@ -64,8 +64,8 @@ def test_a_copy_is_not_resumed_if_the_source_went_back(
 ) -> None:
     app = _interrupt_copy(lake, source, monkeypatch)
     (last,) = store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)
-    behind = {"run_id": "another", "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(milliseconds=1)}
-    store.append_audit_rows(app.catalog, "audit.snapshots", [last | behind])
+    restored_row = {"run_id": "another", "wal_lsn": "0/1", "taken_at": last["taken_at"] + timedelta(milliseconds=1)}
+    store.append_audit_rows(app.catalog, "audit.snapshots", [last | restored_row])
     lake.copy(app)
     lake.publish(app)
     assert {row["extent"] for row in lake.ledger(app)} == {"full"}
@@ -73,7 +73,7 @@ def test_a_copy_is_not_resumed_if_the_source_went_back(
 
 
 def _interrupt_copy(lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> SparkApp:
-    """Change event_json, and stop a run after some of its parts; return the run's app."""
+    """Change event_json, and interrupt a run after some parts of the table. Return the run's app."""
     monkeypatch.setattr(page_ranges, "PAGES_PER_CHUNK", 20)
     source.execute("update event_json set format_version = format_version")
     source.execute("vacuum (full) event_json")
@@ -84,8 +84,8 @@ def _interrupt_copy(lake: AdvancingLake, source: Source, monkeypatch: pytest.Mon
             raise ConnectionError("the machine went down")
         return accept_part(copy, *part)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(TableCopy, "accept_part", fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCopy, "accept_part", fail)
         with pytest.raises(ConnectionError):
             lake.copy(app)
     return app

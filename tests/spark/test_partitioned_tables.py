@@ -1,4 +1,4 @@
-"""Tables that an administrator has partitioned are copied like others, through the role that reads the database."""
+"""Tables that an administrator has partitioned are copied like other tables, by the role that reads the database."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ create table {table} (like whole including all) partition by {by};
 insert into {table} select * from whole;
 drop table whole cascade;
 """
-BY_HASH = "create table {table}_{part} partition of {table} for values with (modulus 2, remainder {part}){more};"
+BY_HASH = "create table {table}_{part} partition of {table} for values with (modulus 2, remainder {part}){clause};"
 BY_STREAM = "create table {table}_{part} partition of {table} for values from ({first}) to ({last});"
 
 ATTACH = """
@@ -46,16 +46,16 @@ def lake(
     server: EmbeddedServer, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AdvancingLake]:
     with psycopg.connect(source_dsn, autocommit=True) as owner:
-        hashed = [BY_HASH.format(table="event_json", part=part, more="") for part in (0, 1)]
-        _partition(owner, "event_json", "hash (event_id)", *hashed)
-        more = " partition by hash (state_group)"
-        nested = [
-            BY_HASH.format(table="state_groups_state", part=0, more=more),
-            BY_HASH.format(table="state_groups_state", part=1, more=""),
+        partitions = [BY_HASH.format(table="event_json", part=part, clause="") for part in (0, 1)]
+        _partition(owner, "event_json", "hash (event_id)", *partitions)
+        clause = " partition by hash (state_group)"
+        subpartitions = [
+            BY_HASH.format(table="state_groups_state", part=0, clause=clause),
+            BY_HASH.format(table="state_groups_state", part=1, clause=""),
             "create table state_groups_state_leaf partition of state_groups_state_0"
             " for values with (modulus 1, remainder 0);",
         ]
-        _partition(owner, "state_groups_state", "hash (state_group)", *nested)
+        _partition(owner, "state_groups_state", "hash (state_group)", *subpartitions)
         ranges = [
             BY_STREAM.format(table="current_state_delta_stream", part=part, first=first, last=last)
             for part, (first, last) in enumerate([("minvalue", "100"), ("100", "maxvalue")])
@@ -94,8 +94,8 @@ def test_a_range_of_pages_is_read_from_all_partitions(
     assert lake.departures() == {}
 
 
-def test_attached_and_detached_partitions_are_seen(lake: AdvancingLake, source: Source) -> None:
-    """Their rows come and go without new row versions."""
+def test_attached_and_detached_partitions_cause_a_full_copy(lake: AdvancingLake, source: Source) -> None:
+    """Their rows appear and disappear without new row versions."""
     source.execute("alter table current_state_delta_stream detach partition current_state_delta_stream_1")
     assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
     assert lake.departures() == {}
@@ -104,7 +104,7 @@ def test_attached_and_detached_partitions_are_seen(lake: AdvancingLake, source: 
     assert lake.departures() == {}
 
 
-def test_a_partition_that_is_attached_during_a_copy_is_named(lake: AdvancingLake, source: Source) -> None:
+def test_a_partition_attached_during_a_copy_is_reported(lake: AdvancingLake, source: Source) -> None:
     source.execute("alter table current_state_delta_stream detach partition current_state_delta_stream_1")
     app = lake.app()
     with snapshot_session(app) as session:
@@ -117,8 +117,8 @@ def test_a_partition_that_is_attached_during_a_copy_is_named(lake: AdvancingLake
 
 def test_an_unfinished_detachment_stops_no_run(lake: AdvancingLake, source: Source, source_dsn: str) -> None:
     detach = "alter table current_state_delta_stream detach partition current_state_delta_stream_0"
-    with psycopg.connect(source_dsn) as other:
-        other.execute("select from current_state_delta_stream limit 0")
+    with psycopg.connect(source_dsn) as blocking_connection:
+        blocking_connection.execute("select from current_state_delta_stream limit 0")
         source.execute("set statement_timeout = '2s'")
         with pytest.raises(psycopg.errors.QueryCanceled):
             source.execute(f"{detach} concurrently")

@@ -1,4 +1,4 @@
-"""A few real tables are compared with the source, and differing ranges are repaired."""
+"""Reconciliation compares tables with the source, and repairs differing ranges."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def lake(
         yield lake
 
 
-def test_an_exact_copy_is_proven(lake: SmallLake) -> None:
+def test_an_exact_copy_has_no_differences(lake: SmallLake) -> None:
     app = lake.app()
     actual = lake.verify(app)
     assert {row["table_name"]: row["differing"] for row in actual} == dict.fromkeys([*COPIED, "odd"], 0)
@@ -89,7 +89,7 @@ def test_differing_ranges_are_repaired_and_recorded(lake: SmallLake) -> None:
         app.spark,
         lake.ask("query", "select min(event_id) from bronze.events", "--format", "csv").stdout.split()[1],
     )
-    # No increment would see this: the source did not change.
+    # An incremental run finds no changes, because the source did not change.
     for name in ("events", "odd"):
         _begin_branch(app, app.catalog.load_table(f"bronze.{name}"))
     spark.sql("update bronze.events set depth = depth + 1 where stream_ordering % 500 = 0")
@@ -117,11 +117,11 @@ def test_a_repair_may_exceed_the_source_s_idle_timeout(lake: SmallLake, monkeypa
     _begin_branch(app, app.catalog.load_table("bronze.odd"))
     app.spark.sql("delete from bronze.odd where key = 'twice'")
 
-    def slowly(repair: Repair, do: Callable[[Repair], None] = Repair.replace_ranges) -> None:
+    def replace_slowly(repair: Repair, replace_ranges: Callable[[Repair], None] = Repair.replace_ranges) -> None:
         time.sleep(6)
-        do(repair)
+        replace_ranges(repair)
 
-    monkeypatch.setattr(Repair, "replace_ranges", slowly)
+    monkeypatch.setattr(Repair, "replace_ranges", replace_slowly)
     monkeypatch.setattr(snapshot_session, "KEEPALIVE_SECONDS", 0.3)
     with export_snapshot(lake.settings, lake.declared) as (connection, snapshot):
         connection.execute("set idle_in_transaction_session_timeout = '4s'")
@@ -135,20 +135,20 @@ def test_a_repair_may_exceed_the_source_s_idle_timeout(lake: SmallLake, monkeypa
 def test_rows_written_after_the_audit_are_not_published(lake: SmallLake) -> None:
     app = lake.app()
     lake.copy(app)
-    measured = [
+    facts = [
         {"table_name": row["table_name"], "snapshot_id": row["snapshot_id"], "measured_at": datetime.now(UTC)}
         for row in lake.ledger(app)
     ]
-    store.append_audit_rows(app.catalog, "audit.table_facts", measured, app.run)
+    store.append_audit_rows(app.catalog, "audit.table_facts", facts, app.run)
     before = {name: app.catalog.load_table(f"bronze.{name}") for name in (*COPIED, "odd")}
     _begin_branch(app, before["room_memberships"])
     app.spark.sql("insert into bronze.room_memberships (event_id, room_id) values ('$unaudited', '!nowhere')")
     with pytest.raises(ReleaseError, match=r"bronze\.room_memberships"):
         lake.publish(app)
     for name, table in before.items():
-        now = app.catalog.load_table(f"bronze.{name}")
-        assert now.metadata.current_snapshot_id == table.metadata.current_snapshot_id
-        assert app.run.tag not in now.refs()
+        current = app.catalog.load_table(f"bronze.{name}")
+        assert current.metadata.current_snapshot_id == table.metadata.current_snapshot_id
+        assert app.run.tag not in current.refs()
     app.spark.sql(f"alter table bronze.room_memberships drop branch {app.run.branch}")
     lake.publish(app)
     assert lake.equal_to_source()
@@ -158,31 +158,45 @@ def test_reconciliation_keeps_its_time_budget(lake: SmallLake) -> None:
     app = lake.app()
     with export_snapshot(lake.settings, lake.declared) as (connection, _):
         table = lake.declared.table("event_json")
-        (cut_off,) = digest_source(
+        (slice_with_timeout,) = digest_source(
             connection, [SliceComparison(table, KeySlice(0, 1)), SliceComparison(table, KeySlice(0, 1))], 0.001
         )
-        assert cut_off.source is None
-        assert cut_off.seconds < 1
-        again = digest_source(connection, [SliceComparison(table, KeySlice(number, 4)) for number in range(4)], 60)
-        digest_lake(app.spark, again)
-        assert [unit.differing for unit in again] == [[], [], [], []]
-        assert len({name for unit in again for name in unit.lake}) > 1000
+        assert slice_with_timeout.source is None
+        assert slice_with_timeout.seconds < 1
+        slices = digest_source(connection, [SliceComparison(table, KeySlice(number, 4)) for number in range(4)], 60)
+        digest_lake(app.spark, slices)
+        assert [unit.differing for unit in slices] == [[], [], [], []]
+        assert len({name for unit in slices for name in unit.lake}) > 1000
         timeout = connection.execute("select current_setting('statement_timeout')").fetchone()
         assert timeout == ("1h",)
-        old = {"slice": 0, "slices": 1, "differing": 0, "seconds": 0.1, "compared_at": datetime(2000, 1, 1, tzinfo=UTC)}
-        slow = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
+        old_row = {
+            "slice": 0,
+            "slices": 1,
+            "differing": 0,
+            "seconds": 0.1,
+            "compared_at": datetime(2000, 1, 1, tzinfo=UTC),
+        }
+        slow_row = {"differing": None, "seconds": 31.0, "compared_at": datetime.now(UTC)}
         store.append_audit_rows(
-            app.catalog, "audit.reconciliation", [old | {"table_name": "odd"}, old | slow | {"table_name": "events"}]
+            app.catalog,
+            "audit.reconciliation",
+            [old_row | {"table_name": "odd"}, old_row | slow_row | {"table_name": "events"}],
         )
-        turns = list_slices_by_age(app, lake.declared, connection)
-        assert [unit.part.of for unit in turns if unit.table.name == "events"] == [2, 2]
-        assert [unit.table.name for unit in turns[-2:]] == ["events"] * 2, "its halves wait for all others"
-        assert all(31 < unit.seconds < 60 for unit in turns[-2:]), "and need more than what it had"
-        richer = replace(app, settings=app.settings.model_copy(update={"lakehouse_parity_seconds": 600}))
-        turns = list_slices_by_age(richer, lake.declared, connection)
-        assert [unit.part.of for unit in turns if unit.table.name == "events"] == [1], "it had too little then"
-        dear = [replace(turns[0], seconds=0.0), replace(turns[1], seconds=50.0)]
-        assert digest_source(connection, dear, 40) == dear[:1]
+        ordered_slices = list_slices_by_age(app, lake.declared, connection)
+        assert [unit.part.of for unit in ordered_slices if unit.table.name == "events"] == [2, 2]
+        assert [unit.table.name for unit in ordered_slices[-2:]] == ["events"] * 2, (
+            "the halves of the slow slice come last"
+        )
+        assert all(31 < unit.seconds < 60 for unit in ordered_slices[-2:]), (
+            "each half needs more time than the slow slice had"
+        )
+        app_with_more_time = replace(app, settings=app.settings.model_copy(update={"lakehouse_parity_seconds": 600}))
+        ordered_slices = list_slices_by_age(app_with_more_time, lake.declared, connection)
+        assert [unit.part.of for unit in ordered_slices if unit.table.name == "events"] == [1], (
+            "with more time, the slice is not halved"
+        )
+        expensive_slices = [replace(ordered_slices[0], seconds=0.0), replace(ordered_slices[1], seconds=50.0)]
+        assert digest_source(connection, expensive_slices, 40) == expensive_slices[:1]
 
 
 def _begin_branch(app: SparkApp, table: IcebergTable) -> None:

@@ -21,11 +21,11 @@ from synapse_lakehouse.iceberg.spark.session import create_spark_session
 from synapse_lakehouse.config.settings import Settings
 
 spark = create_spark_session("test", Settings(_env_file=None))
-assert spark.sparkContext.parallelize([1], 1).map(lambda one: one + 1).collect() == [2]
+assert spark.sparkContext.parallelize([1], 1).map(lambda number: number + 1).collect() == [2]
 jvm = spark._jvm
 driver = jvm.org.apache.spark.SparkEnv.get().rpcEnv().address()
 
-def reaches_the_driver(**properties):
+def can_reach_driver(**properties):
     conf = jvm.org.apache.spark.SparkConf(False)
     for name, value in properties.items():
         conf.set("spark." + name.replace("_", "."), value)
@@ -36,16 +36,16 @@ def reaches_the_driver(**properties):
     client = jvm.org.apache.spark.rpc.RpcEnv.create("client", "127.0.0.1", 0, conf, security, True)
     try:
         client.setupEndpointRef(driver, "HeartbeatReceiver")
-    except Exception as refusal:
+    except Exception:
         return False
     finally:
         client.shutdown()
     return True
 
-# The secret of this driver is known in this JVM.
-assert reaches_the_driver(authenticate="true", network_crypto_enabled="true")
-assert not reaches_the_driver()
-assert not reaches_the_driver(authenticate="true")
+# This JVM contains the secret of the driver.
+assert can_reach_driver(authenticate="true", network_crypto_enabled="true")
+assert not can_reach_driver()
+assert not can_reach_driver(authenticate="true")
 """
 ARGUMENTS = """
 import os
@@ -56,36 +56,36 @@ from synapse_lakehouse.config.settings import Settings
 from tests.support.sockets import descendants
 
 spark = create_spark_session("test", Settings(_env_file=None))
-assert spark.sparkContext.parallelize([1], 1).map(lambda one: one + 1).collect() == [2]
+assert spark.sparkContext.parallelize([1], 1).map(lambda number: number + 1).collect() == [2]
 for pid in descendants(os.getpid()):
     print(Path(f"/proc/{pid}/cmdline").read_text())
 """
 SECRET = "spark.authenticate true\nspark.authenticate.secret sesame\n"
 
 
-def of(secret_file: Path | None = None) -> Settings:
+def build_settings(secret_file: Path | None = None) -> Settings:
     return Settings(_env_file=None, lakehouse_spark_secret_file=secret_file)
 
 
-@pytest.mark.parametrize("starter", ["spark-submit", pytest.param("python", marks=pytest.mark.heavy)])
-def test_a_driver_requires_its_secret(starter: str, home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["spark-submit", pytest.param("python", marks=pytest.mark.heavy)])
+def test_a_driver_requires_its_secret(launcher: str, home: Path, tmp_path: Path) -> None:
     (tmp_path / "session.py").write_text(SESSION)
-    assert listens_on(starter, tmp_path / "session.py", home, tmp_path) == LOOPBACK
+    assert find_listening_addresses(launcher, tmp_path / "session.py", home, tmp_path) == LOOPBACK
 
 
 @pytest.mark.heavy
-def test_recording_classes_listens_on_this_machine_only(home: Path, tmp_path: Path) -> None:
+def test_class_recording_listens_on_loopback_only(home: Path, tmp_path: Path) -> None:
     app = PROJECT_FOLDER / "spark_apps" / "record_jvm_classes.py"
-    assert listens_on("spark-submit", app, home, tmp_path) == LOOPBACK
+    assert find_listening_addresses("spark-submit", app, home, tmp_path) == LOOPBACK
 
 
-def listens_on(starter: str, app: Path, home: Path, folder: Path) -> set[IPv4Address | IPv6Address]:
-    """Addresses on which ``app`` listens until it ends."""
+def find_listening_addresses(launcher: str, app: Path, home: Path, folder: Path) -> set[IPv4Address | IPv6Address]:
+    """Run ``app``, and return the addresses on which it listens."""
     settings = Settings(_env_file=None, lakehouse_home=home, lakehouse_catalog_uri="postgresql://u:p@127.0.0.1:9/lake")
     variables = {name: value for name, value in os.environ.items() if name not in {"SPARK_MASTER", "SPARK_LOCAL_IP"}}
     variables |= settings.to_environment() | {"PYTHONPATH": str(PROJECT_FOLDER)}
     command = [sys.executable]
-    if starter == "spark-submit":
+    if launcher == "spark-submit":
         variables = runtime.build_java_environment(variables)
         class_path = class_archive.get_class_path(jars.install_jars(settings))
         command = [str(BIN / "spark-submit"), "--master", "local[1]", "--driver-class-path", class_path]
@@ -97,23 +97,23 @@ def listens_on(starter: str, app: Path, home: Path, folder: Path) -> set[IPv4Add
     return addresses
 
 
-def test_drivers_on_a_cluster_have_its_secret_and_encrypt(tmp_path: Path) -> None:
+def test_drivers_on_a_cluster_use_its_secret_and_encryption(tmp_path: Path) -> None:
     file = tmp_path / "spark.secret"
     file.touch(mode=0o600)
     file.write_text(SECRET)
-    actual = spark_network.get_network_properties("spark://master:7077", of(file))
-    assert actual["spark.authenticate.secret"] == "sesame"
+    properties = spark_network.get_network_properties("spark://master:7077", build_settings(file))
+    assert properties["spark.authenticate.secret"] == "sesame"
     assert {
-        actual[f"spark.{name}"] for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled")
+        properties[f"spark.{name}"] for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled")
     } == {"true"}
-    assert "spark.driver.bindAddress" not in actual
-    generated_by_spark = spark_network.get_network_properties("yarn", of())
-    assert "spark.authenticate.secret" not in generated_by_spark
-    assert generated_by_spark["spark.authenticate"] == "true"
+    assert "spark.driver.bindAddress" not in properties
+    yarn_properties = spark_network.get_network_properties("yarn", build_settings())
+    assert "spark.authenticate.secret" not in yarn_properties
+    assert yarn_properties["spark.authenticate"] == "true"
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "why"),
+    ("content", "mode", "message"),
     [
         (None, 0o600, "No such file"),
         (SECRET, 0o640, r"open to other users \(mode 640\)"),
@@ -122,14 +122,14 @@ def test_drivers_on_a_cluster_have_its_secret_and_encrypt(tmp_path: Path) -> Non
         ("spark.authenticate.secret \n", 0o600, "has no line"),
     ],
 )
-def test_a_secret_that_is_none_is_refused(content: str | None, mode: int, why: str, tmp_path: Path) -> None:
+def test_an_unusable_secret_file_is_refused(content: str | None, mode: int, message: str, tmp_path: Path) -> None:
     file = tmp_path / "spark.secret"
     if content is not None:
         file.write_text(content)
         file.chmod(mode)
-    with pytest.raises(SparkSecretError, match=why) as refusal:
-        spark_network.get_network_properties("spark://master:7077", of(file))
-    assert "sesame" not in str(refusal.value)
+    with pytest.raises(SparkSecretError, match=message) as error:
+        spark_network.get_network_properties("spark://master:7077", build_settings(file))
+    assert "sesame" not in str(error.value)
 
 
 @pytest.mark.heavy
@@ -155,4 +155,4 @@ def test_the_secret_of_a_cluster_is_in_no_argument_list(home: Path, tmp_path: Pa
 
 def test_a_cluster_without_a_secret_is_refused() -> None:
     with pytest.raises(SparkSecretError, match="LAKEHOUSE_SPARK_SECRET_FILE is not set"):
-        spark_network.get_network_properties("spark://master:7077", of())
+        spark_network.get_network_properties("spark://master:7077", build_settings())

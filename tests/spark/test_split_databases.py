@@ -1,4 +1,4 @@
-"""State in a database of its own: two snapshots, and a fresh pair of them if Synapse deletes groups in between."""
+"""With a separate state database, a run takes two PostgreSQL snapshots, and a new pair if groups are deleted."""
 
 import runpy
 from collections.abc import Callable, Iterator
@@ -35,16 +35,16 @@ class SplitLake(AdvancingLake):
     """Copies with the app of a daily run, or of the maintenance run, which also reconciles and compares indexes."""
 
     job = "snapshot_tables"
-    last = ""
+    last_run_id = ""
 
     def copy(self, app: SparkApp) -> None:
         tables.ensure_tables(app.catalog, DECLARED)
         runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / f"{self.job}.py"))[self.job](app)
-        self.last = app.run.run_id
+        self.last_run_id = app.run.run_id
 
     def audit(self, name: str) -> list[dict[str, Any]]:
-        """Rows of an audit table that the last run wrote."""
-        return store.read_run_rows(self.app().catalog, name, self.last)
+        """Return the rows of an audit table that the last run wrote."""
+        return store.read_run_rows(self.app().catalog, name, self.last_run_id)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Te
         second_server(folder / "state") as state_server,
         split_source(server, state_server=state_server) as (main, state),
         lake_maker(server, settings, folder) as make,
-        advancing(make(synapse_dsn=main, synapse_state_dsn=state)) as started,
+        advancing(make(synapse_dsn=main, synapse_state_dsn=state)) as incremental,
     ):
-        yield SplitLake(started.settings)
+        yield SplitLake(incremental.settings)
 
 
 def add_group(lake: AdvancingLake, group: int) -> None:
@@ -87,31 +87,31 @@ def test_a_copy_and_increments(lake: SplitLake) -> None:
     ledger = lake.advance()
     lake.job = "snapshot_tables"
     assert lake.departures() == {}
-    of_state = {table.name for table in DECLARED.of_database(Database.STATE).tables}
+    state_tables = {table.name for table in DECLARED.of_database(Database.STATE).tables}
     clusters = {name: row["system_identifier"] for name, row in ledger.items()}
-    (state,) = {clusters[name] for name in of_state}
-    (main,) = {cluster for name, cluster in clusters.items() if name not in of_state}
+    (state,) = {clusters[name] for name in state_tables}
+    (main,) = {cluster for name, cluster in clusters.items() if name not in state_tables}
     assert main != state
     (snapshot,) = lake.audit("audit.snapshots")
     assert (snapshot["system_identifier"], snapshot["state_snapshot"]["system_identifier"]) == (main, state)
     assert (snapshot["in_recovery"], snapshot["state_in_recovery"]) == (False, False)
     assert snapshot["taken_at"] < snapshot["state_snapshot"]["taken_at"]
     assert (snapshot["absent_objects"], snapshot["unknown_objects"], snapshot["drifted_tables"]) == ([], [], [])
-    compared = {row["table_name"]: row["differing"] for row in lake.audit("audit.reconciliation")}
-    assert compared == dict.fromkeys((table.name for table in DECLARED.copied_tables()), 0)
+    differing_rows = {row["table_name"]: row["differing"] for row in lake.audit("audit.reconciliation")}
+    assert differing_rows == dict.fromkeys((table.name for table in DECLARED.copied_tables()), 0)
     assert {"state_groups", "events"} <= {row["table_name"] for row in lake.audit("audit.index_checks") if row["pass"]}
 
     add_group(lake, GROUP)
     ledger = lake.advance()
-    changed = {name for name, row in ledger.items() if row["extent"] == "changed"}
-    assert changed == {"event_to_state_groups", "state_groups", "state_groups_state"}
-    assert {row["extent"] for name, row in ledger.items() if name not in changed} == {"none"}
+    changed_tables = {name for name, row in ledger.items() if row["extent"] == "changed"}
+    assert changed_tables == {"event_to_state_groups", "state_groups", "state_groups_state"}
+    assert {row["extent"] for name, row in ledger.items() if name not in changed_tables} == {"none"}
     assert lake.departures() == {}
 
 
 @dataclass
 class Snapshots:
-    """Counts the snapshots that are taken. Before each one of state, calls the first of ``before_state``."""
+    """Counts PostgreSQL snapshots. Calls the next function of ``before_state`` before each snapshot of state."""
 
     count: int = 0
     before_state: list[Callable[[], None]] = field(default_factory=list)
@@ -126,12 +126,12 @@ class Snapshots:
 
 @pytest.fixture
 def snapshots(monkeypatch: pytest.MonkeyPatch) -> Snapshots:
-    taken = Snapshots()
-    monkeypatch.setattr("synapse_lakehouse.ingest.snapshot_session.split_by_database", taken.take)
-    return taken
+    snapshots = Snapshots()
+    monkeypatch.setattr("synapse_lakehouse.ingest.snapshot_session.split_by_database", snapshots.take)
+    return snapshots
 
 
-def test_a_fresh_pair_after_a_deletion(lake: SplitLake, snapshots: Snapshots) -> None:
+def test_a_deletion_between_snapshots_causes_a_new_pair(lake: SplitLake, snapshots: Snapshots) -> None:
     add_group(lake, GROUP + 1)
     add_group(lake, GROUP + 2)
     lake.advance()
@@ -143,11 +143,11 @@ def test_a_fresh_pair_after_a_deletion(lake: SplitLake, snapshots: Snapshots) ->
 
     lose_group(lake, GROUP + 1)
     lake.advance()
-    assert snapshots.count == 8, "a lost group is no reason for another pair"
+    assert snapshots.count == 8, "a lost group causes no new pair"
     assert lake.departures() == {}
 
 
-def test_three_pairs_that_do_not_fit_are_not_published(lake: SplitLake, snapshots: Snapshots) -> None:
+def test_three_mismatched_pairs_are_not_published(lake: SplitLake, snapshots: Snapshots) -> None:
     groups = range(GROUP + 3, GROUP + 6)
     for group in groups:
         add_group(lake, group)
@@ -172,8 +172,8 @@ def test_a_drifted_table_of_state_is_left_out(lake: SplitLake, monkeypatch: pyte
         with pytest.raises(SourceError, match=r"state_group_edges\.prev_state_group"):
             lake.advance()
         with monkeypatch.context() as partial_copy:
-            allowed = lake.settings.model_copy(update={"lakehouse_on_drift": "partial"})
-            partial_copy.setattr(lake, "settings", allowed)
+            partial_settings = lake.settings.model_copy(update={"lakehouse_on_drift": "partial"})
+            partial_copy.setattr(lake, "settings", partial_settings)
             ledger = lake.advance()
         state.execute(change.format("bigint").encode())
     assert "state_group_edges" not in ledger
@@ -185,11 +185,11 @@ def test_a_drifted_table_of_state_is_left_out(lake: SplitLake, monkeypatch: pyte
 @pytest.mark.parametrize("job", ["snapshot_tables", "reconcile_bronze"])
 def test_state_of_another_homeserver_is_not_copied(lake: SplitLake, server: EmbeddedServer, job: str) -> None:
     lake.advance()
-    with split_source(server) as (_, other):
-        with psycopg.connect(other) as owner:
+    with split_source(server) as (_, other_state_dsn):
+        with psycopg.connect(other_state_dsn) as owner:
             owner.execute("update state_groups set room_id = '!of_another_homeserver' || id")
-        foreign = SplitLake(lake.settings.model_copy(update={"synapse_state_dsn": other}))
-        foreign.job = job
+        foreign_lake = SplitLake(lake.settings.model_copy(update={"synapse_state_dsn": other_state_dsn}))
+        foreign_lake.job = job
         with pytest.raises(SourceError, match="SYNAPSE_STATE_DSN"):
-            foreign.advance()
+            foreign_lake.advance()
     assert lake.departures() == {}

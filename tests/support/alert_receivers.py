@@ -12,19 +12,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import StreamRequestHandler, TCPServer, ThreadingTCPServer
 from typing import Any
 
-_ANSWER = {
+_RESPONSE = {
     "access_token": "token", "user_id": "@alerts:example.org", "device_id": "device", "room_id": "!alerts:example.org",
     "event_id": "$alert", "joined_rooms": ["!alerts:example.org"],
 }  # fmt: skip
-"""Answer to any request of a Matrix client that sends a message."""
+"""Response to each request of a Matrix client that sends a message."""
 
 
 @dataclass
 class Receivers:
     """Received requests and mails.
 
-    ``urls`` are the addresses for Apprise. ``posted`` are the documents that the webhook received, ``mails`` the mails,
-    and ``matrix`` the contents of events.
+    ``urls`` are the addresses for Apprise. ``posted`` are the JSON documents that the webhook received. ``matrix`` are
+    the contents of the received events.
     """
 
     urls: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Receivers:
     matrix: list[dict[str, Any]] = field(default_factory=list)
 
     def texts(self) -> Iterator[str]:
-        """Every text of an alert, as a person would see it or a program would get it."""
+        """Yield every text of the received alerts, decoded."""
         for document in (*self.posted, *self.matrix):
             yield from (value for value in document.values() if isinstance(value, str))
         for mail in self.mails:
@@ -43,7 +43,7 @@ class Receivers:
 
 @contextmanager
 def receivers() -> Iterator[Receivers]:
-    """One receiver of each kind, on free ports of 127.0.0.1."""
+    """Run one receiver of each kind, on free ports of 127.0.0.1."""
     received = Receivers()
     with ExitStack() as stack:
         webhook, mail, matrix = (
@@ -51,7 +51,7 @@ def receivers() -> Iterator[Receivers]:
             for server in (
                 ThreadingHTTPServer(("127.0.0.1", 0), _http(received.posted, {})),
                 ThreadingTCPServer(("127.0.0.1", 0), mail_handler(received.mails)),
-                ThreadingHTTPServer(("127.0.0.1", 0), _http(received.matrix, _ANSWER)),
+                ThreadingHTTPServer(("127.0.0.1", 0), _http(received.matrix, _RESPONSE)),
             )
         )
         received.urls += [
@@ -63,31 +63,31 @@ def receivers() -> Iterator[Receivers]:
 
 
 def mail_handler(inbox: list[EmailMessage]) -> type[StreamRequestHandler]:
-    """A mail server's side of RFC 5321, without extensions."""
+    """Return the handler of a mail server: RFC 5321 without extensions."""
 
     class Handler(StreamRequestHandler):
         def handle(self) -> None:
-            self.answer("220 ready")
+            self.reply("220 ready")
             for line in self.rfile:
                 match line[:4].upper():
                     case b"DATA":
-                        self.answer("354 go on")
+                        self.reply("354 go on")
                         mail = b"".join(iter(self.rfile.readline, b".\r\n"))
                         inbox.append(email.message_from_bytes(mail, policy=email.policy.default))
-                        self.answer("250 taken")
+                        self.reply("250 taken")
                     case b"QUIT":
-                        self.answer("221 bye")
+                        self.reply("221 bye")
                         return
                     case _:
-                        self.answer("250 ok")
+                        self.reply("250 ok")
 
-        def answer(self, line: str) -> None:
+        def reply(self, line: str) -> None:
             self.wfile.write(f"{line}\r\n".encode())
 
     return Handler
 
 
-def _http(received: list[dict[str, Any]], answer: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
+def _http(received: list[dict[str, Any]], response: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self._receive()
@@ -96,20 +96,20 @@ def _http(received: list[dict[str, Any]], answer: dict[str, Any]) -> type[BaseHT
             self._receive()
 
         def do_GET(self) -> None:
-            self._answer()
+            self._respond()
 
         def _receive(self) -> None:
             document = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
             # A Matrix client also logs in and joins.
-            if not answer or "/send/" in self.path:
+            if not response or "/send/" in self.path:
                 received.append(document)
-            self._answer()
+            self._respond()
 
-        def _answer(self) -> None:
+        def _respond(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+            self.wfile.write(json.dumps(response).encode())
 
         def log_message(self, *arguments: object) -> None:
             """Write nothing."""

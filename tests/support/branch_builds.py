@@ -1,4 +1,4 @@
-"""Branches on which tests build the incremental models, in part and as a whole."""
+"""Branches on which tests build the incremental models, from the changed rows or from all rows."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator
@@ -21,7 +21,7 @@ MODELS = {
     "silver.missing_edges": "event_hash",
     "silver.unmatched_references": "value_hash, reference",
 }
-"""Incremental tables, with columns that order their rows."""
+"""Incremental table → columns that order its rows."""
 AFFECTED_KEYS = (
     "affected_event_fields", "changed_events", "affected_redactions", "affected_events", "affected_visibility_inputs",
     "visibility_lookup_events", "changed_event_states", "affected_event_states", "changed_references",
@@ -63,7 +63,7 @@ ALL_TABLES = (*BRONZE_TABLES, *GROUP_TABLES, *STATE_TABLES, *MODELS)
 
 @contextmanager
 def branched_tables(lake: HarshLake, names: Collection[str] = ALL_TABLES) -> Iterator[None]:
-    """Main, and a branch, of ``names`` with the content of the lake's run; its branches are dropped at the end."""
+    """Set main and the branch ``PART`` of ``names`` to the lake's run. Drop ``PART`` and ``WHOLE`` at the end."""
     for name in names:
         publish(lake.session, [name], lake.run.branch)
         copy_branch(lake.session, name, lake.run.branch, PART)
@@ -79,13 +79,13 @@ def branched_tables(lake: HarshLake, names: Collection[str] = ALL_TABLES) -> Ite
 
 
 def copy_branch(session: DbtSession, name: str, source: str, new: str) -> None:
-    """Copy a table's branch ``source`` to ``new``, if it exists."""
+    """Copy a table's branch ``source``, if it exists, to the branch ``new``."""
     if head := _head(session, name, source):
         session.sql(f"alter table {name} create or replace branch {new} as of version {head}")
 
 
 def publish(session: DbtSession, names: Iterable[str] = ALL_TABLES, branch: str = PART) -> None:
-    """Move main of the tables to ``branch``, as a release does."""
+    """Set main of the tables to ``branch``, as a release does."""
     for name in names:
         if head := _head(session, name, branch):
             session.sql(f"call lake.system.set_current_snapshot('lake.{name}', {head})")
@@ -99,7 +99,11 @@ def _head(session: DbtSession, name: str, branch: str) -> int | None:
 def build_models(
     lake: HarshLake, on: str, models: Iterable[str] = MODEL_NAMES, *, in_part: bool = False, share: float = 1
 ) -> None:
-    """Build ``models`` on the branch ``on``; with ``in_part``, build only rows changed since main, if few."""
+    """Build ``models`` on the branch ``on``.
+
+    :param in_part: build only the rows that changed since main.
+    :param share: above this share of changed rows, all rows are built.
+    """
     variables = {
         "server_name": lake.settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
         "partial_build_share": share, "changes_are_known": in_part and lake.session.register_changes(on),
@@ -111,6 +115,6 @@ def build_models(
 def build_rows(
     lake: HarshLake, on: str, *, in_part: bool = False, share: float = 1
 ) -> dict[str, list[dict[str, object]]]:
-    """Rows of the models after building them on the branch ``on``."""
+    """Build the models on the branch ``on``, and return their rows."""
     build_models(lake, on, in_part=in_part, share=share)
     return {name: lake.session.sql(f"select * from {name} order by {order}", on) for name, order in MODELS.items()}

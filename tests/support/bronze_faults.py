@@ -24,7 +24,7 @@ from expectations.table_expectations import (
     ExpectTableInLedger,
     ExpectUniqueKey,
 )
-from tests.support.validation import Plant, change, forget
+from tests.support.validation import Plant, change, remove
 
 FAULTS: Final[list[tuple[str, Plant, str, list[tuple[type[MetricExpectation], str]], str]]] = [
     ("NULL key", change("table_facts", 0, null_keys=1), "fail", [(ExpectNoNullKey, "bronze.events")], "1 row"),
@@ -54,7 +54,7 @@ FAULTS: Final[list[tuple[str, Plant, str, list[tuple[type[MetricExpectation], st
         [(ExpectContentReadToBeWritten, "bronze.deltas")], "5e … 5f",
     ),
     (
-        "a table that the ledger lacks", forget("ledger", 1), "fail",
+        "a table that the ledger lacks", remove("ledger", 1), "fail",
         [
             (ExpectTableInLedger, "bronze.deltas"),
             (ExpectRowsReadToBeWritten, "bronze.deltas"),
@@ -64,7 +64,7 @@ FAULTS: Final[list[tuple[str, Plant, str, list[tuple[type[MetricExpectation], st
         "audit.ledger … rows_read … hash_read … rows_source",
     ),
     (
-        "keys not measured", forget("table_facts", 0), "fail",
+        "keys not measured", remove("table_facts", 0), "fail",
         [
             (ExpectRowsOfSource, "bronze.events"),
             (ExpectNoNullKey, "bronze.events"),
@@ -153,4 +153,4 @@ FAULTS: Final[list[tuple[str, Plant, str, list[tuple[type[MetricExpectation], st
         "warn", [(ExpectConfiguredWriters, "stream events")], "persister3",
     ),
 ]  # fmt: skip
-"""Name, fault, severity, failed checks, and data that their observations contain in this order."""
+"""Name, fault, severity, failed checks, and values that their observations contain in this order."""

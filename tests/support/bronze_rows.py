@@ -12,13 +12,13 @@ GROUP_TABLES = ("state_groups", "state_group_edges", "state_groups_state")
 
 
 def create_tables(catalog: Catalog, names: Collection[str]) -> None:
-    """Create the tables of bronze called ``names``."""
+    """Create the bronze tables ``names``."""
     declared = catalogue.load_catalogue()
     tables.ensure_tables(catalog, declared.model_copy(update={"tables": tuple(map(declared.table, names))}))
 
 
 def append(catalog: Catalog, name: str, rows: Iterable[dict[str, object]]) -> None:
-    """Append rows to a table of bronze."""
+    """Append rows to a bronze table."""
     schema = tables.get_arrow_schema(catalogue.load_catalogue().table(name))
     catalog.load_table(f"bronze.{name}").append(pa.Table.from_pylist(list(rows), schema=schema))
 
@@ -26,7 +26,7 @@ def append(catalog: Catalog, name: str, rows: Iterable[dict[str, object]]) -> No
 def append_groups(
     catalog: Catalog, groups: dict[int, str], edges: dict[int, int], states: dict[int, dict[str, str]]
 ) -> None:
-    """Append state groups: their rooms, predecessors and state events, by group."""
+    """Append state groups. Each parameter is by group: rooms, predecessors and state events by type."""
     append(catalog, "state_groups", ({"id": group, "room_id": room} for group, room in groups.items()))
     append(
         catalog, "state_group_edges",

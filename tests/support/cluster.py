@@ -19,7 +19,7 @@ _LOCAL = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
 
 @dataclass(frozen=True)
 class WorkerMachine:
-    """How a worker is started: a command before Spark's, the environment, and paths as the worker sees them."""
+    """How a worker starts: the environment, a prefix of Spark's command, and paths in the worker's file system."""
 
     name: str
     variables: Mapping[str, str]
@@ -31,7 +31,7 @@ class WorkerMachine:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A master at ``master`` with workers of one core each, which write the files of their apps to ``folder``."""
+    """A master at ``master`` and workers of one core each. The workers write the files of their apps to ``folder``."""
 
     master: str
     folder: Path
@@ -39,29 +39,29 @@ class Cluster:
 
     @property
     def secret_file(self) -> Path:
-        """The file with the secret of master, workers and apps."""
+        """The file with the secret that master, workers and apps share."""
         return self.folder / "spark.secret"
 
     def variables(self) -> dict[str, str]:
-        """Environment variables with which apps have the secret, and executors start as quickly as drivers."""
+        """Return environment variables for apps: the secret, and the Java options with which executors start fast."""
         options = Settings(_env_file=None).lakehouse_driver_java_options
         (self.folder / "spark-defaults.conf").write_text(f"spark.executor.extraJavaOptions {options}\n")
         return {"SPARK_CONF_DIR": str(self.folder), "LAKEHOUSE_SPARK_SECRET_FILE": str(self.secret_file)}
 
     def airflow_connection(self) -> dict[str, str]:
-        """Environment variable with Airflow's connection to the cluster."""
+        """Return the environment variable with Airflow's connection to the cluster."""
         connection = {"conn_type": "spark", "host": self.master, "extra": {"deploy-mode": "client"}}
         return {"AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection)}
 
     def applications(self) -> int:
-        """Number of Spark apps that had executors on each worker."""
-        actual = [{path.name for path in (self.folder / worker).glob("app-*")} for worker in self.workers]
-        return len(set.intersection(*actual))
+        """Return the number of Spark apps that had executors on each worker."""
+        apps_by_worker = [{path.name for path in (self.folder / worker).glob("app-*")} for worker in self.workers]
+        return len(set.intersection(*apps_by_worker))
 
 
 @contextmanager
 def cluster(folder: Path, machines: Sequence[WorkerMachine] = ()) -> Iterator[Cluster]:
-    """A cluster with its logs in ``folder``. By default it has two workers of this user."""
+    """Run a cluster with its logs in ``folder``. By default it has two workers of this user."""
     secret, variables = folder / "spark.secret", runtime.build_java_environment() | _LOCAL
     secret.touch(mode=0o600)
     secret.write_text(subprocess.check_output([PROJECT_FOLDER / "docker" / "spark-secret.sh"], text=True))
@@ -72,14 +72,14 @@ def cluster(folder: Path, machines: Sequence[WorkerMachine] = ()) -> Iterator[Cl
     with ExitStack() as stack:
         arguments = [*common, str(secret), "--host", "127.0.0.1", "--port", "0"]
         stack.enter_context(_daemon("master.Master", folder / "master.log", variables, arguments))
-        master = _said(folder / "master.log", r"(spark://127\.0\.0\.1:\d+)")
+        master = _wait_for_log(folder / "master.log", r"(spark://127\.0\.0\.1:\d+)")
         for machine in machines:
             resources = ["--cores", "1", "--memory", "1g", "--work-dir", machine.work]
             arguments = [*common, machine.secret_file, "--host", machine.host, *resources, master]
             log = folder / f"{machine.name}.log"
             stack.enter_context(_daemon("worker.Worker", log, machine.variables, arguments, machine.command, secret))
         for machine in machines:
-            _said(folder / f"{machine.name}.log", "(Successfully registered with master)")
+            _wait_for_log(folder / f"{machine.name}.log", "(Successfully registered with master)")
         yield Cluster(master, folder, tuple(machine.name for machine in machines))
 
 
@@ -92,7 +92,7 @@ def _daemon(
     command: Sequence[str] = (),
     secret: Path = Path(os.devnull),
 ) -> Iterator[None]:
-    """A Spark daemon in its own process group, stopped at the end of the context; ``command`` reads ``secret``."""
+    """Run a Spark daemon in its own process group. ``command`` reads ``secret`` from its standard input."""
     with log.open("wb") as output, secret.open("rb") as secret_input:
         process = subprocess.Popen(
             [*command, f"{variables['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}", *arguments],
@@ -106,11 +106,11 @@ def _daemon(
         process.wait(timeout=30)
 
 
-def _said(log: Path, pattern: str) -> str:
-    """Wait for ``pattern`` in a daemon's log, and return the match."""
+def _wait_for_log(log: Path, pattern: str) -> str:
+    """Wait for ``pattern`` in a daemon's log, and return its first group."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        if actual := re.search(pattern, log.read_text()):
-            return actual[1]
+        if match := re.search(pattern, log.read_text()):
+            return match[1]
         time.sleep(0.2)
     raise AssertionError(f"{pattern} not in {log.read_text()}")

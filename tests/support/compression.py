@@ -1,4 +1,7 @@
-"""``lakehouse compress`` with small transactions, so that a kill hits one of many; it prints a line at the start."""
+"""Run ``lakehouse compress`` with small transactions, so that a kill can interrupt it between two of them.
+
+The program prints the line ``begins`` before the command starts.
+"""
 
 import random
 import sys
@@ -15,16 +18,16 @@ from synapse_lakehouse.compressor.settings import CompressorSettings
 from tests.support.state_rooms import KINDS, World, begin, grow
 
 
-class Tiny(transaction.TransactionSize):
+class SmallTransactions(transaction.TransactionSize):
     """Transactions of at most a few rows."""
 
     def record_success(self, seconds: float, work: int) -> None:
-        """Keep the size of transactions."""
+        """Record the duration. Do not change the size of transactions."""
         self.longest = max(self.longest, seconds)
 
 
-def warm() -> None:
-    """Load the compiled functions."""
+def compile_functions() -> None:
+    """Compile the Numba functions, or load them from their cache."""
     world = World(random.Random(0))
     grow(world, begin(world, KINDS, 10), 40)
     for strategy in Strategy:
@@ -33,7 +36,9 @@ def warm() -> None:
 
 
 if __name__ == "__main__":
-    warm()
-    pytest.MonkeyPatch().setattr(compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=Tiny(work=20)))
+    compile_functions()
+    pytest.MonkeyPatch().setattr(
+        compress_actions, "GroupWriter", partial(writer.GroupWriter, pace=SmallTransactions(work=20))
+    )
     print("begins", flush=True)
     app(sys.argv[1:])

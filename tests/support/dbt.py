@@ -1,4 +1,4 @@
-"""Sessions in which models are built and single dbt commands tried, one after the other."""
+"""A Spark session in another process, in which tests run dbt commands and SQL."""
 
 import json
 import shutil
@@ -18,38 +18,38 @@ ANSWER = "answer: "
 
 @dataclass(frozen=True)
 class DbtSession:
-    """A process with a Spark session on a lake, where dbt commands and SQL run one after the other."""
+    """A process with a Spark session on a lake. It runs dbt commands and SQL, one after the other."""
 
     process: subprocess.Popen[str]
     target: Path
     log: Path
 
     def sql(self, statement: str, branch: str | None = None) -> list[dict[str, Any]]:
-        """Rows of ``statement``, read on ``branch`` (by default on main)."""
-        rows: list[dict[str, Any]] = self._ask({"branch": branch, "sql": statement})
+        """Return the rows of ``statement`` on ``branch`` (by default on main)."""
+        rows: list[dict[str, Any]] = self._execute({"branch": branch, "sql": statement})
         return rows
 
     def dbt(self, *arguments: str, branch: str, project: Path = PROJECT_FOLDER / "dbt") -> dict[str, Any]:
         """Run ``dbt <arguments>`` on ``branch``; return ``success``, and ``results`` as name → [status, message]."""
-        answer: dict[str, Any] = self._ask({"branch": branch, "dbt": [*arguments, *self._folders(project)]})
-        return answer
+        result: dict[str, Any] = self._execute({"branch": branch, "dbt": [*arguments, *self._folders(project)]})
+        return result
 
     def build(self, run: Run) -> None:
         """Build all models on the branch of ``run``, as the Spark app does."""
-        self._ask({"branch": run.branch, "build": run.to_arguments()})
+        self._execute({"branch": run.branch, "build": run.to_arguments()})
 
     def resolve(self, branch: str, minimum_rows: int) -> bool:
         """Resolve the state on ``branch``; return whether only changed rooms were resolved."""
-        is_partial: bool = self._ask({"branch": branch, "resolve": minimum_rows})
+        is_partial: bool = self._execute({"branch": branch, "resolve": minimum_rows})
         return is_partial
 
     def register_changes(self, branch: str, project: Path = PROJECT_FOLDER / "dbt") -> bool:
-        """Give the next dbt commands the changes on ``branch`` since main; return whether the changes are known."""
-        are_known: bool = self._ask({"branch": branch, "changes": [*self._folders(project)]})
+        """Pass the changes on ``branch`` since main to the next dbt commands; return whether they are known."""
+        are_known: bool = self._execute({"branch": branch, "changes": [*self._folders(project)]})
         return are_known
 
     def rows_of_last_commit(self, table: str, branch: str) -> int:
-        """Rows that the last commit to ``table`` on ``branch`` added."""
+        """Return the number of rows that the last commit to ``table`` on ``branch`` added."""
         (last,) = self.sql(
             f"select int(summary['added-records']) as rows from {table}.refs"
             f" join {table}.snapshots using (snapshot_id) where name = '{branch}'"
@@ -60,7 +60,7 @@ class DbtSession:
         folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", self.target]
         return [*map(str, folders), "--log-path", str(self.target)]
 
-    def _ask(self, command: dict[str, Any]) -> Any:
+    def _execute(self, command: dict[str, Any]) -> Any:
         assert self.process.stdin
         assert self.process.stdout
         print(json.dumps(command), file=self.process.stdin, flush=True)
@@ -72,7 +72,7 @@ class DbtSession:
 
 @contextmanager
 def dbt_session(environment: Mapping[str, str], folder: Path) -> Iterator[DbtSession]:
-    """A :class:`DbtSession` on the lake of ``environment``, with its files in ``folder``."""
+    """Run a :class:`DbtSession` on the lake of ``environment``, with its files in ``folder``."""
     log = folder / "session.log"
     with (
         log.open("w") as errors,

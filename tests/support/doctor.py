@@ -9,5 +9,5 @@ Examine = Callable[..., tuple[int, Findings]]
 
 
 def role_of(dsn: str) -> str:
-    """The role that a URI names."""
+    """Return the role that a libpq URI names."""
     return str(psycopg.conninfo.conninfo_to_dict(dsn)["user"])

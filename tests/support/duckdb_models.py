@@ -1,4 +1,4 @@
-"""Views of the dbt project in DuckDB, which reads them for readers without a JVM."""
+"""Views of the dbt project in DuckDB, with which readers without a JVM read the lake."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from synapse_lakehouse.iceberg.read import duckdb_reader
 
 DBT = PROJECT_FOLDER / "dbt"
 SCHEMAS = {"synapse": "bronze", "replication": "bronze"}
-"""Schemas of dbt's sources whose name is not their schema."""
+"""Name of a dbt source → its schema, where the two differ."""
 
 
 def render_model(path: str, **variables: str) -> str:
-    """SQL of the model at ``path`` in ``dbt/models``."""
+    """Return the SQL of the model at ``path`` in ``dbt/models``."""
     macros = "".join((DBT / "macros" / f"{name}.sql").read_text() for name in ("server_name", "to_timestamp"))
     models = {file.stem: file.relative_to(DBT / "models").parts[0] for file in (DBT / "models").rglob("*.sql")}
     names: dict[str, Any] = {
@@ -33,9 +33,11 @@ def render_model(path: str, **variables: str) -> str:
 def open_lake(
     tables: Iterable[str], models: Iterable[str], functions: Iterable[str] = (), **variables: str
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB with these empty tables (name and columns), and with views of the models at these paths.
+    """Open a DuckDB database with empty tables, and with views of models.
 
-    :param functions: functions of Spark that only tables use (name, parameters, and SQL).
+    :param tables: each with its name and columns, as in ``create table``.
+    :param models: paths in ``dbt/models``.
+    :param functions: Spark functions that only tables use, each as in ``create macro``.
     """
     with duckdb.connect() as connection:
         for statement in (

@@ -8,9 +8,12 @@ from typing import Final
 class Kind:
     """A kind of fault.
 
-    ``pick`` returns ``room_id, id, other``: candidates in one room. ``change`` may use ``%(id)s`` and the others.
-    ``subject``: the finding's subject, as a format of the picked values. ``area``: two faults with the same ID and area
-    exclude each other. ``hides``, ``hidden_by``: in one room, faults of the first would hide those of the second.
+    :ivar check: name of the check that must report the fault.
+    :ivar pick: query that returns candidates, with the columns ``room_id``, ``id`` and ``other``.
+    :ivar change: statements with parameters such as ``%(id)s``, one for each column of ``pick``.
+    :ivar subject: format of the finding's subject, with the columns of ``pick``.
+    :ivar area: two faults with the same ID and area exclude each other.
+    :ivar hides: a name. In the same room, this fault hides the faults whose ``hidden_by`` is that name.
     """
 
     check: str
@@ -64,7 +67,7 @@ from current_state_events join room_memberships using (event_id, room_id)
 where current_state_events.membership = 'join'"""
 _SET_CURRENT: Final = """
 update current_state_events set event_id = %(other)s, event_stream_ordering = %(ordering)s where event_id = %(id)s"""
-_GONE: Final = tuple(
+_DELETE_EVENT: Final = tuple(
     f"delete from {table} where event_id = %(id)s"
     for table in ("events", "event_json", "event_to_state_groups", "event_edges")
 )
@@ -99,7 +102,7 @@ KINDS: Final = {
         "event_without_state_group", _MESSAGES, ("delete from event_to_state_groups where event_id = %(id)s",)
     ),
     "an event has no JSON": Kind("event_without_json", _MESSAGES, ("delete from event_json where event_id = %(id)s",)),
-    "an event is deleted": Kind("event_missing", _MESSAGES, _GONE),
+    "an event is deleted": Kind("event_missing", _MESSAGES, _DELETE_EVENT),
     "a membership belongs to another user": Kind(
         "copied_value_differs",
         _PAST_MEMBERSHIPS,

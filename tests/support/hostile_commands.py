@@ -1,4 +1,4 @@
-"""Every command of ``lakehouse``, with arguments for a lake of hostile texts."""
+"""All commands of ``lakehouse``, with arguments for a lake with hostile text."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -47,31 +47,32 @@ TRIED: Final[dict[str, list[list[str]]]] = {
     "visible": [[MEMBER], [MEMBER, "--room", ROOM], [MEMBER, "--room", ROOM, "--peeking"], [TYPE]],
     "who-can-see": [[EVENT], [EVENT, "--user", MEMBER, "--explain"], [STATE_EVENT], [EVENT, "--user", TYPE], [TYPE]],
 }
-"""Command → sets of arguments."""
+"""Command → argument lists with which it is run."""
 
 QUOTING: Final = {
     "compress apply", "compress plan", "compress verify", "doctor", "positions", "prove-erased", "query", "state-at",
     "summary", "visible", "who-can-see",
 }  # fmt: skip
-"""Commands that succeed and print hostile texts."""
+"""Commands that succeed and print hostile text."""
 
 ELSEWHERE: Final = {
-    "airflow": "passes everything on to Airflow's own command",
+    "airflow": "passes its arguments to Airflow's own command",
     "replicate serve": "runs until Ctrl-C; its log is searched",
     "replicate tap": "runs until Ctrl-C; its log is searched",
-    "run": "makes the lake; its output is searched",
+    "run": "creates the lake; its output is searched",
     "ui": "runs until Ctrl-C and shows nothing of a lake",
 }
+"""Command that is not in ``TRIED`` → reason."""
 
 
 def commands() -> dict[str, list[OutputFormat]]:
-    """Yield every command, with the formats in which it writes rows."""
+    """Return all commands, each with the formats in which it writes rows."""
     return dict(_commands(typer.main.get_command(app), ""))
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, list[OutputFormat]]]:
-    inner = getattr(command, "commands", {})
-    if not inner or (path and command.invoke_without_command):
+    subcommands = getattr(command, "commands", {})
+    if not subcommands or (path and command.invoke_without_command):
         yield path, list(OutputFormat) if any(param.name == "format" for param in command.params) else []
-    for name, first in inner.items():
-        yield from _commands(first, f"{path} {name}".strip())
+    for name, subcommand in subcommands.items():
+        yield from _commands(subcommand, f"{path} {name}".strip())

@@ -1,7 +1,7 @@
-"""Hostile texts in every column of Synapse's database that the lakehouse copies.
+"""Write hostile text to every text column of Synapse's database that the lakehouse copies.
 
-First the names of a room, of one of its members, of an event type and of events are replaced wherever they are, so that
-the rows still belong together. Then each copied column of texts gets one in a row of its own, whatever that breaks.
+First, the names of a room, a member, an event type and events are replaced in all tables, so that the rows still
+belong together. Then one row of each copied text column gets hostile text, even if that breaks references.
 """
 
 import base64
@@ -59,14 +59,14 @@ _ROWS: Final = (
 )
 """Rows of tables that are empty in the sample, and a writer that is not configured."""
 
-_KEPT: Final = {
-    # A run needs these values: the version of the database, the writers, and texts of the server itself.
+_UNCHANGED_TABLES: Final = {
+    # A run needs these values: the schema version, and the writers.
     "schema_version", "applied_schema_deltas", "instance_map", "stream_positions",
 }  # fmt: skip
 
 
 def plant(owner: Owner) -> None:
-    """Make a copy of the sample hostile."""
+    """Write hostile text to a copy of the sample."""
     owner.execute("set session_replication_role = replica")
     row = owner.execute(_ROOM_OF_FREE_IDS).fetchone()
     assert row, "no room of version 1 or 2"
@@ -76,20 +76,20 @@ def plant(owner: Owner) -> None:
         ((old,),) = owner.execute(query.encode(), {"room": room}).fetchall()
         names[old] = new
     _rename(owner, names, room)
-    _rewrite(owner, names)
+    _rename_in_json(owner, names)
     for statement in _ROWS:
         owner.execute(
             statement.encode(), {"room": ROOM, "user": MEMBER, "writer": WRITER, "all": hostile_text.ALL[:600]}
         )
     for table in catalogue.load_catalogue().copied_tables():
-        if table.name not in _KEPT:
-            _spoil(owner, table)
+        if table.name not in _UNCHANGED_TABLES:
+            _write_hostile_text(owner, table)
     unknown = sql.Identifier(hostile_text.TEXTS[2][:60])
     owner.execute(sql.SQL("create table {0} (id int); grant select on {0} to public").format(unknown))
 
 
 def plant_refusal(owner: Owner) -> None:
-    """Make a run refuse the database for a reason that contains hostile text."""
+    """Change a table so that a run refuses the database, with a message that contains hostile text."""
     kind = sql.Identifier(f"type {hostile_text.TEXTS[2]}"[:60])
     owner.execute(sql.SQL("create domain {} as int").format(kind))
     owner.execute("alter table erased_users rename to erased_users_before")
@@ -104,9 +104,9 @@ def take_refusal_back(owner: Owner) -> None:
 
 
 def _rename(owner: Owner, names: dict[str, str], room: str) -> None:
-    """Replace names that are the whole value of a column. Types change only in the room."""
+    """Replace names that are the whole value of a column. Event types change only in the room."""
     for table in catalogue.load_catalogue().tables:
-        columns = _columns(owner, table.name)
+        columns = _text_columns(owner, table.name)
         for column in columns:
             if (table.name, column) in _JSON:
                 continue
@@ -123,31 +123,31 @@ def _rename(owner: Owner, names: dict[str, str], room: str) -> None:
                 )
 
 
-def _rewrite(owner: Owner, names: dict[str, str]) -> None:
-    """Replace names in the JSON of the room's events, with the hash of the new content."""
+def _rename_in_json(owner: Owner, names: dict[str, str]) -> None:
+    """Replace names in the JSON of the room's events, and update the content hashes."""
     rows = owner.execute("select event_id, json from event_json where room_id = %s", [ROOM]).fetchall()
     for event_id, text in rows:
-        event = _replaced(json.loads(text), names)
+        event = _replace_names(json.loads(text), names)
         event["content"] |= dict.fromkeys(("body", "name", "topic", "reason"), hostile_text.ALL)
         digest = base64.b64encode(compute_content_hash(event)).decode().rstrip("=")
         event["hashes"] = {"sha256": digest}
         owner.execute("update event_json set json = %s where event_id = %s", [json.dumps(event), event_id])
 
 
-def _replaced(value: Any, names: dict[str, str]) -> Any:
+def _replace_names(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {names.get(key, key): _replaced(inner, names) for key, inner in value.items()}
+        return {names.get(key, key): _replace_names(inner, names) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_replaced(inner, names) for inner in value]
+        return [_replace_names(inner, names) for inner in value]
     return names.get(value, value) if isinstance(value, str) else value
 
 
-def _spoil(owner: Owner, table: Table) -> None:
-    """Put hostile texts into all columns of one row, and into each column of one more row."""
-    columns = _columns(owner, table.name)
-    listed = {name for column in table.columns for name in column.source_columns}
+def _write_hostile_text(owner: Owner, table: Table) -> None:
+    """Write hostile text to one row of each copied text column."""
+    columns = _text_columns(owner, table.name)
+    copied = {name for column in table.columns for name in column.source_columns}
     for number, column in enumerate(columns):
-        if column not in listed or (table.name, column) in _JSON:
+        if column not in copied or (table.name, column) in _JSON:
             continue
         text = f"{hostile_text.TEXTS[number % 5]}{hostile_text.ALL[:300]}"[: columns[column]]
         owner.execute(
@@ -159,6 +159,6 @@ def _spoil(owner: Owner, table: Table) -> None:
         )
 
 
-def _columns(owner: Owner, table: str) -> dict[str, int | None]:
-    """Columns of texts, with their greatest length."""
+def _text_columns(owner: Owner, table: str) -> dict[str, int | None]:
+    """Return the text columns of a table, each with its maximum length."""
     return dict(owner.execute(_TEXT_COLUMNS.encode(), [table]).fetchall())

@@ -1,4 +1,4 @@
-"""Texts that another server may choose with effects in terminals, logs or chats; no output may contain them."""
+"""Text that another server can choose, and that affects terminals, logs or chats. No output may contain it."""
 
 from typing import Final
 from unicodedata import category
@@ -16,7 +16,7 @@ TEXTS: Final = (
     "=HYPERLINK(\"https://evil.example\")",
     "+1+1", "-2+3", "@SUM(1+1)*cmd|' /C calc'!A0", "\t=1", "  =1+1", "\uff1d1+1",
 )  # fmt: skip
-"""Without NUL, which PostgreSQL's text cannot contain, and without surrogates, which are not UTF-8."""
+"""They contain no NUL, because PostgreSQL's text cannot, and no surrogates, which are not UTF-8."""
 
 ALL: Final = " ".join(TEXTS)
 

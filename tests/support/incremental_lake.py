@@ -1,4 +1,4 @@
-"""A lake that copies its source repeatedly, in this process, with the functions of the apps."""
+"""A lake that copies its source repeatedly, in this process, with the functions of the Spark apps."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -32,34 +32,34 @@ _FOR_FEW_ROWS = {
     "spark.sql.shuffle.partitions": "2",
 }
 _DECLARED = catalogue.load_catalogue()
-"""The whole catalogue, also while a test has replaced it."""
+"""The whole catalogue, even while a test replaces ``load_catalogue``."""
 
 Source = psycopg.Connection[tuple[object, ...]]
-"""A connection to Synapse's database that may change it."""
+"""A connection with which tests change Synapse's database."""
 
 
 @dataclass
 class AdvancingLake:
-    """Copy and publish, so that the next copy continues from the published state."""
+    """A lake whose copies each continue from the published release."""
 
     settings: Settings
     runs: int = field(default=0)
 
     def app(self) -> SparkApp:
-        """The next run's copying app."""
+        """Return the app that copies in the next run."""
         self.runs += 1
         start = DAY + timedelta(days=self.runs)
         return SparkApp("test", Run(f"test_{self.runs}", start, start + timedelta(days=1)), self.settings)
 
     def advance(self) -> dict[str, dict[str, Any]]:
-        """Copy and publish; the run's rows of the ledger by table."""
+        """Copy and publish; return the run's ledger rows by table."""
         app = self.app()
         self.copy(app)
         self.publish(app)
         return {row["table_name"]: row for row in self.ledger(app)}
 
     def ledger(self, app: SparkApp) -> list[dict[str, Any]]:
-        """The run's rows of the ledger."""
+        """Return the run's ledger rows."""
         return store.read_run_rows(app.catalog, "audit.ledger", app.run.run_id)
 
     def copy(self, app: SparkApp) -> None:
@@ -77,36 +77,36 @@ class AdvancingLake:
         publish_branch(app.spark, app.catalog, app.run, str(self.settings.synapse_server_name), lambda: None)
 
     def measure(self, app: SparkApp) -> None:
-        """Record measurements of the run's tables, unless they are recorded."""
+        """Record a measurement of each table of the run that has none."""
         measured = {row["table_name"] for row in store.read_run_rows(app.catalog, "audit.table_facts", app.run.run_id)}
-        reported = {"rows": 0, "null_keys": 0, "duplicate_keys": 0, "measured_at": datetime.now(UTC)}
+        values = {"rows": 0, "null_keys": 0, "duplicate_keys": 0, "measured_at": datetime.now(UTC)}
         facts = [
-            reported | {name: row[name] for name in ("table_name", "snapshot_id")}
+            values | {name: row[name] for name in ("table_name", "snapshot_id")}
             for row in self.ledger(app)
             if row["table_name"] not in measured
         ]
         store.append_audit_rows(app.catalog, "audit.table_facts", facts, app.run)
 
     def departures(self) -> dict[str, tuple[int, int]]:
-        """Tables that differ from the source, with the rows that only the lake has and that only the source has."""
+        """Return the tables that differ from the source, as :func:`compare_with_source` does."""
         return compare_with_source(self.settings)
 
     def deletions(self) -> list[tuple[str, str]]:
-        """Table and key of every deletion that was recorded."""
+        """Return the table and the key of each row of ``audit.deletions``."""
         rows = self.app().catalog.load_table("audit.deletions").scan().to_arrow().to_pylist()
         return [(row["table_name"], row["key"]) for row in rows]
 
 
 @contextmanager
 def advancing(settings: Settings) -> Iterator[AdvancingLake]:
-    """A lake under ``settings``; its Spark session ends with it."""
+    """Yield a lake under ``settings``. Its Spark session ends with the context."""
     _end_session()
     yield AdvancingLake(settings)
     _end_session()
 
 
 def plan_for_few_rows(spark: SparkSession) -> None:
-    """Let the session plan quickly, for queries of few rows: without generated code and adaptive execution."""
+    """Turn off generated code and adaptive execution, which slow down queries of few rows."""
     for name, value in _FOR_FEW_ROWS.items():
         spark.conf.set(name, value)
 
@@ -121,10 +121,7 @@ def _end_session() -> None:
 def lake_of_tables(
     names: Iterable[str], server: EmbeddedServer, settings: Settings, source: str, folder: Path
 ) -> Iterator[AdvancingLake]:
-    """A copy of a few tables of a source.
-
-    :param names: the tables.
-    """
+    """Yield a lake with a copy of the tables ``names`` of a source."""
     few = _DECLARED.model_copy(update={"tables": tuple(map(_DECLARED.table, names)), "streams": ()})
     with pytest.MonkeyPatch.context() as patched, lake_maker(server, settings, folder) as make:
         patched.setattr(catalogue, "load_catalogue", lambda: few)

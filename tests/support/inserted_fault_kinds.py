@@ -1,4 +1,4 @@
-"""Kinds of faults that add rows to Synapse's tables: leftovers of deleted rows, and wrong state groups."""
+"""Kinds of faults that add rows to Synapse's tables: rows without a parent row, and wrong state groups."""
 
 from typing import Final
 

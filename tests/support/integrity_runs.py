@@ -1,4 +1,4 @@
-"""A lake whose runs do what finds damage of the source, in this process, with the functions of the apps."""
+"""A lake whose runs detect damage of the source, in this process, with the functions of the Spark apps."""
 
 from typing import Any, Final
 
@@ -18,11 +18,11 @@ DAMAGE: Final = {
     "gold.state_resets": "true",
     "silver.state_changes": "true",
 }
-"""Tables with damage of the source, and the condition on rows that tell of it."""
+"""Table → condition of its rows that report damage of the source."""
 
 
 class IntegrityRuns(AdvancingLake):
-    """Runs that copy, compare the indexes, resolve the state, and build the tables of DAMAGE and their inputs."""
+    """A lake whose runs compare indexes, resolve room state, and build the tables of DAMAGE and their inputs."""
 
     def copy(self, app: SparkApp) -> None:
         """Copy the source to the run's branch, and compare all indexes with the copy."""
@@ -45,7 +45,7 @@ class IntegrityRuns(AdvancingLake):
             duckdb_reader.create_views(lake, self.settings, release, [*DAMAGE])
             rows = []
             for table, condition in DAMAGE.items():
-                found = lake.execute(f"select * from {table} where {condition}")
-                names = [column[0] for column in found.description or ()]
-                rows += [{"table": table} | dict(zip(names, row, strict=True)) for row in found.fetchall()]
+                cursor = lake.execute(f"select * from {table} where {condition}")
+                names = [column[0] for column in cursor.description or ()]
+                rows += [{"table": table} | dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return rows

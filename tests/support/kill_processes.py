@@ -1,4 +1,4 @@
-"""Kill a run, or one of its processes."""
+"""Kill a run or one of its processes. Each function returns whether it killed one."""
 
 import os
 import random
@@ -30,11 +30,11 @@ def _kill_worker(pid: int, _: object, chance: random.Random) -> bool:
 
 
 def _find(pid: int, program: str) -> list[psutil.Process]:
-    """Descendants of ``pid`` that run ``program``."""
+    """Return the descendants of ``pid`` that run ``program``."""
     try:
         children = psutil.Process(pid).children(recursive=True)
         return [child for child in children if program in child.as_dict(["cmdline"], ad_value=())["cmdline"]]
-    except psutil.NoSuchProcess:  # A process ended meanwhile.
+    except psutil.NoSuchProcess:
         return []
 
 

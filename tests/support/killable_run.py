@@ -1,7 +1,8 @@
-"""A process that runs may be killed in: each line of its input is the number of a run, each of its output an outcome.
+"""A process that copies and publishes, and that a test may kill.
 
-``ready`` when its JVM is up, then for each run ``done``. A run that fails is tried once more, as Airflow would; a
-process that dies leaves its lease, its branch and its files to the next one.
+Each line of its input is the number of a run. It prints ``ready`` when its JVM has started, and ``done`` after each
+run. It retries a failed run once, as Airflow does. A killed process leaves its lease, branch and files to the next
+process.
 """
 
 import sys
@@ -27,14 +28,14 @@ NAMES = (
 
 
 def few_tables() -> Catalogue:
-    """Return the large tables and some small ones, so that a run is quick and has several phases."""
+    """Return a catalogue of the large tables and some small ones: a run is quick and has several phases."""
     full = catalogue.load_catalogue()
     return full.model_copy(update={"tables": tuple(map(full.table, NAMES))})
 
 
 def main() -> None:
-    """Serve runs until the input ends."""
-    # Tables of the sample in many chunks, so that whole copies are interrupted between them, each read by a worker.
+    """Execute runs until the input ends."""
+    # Small chunks, so that several Python workers read a table and a kill hits between chunks.
     patch, few = pytest.MonkeyPatch(), few_tables()
     patch.setattr(page_ranges, "PAGES_PER_CHUNK", 64)
     patch.setattr(page_ranges, "SMALL_TABLE_PAGES", 0)
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def _run(lake: AdvancingLake, app: SparkApp) -> None:
-    """Open, copy, publish and close, as the DAG's tasks do."""
+    """Acquire the lease, copy, publish and release the lease, as the DAG's tasks do."""
     tables.ensure_tables(app.catalog, catalogue.load_catalogue())
     lease = Lease(app.catalog, app.run.run_id, app.run.branch, lake.settings.lakehouse_lease_seconds)
     crashed = acquire_when_free(lease, WAIT_SECONDS)
@@ -59,14 +60,14 @@ def _run(lake: AdvancingLake, app: SparkApp) -> None:
         branches.resume_branch(app.catalog, crashed, app.run.branch)
         lease.settle()
     try:
-        _copied_and_published(lake, app, lease)
-    except Exception:  # noqa: BLE001 - whatever a kill makes of it
+        _copy_and_publish(lake, app, lease)
+    except Exception:  # noqa: BLE001 - a kill causes many kinds of errors
         traceback.print_exc()
-        _copied_and_published(lake, app, lease)
+        _copy_and_publish(lake, app, lease)
     lease.release()
 
 
-def _copied_and_published(lake: AdvancingLake, app: SparkApp, lease: Lease) -> None:
+def _copy_and_publish(lake: AdvancingLake, app: SparkApp, lease: Lease) -> None:
     with lease.heartbeat():
         lake.copy(app)
         lake.publish(app)

@@ -1,4 +1,4 @@
-"""Users in a few rooms of a real homeserver that often change the rooms' state."""
+"""Users of a real homeserver that often change the state of a few rooms."""
 
 import random
 import threading
@@ -17,7 +17,7 @@ ROOMS, PEOPLE, CHANGES = 4, 12, 130
 
 @dataclass
 class People:
-    """``rooms``: their rooms. ``said``: pairs of room and event since their first message."""
+    """The users. ``said``: pairs of room and event ID, for each event that they sent after the rooms were filled."""
 
     dsn: str
     clients: list[Client]
@@ -28,7 +28,7 @@ class People:
 
     @classmethod
     def moved_in(cls, hs: Synapse, chance: random.Random) -> "People":
-        """Create users and rooms whose state has changed often."""
+        """Create users and rooms, and change the state of the rooms often."""
         admin = hs.register("admin", admin=True)
         clients = [hs.register(f"user{number}") for number in range(PEOPLE)]
         people = cls(hs.dsn, clients, admin, [], chance)
@@ -38,12 +38,12 @@ class People:
                 client.join(people.rooms[-1])
         for room in people.rooms:
             for _ in range(CHANGES):
-                people._do_something(room)
+                people._send_event(room)
         people.said.clear()
         return people
 
     def at(self, hs: Synapse) -> "People":
-        """Return the same users after the homeserver was restarted."""
+        """Return the same users, connected to a restarted homeserver."""
         admin, *clients = (
             Client(hs.connection, item.user_id, item.token, item.device_id, item.password)
             for item in (self.admin, *self.clients)
@@ -52,28 +52,28 @@ class People:
 
     @contextmanager
     def talking(self) -> Iterator[None]:
-        """Change the state of all existing rooms until the context ends."""
-        quiet = threading.Event()
+        """Change the state of all rooms except the last until the context ends."""
+        stop = threading.Event()
         failures: list[Exception] = []
 
-        def go_on() -> None:
+        def send_events() -> None:
             try:
-                while not quiet.wait(0.05):
-                    self._do_something(self.chance.choice(self.rooms[:-1]))
+                while not stop.wait(0.05):
+                    self._send_event(self.chance.choice(self.rooms[:-1]))
             except Exception as error:  # noqa: BLE001 - reported below
                 failures.append(error)
 
-        thread = threading.Thread(target=go_on)
+        thread = threading.Thread(target=send_events)
         thread.start()
         try:
             yield
         finally:
-            quiet.set()
+            stop.set()
             thread.join()
         assert failures == []
 
     def purge(self) -> None:
-        """Purge the history of the first room, except the latest events."""
+        """Purge the history of the first room, up to the last event of these users."""
         room, last = next(item for item in reversed(self.said) if item[0] == self.rooms[0])
         purge_history(self.admin, room, last)
 
@@ -82,7 +82,7 @@ class People:
         delete_room(self.admin, room, {"purge": True})
 
     def states(self) -> dict[str, frozenset[str]]:
-        """Return the homeserver's state at each event that has one."""
+        """Return the state at each event that is not an outlier, as the homeserver reports it."""
         with psycopg.connect(self.dsn) as connection:
             events = connection.execute(
                 "select room_id, event_id from events where room_id = any(%s) and not outlier", [self.rooms]
@@ -90,11 +90,11 @@ class People:
         results = {}
         for room, event in events:
             path = f"{ADMIN}/v1/rooms/{q(room)}/context/{q(event)}"
-            reported = self.admin.call("GET", path, params={"limit": "0"})
-            results[event] = frozenset(item["event_id"] for item in reported["state"])
+            response = self.admin.call("GET", path, params={"limit": "0"})
+            results[event] = frozenset(item["event_id"] for item in response["state"])
         return results
 
-    def _do_something(self, room: str) -> None:
+    def _send_event(self, room: str) -> None:
         user = self.chance.choice(self.clients)
         match self.chance.randrange(5):
             case 0:

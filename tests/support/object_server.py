@@ -1,4 +1,4 @@
-"""SeaweedFS on loopback: an S3 server and an Iceberg REST catalog. Go builds it once, from pinned modules."""
+"""SeaweedFS on loopback, an S3 server and Iceberg REST catalog. Go builds it once, from pinned modules."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from typing import Final
 
 import httpx
 
-from sample.processes import ServiceError, free_ports, run, started, wait_until
+from sample.processes import ServiceError, free_ports, run, start_process, wait_until
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 AWS_BUNDLE: Final = (
@@ -39,7 +39,7 @@ class ObjectServer:
     secret: str
 
     def settings(self) -> dict[str, object]:
-        """Settings of a lake with this catalog and warehouse."""
+        """Return the settings of a lake with this catalog and warehouse."""
         return {
             "lakehouse_catalog_uri": self.catalog,
             "lakehouse_warehouse": f"s3://{self.bucket}",
@@ -52,13 +52,13 @@ class ObjectServer:
         }  # fmt: skip
 
     def keys(self) -> dict[str, str]:
-        """The key as the environment variables of AWS."""
+        """Return the key as environment variables of AWS."""
         return {"AWS_ACCESS_KEY_ID": self.key, "AWS_SECRET_ACCESS_KEY": self.secret}
 
 
 @contextmanager
 def object_server(folder: Path, bucket: str = "lake") -> Iterator[ObjectServer]:
-    """A server with its objects and its log in ``folder``. It compacts no table, because it has no admin server."""
+    """Run a server with its objects and its log in ``folder``. It compacts no tables, as it has no admin server."""
     binary, ports = _build(), _free_ports()
     key, secret = secrets.token_hex(8), secrets.token_hex(16)
     s3, catalog = (f"http://127.0.0.1:{ports[name]}" for name in ("s3.port", "s3.port.iceberg"))
@@ -70,8 +70,8 @@ def object_server(folder: Path, bucket: str = "lake") -> Iterator[ObjectServer]:
         "-master.volumeSizeLimitMB=64", "-master.telemetry=false", "-s3.port.lance=0", "-volume.preStopSeconds=1",
         *(f"-{name}={port}" for name, port in ports.items()),
     ]  # fmt: skip
-    with started("weed", command, log, folder, server.keys() | {"S3_TABLE_BUCKET": bucket}) as process:
-        wait_until(lambda: _answers(s3) and _answers(catalog), process, "weed", log)
+    with start_process("weed", command, log, folder, server.keys() | {"S3_TABLE_BUCKET": bucket}) as process:
+        wait_until(lambda: _responds(s3) and _responds(catalog), process, "weed", log)
         shell: list[str | Path] = [binary, "shell", f"-master=127.0.0.1:{ports['master.port']}"]
         create = f"s3tables.bucket -create -name {bucket} -account admin\nexit\n"
         subprocess.run(shell, input=create, text=True, check=True, capture_output=True, timeout=120)
@@ -79,7 +79,7 @@ def object_server(folder: Path, bucket: str = "lake") -> Iterator[ObjectServer]:
 
 
 def _build() -> Path:
-    """Return the program; build it if absent, in ten minutes of CPU time."""
+    """Return the path of the program. Build it if it is absent, which takes ten minutes of CPU time."""
     _BINARY.parent.mkdir(parents=True, exist_ok=True)
     with _BINARY.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -95,13 +95,13 @@ def _build() -> Path:
 
 
 def _free_ports() -> dict[str, int]:
-    """A free port for each server, with room for its gRPC port."""
+    """Return a free port for each server, low enough for its gRPC port."""
     while max(ports := free_ports(len(_PORTS))) + _OFFSET > 65_535:
         os.sched_yield()
     return dict(zip(_PORTS, ports, strict=True))
 
 
-def _answers(url: str) -> bool:
+def _responds(url: str) -> bool:
     try:
         httpx.get(url, timeout=5)
     except httpx.TransportError:

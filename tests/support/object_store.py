@@ -1,4 +1,4 @@
-"""A real S3 server that keeps all objects in memory."""
+"""An S3 server (moto) that stores all objects in memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.request import Request, urlopen
 
 from sample.environment import PROJECT, python_with
-from sample.processes import free_ports, started, wait_until
+from sample.processes import free_ports, start_process, wait_until
 
 SECRET: Final = "not-to-be-shown"
 _AWS: Final = (
@@ -18,12 +18,12 @@ _AWS: Final = (
 
 @contextmanager
 def s3_warehouse(folder: Path) -> Iterator[dict[str, Any]]:
-    """Settings of a warehouse in the bucket ``lake`` of a server that runs meanwhile."""
+    """Run a server; yield the settings of a warehouse in its bucket ``lake``."""
     python = python_with("moto", "5.2.5", PROJECT / ".lakehouse" / "moto-venv", extras="[server]")
     (port,) = free_ports(1)
     log, url = folder / "s3.log", f"http://127.0.0.1:{port}"
     command: list[str | Path] = [python.with_name("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-    with started("moto_server", command, log, folder) as server:
+    with start_process("moto_server", command, log, folder) as server:
         wait_until(lambda: put_object(f"{url}/lake"), server, "moto_server", log, seconds=60)
         yield {
             "lakehouse_warehouse": "s3://lake/warehouse",
@@ -36,10 +36,10 @@ def s3_warehouse(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def put_object(url: str, content: bytes = b"") -> bool:
-    """Create a bucket or an object; False if the server does not answer."""
+    """Create a bucket or an object; return False if the server does not respond."""
     headers = {"Content-Type": "application/octet-stream"}
     try:
-        with urlopen(Request(url, method="PUT", data=content, headers=headers), timeout=60) as answer:
-            return bool(answer.status == 200)
+        with urlopen(Request(url, method="PUT", data=content, headers=headers), timeout=60) as response:
+            return bool(response.status == 200)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""A database that lacks the tables and columns that later releases of Synapse added."""
+"""A Synapse database without the tables and columns that later releases of Synapse added."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ Source = psycopg.Connection[tuple[object, ...]]
 
 
 def hide_additions(source: Source, declared: Catalogue) -> set[str]:
-    """Rename all tables and columns with ``since``, and forget their deltas; return their names.
+    """Rename all tables and columns that declare ``since``, and delete their schema deltas; return their names.
 
     :param source: a connection with autocommit.
     """

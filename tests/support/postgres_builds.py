@@ -1,4 +1,4 @@
-"""Servers of other versions of PostgreSQL than the embedded one. They have ICU and TLS."""
+"""PostgreSQL servers of versions other than the embedded server's. They have ICU and TLS."""
 
 import platform
 import tarfile
@@ -24,19 +24,19 @@ SERVERS = {
     "arm64v8-17.10.0": "47aa73724470a8bdb5e68e3978c1f07c577ab7a5c23b97b84f99d7e165f4876f",
     "arm64v8-18.4.0": "a9ec284923b9a7d2db41509bfb88c3d0eeb9f4aa5e2b29ea0aac5e8dbaf4c335",
 }
-"""Builds of PostgreSQL, and the SHA-256 of the jar that has them."""
+"""Platform and version → SHA-256 of the jar that contains the build."""
 
 
 @contextmanager
 def server_of_version(version: str) -> Iterator[EmbeddedServer]:
-    """An empty server of the version, such as 18.4.0."""
+    """Run an empty server of a version, such as 18.4.0."""
     with (
         pytest.MonkeyPatch.context() as patched,
         _programs(version) as programs,
         TemporaryDirectory(ignore_cleanup_errors=True) as home,
     ):
         patched.setattr(embedded_postgres, "BIN", programs)
-        # PostgreSQL 14 needs a folder that its account can pass through, which pytest's are not.
+        # PostgreSQL 14 needs a folder that its account may enter. It may not enter pytest's folders.
         Path(home).chmod(0o711)
         with embedded_postgres.run_server(Path(home) / "data") as running:
             yield running
@@ -44,17 +44,17 @@ def server_of_version(version: str) -> Iterator[EmbeddedServer]:
 
 @contextmanager
 def _programs(version: str) -> Iterator[Path]:
-    """Folder with the server of this version and the wheel's clients, readable for the server's account."""
+    """Yield a folder with the server of this version and the wheel's clients. The server's account can read it."""
     name = f"{'arm64v8' if platform.machine() == 'aarch64' else 'amd64'}-{version}"
     coordinates = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{name.replace('-', ':')}"
     (jar,) = jars.install_accepted_jars(
         PROJECT_FOLDER / ".lakehouse" / "postgres-versions", [coordinates], {coordinates: SERVERS[name]}
     )
     with TemporaryDirectory() as folder:
-        with zipfile.ZipFile(jar) as packed:
-            (archive,) = (item for item in packed.namelist() if item.endswith(".txz"))
-            with packed.open(archive) as stream, tarfile.open(fileobj=stream, mode="r:xz") as tar:
-                # The oldest Python has no extraction filter; the SHA-256 covers the whole archive.
+        with zipfile.ZipFile(jar) as jar_file:
+            (archive,) = (name for name in jar_file.namelist() if name.endswith(".txz"))
+            with jar_file.open(archive) as stream, tarfile.open(fileobj=stream, mode="r:xz") as tar:
+                # The oldest supported Python has no extraction filter. The SHA-256 covers the whole archive.
                 tar.extractall(folder)
         for path in (Path(folder), *Path(folder).rglob("*")):
             path.chmod(path.stat().st_mode | 0o055)

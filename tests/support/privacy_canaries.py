@@ -1,4 +1,4 @@
-"""Canaries: values in all columns that the catalogue does not list, and a search for them in files of every format."""
+"""Canaries: recognizable values in all columns that the catalogue does not list, and a search for them in files."""
 
 import gzip
 import io
@@ -56,42 +56,42 @@ BESIDE_PROJECTIONS = {
         "update receipts_linearized set data = (data::jsonb || jsonb_build_object('other', {c}))::text"
     ),
 }
-"""Keys beside the part of a JSON value that the catalogue copies."""
+"""Place → statement that adds keys to a JSON value of which the catalogue copies only a part."""
 
 
 class Canaries:
-    """Values that share a random mark, each with the name of the place where it was planted."""
+    """Values that start with the same random mark. ``places``: where each is planted, such as ``table.column``."""
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(6)
         self.places: list[str] = []
 
-    def hatch(self, place: str) -> str:
-        """A new value for ``place``."""
+    def create_canary(self, place: str) -> str:
+        """Return a new value for ``place``."""
         self.places.append(place)
         return f"{self.mark}{len(self.places) - 1:04d}"
 
     def plant(self, owner: Owner) -> None:
-        """Write a canary to every text column that the catalogue does not list, in all tables of a Synapse database."""
+        """Write a canary to each text column that the catalogue does not list, in all tables of a Synapse database."""
         owner.execute("set session_replication_role = replica")
         tables: dict[str, dict[str, tuple[str, bool]]] = {}
         for table, column, kind, required in owner.execute(COLUMNS):
             tables.setdefault(table, {})[column] = (kind, required)
         for table, columns in tables.items():
-            listed = _listed(table)
+            copied = _copied_columns(table)
             values = {
                 column: self._value(f"{table}.{column}", kind)
                 for column, (kind, _) in columns.items()
-                if kind in TEXTUAL and (listed is None or column not in listed)
+                if kind in TEXTUAL and (copied is None or column not in copied)
             }
             if values:
-                self._write(owner, table, values, columns, may_insert=listed is None)
+                self._write(owner, table, values, columns, may_insert=copied is None)
         for place, statement in BESIDE_PROJECTIONS.items():
-            planting = sql.SQL(statement).format(c=sql.Literal(self.hatch(place)))
+            planting = sql.SQL(statement).format(c=sql.Literal(self.create_canary(place)))
             assert owner.execute(planting).rowcount, place
 
     def list_columns_in(self, content: bytes) -> set[str]:
-        """Columns whose canaries are in ``content``, as text or in hexadecimal digits."""
+        """Return the places whose canaries are in ``content``, as text or in hexadecimal digits."""
         mark = self.mark.encode()
         results = set()
         for needle, digit in ((mark, 1), (mark.hex().encode(), 2)):
@@ -104,7 +104,7 @@ class Canaries:
         return results
 
     def _value(self, place: str, kind: str) -> sql.Composable:
-        value = sql.Literal(self.hatch(place))
+        value = sql.Literal(self.create_canary(place))
         forms = {"jsonb": "jsonb_build_object({0}, {0})", "bytea": "convert_to({0}, 'UTF8')", "ARRAY": "array[{0}]"}
         return sql.SQL(forms.get(kind, "{0}")).format(value)
 
@@ -123,12 +123,12 @@ class Canaries:
         update = sql.SQL("update {0} set {1} where ctid = (select min(ctid) from {0})").format(name, pairs)
         if owner.execute(update).rowcount or not may_insert:
             return
-        others = {
+        required_values = {
             column: sql.SQL("true" if kind == "boolean" else "1")
             for column, (kind, required) in columns.items()
             if required and column not in values
         }
-        row = values | others
+        row = values | required_values
         owner.execute(
             sql.SQL("insert into {} ({}) values ({})").format(
                 name, sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(row.values())
@@ -138,21 +138,21 @@ class Canaries:
 
 @dataclass(frozen=True)
 class PlantedSample:
-    """The sample with canaries: the URIs of its reader (from ``lakehouse grants``) and of its owner."""
+    """The sample with canaries. ``dsn``: URI of the role from ``lakehouse grants``. ``owner``: URI of the owner."""
 
     dsn: str
     owner: str
     password: str
     canaries: Canaries
     copied: str
-    """A room's topic: copied text, which a search must find."""
+    """A room's topic. It is copied, so a search must find it."""
     body: str
-    """The body of a message: copied text, which a search must find."""
+    """The body of a message. It is copied, so a search must find it."""
 
 
 @contextmanager
 def planted_sample(folder: Path) -> Iterator[PlantedSample]:
-    """A :class:`PlantedSample` on its own server, with files in ``folder``."""
+    """Run a server with a :class:`PlantedSample`, with its files in ``folder``."""
     canaries, name, password = Canaries(), "canary_reader", secrets.token_hex(12)
     with embedded_postgres.run_server(folder) as server:
         dsn = sample.restore_sample(server)
@@ -167,14 +167,14 @@ def planted_sample(folder: Path) -> Iterator[PlantedSample]:
 
 
 def contents(home: Path) -> Iterator[tuple[Path, bytes]]:
-    """Every file under ``home``, as it is and unpacked; links, such as that to the fetched jars, are not followed."""
+    """Yield the content of each file under ``home``, as stored and decompressed. Symbolic links are not followed."""
     for path in home.rglob("*"):
         if path.is_symlink() or not path.is_file():
             continue
         try:
             raw = path.read_bytes()
         except FileNotFoundError:
-            # The PostgreSQL server deletes files meanwhile.
+            # The running PostgreSQL server deletes files.
             continue
         yield path, raw
         if raw[:4] == b"PAR1":
@@ -189,8 +189,8 @@ def contents(home: Path) -> Iterator[tuple[Path, bytes]]:
             yield path, pa.input_stream(path, compression="zstd").read()
 
 
-def _listed(table: str) -> set[str] | None:
-    """Columns of ``table`` that are copied, at least in part; None for a table that the catalogue does not list."""
+def _copied_columns(table: str) -> set[str] | None:
+    """Return the columns of ``table`` of which at least a part is copied; None if the catalogue lacks the table."""
     try:
         columns = catalogue.load_catalogue().table(table).columns
     except KeyError:
@@ -206,7 +206,7 @@ def _arrow(table: pa.Table) -> bytes:
 
 
 def _avro_blocks(raw: bytes) -> Iterator[bytes]:
-    """Blocks of an Avro container, inflated (the codecs that Iceberg's writers use: null and deflate)."""
+    """Yield the decompressed blocks of an Avro file. Iceberg's writers use the codecs null and deflate."""
     stream = io.BytesIO(raw[4:])
     codec = b"null"
     while count := _long(stream):

@@ -1,4 +1,4 @@
-"""A Prometheus that scrapes given metrics."""
+"""A Prometheus server that scrapes given metrics, and a node_exporter that serves metrics from files."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def prometheus(metrics: str, folder: Path) -> Iterator[Query]:
-    """Yield a function that returns the result of an instant query. The rules of the project are loaded."""
+    """Run Prometheus with the project's rules; yield a function that returns the result of an instant query."""
     port = find_free_port()
     with _serve(metrics) as target:
         rules = PROJECT_FOLDER / "docker" / "monitoring" / "alerts.yaml"
@@ -39,8 +39,8 @@ def prometheus(metrics: str, folder: Path) -> Iterator[Query]:
         try:
 
             def query(expression: str) -> list[dict[str, Any]]:
-                with urlopen(f"http://127.0.0.1:{port}/api/v1/query?{urlencode({'query': expression})}") as answer:
-                    result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+                with urlopen(f"http://127.0.0.1:{port}/api/v1/query?{urlencode({'query': expression})}") as response:
+                    result: list[dict[str, Any]] = json.load(response)["data"]["result"]
                     return result
 
             _await(lambda: query("synapse_lakehouse_release_number"))
@@ -51,7 +51,7 @@ def prometheus(metrics: str, folder: Path) -> Iterator[Query]:
 
 
 def read_textfiles(folder: Path) -> str:
-    """The metrics that node_exporter serves from the files in ``folder``."""
+    """Return the metrics that node_exporter serves from the files in ``folder``."""
     port = find_free_port()
     arguments = ["--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}"]
     process = subprocess.Popen(
@@ -61,8 +61,8 @@ def read_textfiles(folder: Path) -> str:
     try:
 
         def read() -> str:
-            with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-                return str(answer.read(), "utf-8")
+            with urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+                return str(response.read(), "utf-8")
 
         return _await(read)
     finally:
@@ -89,7 +89,7 @@ def _serve(metrics: str) -> Iterator[str]:
 
 
 def _await(condition: Callable[[], Result]) -> Result:
-    """The first result that is not empty."""
+    """Call ``condition`` until its result is not empty; return that result."""
     end = time.monotonic() + 60
     while True:
         try:

@@ -9,15 +9,15 @@ from tests.support.incremental_lake import AdvancingLake, Source
 
 
 def run_random_history(lake: AdvancingLake, source: Source, names: list[str], runs: int) -> None:
-    """Change, delete and restore random rows of many tables before each of several runs."""
+    """Change, delete and restore random rows before each of several runs; require a lake that equals the source."""
     chance = random.Random(20261121)
     source.execute("select setseed(0.20261121)")
-    changing = [catalogue.load_catalogue().table(name) for name in names]
-    for table in changing:
-        source.execute(sql.SQL("create table {} as table {} with no data").format(*stash_and_table(table.name)))
+    tables = [catalogue.load_catalogue().table(name) for name in names]
+    for table in tables:
+        source.execute(sql.SQL("create table {} as table {} with no data").format(*_stash_and_table(table.name)))
     for _ in range(runs):
-        for table in changing:
-            stash, name = stash_and_table(table.name)
+        for table in tables:
+            stash, name = _stash_and_table(table.name)
             share = chance.choice([0.0, 0.02, 0.2, 0.9])
             source.execute(
                 sql.SQL(
@@ -31,12 +31,12 @@ def run_random_history(lake: AdvancingLake, source: Source, names: list[str], ru
                     "with gone as (delete from {} where random() < {} returning *) insert into {} table gone"
                 ).format(name, sql.Literal(share / 3), stash)
             )
-            free = (
+            changeable = (
                 {column.source_columns[0] for column in table.columns}
                 - _unique_columns(source, table.name)
                 - {*table.primary_key}
             )
-            column = chance.choice(sorted(free) or [""])
+            column = chance.choice(sorted(changeable) or [""])
             if column:
                 source.execute(
                     sql.SQL(
@@ -48,7 +48,7 @@ def run_random_history(lake: AdvancingLake, source: Source, names: list[str], ru
         assert lake.departures() == {}
 
 
-def stash_and_table(table: str) -> tuple[sql.Identifier, sql.Identifier]:
+def _stash_and_table(table: str) -> tuple[sql.Identifier, sql.Identifier]:
     return sql.Identifier(f"stash_{table}"), sql.Identifier(table)
 
 

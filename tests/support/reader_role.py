@@ -17,30 +17,30 @@ from tests.conftest import lakehouse
 
 @dataclass(frozen=True)
 class Role:
-    """Name of the role, and URI of the database for it."""
+    """A role. ``dsn``: libpq URI with which it connects to the database."""
 
     name: str
     dsn: str
 
 
 def create_role(settings: Settings, name: str, database: str, *options: str) -> None:
-    """Create the role as documented, with psql and the printed SQL."""
+    """Create a role as documented: run the SQL of ``lakehouse grants`` in psql."""
     run_script(settings, database, "grants", *options, "--role", name)
 
 
 def run_script(settings: Settings, database: str, *command: str) -> None:
-    """Run the SQL that a command prints in psql."""
-    printed = lakehouse(settings, *command)
-    assert printed.returncode == 0, printed.stderr
+    """Run the output of a ``lakehouse`` command, which is SQL, in psql."""
+    result = lakehouse(settings, *command)
+    assert result.returncode == 0, result.stderr
     subprocess.run(
         [BIN / "psql", "-Xq", "--set", "ON_ERROR_STOP=1", "--dbname", database],
-        input=printed.stdout, text=True, check=True, env=os.environ, stderr=subprocess.PIPE,
+        input=result.stdout, text=True, check=True, env=os.environ, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
 @contextmanager
 def reader_role(settings: Settings, database: str, *options: str) -> Iterator[Role]:
-    """A role with the privileges of ``lakehouse grants`` and ``options``; it is dropped at the end."""
+    """Yield a role with the privileges of ``lakehouse grants`` with ``options``. Drop it at the end."""
     name = f"reader_{uuid.uuid4().hex[:8]}"
     create_role(settings, name, database, *options)
     with psycopg.connect(database, autocommit=True) as owner:

@@ -1,4 +1,4 @@
-"""Synapse's own compressor, in a process of its own; its results are those of the strategy `levels`."""
+"""Run Synapse's own compressor in a separate process. The strategy ``levels`` must return the same results."""
 
 import itertools
 import subprocess
@@ -23,7 +23,7 @@ compress_state_events_table(given["DSN"], int(given["CHUNK"]), given["LEVELS"], 
 
 
 def run_reference(dsn: str, chunk_size: int, levels: str, chunks: int) -> None:
-    """One run of the compressor."""
+    """Run the compressor once."""
     environment = {"DSN": dsn, "CHUNK": str(chunk_size), "LEVELS": levels, "CHUNKS": str(chunks)}
     python = str(compressor_python())
     result = subprocess.run([python, "-c", _RUN], env=environment, capture_output=True, text=True, check=False)
@@ -31,25 +31,25 @@ def run_reference(dsn: str, chunk_size: int, levels: str, chunks: int) -> None:
 
 
 def progress(dsn: str) -> tuple[dict[str, RoomProgress], int]:
-    """The reference's saved progress by room, and the oldest uncompressed group."""
+    """Return the compressor's saved progress by room, and the oldest uncompressed group."""
     with psycopg.connect(dsn) as connection:
         if connection.execute("SELECT to_regclass('state_compressor_state')").fetchone() == (None,):
             return {}, 0
-        saved = connection.execute(
+        progress_rows = connection.execute(
             "SELECT room_id, last_compressed, level_num, max_size, current_length, current_head"
             " FROM state_compressor_state JOIN state_compressor_progress USING (room_id) ORDER BY room_id, level_num"
         ).fetchall()
         total = connection.execute("SELECT lowest_uncompressed_group FROM state_compressor_total_progress").fetchone()
         assert total
     rooms = {}
-    for room, rows in itertools.groupby(saved, lambda row: row[0]):
+    for room, rows in itertools.groupby(progress_rows, lambda row: row[0]):
         levels = list(rows)
         rooms[room] = RoomProgress(levels[0][1], levels_from_rows(level[2:] for level in levels))
     return rooms, total[0]
 
 
 def compare(dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkResult]:
-    """Run both compressors on the same database; require equal rows, edges and progress."""
+    """Run both compressors on the same database. Require equal rows, edges and progress; return the chunk results."""
     stored, names = encode_tables(*state_tables(dsn))
     before, oldest = progress(dsn)
     rooms = names.rooms.to_pylist()
@@ -59,11 +59,11 @@ def compare(dsn: str, chunk_size: int, levels: str, chunks: int) -> list[ChunkRe
     run_reference(dsn, chunk_size, levels, chunks)
     _, edges, rows = state_tables(dsn)
     groups = stored.groups()
-    # A purge may leave rows of groups that no table names; both compressors ignore them.
+    # A purge can leave rows of groups without a row in state_groups. Both compressors ignore them.
     rows = rows.filter(pc.is_in(rows["state_group"], pa.array(groups.ids)))
     assert sorted(list_edges(groups)) == list(zip(*(column.to_pylist() for column in edges.columns), strict=True))
-    own = names.rows(groups).cast(rows.schema)
-    assert own.sort_by([(name, "ascending") for name in own.column_names]).equals(rows)
+    expected = names.rows(groups).cast(rows.schema)
+    assert expected.sort_by([(name, "ascending") for name in expected.column_names]).equals(rows)
     after, oldest = progress(dsn)
     assert after == before | {rooms[step.room]: step.progress for step in steps}
     assert not steps or oldest == steps[-1].first

@@ -1,7 +1,7 @@
-"""Workers that share no folder with the driver: another user, another environment, and a file system of their own.
+"""Spark workers of another user, with their own environment and file system: they share no folder with the driver.
 
-Each worker has a mount namespace. It sees the system's files, an environment at ``/opt`` that the driver does not have
-there, and a ``/tmp`` with mode 0700 of its own. It does not see the checkout or the driver's ``/tmp``.
+Each worker has a mount namespace with the system's files, its environment at ``/opt``, where the driver has none, and
+its own ``/tmp`` with mode 0700. The namespace contains neither the checkout nor the driver's ``/tmp``.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from synapse_lakehouse.java import runtime
 from tests.support.cluster import WorkerMachine
 
 PYTHON: Final = "/opt/bin/python"
-"""The workers' Python, as the workers see it."""
+"""Path of Python in the workers' file system."""
 USER: Final = "nobody"
 _ENVIRONMENT: Final = PROJECT_FOLDER / ".lakehouse" / "worker-venv"
 _ENTER: Final = """
@@ -30,17 +30,17 @@ exec setpriv --reuid=nobody --regid=nogroup --clear-groups --no-new-privs --pdea
 
 
 def remote_machines(folder: Path, names: tuple[str, ...], variables: Mapping[str, str]) -> list[WorkerMachine]:
-    """Workers whose ``/tmp`` is ``folder``/``name``, with ``variables`` in their environment. Needs root."""
+    """Return workers whose ``/tmp`` is ``folder``/``name``, with the environment ``variables``. Requires root."""
     assert os.geteuid() == 0, "only root can start processes of another user"
     environment = _install_environment()
-    # Executors of one host read each other's shuffle files from the disk.
+    # Each worker gets its own host: executors of the same host read each other's shuffle files from the disk.
     hosts = [f"127.0.0.{number}" for number in range(2, 2 + len(names))]
     return [_machine(folder / name, host, environment, variables) for name, host in zip(names, hosts, strict=True)]
 
 
-def _machine(own: Path, host: str, environment: Path, variables: Mapping[str, str]) -> WorkerMachine:
-    own.mkdir(mode=0o700)
-    shutil.chown(own, USER, "nogroup")
+def _machine(folder: Path, host: str, environment: Path, variables: Mapping[str, str]) -> WorkerMachine:
+    folder.mkdir(mode=0o700)
+    shutil.chown(folder, USER, "nogroup")
     enter = ["unshare", "--mount", "--propagation", "private", "sh", "-eu", "-c", _ENTER, "sh"]
     (packages,) = environment.glob("lib/python3.*/site-packages")
     own_variables = {
@@ -53,17 +53,17 @@ def _machine(own: Path, host: str, environment: Path, variables: Mapping[str, st
         "LAKEHOUSE_HOME": "/tmp/lakehouse",
     }
     return WorkerMachine(
-        name=own.name,
+        name=folder.name,
         variables={**own_variables, **variables},
         work="/tmp",
         secret_file="/tmp/spark.secret",
-        command=(*enter, str(environment), str(own), str(PROJECT_FOLDER)),
+        command=(*enter, str(environment), str(folder), str(PROJECT_FOLDER)),
         host=host,
     )
 
 
 def _install_environment() -> Path:
-    """Install the locked packages and this checkout's package with the system's Python, as on a worker's machine."""
+    """Install the locked packages and this checkout's package with the system's Python, as an operator does."""
     _ENVIRONMENT.parent.mkdir(exist_ok=True)
     with _ENVIRONMENT.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

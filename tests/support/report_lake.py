@@ -1,4 +1,4 @@
-"""A lake without a JVM that has every table of the page, with a few rows of hostile text."""
+"""A lake that is written without a JVM. It has all tables of the report page, with a few rows of hostile text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -53,20 +53,20 @@ _LAG: Final = (
 
 @contextmanager
 def open_report_lake(settings: Settings) -> Iterator[Catalog]:
-    """An empty lake with the tables of the page."""
+    """Create a lake with empty tables of the page; yield its catalog."""
     with closing(open_catalog(settings)) as catalog:
         for schema in SCHEMAS:
             catalog.create_namespace(schema)
         ensure_audit_tables(catalog)
         for name, columns in TABLES.items():
             catalog.create_table(name, columns)
-            # Iceberg has no snapshot of a table without an append.
+            # A table has no Iceberg snapshot before its first append.
             catalog.load_table(name).append(pa.Table.from_pylist([], schema=columns))
         yield catalog
 
 
 def publish(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
-    """Append a row for each text to each table, and publish them as release ``number``."""
+    """Append one row a text to each table, and publish the tables as release ``number``."""
     run, published_at = RUNS[number], RUNS[number].end + timedelta(minutes=2)
     append_rows(catalog, number, texts)
     if texts:
@@ -79,20 +79,20 @@ def publish(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
 
 
 def append_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
-    """Append a row for each text to each table, except to audit tables."""
+    """Append one row a text to each table, except to audit tables."""
     values = {pa.int64(): number, _TIME: RUNS[number].end}
     for name, columns in TABLES.items():
         if name == "silver.rooms" and number > 1:
             continue
         rows = [
-            {field.name: values.get(field.type, f"{text} {number}") for field in columns} | _fixed(name, text)
+            {field.name: values.get(field.type, f"{text} {number}") for field in columns} | _fixed_values(name, text)
             for text in texts
         ]
         catalog.load_table(name).append(pa.Table.from_pylist(rows, schema=columns))
 
 
-def _fixed(name: str, text: str) -> dict[str, Any]:
-    # Keys join the tables.
+def _fixed_values(name: str, text: str) -> dict[str, Any]:
+    # The same room ID joins the tables.
     fixed: dict[str, Any] = {"silver.rooms": {"room_id": text}, "gold.state_group_sizes": {"room_id": text}}.get(
         name, {}
     )
@@ -106,7 +106,7 @@ def _fixed(name: str, text: str) -> dict[str, Any]:
 def _append_audit_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> None:
     run, at = RUNS[number], RUNS[number].end
     times = {"began_at": at, "written_at": at, "measured_at": at, "counted_at": at, "checked_at": at}
-    watched = [(at - timedelta(minutes=15 * n), n) for n in range(4)]
+    watch_times = [(at - timedelta(minutes=15 * n), n) for n in range(4)]
     rows: dict[str, list[dict[str, Any]]] = {
         "audit.snapshots": [times | {"server_version": "16.14", "schema_version": 94}],
         "audit.ledger": [times | {"table_name": t, "rows_read": 5, "rows_written": 5, "seconds": 1.5} for t in texts],
@@ -133,14 +133,14 @@ def _append_audit_rows(catalog: Catalog, number: int, texts: Sequence[str]) -> N
              "bytes_after": 400, "planned_at": at} for text in texts
         ],
     }  # fmt: skip
-    for name, appended in rows.items():
-        store.append_audit_rows(catalog, name, appended, run)
-    observed = [
+    for name, table_rows in rows.items():
+        store.append_audit_rows(catalog, name, table_rows, run)
+    watch_rows = [
         {"stream": text, "watched_at": moment, "safe_bound": 1, "last_allocated_id": 1 + n,
          "unchanged_since": [(text, moment - timedelta(hours=3))]}
-        for text in texts for moment, n in watched
+        for text in texts for moment, n in watch_times
     ]  # fmt: skip
-    store.append_audit_rows(catalog, "audit.stream_watch", observed)
+    store.append_audit_rows(catalog, "audit.stream_watch", watch_rows)
     incident = {"scope": "test", "kind": "lost-ids", "description": hostile_text.ALL, "consequence": "", "page": ""}
     ended = incident | {"id": f"0 {number}", "subject": "ended"}
     incidents = [ended | {"at": at, "begins": True}, ended | {"at": at + timedelta(hours=1), "begins": False}]

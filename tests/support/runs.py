@@ -1,4 +1,4 @@
-"""``lakehouse run`` as a process that tests watch and stop, and the lease that it waits for."""
+"""Start ``lakehouse run`` as a process, and acquire the lease that it waits for."""
 
 import re
 import subprocess
@@ -45,12 +45,12 @@ def read_until(run: subprocess.Popen[str], pattern: str) -> str:
 
 
 def children(run: subprocess.Popen[str]) -> set[int]:
-    """Child processes of the run."""
+    """Return the IDs of the run's child processes."""
     return set(map(int, Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()))
 
 
 def lease_of_another_run(settings: Settings) -> Lease:
-    """The lake lease, taken for ten minutes by the run ``the first run``."""
+    """Acquire the lake lease for ten minutes as the run ``the first run``; return it."""
     catalog = open_catalog(settings)
     tables.ensure_tables(catalog, catalogue.load_catalogue())
     lease = Lease(catalog, "the first run", "run_20261120T000000Z_00000000", seconds=600)
@@ -59,7 +59,7 @@ def lease_of_another_run(settings: Settings) -> Lease:
 
 
 def acquire_when_free(lease: Lease, seconds: float) -> tuple[str, ...]:
-    """Take the lease. Wait while another run holds it, which may have been killed."""
+    """Acquire the lease; return the branches of crashed runs. Wait while another run holds it, even a killed run."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Play scenes on a homeserver of any release."""
+"""Play the sample's scenes on a homeserver of any release."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,20 +10,20 @@ from sample.homeserver import BridgedClient, Synapse
 from sample.traffic.stage import Stage
 
 Scene = Callable[[Stage], None]
-TROUPES = 4
+THREADS = 4
 
 
 def play(stage: Stage, scenes: tuple[Scene, ...], version: str) -> None:
-    """Play scenes, some side by side, on a homeserver of the release ``version``."""
-    with ThreadPoolExecutor(TROUPES) as troupes:
-        for playing in [
-            troupes.submit(_play_all, stage, scenes[number::TROUPES], version) for number in range(TROUPES)
+    """Play scenes in several threads, on a homeserver of the release ``version``."""
+    with ThreadPoolExecutor(THREADS) as executor:
+        for future in [
+            executor.submit(_play_all, stage, scenes[number::THREADS], version) for number in range(THREADS)
         ]:
-            playing.result()
+            future.result()
 
 
 def move(stage: Stage, hs: Synapse) -> Stage:
-    """The stage after a restart of its homeserver."""
+    """Return the stage with its users connected to the restarted homeserver ``hs``."""
     for user in stage.users.values():
         user.connection = hs.connection
         if isinstance(user, BridgedClient):
@@ -36,8 +36,8 @@ def _play_all(stage: Stage, scenes: tuple[Scene, ...], version: str) -> None:
     for scene in scenes:
         try:
             stage.play(scene)
-        except MatrixError as refusal:
-            # An earlier release lacks what the rest of the scene asks for.
-            if refusal.errcode != "M_UNRECOGNIZED" or version == VERSION:
+        except MatrixError as error:
+            # An earlier release lacks an endpoint that the scene uses. The rest of the scene is skipped.
+            if error.errcode != "M_UNRECOGNIZED" or version == VERSION:
                 raise
-            print(f"{version} has no {scene.__name__}: {refusal}")
+            print(f"{version} does not support the scene {scene.__name__}: {error}")

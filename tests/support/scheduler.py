@@ -1,7 +1,8 @@
-"""How processes share the tests.
+"""Distribute the tests to pytest-xdist's worker processes, and order them.
 
-The process that schedules does not collect the tests, so it finds the fixtures in their source. A process that makes a
-lake of its own adds two to four minutes. Groups of pytest-xdist 3.8 have no effect under pytest 9.
+The scheduling process does not collect the tests, so it searches their source for the fixtures that they use. Each
+worker process that creates a lake takes two to four minutes longer. The groups of pytest-xdist 3.8 have no effect under
+pytest 9.
 """
 
 from functools import cache
@@ -13,10 +14,10 @@ from xdist.scheduler import LoadScopeScheduling
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 LAKES: Final = {"harsh": "harsh: HarshLake", "published": "published: Published"}
-"""Lakes that many tests share and whose creation takes minutes, with the text of a test that uses one."""
+"""Fixture of a lake whose creation takes minutes → text in the source of each test that uses it."""
 
 LAST: Final = "published"
-"""The lake whose tests would be the last to be done."""
+"""The lake whose tests would end last."""
 
 _LONGEST: Final = ("test_kills.py", "test_federated_answers.py")
 
@@ -26,7 +27,7 @@ _START_SERVERS: Final = frozenset(
 
 
 class Sharing(LoadScopeScheduling):
-    """A file stays with one process, and so do all files that use the same lake."""
+    """Run all tests of a file in the same process, and all files that use the same lake in the same process."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -35,15 +36,15 @@ class Sharing(LoadScopeScheduling):
 
 @cache
 def lake(file: Path) -> str | None:
-    """The shared lake that tests of ``file`` use."""
-    text = file.read_text()
-    return next((name for name, used in LAKES.items() if used in text), None)
+    """Return the shared lake that tests of ``file`` use, if any."""
+    source = file.read_text()
+    return next((name for name, parameter in LAKES.items() if parameter in source), None)
 
 
 def length(file: Path) -> int:
-    """How tests are put in order: the longest, those of a shared lake, those that start servers, the others."""
+    """Return a sort key: the longest tests, those of a shared lake, those that start servers, the others."""
     if file.name in _LONGEST:
         return -1
-    if used := lake(file):
-        return list(LAKES).index(used)
+    if name := lake(file):
+        return list(LAKES).index(name)
     return len(LAKES) + _START_SERVERS.isdisjoint(file.parts)

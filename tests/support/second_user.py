@@ -1,8 +1,8 @@
-"""Another user of the same machine, which tries the ports, files and processes of the lakehouse.
+"""A program of another user of the same machine. It tries to use the ports, files and processes of the lakehouse.
 
-Started as root, this program becomes the user with the ID of its first argument and then answers one request a line,
-as JSON: ``["spark", host, port]``, ``["read", path]``, ``["signal", pid]``. What it imports is imported before, as the
-environment may be below a folder that the user cannot enter; the JVM is the user's from its start.
+Root starts this program. It changes to the user with the ID of its first argument. Then it executes one request a line,
+as JSON: ``["spark", host, port]``, ``["read", path]``, ``["walk", folder]``, ``["signal", pid]``. It imports modules as
+root, because the user may have no access to the environment's folder. The JVM starts as the user.
 """
 
 import json
@@ -23,7 +23,7 @@ _MAX_BYTES = 200_000_000
 
 
 def become(uid: int) -> None:
-    """Drop root for good."""
+    """Change to the user ``uid`` permanently."""
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
@@ -38,7 +38,7 @@ def _jvm() -> Any:
 
 
 def _module(name: str) -> Any:
-    """A Scala object."""
+    """Return a Scala object."""
     return getattr(getattr(_jvm(), name + "$"), "MODULE$")
 
 
@@ -53,26 +53,26 @@ def _rpc() -> Any:
 
 
 def spark(host: str, port: int) -> list[str]:
-    """Names of the RPC endpoints that answer at ``host``:``port``, and ``blocks`` where blocks are served."""
+    """Return the names of the RPC endpoints that respond, and ``blocks`` if the port serves blocks."""
     jvm = _jvm()
-    reached = []
+    services = []
     address = jvm.org.apache.spark.rpc.RpcAddress(host, port)
     for name in ENDPOINTS:
         try:
             _rpc().setupEndpointRef(address, name)
-            reached.append(name)
-        except Exception as error:  # noqa: BLE001 - py4j's errors have only a text
+            services.append(name)
+        except Exception as error:  # noqa: BLE001 - py4j wraps all Java errors
             if "RpcEndpointNotFoundException" not in str(error):
-                break  # no RPC environment, or one that refuses
+                break  # no RPC environment, or authentication failed
     try:
-        _opened_blocks(host, port)
-        reached.append("blocks")
-    except Exception:  # noqa: BLE001 - no blocks are served here, or not to a stranger
+        _open_blocks(host, port)
+        services.append("blocks")
+    except Exception:  # noqa: BLE001 - the port serves no blocks, or authentication failed
         pass
-    return reached
+    return services
 
 
-def _opened_blocks(host: str, port: int) -> Any:
+def _open_blocks(host: str, port: int) -> Any:
     jvm, network = _jvm(), _jvm().org.apache.spark.network
     conf = network.util.TransportConf("shuffle", network.util.MapConfigProvider(jvm.java.util.HashMap()))
     context = network.TransportContext(conf, network.server.NoOpRpcHandler())
@@ -84,11 +84,11 @@ def _opened_blocks(host: str, port: int) -> Any:
         client = context.createClientFactory().createClient(host, port)
         try:
             return client.sendRpcSync(message, 5000)
-        except Exception as error:  # noqa: BLE001 - the next block may be there
+        except Exception as error:  # noqa: BLE001 - the next block may exist
             errors.append(str(error))
         finally:
             client.close()
-    # The answer "no such block" comes from a server that serves blocks.
+    # A server that reports a missing block serves blocks.
     if any("BlockNotFound" in error or "not found" in error.lower() for error in errors):
         return errors
     raise RuntimeError(errors[0])
@@ -104,7 +104,7 @@ def read(path: str) -> str | None:
 
 
 def walk(folder: str) -> list[str]:
-    """Files below ``folder`` that this user can open."""
+    """Return the files below ``folder`` that this user can read."""
     return [
         str(file)
         for parent, _, names in os.walk(folder)
@@ -114,7 +114,7 @@ def walk(folder: str) -> list[str]:
 
 
 def signal(pid: int) -> bool:
-    """Whether this user may send signals to the process."""
+    """Return whether this user may send signals to the process."""
     try:
         os.kill(pid, 0)
     except (PermissionError, ProcessLookupError):
@@ -124,7 +124,7 @@ def signal(pid: int) -> bool:
 
 def main() -> None:
     """Execute requests until the input ends."""
-    # Modules that PySpark would import later, when they may be out of reach.
+    # PySpark imports these modules late. The user may then have no access to them.
     import pyspark.testing.utils  # noqa: F401
     from pyspark.java_gateway import launch_gateway  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""Seeded faults of every kind in a copy of Synapse's database, each with the finding that it must cause."""
+"""Seeded faults of all kinds in a copy of Synapse's database, each with the finding that it must cause."""
 
 import random
 from collections import Counter, defaultdict
@@ -20,8 +20,8 @@ Finding = tuple[str, str | None, str]
 
 
 def plant(connection: psycopg.Connection[Any], seed: int, per_kind: int) -> list[Fault]:
-    """Plant up to ``per_kind`` faults of each kind. No two concern the same event, or events next to each other."""
-    connection.execute("set session_replication_role = replica")  # no foreign keys, as if their indexes were broken
+    """Plant up to ``per_kind`` faults of each kind; return them. No two concern the same or neighboring events."""
+    connection.execute("set session_replication_role = replica")  # disables foreign keys
     state = StateFaults(connection, random.Random(seed))
     faults = list(state.plant(STATE_KINDS * per_kind))
     neighbors = _find_neighbors(connection)
@@ -35,7 +35,7 @@ def plant(connection: psycopg.Connection[Any], seed: int, per_kind: int) -> list
         # The seed decides the order.
         picks = f"select * from ({kind.pick}) as picks order by md5(id || other || %(seed)s), id, other"
         for row in connection.cursor(row_factory=dict_row).execute(picks.encode(), {"seed": str(seed)}).fetchall():
-            # Members have several rooms.
+            # A user can be a member of several rooms.
             marks: set[tuple[str, object]] = {(kind.area, (row["room_id"], row["id"]))}
             for event in {str(row[column]) for column in ("id", "other", "latest") if column in row}:
                 marks |= {(kind.area, event)} if event.startswith("$") else set()
@@ -56,15 +56,15 @@ def plant(connection: psycopg.Connection[Any], seed: int, per_kind: int) -> list
 
 
 def describe(faults: Collection[Fault], findings: Collection[Finding]) -> list[str]:
-    """Return a Markdown table: the planted and found faults of each kind."""
+    """Return a Markdown table with the numbers of planted and of found faults of each kind."""
     planted = Counter((fault.kind, fault.check) for fault in faults)
-    found = Counter((fault.kind, fault.check) for fault in find(faults, findings))
-    rows = [f"| {kind} | `{check}` | {count} | {found[kind, check]} |" for (kind, check), count in planted.items()]
+    reported = Counter((fault.kind, fault.check) for fault in find(faults, findings))
+    rows = [f"| {kind} | `{check}` | {count} | {reported[kind, check]} |" for (kind, check), count in planted.items()]
     return ["| kind | check | planted | found |", "| --- | --- | --- | --- |", *rows]
 
 
 def find(faults: Iterable[Fault], findings: Collection[Finding]) -> list[Fault]:
-    """Return the faults that have a finding of their kind, room and subject."""
+    """Return the faults that have a finding with their check, room and subject."""
     return [fault for fault in faults if (fault.check, fault.room, fault.subject) in findings]
 
 

@@ -1,4 +1,4 @@
-"""A lake of a few tables: updated, maintained, and queried with the operator's command."""
+"""A lake of a few tables, which tests update, maintain, and query with the ``lakehouse`` command."""
 
 import json
 import runpy
@@ -31,7 +31,7 @@ from tests.support.incremental_lake import AdvancingLake, advancing
 
 @dataclass
 class SmallLake(AdvancingLake):
-    """Copies only the tables of ``declared``."""
+    """A lake that contains only the tables of ``declared``."""
 
     declared: Catalogue = field(default_factory=catalogue.load_catalogue)
 
@@ -42,7 +42,7 @@ class SmallLake(AdvancingLake):
             copy_tables(session)
 
     def verify(self, app: SparkApp) -> list[dict[str, Any]]:
-        """Compare the run's branch with the source: rows of audit.reconciliation."""
+        """Compare the run's branch with the source; return the rows of ``audit.reconciliation``."""
         with export_snapshot(self.settings, self.declared) as (connection, snapshot):
             reconcile_tables(app, self.declared, connection, snapshot)
         return store.read_run_rows(app.catalog, "audit.reconciliation", app.run.run_id)
@@ -57,21 +57,24 @@ class SmallLake(AdvancingLake):
             app.lease.release()
 
     def count_delete_files(self, name: str) -> int:
-        """Number of delete files of the table ``bronze.<name>``."""
+        """Return the number of delete files of the table ``bronze.<name>``."""
         tasks = self.app().catalog.load_table(f"bronze.{name}").scan().plan_files()
         return sum(len(task.delete_files) for task in tasks)
 
     def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
-        """Return the exit code and rows of prove-erased, by table and kind of content."""
+        """Run ``lakehouse prove-erased``; return its exit code, and its rows by table and kind of content."""
         result = self.ask("prove-erased", user, "--format", "json")
         return result.exit_code, {(row["table"], row["content"]): row for row in json.loads(result.stdout or "[]")}
 
     def ask(self, *arguments: str) -> Result:
-        """The operator's command on this lake."""
+        """Run the ``lakehouse`` command on this lake."""
         return CliRunner().invoke(command, arguments, env=self.settings.to_environment() | {"COLUMNS": "200"})
 
     def equal_to_source(self) -> bool:
-        """Return whether the latest release has the source's rows; in Python, NaN differs from itself."""
+        """Return whether the latest release has the source's rows.
+
+        Tables with doubles are not compared, because NaN differs from itself in Python.
+        """
         with (
             duckdb_reader.open_duckdb(self.settings) as lake,
             psycopg.connect(str(self.settings.synapse_dsn)) as source,
@@ -90,7 +93,7 @@ class SmallLake(AdvancingLake):
 def small_lake(
     server: EmbeddedServer, settings: Settings, folder: Path, declared: Iterable[Table]
 ) -> Iterator[SmallLake]:
-    """An empty lake of a few tables of a copy of the sample, which a test may change."""
+    """Yield an empty lake of a few tables. Its source is a copy of the sample that the test may change."""
     few = catalogue.load_catalogue().model_copy(update={"tables": tuple(declared)})
     with (
         copied_source(server) as dsn,

@@ -9,14 +9,14 @@ import psutil
 
 
 def descendants(pid: int) -> set[int]:
-    """``pid`` and the ids of all processes below it."""
+    """Return ``pid`` and the IDs of all of its descendants."""
     with suppress(psutil.NoSuchProcess):
         return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
     return {pid}
 
 
 def listening(pid: int) -> set[tuple[IPv4Address | IPv6Address, int]]:
-    """Addresses and ports on which ``pid`` and its descendants listen."""
+    """Return the addresses and ports on which ``pid`` and its descendants listen."""
     addresses = set()
     for process in descendants(pid):
         with suppress(psutil.Error):
@@ -28,7 +28,7 @@ def listening(pid: int) -> set[tuple[IPv4Address | IPv6Address, int]]:
 
 
 def listening_until_end(process: subprocess.Popen[str]) -> set[IPv4Address | IPv6Address]:
-    """Addresses on which ``process`` and its descendants listen at any time until it ends."""
+    """Wait until ``process`` ends; return all addresses on which it or its descendants listened."""
     results = set()
     while process.poll() is None:
         results |= {address for address, _ in listening(process.pid)}

@@ -1,4 +1,4 @@
-"""A copy of a database of Synapse, split in two as `databases` in homeserver.yaml does: main, and state."""
+"""A copy of a Synapse database, split into a main and a state database (``databases`` in homeserver.yaml)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ COMMON_TABLES: Final = (
 def split_source(
     server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE, state_server: EmbeddedServer | None = None
 ) -> Iterator[tuple[str, str]]:
-    """libpq URIs of the main and the state database of a homeserver, with the content of ``database``.
+    """Split a copy of ``database``; yield the libpq URIs of the main and the state database.
 
     :param state_server: server of the state database, which has ``database``, too; by default ``server``.
     """
@@ -41,14 +41,14 @@ def split_source(
 
 @contextmanager
 def second_server(folder: Path) -> Iterator[EmbeddedServer]:
-    """Another server with the sample."""
+    """Run another server with the sample."""
     with embedded_postgres.run_server(folder / "data") as server:
         sample.restore_sample(server)
         yield server
 
 
 def drop_tables(dsn: str, names: list[str]) -> None:
-    """Drop the tables, and sequences that only they use."""
+    """Drop the tables and the sequences that they own."""
     with psycopg.connect(dsn) as connection:
         for name in names:
             connection.execute(sql.SQL("drop table if exists {} cascade").format(sql.Identifier(name)))

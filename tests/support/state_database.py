@@ -1,4 +1,4 @@
-"""Databases with Synapse's tables of state, filled from generated rooms and resolved by the definition of state."""
+"""Databases with Synapse's tables of room state, filled from generated rooms."""
 
 import uuid
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.state_rooms import State, World, resolved
 
 @contextmanager
 def state_database(server: EmbeddedServer) -> Iterator[str]:
-    """An empty database with Synapse's tables of state."""
+    """Create an empty database with Synapse's tables of room state; yield its URI."""
     name = f"compression_{uuid.uuid4().hex[:8]}"
     server.create_database(name)
     with psycopg.connect(server.dsn(name), autocommit=True) as connection:
@@ -25,7 +25,7 @@ def state_database(server: EmbeddedServer) -> Iterator[str]:
 
 
 def store(world: World, dsn: str) -> None:
-    """Insert new groups of the world into the database, and delete purged groups."""
+    """Insert new groups of ``world`` into the database, and delete its purged groups."""
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
         stored_groups = {first for (first,) in cursor.execute("SELECT id FROM state_groups")}
         new = [group for group in world.groups if group not in stored_groups]
@@ -47,8 +47,8 @@ def store(world: World, dsn: str) -> None:
                     copy.write_row((group, world.groups[group], kind, state_key, event))
 
 
-def fetched(dsn: str, columns: str, table: str) -> pa.Table:
-    """A table of the database, in its order."""
+def read_table(dsn: str, columns: str, table: str) -> pa.Table:
+    """Return columns of a table, ordered by all of them."""
     with psycopg.connect(dsn) as connection:
         cursor = connection.execute(f"SELECT {columns} FROM {table} ORDER BY {columns}")
         names = columns.split(", ")
@@ -62,27 +62,27 @@ def fetched(dsn: str, columns: str, table: str) -> pa.Table:
 
 
 def state_tables(dsn: str) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The three tables as arrays."""
+    """Return ``state_groups``, ``state_group_edges`` and ``state_groups_state``."""
     return (
-        fetched(dsn, "id, room_id", "state_groups"),
-        fetched(dsn, "state_group, prev_state_group", "state_group_edges"),
-        fetched(dsn, "state_group, type, state_key, event_id", "state_groups_state"),
+        read_table(dsn, "id, room_id", "state_groups"),
+        read_table(dsn, "state_group, prev_state_group", "state_group_edges"),
+        read_table(dsn, "state_group, type, state_key, event_id", "state_groups_state"),
     )
 
 
 def all_states(dsn: str) -> dict[int, State]:
-    """Return the resolved state of each group, by the definition."""
+    """Return the resolved state of each group."""
     groups, edges, rows = snapshot(dsn)
     return {group: resolved(edges, rows, group) for group in groups}
 
 
 def read_state(dsn: str) -> tuple[dict[int, int], dict[int, State]]:
-    """Edges and rows of the database."""
+    """Return the predecessor and the delta rows of each group."""
     return snapshot(dsn)[1:]
 
 
 def snapshot(dsn: str) -> tuple[set[int], dict[int, int], dict[int, State]]:
-    """Groups, edges and rows of the database at one moment."""
+    """Return the groups, predecessors and delta rows of one PostgreSQL snapshot."""
     with psycopg.connect(dsn) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         groups = {group for (group,) in connection.execute("SELECT id FROM state_groups")}

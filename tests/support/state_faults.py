@@ -1,4 +1,4 @@
-"""Seeded faults of room state in a copy of Synapse's database. Each changes the state of a group or of an event."""
+"""Seeded faults of room state in a copy of Synapse's database. Each changes the state of a group or at an event."""
 
 import random
 from collections import defaultdict
@@ -13,7 +13,7 @@ from tests.support.state_rooms import State, resolved
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: its kind, the check and subject that are to be found, and the room."""
+    """A fault: its kind, and the check, subject and room of the finding that it must cause."""
 
     kind: str
     check: str
@@ -23,7 +23,7 @@ class Fault:
 
 @dataclass
 class StateFaults:
-    """The state groups of a database, in which ``plant`` makes faults. No two faults are of one group."""
+    """The state groups of a database. ``plant`` changes them: each at most once."""
 
     connection: psycopg.Connection[Any]
     chance: random.Random
@@ -41,7 +41,7 @@ class StateFaults:
             self.rows[group][type_, key] = event
 
     def plant(self, number: int) -> Iterator[Fault]:
-        """Plant faults of all kinds, in turn; return what is to be found."""
+        """Plant ``number`` faults, of all kinds in turn; yield each."""
         kinds: list[Callable[[], Fault | None]] = [
             self._delete_row, self._change_row, self._delete_creation, self._delete_membership, self._cut_edge,
             self._move_edge, self._move_event,
@@ -53,18 +53,18 @@ class StateFaults:
                 yield fault
 
     def _delete_row(self) -> Fault | None:
-        return self._of_row("delete row", lambda key: key[0] not in ("m.room.create", "m.room.member"), None)
+        return self._fault_of_row("delete row", lambda key: key[0] not in ("m.room.create", "m.room.member"), None)
 
     def _change_row(self) -> Fault | None:
-        return self._of_row("change row", lambda _: True, "$changed")
+        return self._fault_of_row("change row", lambda _: True, "$changed")
 
     def _delete_creation(self) -> Fault | None:
-        return self._of_row("delete creation", lambda key: key[0] == "m.room.create", None)
+        return self._fault_of_row("delete creation", lambda key: key[0] == "m.room.create", None)
 
     def _delete_membership(self) -> Fault | None:
-        return self._of_row("delete membership", lambda key: key[0] == "m.room.member", None)
+        return self._fault_of_row("delete membership", lambda key: key[0] == "m.room.member", None)
 
-    def _of_row(self, kind: str, is_chosen: Callable[[tuple[str, str]], bool], event: str | None) -> Fault | None:
+    def _fault_of_row(self, kind: str, is_chosen: Callable[[tuple[str, str]], bool], event: str | None) -> Fault | None:
         candidates = [(g, key) for g in self.rows.keys() - self.used for key in self.rows[g] if is_chosen(key)]
         group, key = self.chance.choice(sorted(candidates))
         before = self._state(group)
@@ -77,15 +77,15 @@ class StateFaults:
         where = "where state_group = %s and type = %s and state_key = %s"
         statement = f"update state_groups_state set event_id = '{event}' {where}" if event else ""
         self.connection.execute((statement or f"delete from state_groups_state {where}").encode(), [group, *key])
-        return self._changed(kind, group)
+        return self._record_changed_group(kind, group)
 
     def _cut_edge(self) -> Fault | None:
-        return self._of_edge("cut edge", None)
+        return self._fault_of_edge("cut edge", None)
 
     def _move_edge(self) -> Fault | None:
-        return self._of_edge("move edge", self.chance.choice(sorted(self.rooms)))
+        return self._fault_of_edge("move edge", self.chance.choice(sorted(self.rooms)))
 
-    def _of_edge(self, kind: str, target: int | None) -> Fault | None:
+    def _fault_of_edge(self, kind: str, target: int | None) -> Fault | None:
         group = self.chance.choice(sorted(self.edges.keys() - self.used))
         if target and (target >= group or self.rooms[target] != self.rooms[group]):
             return None
@@ -98,7 +98,7 @@ class StateFaults:
         self.connection.execute("delete from state_group_edges where state_group = %s", [group])
         if target:
             self.connection.execute("insert into state_group_edges values (%s, %s)", [group, target])
-        return self._changed(kind, group)
+        return self._record_changed_group(kind, group)
 
     def _move_event(self) -> Fault | None:
         rows = self.connection.execute("""
@@ -116,13 +116,13 @@ class StateFaults:
             return None
         self.used.add(group)
         self.moved_events.add(event)
-        moved = "update event_to_state_groups set state_group = %s where event_id = %s"
-        self.connection.execute(moved.encode(), [target, event])
+        statement = "update event_to_state_groups set state_group = %s where event_id = %s"
+        self.connection.execute(statement.encode(), [target, event])
         return Fault("move event", "state_not_of_previous_event", event, self.rooms[group])
 
     def _state(self, group: int) -> State:
         return resolved(self.edges, self.rows, group)
 
-    def _changed(self, kind: str, group: int) -> Fault:
+    def _record_changed_group(self, kind: str, group: int) -> Fault:
         self.used.add(group)
         return Fault(kind, "state_group_changed", str(group), self.rooms[group])

@@ -1,8 +1,8 @@
-"""A homeserver whose index of room state is of an earlier moment, so that Synapse deletes rows of other rooms.
+"""A homeserver whose index of room state is outdated, so that Synapse deletes rows of other rooms.
 
-Groups of the rooms ``purged`` were stored in full when the index was copied. A compressor then stored them as
-differences, and rows of the rooms ``late`` took the places of their rows. So the copied index has entries of the former
-groups that point to rows of the latter.
+The index is copied while the groups of the rooms ``purged`` are stored in full. Then a compressor stores them as
+deltas, and rows of the rooms ``late`` take the places of the deleted rows. So entries of the copied index for groups of
+the rooms ``purged`` point to rows of the rooms ``late``.
 """
 
 import time
@@ -23,11 +23,11 @@ from tests.support.reference_compressor import run_reference
 from tests.support.state_rooms import State, resolved
 
 States = dict[int, tuple[str, State]]
-"""Room and state by state group."""
+"""State group → room and state."""
 
 PEOPLE: Final = 25
 CHANGES: Final = 230
-"""Changes of state in the purged rooms: Synapse stores the state in full after 100 differences."""
+"""State changes in each purged room. Synapse stores the state in full after 100 deltas."""
 _SWEEP_SECONDS: Final = 150
 
 _VOLATILE: Final = {"unsigned", "age", "prev_content", "replaces_state"}
@@ -35,23 +35,27 @@ _INDEX: Final = "state_groups_state_type_idx"
 _AS_WITH_LARGE_TABLES: Final = f"""
 alter database {DATABASE} set enable_hashjoin = off;
 alter database {DATABASE} set enable_mergejoin = off"""
-"""PostgreSQL then searches the rows of each state group by the index, as it does if there are many rows."""
+"""With these settings, PostgreSQL reads the rows of a state group with the index, as in a large table."""
 
 
 @dataclass
 class StateLoss:
-    """The homeserver in ``folder``. ``rooms``: by kind. ``kept``: the event before which a room is to be purged."""
+    """The homeserver in ``folder``.
+
+    ``rooms``: by kind. ``first_retained``: by room, the event before which the history is purged. ``index``: path and
+    content of the copied index.
+    """
 
     folder: Path
     port: int = field(default_factory=find_free_port)
     people: list[Client] = field(default_factory=list)
     rooms: dict[str, list[str]] = field(default_factory=lambda: {"purged": [], "calm": [], "late": []})
-    kept: dict[str, str] = field(default_factory=dict)
+    first_retained: dict[str, str] = field(default_factory=dict)
     index: tuple[str, bytes] = ("", b"")
 
     @contextmanager
     def postgres(self) -> Iterator[EmbeddedServer]:
-        """The running PostgreSQL."""
+        """Run PostgreSQL."""
         options = ["fsync=off", "synchronous_commit=off", "autovacuum=off"]
         with embedded_postgres.run_server(self.folder / "postgres", self.port, options) as server:
             server.create_database(DATABASE)
@@ -59,7 +63,7 @@ class StateLoss:
 
     @contextmanager
     def synapse(self, server: EmbeddedServer) -> Iterator[Synapse]:
-        """The running Synapse."""
+        """Run Synapse."""
         with homeserver(self.folder / "synapse", dsn=server.dsn(DATABASE), workers=False) as hs:
             for client in self.people:
                 client.connection = hs.connection
@@ -87,14 +91,14 @@ class StateLoss:
                     self._change_topic(room, number)
                     self.people[number].say(room, f"message {number}")
             for room in self.rooms["purged"]:
-                self.kept[room] = self.people[3].say(room, "nothing before this")
+                self.first_retained[room] = self.people[3].say(room, "nothing before this")
             for room in self.all_rooms():
                 for number in range(3):
                     self.people[number].say(room, f"the end {number}")
         execute(hs.dsn, "vacuum (analyze) state_groups_state")
 
     def put_old_index_back(self) -> None:
-        """Replace the index's file by the copy, while the server is stopped."""
+        """Overwrite the index with the copy, while the server is stopped."""
         path, content = self.index
         (self.folder / "postgres" / path).write_bytes(content)
 
@@ -104,40 +108,40 @@ class StateLoss:
 
     def purge(self, hs: Synapse, room: str) -> None:
         """Purge the history of a room, and wait until Synapse's own loop has deleted the state groups."""
-        purge_history(self.people[0], room, self.kept[room])
+        purge_history(self.people[0], room, self.first_retained[room])
         execute(hs.dsn, "update state_groups_pending_deletion set insertion_ts = insertion_ts - 3600000")
-        until = time.monotonic() + _SWEEP_SECONDS
+        deadline = time.monotonic() + _SWEEP_SECONDS
         while execute(hs.dsn, "select 1 from state_groups_pending_deletion"):
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(1)
 
     def answers(self) -> dict[str, Json]:
-        """Return Synapse's answers about events of all rooms, or its errors."""
+        """Return Synapse's responses about events of all rooms, by request; errors with their code."""
         answers = {}
         for room in self.all_rooms():
             path = f"{V3}/rooms/{q(room)}"
-            page = self._ask(f"{path}/messages", {"dir": "b", "limit": "4"})
+            page = self._get(f"{path}/messages", {"dir": "b", "limit": "4"})
             answers[f"messages {room}"] = page
-            answers[f"state {room}"] = self._ask(f"{ADMIN}/v1/rooms/{q(room)}/state", {})
+            answers[f"state {room}"] = self._get(f"{ADMIN}/v1/rooms/{q(room)}/state", {})
             for event in page.get("chunk", []):
-                # Of the purged rooms, earlier events are not there any more.
+                # The earlier events of the purged rooms are deleted.
                 limit = "0" if room in self.rooms["purged"] else "2"
-                context = self._ask(f"{path}/context/{q(event['event_id'])}", {"limit": limit})
+                context = self._get(f"{path}/context/{q(event['event_id'])}", {"limit": limit})
                 answers[f"context {event['event_id']}"] = context
         for room in self.rooms["late"]:
-            page = self._ask(f"{V3}/rooms/{q(room)}/messages", {"dir": "b", "limit": "100"})
+            page = self._get(f"{V3}/rooms/{q(room)}/messages", {"dir": "b", "limit": "100"})
             answers[f"all messages {room}"] = page
             for event in page.get("chunk", [])[::5]:
-                context = self._ask(f"{V3}/rooms/{q(room)}/context/{q(event['event_id'])}", {"limit": "0"})
+                context = self._get(f"{V3}/rooms/{q(room)}/context/{q(event['event_id'])}", {"limit": "0"})
                 answers[f"context {event['event_id']}"] = context
         return answers
 
-    def _ask(self, path: str, params: dict[str, str]) -> Json:
+    def _get(self, path: str, params: dict[str, str]) -> Json:
         try:
-            answer = self.people[0].call("GET", path, params=params)
+            response = self.people[0].call("GET", path, params=params)
         except MatrixError as error:
             return {"error": error.errcode}
-        return {name: _without_volatile(value) for name, value in answer.items() if name not in ("start", "end")}
+        return {name: _without_volatile(value) for name, value in response.items() if name not in ("start", "end")}
 
     def _open_room(self, kind: str) -> str:
         room = self.people[0].create_room(preset="public_chat", name=kind)
@@ -153,32 +157,32 @@ class StateLoss:
 
 
 def _without_volatile(value: Any) -> Any:
-    """Events of an answer without what depends on the clock and on Synapse's caches; state has no order."""
+    """Return events without fields that depend on the clock or on Synapse's caches, ordered by event ID."""
     if isinstance(value, dict):
-        return {name: part for name, part in value.items() if name not in _VOLATILE}
+        return {name: field_value for name, field_value in value.items() if name not in _VOLATILE}
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         return sorted(map(_without_volatile, value), key=lambda event: str(event.get("event_id")))
     return value
 
 
 def execute(dsn: str, statement: str) -> list[tuple[Any, ...]]:
-    """Rows of a statement that is committed at once."""
+    """Execute and commit a statement; return its rows."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         cursor = connection.execute(statement.encode())
         return cursor.fetchall() if cursor.description else []
 
 
 def read_states(dsn: str) -> States:
-    """Room and state of each state group, read without indexes."""
+    """Return the room and the state of each state group, read without indexes."""
     with psycopg.connect(dsn) as connection:
         connection.execute("set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off")
         edges: dict[int, int] = dict(
             connection.execute("select state_group, prev_state_group from state_group_edges").fetchall()
         )
-        own: dict[int, State] = {}
+        deltas: dict[int, State] = {}
         for group, type_, key, event in connection.execute(
             "select state_group, type, state_key, event_id from state_groups_state"
         ):
-            own.setdefault(group, {})[type_, key] = event
+            deltas.setdefault(group, {})[type_, key] = event
         rooms = connection.execute("select id, room_id from state_groups").fetchall()
-    return {group: (room, resolved(edges, own, group)) for group, room in rooms}
+    return {group: (room, resolved(edges, deltas, group)) for group, room in rooms}

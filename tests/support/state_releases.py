@@ -25,7 +25,7 @@ DAY = datetime(2026, 11, 17, tzinfo=UTC)
 
 @dataclass
 class StateReleases:
-    """Publishes the tables of the source as releases of a lake."""
+    """Publish the tables of the source as releases of a lake. ``count``: number of the latest release."""
 
     settings: Settings
     count: int = 0
@@ -39,26 +39,26 @@ class StateReleases:
         tables.ensure_tables(self.catalog, declared.model_copy(update={"tables": selected_tables}))
 
     def publish(self) -> None:
-        """Add a release with the rows of this moment."""
+        """Publish the current rows of the source as a release."""
         self.count += 1
-        snapshots = []
+        snapshot_ids = []
         with psycopg.connect(self.dsn) as source, psycopg.connect(self.main) as main:
             for name in TABLES:
                 schema = self.catalog.load_table(f"bronze.{name}").schema().as_arrow()
                 database = source if name in STATE_TABLES else main
                 rows = database.execute(f"select {', '.join(schema.names)} from {name}".encode()).fetchall()
-                snapshots.append(
+                snapshot_ids.append(
                     self._replace(f"bronze.{name}", [dict(zip(schema.names, row, strict=True)) for row in rows])
                 )
             positions, intervals = _resolve(source)
-        snapshots += [
+        snapshot_ids += [
             self._replace("silver.state_positions", positions),
             self._replace("silver.state_intervals", intervals),
         ]
         run = Run(f"run {self.count}", DAY + timedelta(days=self.count), DAY + timedelta(days=self.count + 1))
         release = {"release": self.count, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
         counts = {"checks_passed": 1, "checks_warned": 0, "published_at": run.end, "accepted_at": run.end}
-        contents: dict[str, Iterable[object]] = {"tables": snapshots, "views": [], "positions": []}
+        contents: dict[str, Iterable[object]] = {"tables": snapshot_ids, "views": [], "positions": []}
         store.append_audit_rows(self.catalog, "audit.releases", [release | counts | contents], run)
 
     def _replace(self, name: str, rows: list[dict[str, Any]]) -> tuple[str, int]:
@@ -68,18 +68,18 @@ class StateReleases:
 
 
 def _resolve(source: psycopg.Connection[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Positions of the state groups, and an interval of one position for each piece of their states."""
+    """Return a position for each state group, and an interval of one position for each entry of its state."""
     edges = dict(source.execute("select state_group, prev_state_group from state_group_edges"))
-    own: dict[int, State] = defaultdict(dict)
+    deltas: dict[int, State] = defaultdict(dict)
     for group, type_, key, event in source.execute(
         "select state_group, type, state_key, event_id from state_groups_state"
     ):
-        own[group][type_, key] = event
+        deltas[group][type_, key] = event
     positions, intervals = [], []
     for position, (group, room) in enumerate(
         source.execute("select id, room_id from state_groups order by id").fetchall()
     ):
-        state = resolved(edges, own, group)
+        state = resolved(edges, deltas, group)
         digest = hash(frozenset(state.items()))
         positions.append({"room_id": room, "state_group": group, "position": position, "digest": digest})
         at = {"room_id": room, "first_position": position, "last_position": position}

@@ -1,4 +1,4 @@
-"""Generated rooms with every kind of state groups, from a seed."""
+"""Random rooms with all kinds of state groups, generated from a seed."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +13,17 @@ Key = tuple[str, str]
 State = dict[Key, str]
 
 SNAPSHOT_AFTER = 100
-"""Greatest length of a chain: Synapse then stores a group in full."""
+"""Maximum length of a chain. Synapse stores the next group in full."""
 ODD = ["", " ", "it's", 'a "quoted" one', "back\\slash", "two\nlines", "%s %d", "ünï✓", "a$1b", "/*", "--", "\t;"]
 
 
 @dataclass
 class World:
-    """The three tables, as Synapse fills them; ``states``: the resolved state of each group."""
+    """Synapse's three tables of room state.
+
+    By group: ``groups`` is the room, ``edges`` the predecessor, ``rows`` the delta, ``states`` the resolved state, and
+    ``nodes`` the length of the chain.
+    """
 
     rng: random.Random
     next_id: int = 1
@@ -31,12 +35,12 @@ class World:
     events: int = 0
 
     def event(self) -> str:
-        """A new event's id."""
+        """Return a new event ID."""
         self.events += 1
         return f"$event{self.events}:example.org"
 
     def add(self, room: str, state: State, prev: int | None = None) -> int:
-        """A group of ``room`` with ``state``, stored as a delta on ``prev`` where that can be; its id."""
+        """Add a group with ``state``, if possible as a delta of ``prev``; return its ID."""
         group, self.next_id = self.next_id, self.next_id + 1
         self.groups[group], self.states[group], self.nodes[group] = room, dict(state), 1
         self.rows[group] = dict(state)
@@ -47,7 +51,7 @@ class World:
         return group
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """``state_groups``, ``state_group_edges`` and ``state_groups_state``."""
+        """Return ``state_groups``, ``state_group_edges`` and ``state_groups_state``."""
         rows = [(group, *key, event) for group, state in self.rows.items() for key, event in state.items()]
         return (
             _table({"id": pa.int64(), "room_id": pa.string()}, list(self.groups.items())),
@@ -60,7 +64,7 @@ class World:
 
 
 def list_edges(groups: StateGroups) -> list[tuple[int, int]]:
-    """Pairs of group and predecessor."""
+    """Return the pairs of group and predecessor."""
     has_prev = groups.prev != NONE
     return list(zip(groups.ids[has_prev].tolist(), groups.prev_ids()[has_prev].tolist(), strict=True))
 
@@ -83,14 +87,14 @@ def _member(number: int) -> Key:
 
 
 def _next(world: World, state: State, join: float = 0.5) -> State:
-    """The next state: a join, or a change of a piece of state."""
-    joins = world.rng.random() < join or not state
-    key = _member(world.events) if joins else world.rng.choice(sorted(state))
+    """Return the state after a join (with the probability ``join``), or after a change of an entry."""
+    is_join = world.rng.random() < join or not state
+    key = _member(world.events) if is_join else world.rng.choice(sorted(state))
     return state | {key: world.event()}
 
 
 def linear(world: World, room: str, groups: int) -> Grow:
-    """Each group follows the one before; a whole state after 100 of them."""
+    """Create groups that are each a delta of the group before, or a full state after a chain of 100 groups."""
     state = _start(world, world.rng.randrange(30))
     tip = world.add(room, state)
     for _ in range(groups - 1):
@@ -100,16 +104,16 @@ def linear(world: World, room: str, groups: int) -> Grow:
 
 
 def forks(world: World, room: str, groups: int) -> Grow:
-    """Several forks at a time, sometimes merged by state resolution."""
+    """Create several forks at a time, and sometimes merge two by state resolution."""
     tips = [world.add(room, _start(world, world.rng.randrange(20)))]
     for _ in range(groups - 1):
         yield
         base = world.rng.choice(tips)
         if len(tips) > 1 and world.rng.random() < 0.2:
             other = world.rng.choice(tips)
-            resolved = world.states[base] | dict(world.rng.sample(sorted(world.states[other].items()), 3))
+            merged = world.states[base] | dict(world.rng.sample(sorted(world.states[other].items()), 3))
             tips = [tip for tip in tips if tip not in (base, other)]
-            tips.append(world.add(room, resolved, world.rng.choice([base, other])))
+            tips.append(world.add(room, merged, world.rng.choice([base, other])))
             continue
         end = world.add(room, _next(world, world.states[base]), base)
         if len(tips) > 4 or world.rng.random() < 0.8:
@@ -118,7 +122,7 @@ def forks(world: World, room: str, groups: int) -> Grow:
 
 
 def backfilled(world: World, room: str, groups: int) -> Grow:
-    """Backfilled history: full states with fewer and fewer members, without edges, between new groups."""
+    """Add groups of backfilled history between new groups: full states without edges, with fewer and fewer members."""
     state = _start(world, 40)
     tip = world.add(room, state)
     past = dict(state)
@@ -135,7 +139,7 @@ def backfilled(world: World, room: str, groups: int) -> Grow:
 
 
 def redundant(world: World, room: str, groups: int) -> Grow:
-    """Groups without changes, and rows that repeat rows of the predecessor."""
+    """Create groups without changes, and rows that repeat rows of the predecessor."""
     tip = world.add(room, _start(world, 8))
     for _ in range(groups - 1):
         yield
@@ -146,7 +150,7 @@ def redundant(world: World, room: str, groups: int) -> Grow:
 
 
 def odd_texts(world: World, room: str, groups: int) -> Grow:
-    """Unusual types, keys and events."""
+    """Create unusual event types, state keys and event IDs."""
     state: State = {}
     tip = world.add(room, state)
     for number in range(groups - 1):
@@ -157,7 +161,7 @@ def odd_texts(world: World, room: str, groups: int) -> Grow:
 
 
 def crossing(world: World, room: str, groups: int) -> Grow:
-    """Chains that start in another room."""
+    """Create chains that start in another room."""
     for _ in range(groups):
         base = world.rng.choice(sorted(world.groups)) if world.groups else None
         world.add(room, _next(world, world.states[base] if base else _start(world, 3)), base)
@@ -165,14 +169,14 @@ def crossing(world: World, room: str, groups: int) -> Grow:
 
 
 def gaps(world: World, room: str, groups: int) -> Grow:
-    """IDs with gaps, as after failed transactions."""
+    """Create IDs with gaps, as failed transactions do."""
     for _ in linear(world, room, groups):
         world.next_id += world.rng.randrange(50)
         yield
 
 
 def single(world: World, room: str, groups: int) -> Grow:
-    """A room of one group."""
+    """Create a room with one group."""
     world.add(room, _start(world, world.rng.randrange(5)))
     yield
 
@@ -183,12 +187,12 @@ KINDS: list[Callable[[World, str, int], Grow]] = [
 
 
 def begin(world: World, kinds: list[Callable[[World, str, int], Grow]], groups: int) -> list[Grow]:
-    """A room of each kind, of up to so many groups, for ``grow``."""
+    """Return a room of each kind for :func:`grow`, each with up to ``groups`` groups."""
     return [kind(world, f"!{number}:it's.example", groups) for number, kind in enumerate(kinds)]
 
 
 def grow(world: World, rooms: list[Grow], groups: int) -> None:
-    """Add about ``groups`` groups to several rooms in turn; complete rooms leave the list."""
+    """Add about ``groups`` groups to random rooms. Remove complete rooms from the list."""
     while rooms and groups > 0:
         room = world.rng.choice(rooms)
         groups -= 1
@@ -196,12 +200,12 @@ def grow(world: World, rooms: list[Grow], groups: int) -> None:
             rooms.remove(room)
 
 
-def purge(world: World, share: float, spared: set[int]) -> None:
-    """Remove groups as a purge that leaves the edges to them, and the rows of some of them.
+def purge(world: World, share: float, retained: set[int]) -> None:
+    """Remove groups as an incomplete purge does: it leaves the edges to them, and the rows of some of them.
 
-    Groups above them resolve to less from then on.
+    Their descendants then resolve to less state.
     """
-    for group in sorted(world.groups.keys() - spared):
+    for group in sorted(world.groups.keys() - retained):
         if world.rng.random() < share:
             del world.groups[group]
             world.edges.pop(group, None)
@@ -210,7 +214,7 @@ def purge(world: World, share: float, spared: set[int]) -> None:
 
 
 def resolved(edges: dict[int, int], rows: dict[int, State], group: int) -> State:
-    """The state of ``group``, by the definition: its chain merged, the nearest group wins."""
+    """Return the state of ``group``: the merged rows of its chain, in which the nearest group wins."""
     state: State = {}
     node: int | None = group
     while node is not None:
@@ -220,10 +224,10 @@ def resolved(edges: dict[int, int], rows: dict[int, State], group: int) -> State
 
 
 @st.composite
-def worlds(draw: st.DrawFn, most_kinds: int, groups_a_room: int, most_groups: int) -> World:
-    """Rooms of some kinds, some of their groups purged."""
+def worlds(draw: st.DrawFn, max_kinds: int, groups_a_room: int, max_groups: int) -> World:
+    """Draw rooms of some kinds, in some cases with purged groups."""
     world = World(random.Random(draw(st.integers(0, 2**32))))
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=most_kinds))
-    grow(world, begin(world, kinds, groups_a_room), draw(st.integers(1, most_groups)))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=max_kinds))
+    grow(world, begin(world, kinds, groups_a_room), draw(st.integers(1, max_groups)))
     purge(world, draw(st.sampled_from([0, 0, 0.1])), set())
     return world

@@ -1,6 +1,6 @@
-"""Changes of a running Synapse during a compression: it adds and deletes state groups with its own code.
+"""Add and delete state groups during a compression, with the statements of Synapse.
 
-Its transactions are REPEATABLE READ and are tried again when PostgreSQL refuses them, up to five times.
+Like Synapse's, the transactions are REPEATABLE READ, and are retried up to five times after serialization failures.
 """
 
 import random
@@ -18,7 +18,7 @@ from tests.support.state_rooms import SNAPSHOT_AFTER, State
 
 TRIES = 5
 DELAY_SECONDS = 2.0
-"""Synapse waits ten minutes between marking a group and deleting it; what matters is that transactions are shorter."""
+"""Time between marking a group and deleting it, longer than any transaction. Synapse waits ten minutes."""
 
 _HOPS = """
 with recursive state(state_group) as (values (%s::bigint) union all
@@ -37,7 +37,10 @@ Session = psycopg.Connection[Any]
 
 @dataclass
 class Traffic:
-    """Threads at work on the database ``dsn``; ``states``: the resolved state of each group."""
+    """Threads that change the database ``dsn``.
+
+    ``states``: the resolved state of each group. ``wrong``: descriptions of failures and of incorrectly read state.
+    """
 
     dsn: str
     rng: random.Random
@@ -50,8 +53,8 @@ class Traffic:
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def progress(self) -> str:
-        """Numbers of groups and transactions so far."""
-        return f"{self.added} groups added, {self.deleted} deleted, {self.retried} transactions tried again"
+        """Return the numbers of changed groups and of retried transactions, as text."""
+        return f"{self.added} groups added, {self.deleted} deleted, {self.retried} transactions retried"
 
     def _run(self, work: Callable[[Session], None]) -> None:
         with psycopg.connect(self.dsn) as session:
@@ -69,7 +72,7 @@ class Traffic:
                 time.sleep(self.rng.uniform(0, 0.1))
 
     def finish(self) -> None:
-        """Delete all marked groups, so that no deletion is pending."""
+        """Delete all marked groups."""
         with psycopg.connect(self.dsn, autocommit=True) as session:
             while session.execute("select from state_groups_pending_deletion limit 1").fetchall():
                 session.execute("update state_groups_pending_deletion set insertion_ts = 1 where insertion_ts <> 1")
@@ -80,7 +83,7 @@ class Traffic:
                     self.delete(session)
 
     def add(self, session: Session) -> None:
-        """Add a state event: a delta of one of the room's latest groups, or a full state if the chain is full."""
+        """Add a state group: a delta of one of the room's latest groups, or a full state after the longest chain."""
         room = self.rng.choice(self.rooms)
         latest = session.execute(
             "select id from state_groups where room_id = %s order by id desc limit 20", [room]
@@ -95,10 +98,10 @@ class Traffic:
             " where state_group = %s",
             [_now(), prev],
         )
-        (rows,) = session.execute("select nextval('state_group_id_seq')").fetchone() or (0,)
-        group = int(rows)
+        (next_id,) = session.execute("select nextval('state_group_id_seq')").fetchone() or (0,)
+        group = int(next_id)
         change = {("m.room.member", f"@{group}:example.org"): f"$traffic{group}"}
-        state = self._resolved(session, prev) | change
+        state = self._read_state(session, prev) | change
         hops = session.execute(_HOPS, [prev]).fetchone()
         assert hops
         is_delta = hops[0] < SNAPSHOT_AFTER
@@ -111,7 +114,7 @@ class Traffic:
         self.added += 1
 
     def purge(self, session: Session) -> None:
-        """Purge events of some old groups, and mark the groups that are no longer needed."""
+        """Purge events of some old groups, and mark the groups that no event uses."""
         room = self.rng.choice(self.rooms)
         old = session.execute("select id from state_groups where room_id = %s order by id limit 30", [room]).fetchall()
         selected = self.rng.sample([group for (group,) in old], min(3, len(old)))
@@ -125,14 +128,14 @@ class Traffic:
         time.sleep(0.4)
 
     def delete(self, session: Session) -> None:
-        """Delete groups that were marked long enough; store their deltas in full."""
+        """Delete groups that were marked ``DELAY_SECONDS`` ago. Store their deltas in full."""
         due = session.execute(
             "select state_group, sequence_number from state_groups_pending_deletion where insertion_ts < %s limit 5",
             [_now() - 1000 * DELAY_SECONDS],
         ).fetchall()
         groups = dict(due)
         session.execute("select id from state_groups where id = any(%s) for update", [list(groups)])
-        still = dict(
+        marked = dict(
             session.execute(
                 "select state_group, sequence_number from state_groups_pending_deletion where state_group = any(%s)",
                 [list(groups)],
@@ -144,14 +147,14 @@ class Traffic:
                 "select state_group from event_to_state_groups where state_group = any(%s)", [list(groups)]
             )
         }
-        removed = [group for group, number in groups.items() if still.get(group) == number and group not in used]
+        removed = [group for group, number in groups.items() if marked.get(group) == number and group not in used]
         children = session.execute(
             "select e.state_group, g.room_id from state_group_edges e join state_groups g on g.id = e.state_group"
             " where prev_state_group = any(%s) and not state_group = any(%s)",
             [removed, removed],
         ).fetchall()
         for child, room in children:
-            state = self._resolved(session, child)
+            state = self._read_state(session, child)
             session.execute("delete from state_groups_state where state_group = %s", [child])
             session.execute("delete from state_group_edges where state_group = %s", [child])
             _insert(session, child, room, state)
@@ -162,34 +165,35 @@ class Traffic:
             session.execute(f"delete from {table} where {column} = any(%s)".encode(), [removed])
         self.deleted += len(removed)
 
-    def _resolved(self, session: Session, group: int) -> State:
+    def _read_state(self, session: Session, group: int) -> State:
         session.execute("set local enable_seqscan = off")
         state = {(kind, key): event for kind, key, event in session.execute(_STATE, [group])}
         if state != self.states[group]:
-            self.wrong.append(f"state group {group} was read wrong: {state.items() ^ self.states[group].items()}")
+            difference = state.items() ^ self.states[group].items()
+            self.wrong.append(f"state group {group} has a wrong state; difference: {difference}")
         return state
 
 
 @contextmanager
 def traffic(dsn: str, rng: random.Random, rooms: list[str]) -> Iterator[Traffic]:
-    """Traffic in ``rooms`` while the context lasts."""
-    beside = Traffic(dsn, rng, rooms, all_states(dsn))
+    """Change ``rooms`` in threads until the context ends."""
+    changes = Traffic(dsn, rng, rooms, all_states(dsn))
     threads = [
-        threading.Thread(target=beside._run, args=[work], daemon=True)
-        for work in (beside.add, beside.purge, beside.delete)
+        threading.Thread(target=changes._run, args=[work], daemon=True)
+        for work in (changes.add, changes.purge, changes.delete)
     ]
     for thread in threads:
         thread.start()
     try:
-        yield beside
+        yield changes
     finally:
-        beside._stop.set()
+        changes._stop.set()
         for thread in threads:
             thread.join()
 
 
 def delete_room(dsn: str, room: str) -> None:
-    """Delete the state of a deleted room as Synapse does; repeat refused transactions."""
+    """Delete the state of a deleted room as Synapse does. Retry after serialization failures."""
     with psycopg.connect(dsn) as session:
         session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         for attempt in range(TRIES + 1):

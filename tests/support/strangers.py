@@ -1,4 +1,4 @@
-"""A second user of this machine, for tests."""
+"""Run a program as a second user of this machine."""
 
 import json
 import os
@@ -22,12 +22,12 @@ NAME = "lakehouse-stranger"
 
 @dataclass(frozen=True)
 class Stranger:
-    """A program of another user of this machine that executes requests."""
+    """A running ``second_user.py``."""
 
     process: subprocess.Popen[str]
 
     def ask(self, action: str, *arguments: object) -> Any:
-        """The answer of ``tests/support/second_user.py`` to one request."""
+        """Execute a request as the second user; return its result."""
         assert self.process.stdin
         assert self.process.stdout
         print(json.dumps([action, *arguments]), file=self.process.stdin, flush=True)
@@ -36,7 +36,7 @@ class Stranger:
 
 @contextmanager
 def stranger() -> Iterator[Stranger]:
-    """A second user, created for the test and deleted after it. Needs root."""
+    """Create a second user and run its program. Delete the user at the end. Requires root."""
     assert os.geteuid() == 0, "only root can act as another user"
     subprocess.run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", NAME], check=True)
     # The environment may be below a folder that only root can enter.
@@ -58,9 +58,9 @@ def stranger() -> Iterator[Stranger]:
 
 
 def _end_processes(uid: int) -> None:
-    """End the user's JVM, which outlives the program that started it by a moment."""
+    """Kill the user's JVM, which can still run after the program that started it."""
     deadline = time.monotonic() + 30
-    while running := [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_of(entry, uid)]:
+    while running := [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_owner(entry, uid)]:
         assert time.monotonic() < deadline, f"processes of {NAME} do not end: {running}"
         for process in running:
             with suppress(ProcessLookupError):
@@ -68,7 +68,7 @@ def _end_processes(uid: int) -> None:
         time.sleep(0.1)
 
 
-def _is_of(process: Path, uid: int) -> bool:
+def _is_owner(process: Path, uid: int) -> bool:
     with suppress(OSError):
         return process.stat().st_uid == uid
     return False

@@ -29,16 +29,16 @@ Found = set[tuple[str, str | None, int, int, str, str | None, str | None]]
 
 
 def id_ranges(ids: list[int]) -> set[tuple[int, int]]:
-    """First and last ID of each run of consecutive IDs."""
+    """Return the first and the last ID of each range of consecutive IDs."""
     firsts = [id_ for id_ in ids if id_ - 1 not in ids]
     return {(first, next(last for last in range(first, max(ids) + 2) if last + 1 not in ids)) for first in firsts}
 
 
 class Examined(AdvancingLake):
-    """A lake whose streams are measured in each run."""
+    """A lake that measures its streams in each run."""
 
     def examine(self, *, publish: bool = True) -> Found:
-        """Copy, measure and publish; return the gaps."""
+        """Copy, measure and publish; return the gaps of this run."""
         app = self.app()
         self.copy(app)
         compare = partial(prepare_comparison, app.spark, app.catalog, app.run, catalogue.load_catalogue())
@@ -50,12 +50,12 @@ class Examined(AdvancingLake):
         return {tuple(row[name] for name in names) for row in rows if row["run_id"] == app.run.run_id}
 
     def bound(self) -> int:
-        """The safe bound of events that the latest release accepted."""
+        """Return the safe bound of events in the latest release."""
         return audit_store.read_releases(self.app().catalog)[-1].positions["events"]
 
 
 class Database:
-    """Synapse's database, with methods of its writers and methods that plant faults."""
+    """Synapse's database, with the changes of stream writers and with faults."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self.run = connection.execute
@@ -68,17 +68,17 @@ class Database:
         )
 
     def fetch_one(self, query: str, *values: object) -> tuple[Any, ...]:
-        """The first row."""
+        """Return the first row of a query."""
         row = self.run(query, values).fetchone()
         assert row
         return row
 
     def reserve(self, sequence: str = "events_stream_seq") -> int:
-        """A new id."""
+        """Return a new stream ID."""
         return int(self.fetch_one("select nextval(%s)", sequence)[0])
 
     def write(self, like: str, stream_ordering: int, event_id: str | None = None) -> str:
-        """A new event that is otherwise like another one."""
+        """Insert a copy of the event ``like``; return its event ID."""
         event_id = event_id or f"$new{stream_ordering}"
         self.run(
             f"insert into events (event_id, stream_ordering, instance_name, {self.columns})"
@@ -90,7 +90,7 @@ class Database:
         return event_id
 
     def store(self, stream: str = "events") -> int:
-        """Complete the transactions of all writers; return the position that they store."""
+        """Set the stored position of all writers to the last ID; return it."""
         sequence = {"events": "events_stream_seq", "backfill": "events_backfill_stream_seq"}[stream]
         position: int = self.fetch_one(f"select last_value from {sequence}")[0] * (-1 if stream == "backfill" else 1)
         self.run("update stream_positions set stream_id = %s where stream_name = %s", [position, stream])
@@ -99,7 +99,7 @@ class Database:
     def purge(self, room: str, depth: int, *, spares: str = "") -> list[int]:
         """Purge a room's messages below a depth as Synapse does, and return their IDs.
 
-        :param spares: a pattern of senders whose messages stay, as outliers.
+        :param spares: a LIKE pattern of senders. Their messages become outliers instead.
         """
         self.run(
             "create temp table to_purge as with below as ("
@@ -139,10 +139,12 @@ class Database:
         return sorted(id_ for (id_,) in deleted)
 
     def join_again(self, room: str) -> None:
-        """Delete a room without a task and join it again: its state gets other IDs."""
+        """Delete a room without a scheduled task, and join it again: its state events get new IDs."""
         retained = {"rooms": "true", "room_depth": "true", "events": "state_key is not null"}
-        for table, those in retained.items():
-            self.run(f"create temp table again_{table} as select * from {table} where room_id = %s and {those}", [room])
+        for table, condition in retained.items():
+            self.run(
+                f"create temp table again_{table} as select * from {table} where room_id = %s and {condition}", [room]
+            )
         self.delete(room)
         self.run("update again_events set stream_ordering = nextval('events_stream_seq')")
         for table in retained:
@@ -151,7 +153,7 @@ class Database:
 
 @contextmanager
 def examined_lake(lake: Settings, source: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Examined, Database]]:
-    """An empty lake, and the copy of the sample at ``source`` that it is filled from: a few tables and streams."""
+    """Yield an empty lake of a few tables and streams, and its source, a copy of the sample."""
     full = catalogue.load_catalogue()
     few = {"tables": tuple(map(full.table, TABLES)), "streams": tuple(map(full.stream, STREAMS))}
     monkeypatch.setattr(catalogue, "load_catalogue", lambda: full.model_copy(update=few))

@@ -1,8 +1,8 @@
-"""A stream as Synapse's documentation defines it, in memory: the reference for values that are read from a database.
+"""A model of a stream, as Synapse's documentation defines it. Values from a database are compared with it.
 
-Writers reserve ids and complete them, in any order. An id's transaction ends with rows or without (it rolled back, or
-had nothing to say); the writer then completes the id, and on success stores its position. A snapshot of the database
-may fall between any two of these steps. Ids of a stream that counts downwards are mirrored.
+Writers reserve IDs and complete them in any order. The transaction of an ID ends with rows or without, because it is
+rolled back or writes nothing. Then the writer completes the ID, and after a success stores its position. A PostgreSQL
+snapshot can be taken between any two of these steps. Streams that count downwards are mirrored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 
 @dataclass(frozen=True)
 class Rdata:
-    """A writer's RDATA. ``rows`` share ``token``; none if the transaction wrote nothing."""
+    """A writer's RDATA. ``rows``: number of rows with ``token``, zero if the transaction wrote nothing."""
 
     writer: str
     token: int
@@ -22,7 +22,7 @@ class Rdata:
 
 @dataclass(frozen=True)
 class Position:
-    """A writer's POSITION for a reader."""
+    """A writer's POSITION."""
 
     writer: str
     token: int
@@ -30,7 +30,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Database:
-    """Content of a PostgreSQL snapshot: position by writer, writer by id that has rows, and the sequence."""
+    """Content of a PostgreSQL snapshot. ``positions`` by writer; ``writers`` by ID that has rows; and the sequence."""
 
     positions: Mapping[str, int]
     writers: Mapping[int, str]
@@ -50,7 +50,7 @@ class Stream:
     """Writers, their common sequence, and their stored positions."""
 
     def __init__(self, configured: Iterable[str], *, sign: int = 1, stored: Mapping[str, int] | None = None) -> None:
-        """:param stored: positions that the database has from before, by writer."""
+        """:param stored: positions that the database already has, by writer."""
         self.configured = set(configured)
         self.sign = sign
         self._stored = {writer: sign * position for writer, position in (stored or {}).items()}
@@ -63,24 +63,24 @@ class Stream:
 
     @property
     def writers(self) -> set[str]:
-        """Configured writers, and other writers that run."""
+        """Configured writers and running writers."""
         return self.configured | set(self._processes)
 
     @property
     def open(self) -> set[int]:
         """Reserved IDs with open transactions."""
-        return {self.sign * item for item in self._open}
+        return {self.sign * number for number in self._open}
 
     def awaiting(self, writer: str) -> set[int]:
-        """Ids that the writer has reserved and not completed."""
-        return {self.sign * item for item in self._processes[writer].awaiting}
+        """Return the IDs that the writer has reserved and not completed."""
+        return {self.sign * number for number in self._processes[writer].awaiting}
 
     def start(self, writer: str) -> None:
-        """Start or restart the writer: its open transactions are rolled back.
+        """Start or restart the writer.
 
-        It takes its position from the database, and awaits nothing.
+        Its open transactions are rolled back. It reads its position from the database, and has no reserved IDs.
         """
-        for number in [token for token, owner in self._open.items() if owner == writer]:
+        for number in [number for number, owner in self._open.items() if owner == writer]:
             self._ended[number] = (self._open.pop(number), 0)
         self._processes[writer] = _Process(self._last, self._last)
 
@@ -96,7 +96,7 @@ class Stream:
             self._stored.pop(writer, None)
 
     def reserve(self, writer: str) -> int:
-        """The next id."""
+        """Reserve and return the next ID."""
         self._last += 1
         process = self._processes[writer]
         process.seen = self._last
@@ -105,14 +105,14 @@ class Stream:
         return self.sign * self._last
 
     def end(self, token: int, rows: int) -> None:
-        """The transaction of an id ends: ``rows`` are there from now on, and never more or fewer."""
+        """End the transaction of an ID. From then on, the ID has ``rows`` rows."""
         number = self.sign * token
         self._ended[number] = (self._open.pop(number), rows)
 
     def complete(self, token: int, rows: int = 1, *, succeeded: bool = True) -> list[Rdata]:
-        """Complete an ID, and end its transaction if necessary; return the writer's messages.
+        """Complete an ID, and end its transaction if it is open; return the writer's messages.
 
-        :param succeeded: whether the writer goes on to store its position; it does not after an error.
+        :param succeeded: whether the writer stores its position. It does not after an error.
         """
         number = self.sign * token
         if number in self._open:
@@ -121,44 +121,44 @@ class Stream:
         process = self._processes[writer]
         process.awaiting.remove(number)
         process.done.add(number)
-        before, process.position = process.position, self._advanced(process)
-        passed = sorted(item for item in process.done if item <= process.position)
+        before, process.position = process.position, self._next_position(process)
+        passed = sorted(number for number in process.done if number <= process.position)
         process.done.difference_update(passed)
         if succeeded:
             self._stored[writer] = max(process.position, self._stored.get(writer, process.position))
-        assert all(item > before for item in passed)
-        return [Rdata(writer, self.sign * item, self._ended[item][1]) for item in passed]
+        assert all(number > before for number in passed)
+        return [Rdata(writer, self.sign * number, self._ended[number][1]) for number in passed]
 
     def hear(self, writer: str, of: Rdata | Position) -> None:
-        """Inform the writer of another writer's position: IDs up to there are reserved."""
+        """Process another writer's position: all IDs up to it are reserved."""
         process = self._processes[writer]
         process.seen = max(process.seen, self.sign * of.token)
 
     def replicate(self) -> list[Position]:
-        """Positions that the writers send to a new reader."""
+        """Return the positions that the writers send to a new reader."""
         return [Position(writer, self.position(writer)) for writer in sorted(self._processes)]
 
     def position(self, writer: str) -> int:
-        """The writer's own position: it has no open ID up to there."""
+        """Return the position in the writer's memory. It has completed all of its IDs up to there."""
         return self.sign * self._processes[writer].position
 
     def minimum(self, writer: str) -> int | None:
-        """The least current id of a writer: its stored position, None before it stored one."""
+        """Return a writer's stored position, a lower bound; None if it has stored none."""
         stored = self._stored.get(writer)
         return None if stored is None else self.sign * stored
 
     def maximum(self, writer: str) -> int:
-        """The greatest current id of a writer."""
+        """Return an upper bound of a writer's position: IDs above it may be open."""
         return self.sign * max(self._processes[writer].position, self._linear_maximum())
 
     def linear_minimum(self) -> int | None:
-        """The least current id of the whole stream; None while a writer has no stored position."""
+        """Return the minimum of all stored positions; None while a writer has no stored position."""
         if any(writer not in self._stored for writer in self.writers):
             return None
         return self.sign * min((self._stored[writer] for writer in self.writers), default=FIRST_ID)
 
     def linear_maximum(self) -> int:
-        """The greatest current id of the whole stream: one before the first id that is open."""
+        """Return the ID before the first open ID of the whole stream."""
         return self.sign * self._linear_maximum()
 
     def database(self) -> Database:
@@ -174,31 +174,31 @@ class Stream:
         return min(self._open) - 1 if self._open else self._last
 
     @staticmethod
-    def _advanced(process: _Process) -> int:
+    def _next_position(process: _Process) -> int:
         if not process.awaiting:
             return process.seen
         first = min(process.awaiting)
-        return max((item for item in process.done if item < first), default=process.position)
+        return max((number for number in process.done if number < first), default=process.position)
 
 
 class Reader:
-    """A reader that follows the messages of a stream's writers."""
+    """A reader that receives the messages of a stream's writers."""
 
-    def __init__(self, writers: Iterable[str], answers: Iterable[Position], *, sign: int = 1) -> None:
-        """:param writers: all writers; without one of them the reader would pass its open IDs."""
+    def __init__(self, writers: Iterable[str], positions: Iterable[Position], *, sign: int = 1) -> None:
+        """:param writers: all writers. If one is missing, the reader passes its open IDs."""
         self.sign = sign
         self.writers = frozenset(writers)
         self.positions: dict[str, int] = {}
-        for answer in answers:
-            self.receive(answer)
+        for position in positions:
+            self.receive(position)
 
     def receive(self, message: Rdata | Position) -> None:
-        """Advance to a writer's POSITION."""
+        """Advance to the position of a writer's message."""
         position = self.positions.get(message.writer, message.token)
         self.positions[message.writer] = self.sign * max(self.sign * position, self.sign * message.token)
 
     def linear(self) -> int | None:
-        """The ID up to which it has received everything; None while a writer has not answered."""
+        """Return the ID up to which it has received all rows; None while a writer's position is unknown."""
         if not self.writers <= self.positions.keys():
             return None
         return self.sign * min(self.sign * self.positions[writer] for writer in self.writers)

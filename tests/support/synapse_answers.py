@@ -1,4 +1,4 @@
-"""Answers of Synapse's client API, with which the lake's answers are compared."""
+"""Responses of Synapse's client API, with which tests compare the lake's tables."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -8,16 +8,19 @@ from sample.client import ADMIN, V3, Client, Json, q
 from sample.traffic.stage import Stage
 
 RECENT, ALL = 20, 1000
-"""Events of each room in a first sync, and in a later one."""
+"""Maximum number of events of each room in a first sync, and in a later sync."""
 
 Pair = tuple[str, str]
 
 
 @dataclass
 class Answers:
-    """Answers of Synapse.
+    """Responses of Synapse.
 
-    ``pages``, ``first``, ``news`` and ``farewells`` (after the user left): event IDs by user and room.
+    * event IDs by user and room: ``pages`` of /messages; ``first``: the first sync. The sync from ``tokens``: ``news``
+      of joined rooms, and ``farewells`` of rooms that the user left.
+    * by user: ``tokens`` of /sync, and ``since``: the event positions in them.
+    * by room: ``extremities`` and ``state_now``. By event: ``state_at``.
     """
 
     pages: dict[Pair, list[str]] = field(default_factory=dict)
@@ -35,22 +38,23 @@ class Answers:
 
 
 def depart(stage: Stage) -> set[Pair]:
-    """Let users leave, leave and forget, be banned, and be kicked and invited again; return each with the room.
+    """End memberships: users leave, leave and forget, are banned, or are kicked and invited again.
 
-    Each of the rooms has another history visibility, and its other members go on talking.
+    Each of the rooms has a different history visibility. Members who stay send more messages. Return the pairs of
+    departed user and room.
     """
     alice, bob, mallory, erin = (stage.users[name] for name in ("alice", "bob", "mallory", "erin"))
-    everybody, shared, invited, joined, *_ = stage.found["visibility"]
-    bob.leave(everybody)
+    world_readable, shared, invited, joined, *_ = stage.found["visibility"]
+    bob.leave(world_readable)
     erin.leave(shared)
     erin.forget(shared)
     alice.moderate("ban", invited, mallory)
     alice.moderate("kick", joined, bob)
-    for room in (everybody, shared, invited, joined):
+    for room in (world_readable, shared, invited, joined):
         stage.chat(room, ["alice"], 3)
     alice.invite(joined, bob)
     return {
-        (bob.user_id, everybody), (erin.user_id, shared), (mallory.user_id, invited), (bob.user_id, joined)
+        (bob.user_id, world_readable), (erin.user_id, shared), (mallory.user_id, invited), (bob.user_id, joined)
     }  # fmt: skip
 
 
@@ -67,10 +71,10 @@ def ask_synapse(users: list[Client], admin: Client, since: dict[str, str]) -> An
             answers.first[key] = event_ids(entry["timeline"]["events"])
             answers.pages[key] = list(_scroll_back(user, room))
             if room not in answers.state_now:
-                now = admin.call("GET", f"{ADMIN}/v1/rooms/{q(room)}/state")
-                answers.state_now[room] = set(event_ids(now["state"]))
-                ends = admin.call("GET", f"{ADMIN}/v1/rooms/{q(room)}/forward_extremities")
-                answers.extremities[room] = set(event_ids(ends["results"]))
+                state = admin.call("GET", f"{ADMIN}/v1/rooms/{q(room)}/state")
+                answers.state_now[room] = set(event_ids(state["state"]))
+                extremities = admin.call("GET", f"{ADMIN}/v1/rooms/{q(room)}/forward_extremities")
+                answers.extremities[room] = set(event_ids(extremities["results"]))
                 for event_id in answers.pages[key][::7]:
                     path = f"{V3}/rooms/{q(room)}/context/{q(event_id)}"
                     answers.state_at[event_id] = set(event_ids(user.call("GET", path, params={"limit": "0"})["state"]))
@@ -104,30 +108,30 @@ def event_ids(events: list[Json]) -> list[str]:
 
 def group_by_pair(rows: list[tuple[str, str, str]]) -> dict[Pair, list[str]]:
     """Group event IDs by user and room."""
-    actual: dict[Pair, list[str]] = defaultdict(list)
+    events: dict[Pair, list[str]] = defaultdict(list)
     for user, room, event in rows:
-        actual[user, room].append(event)
-    return dict(actual)
+        events[user, room].append(event)
+    return dict(events)
 
 
 def parse_token(token: str) -> tuple[int, dict[int, int]]:
     """Parse ``s58`` or ``m58~2.60~3.75``: the minimum position, and the positions of writers that are ahead."""
-    least, *further = token[1:].split("~")
-    return int(least), {int(part.split(".")[0]): int(part.split(".")[1]) for part in further}
+    minimum, *writers = token[1:].split("~")
+    return int(minimum), {int(part.split(".")[0]): int(part.split(".")[1]) for part in writers}
 
 
 def sync_from(answers: Answers, user: str, position: int) -> dict[str, list[str]]:
-    """Events by room in a sync of ``user`` from a position."""
+    """Return the events by room in a sync of ``user`` from a position."""
     token = f"s{position}_{answers.tokens[user].partition('_')[2]}"
     rooms = sync(answers.clients[user], ALL, token)["rooms"].get("join", {})
     return {room: event_ids(entry["timeline"]["events"]) for room, entry in rooms.items()}
 
 
 def without_hidden_state(
-    answered: dict[Pair, list[str]], visible_events: dict[Pair, list[str]], current: set[str]
+    synced_events: dict[Pair, list[str]], visible_events: dict[Pair, list[str]], current: set[str]
 ) -> dict[Pair, list[str]]:
-    """Answers without current state that the user may not see: a sync contains it nevertheless."""
+    """Return synced events without invisible current state, which a sync contains nevertheless."""
     return {
         pair: [event for event in events if event in set(visible_events.get(pair, ())) or event not in current]
-        for pair, events in answered.items()
+        for pair, events in synced_events.items()
     }

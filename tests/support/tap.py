@@ -1,4 +1,4 @@
-"""The replication tap as an operator runs it."""
+"""Run ``lakehouse replicate`` as an operator does."""
 
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.conftest import BIN, environment
 
 @contextmanager
 def replicating(settings: Settings, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """``lakehouse replicate`` after its first output line."""
+    """Run ``lakehouse replicate``; yield its first output line and the process."""
     command = subprocess.Popen(
         [BIN / "lakehouse", "replicate", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -21,21 +21,21 @@ def publish_release(catalog: Catalog, number: int, run: Run) -> None:
         table = catalog.load_table(name)
         table.append(_rows(number, 10 * number))
         tables[name] = table.refs()["main"].snapshot_id
-    counted = {"rows_source": 10, "rows_read": 10, "rows_written": 10 * number, "bytes": 2048, "written_at": run.end}
+    counts = {"rows_source": 10, "rows_read": 10, "rows_written": 10 * number, "bytes": 2048, "written_at": run.end}
     copied = {"table_name": "events", "load": "append", "snapshot_id": tables["bronze.events"]}
-    store.append_audit_rows(catalog, "audit.ledger", [copied | counted], run)
+    store.append_audit_rows(catalog, "audit.ledger", [copied | counts], run)
     events = {"stream": "events", "rule": "configured", "writers": [("p1", 29), ("p2", 31)], "safe_bound": 29}
-    used = {"sequence": "events_stream_seq", "sequence_last_value": 33, "sequence_is_called": True}
+    called = {"sequence": "events_stream_seq", "sequence_last_value": 33, "sequence_is_called": True}
     caches = {"stream": "caches", "rule": "no_positions", "sequence": "caches_seq", "sequence_last_value": 1}
-    unused = {"sequence_is_called": False, "writers": [], "missing_writers": []}
-    positions = [row | {"measured_at": run.end} for row in (events | used, caches | unused)]
+    uncalled = {"sequence_is_called": False, "writers": [], "missing_writers": []}
+    positions = [row | {"measured_at": run.end} for row in (events | called, caches | uncalled)]
     store.append_audit_rows(catalog, "audit.stream_positions", positions, run)
     _append_gap(catalog, run, "rolled_back", 10 * number, 10 * number + 2)
     _append_gap(catalog, run, "in_flight", 30 + number, 30 + number)
-    warned = {"stage": "bronze", "subject": "events", "expectation": "no late rows", "observed": "3 late rows"}
-    void = warned | {"subject": "previous try", "severity": "warn", "success": False, "checked_at": run.start}
-    counts = warned | {"severity": "warn", "success": number == 1, "checked_at": run.end}
-    store.append_audit_rows(catalog, "audit.checks", [void, counts], run)
+    check = {"stage": "bronze", "subject": "events", "expectation": "no late rows", "observed": "3 late rows"}
+    of_first_try = check | {"subject": "previous try", "severity": "warn", "success": False, "checked_at": run.start}
+    of_last_try = check | {"severity": "warn", "success": number == 1, "checked_at": run.end}
+    store.append_audit_rows(catalog, "audit.checks", [of_first_try, of_last_try], run)
     measured = {
         "dialect": "redis",
         "stream": "events",
@@ -46,25 +46,25 @@ def publish_release(catalog: Catalog, number: int, run: Run) -> None:
     }
     coverage = [measured | {"instance": "p1"}, measured | {"instance": "p2", "tokens_read": 4}]
     coverage.append(coverage[0] | {"stream": "receipts", "tokens_received": 100, "tokens_read": 0})
-    retried = [row | {"tokens_received": 7, "measured_at": run.start} for row in coverage]
-    store.append_audit_rows(catalog, "audit.replication_coverage", [*retried, *coverage] if number == 2 else [], run)
+    first_try = [row | {"tokens_received": 7, "measured_at": run.start} for row in coverage]
+    store.append_audit_rows(catalog, "audit.replication_coverage", [*first_try, *coverage] if number == 2 else [], run)
     release = {"release": number, "branch": run.branch, "tag": run.tag, "server_name": "example.org"}
     views = [("gold.busy_rooms", BUSY), ("gold.a_busiest", "select * from gold.busy_rooms where events > 10")]
-    checked = {"checks_passed": 40, "checks_warned": number - 1, "positions": [("events", 29)]}
-    checked |= {"published_at": run.end, "accepted_at": run.end}
+    summary = {"checks_passed": 40, "checks_warned": number - 1, "positions": [("events", 29)]}
+    summary |= {"published_at": run.end, "accepted_at": run.end}
     store.append_audit_rows(
-        catalog, "audit.releases", [release | checked | {"tables": list(tables.items()), "views": views}], run
+        catalog, "audit.releases", [release | summary | {"tables": list(tables.items()), "views": views}], run
     )
 
 
 def publish_after_emptied(catalog: Catalog, names: Sequence[str], folder: str) -> None:
-    """Publish a release in which these tables have no row, then the latest release again: all of its rows are new.
+    """Publish a release in which the tables ``names`` are empty, then the latest release again: all its rows are new.
 
-    ``catalog`` is a copy, and ``folder`` gets all files, because the tables' own folders belong to another catalog.
+    ``catalog`` is a copy. New files are written to ``folder``, because another catalog owns the tables' folders.
     """
     for name in ("audit.releases", *names):
-        places = {f"write.{kind}.path": f"{folder}/{name}/{kind}" for kind in ("data", "metadata")}
-        catalog.load_table(name).transaction().set_properties(places).commit_transaction()
+        paths = {f"write.{kind}.path": f"{folder}/{name}/{kind}" for kind in ("data", "metadata")}
+        catalog.load_table(name).transaction().set_properties(paths).commit_transaction()
     *_, latest = catalog.load_table("audit.releases").scan().to_arrow().sort_by("release").to_pylist()
     tables = dict(latest["tables"])
     for name in names:

@@ -1,4 +1,4 @@
-"""The audit rows of a healthy or a faulty run of bronze, and the result of validating them."""
+"""Audit rows of a healthy or a faulty run, and the result of validating bronze with them."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,16 +18,16 @@ Plant = Callable[[Rows], None]
 
 
 def table(name: str, columns: str, **declared: Any) -> Table:
-    """A declared table whose columns are all bigints."""
+    """Return a declared table. All of its columns are bigints."""
     described = (
-        Column(name=item, data_type="bigint", description=item, source_type="bigint") for item in columns.split()
+        Column(name=column, data_type="bigint", description=column, source_type="bigint") for column in columns.split()
     )
     defaults = {"description": name, "key_enforced": True, "load": "append", "streams": {}, "writer_column": None}
     return Table(name=name, columns=tuple(described), **defaults | declared)
 
 
 def stream(name: str, **declared: Any) -> Stream:
-    """A declared stream."""
+    """Return a declared stream."""
     names = {"name": name, "description": name, "sequence": f"{name}_seq", "why": name}
     defaults = {"stream_positions": name, "writers": "events", "contiguity": "append_only"}
     return Stream(**names | defaults | declared)
@@ -63,33 +63,33 @@ DECLARED = Catalogue(
 
 
 def healthy() -> Rows:
-    """The audit rows of a healthy run, for ``DECLARED``."""
+    """Return the audit rows of a healthy run of ``DECLARED``."""
 
     def position(name: str, bound: int | None, previous: int | None, **other: Any) -> dict[str, Any]:
-        actual = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
+        bounds = {"stream": name, "rule": "configured", "safe_bound": bound, "previous_bound": previous}
         sequence: dict[str, Any] = {"sequence_last_value": 1300, "sequence_is_called": True, "largest_id": bound}
         sequence |= {"gaps": [("rolled_back", 3)], "shared_ids": 0, "faults": [], "regressions": []}
         sequence |= {"provisional_gaps": [], "previous_rule": None if previous is None else "configured"}
         closed = None if previous is None else abs(bound or 0) - abs(previous)
         sequence |= {"closed_ids": closed, "rowless_ids": None if closed is None else 3}
         return (
-            actual
+            bounds
             | sequence
             | {"writers": [("main", bound)], "missing_writers": [], "unknown_writers": [], "vanished_writers": []}
             | other
         )
 
-    def facts(name: str, of: str, **other: Any) -> dict[str, Any]:
+    def facts(name: str, table_name: str, **other: Any) -> dict[str, Any]:
         return (
-            {"stream": name, "table_name": of, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0}
+            {"stream": name, "table_name": table_name, "null_ids": 0, "duplicate_ids": 0, "late_ids": 0}
             | {"reread_ids": 0}
             | other
         )
 
-    counted = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
+    counts = {"rows_source": 1250, "rows_read": 1250, "rows_written": 1250, "hash_read": "5e", "hash_written": "5e"}
     return {
         "snapshots": [{"drifted_tables": [], "absent_objects": [], "unknown_objects": [], "schema_version": 94}],
-        "ledger": [{"table_name": name} | counted for name in ("events", "deltas")],
+        "ledger": [{"table_name": name} | counts for name in ("events", "deltas")],
         "table_facts": [
             {"table_name": name, "rows": 1250, "null_keys": 0, "duplicate_keys": 0} for name in ("events", "deltas")
         ],
@@ -108,17 +108,17 @@ def healthy() -> Rows:
 
 
 def change(rows: str, at: int, **values: Any) -> Plant:
-    """A fault: other values in one of the audit rows."""
+    """Return a fault: changed values in an audit row."""
     return lambda metrics: metrics[rows][at].update(values)
 
 
-def forget(rows: str, at: int) -> Plant:
-    """A fault: a row that is missing."""
+def remove(rows: str, at: int) -> Plant:
+    """Return a fault: a missing audit row."""
     return lambda metrics: metrics[rows].__delitem__(at)
 
 
 def validate_run(settings: Settings, plant: Plant | None = None, declared: Catalogue = DECLARED) -> ValidationResult:
-    """The result of validating a healthy run, or one with a fault."""
+    """Return the result of validating a healthy run, or a run with a fault."""
     rows = healthy()
     if plant:
         plant(rows)

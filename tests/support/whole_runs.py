@@ -1,4 +1,4 @@
-"""Whole runs of the command `lakehouse`, and what they found."""
+"""Run ``lakehouse run``, and query the lake that it fills."""
 
 import json
 
@@ -7,7 +7,7 @@ from tests.conftest import lakehouse
 
 
 def run(lake: Settings) -> None:
-    """Run the DAG, which must succeed."""
+    """Run the DAG. It must succeed."""
     result = lakehouse(lake, "run")
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -21,7 +21,7 @@ def query(lake: Settings, sql: str) -> list[dict[str, object]]:
 
 
 def list_faults(lake: Settings) -> list[dict[str, object]]:
-    """Return failed checks of all runs, and damage in the newest release."""
+    """Return the failed checks of all runs, and the damage in the newest release."""
     return [
         *query(lake, "select stage, expectation, subject, observed from audit.checks where not success"),
         *query(lake, "select check_name, subject, expected, found from gold.state_integrity where severity <> 'info'"),

@@ -1,4 +1,4 @@
-"""Acknowledged faults do not count; all others do."""
+"""Acknowledged IDs are parsed, and faults with these IDs are flagged."""
 
 import pytest
 from hypothesis import given
@@ -33,13 +33,13 @@ RANGES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10)).map(lambda p
 
 @given(st.integers(1, 40), st.integers(0, 20), RANGES, st.sampled_from(GapClass))
 def test_only_acknowledged_ids_are_flagged_and_none_is_dropped(
-    first: int, more: int, ranges: list[tuple[int, int]], verdict: GapClass
+    first: int, additional: int, ranges: list[tuple[int, int]], gap_class: GapClass
 ) -> None:
-    parts = list(flag_acknowledged(StreamGap(first, first + more, verdict), ranges))
+    parts = list(flag_acknowledged(StreamGap(first, first + additional, gap_class), ranges))
     reported = [number for part in parts for number in range(part.first, part.last + 1)]
-    assert reported == list(range(first, first + more + 1))
+    assert reported == list(range(first, first + additional + 1))
     flagged = {
         number for part in parts if ACKNOWLEDGED_FLAG in part.flags for number in range(part.first, part.last + 1)
     }
-    is_fault = verdict in (GapClass.LOST, GapClass.LATE, GapClass.DUPLICATE, GapClass.CHANGED)
-    assert flagged == {item for item in reported if is_fault and any(low <= item <= high for low, high in ranges)}
+    is_fault = gap_class in (GapClass.LOST, GapClass.LATE, GapClass.DUPLICATE, GapClass.CHANGED)
+    assert flagged == {number for number in reported if is_fault and any(low <= number <= high for low, high in ranges)}

@@ -1,4 +1,4 @@
-"""Airflow's login is generated once, and complete and private before Airflow reads it."""
+"""Airflow's credentials are generated once, and are complete and private before Airflow reads them."""
 
 import json
 import os
@@ -13,12 +13,12 @@ KEYS = {"AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_A
 
 @pytest.fixture
 def open_umask() -> object:
-    before = os.umask(0)
+    previous_umask = os.umask(0)
     yield
-    os.umask(before)
+    os.umask(previous_umask)
 
 
-def test_both_files_are_private_whatever_the_umask_is(tmp_path: Path, open_umask: None) -> None:
+def test_both_files_are_private_for_any_umask(tmp_path: Path, open_umask: None) -> None:
     credentials.ensure_credentials(tmp_path / "airflow")
 
     files = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "airflow").iterdir()}
@@ -37,13 +37,13 @@ def test_airflow_reads_the_password_of_the_file(tmp_path: Path) -> None:
     assert credentials.read_admin_password(tmp_path) not in environment.values()
 
 
-def test_they_stay_as_they_are(tmp_path: Path) -> None:
+def test_existing_credentials_are_unchanged(tmp_path: Path) -> None:
     before = credentials.ensure_credentials(tmp_path), credentials.read_admin_password(tmp_path)
 
     assert (credentials.ensure_credentials(tmp_path), credentials.read_admin_password(tmp_path)) == before
 
 
-def test_an_exposed_password_file_is_closed(tmp_path: Path) -> None:
+def test_an_exposed_password_file_becomes_private(tmp_path: Path) -> None:
     credentials.ensure_credentials(tmp_path)
     credentials.get_passwords_file(tmp_path).chmod(0o644)
 

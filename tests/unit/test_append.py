@@ -13,8 +13,8 @@ from pyiceberg.table.update import update_table_metadata
 from synapse_lakehouse.iceberg.write.append import append_rows
 
 ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
-RETRIED = {"commit.retry.num-retries": "2", "commit.retry.min-wait-ms": "1"}
-NEVER_RETRIED = {"commit.retry.num-retries": "0"}
+WITH_RETRIES = {"commit.retry.num-retries": "2", "commit.retry.min-wait-ms": "1"}
+WITHOUT_RETRIES = {"commit.retry.num-retries": "0"}
 
 
 @pytest.fixture
@@ -24,10 +24,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> InMemoryCatalog:
     return lake
 
 
-@pytest.mark.parametrize("merging", ["false", "true"])
-def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog, merging: str) -> None:
-    merged = {"commit.manifest-merge.enabled": merging, "commit.manifest.min-count-to-merge": "2"}
-    first = lake.create_table("audit.rows", schema=ROWS.schema, properties=RETRIED | merged)
+@pytest.mark.parametrize("manifest_merge", ["false", "true"])
+def test_concurrent_appends_are_both_written(lake: InMemoryCatalog, manifest_merge: str) -> None:
+    merge_properties = {"commit.manifest-merge.enabled": manifest_merge, "commit.manifest.min-count-to-merge": "2"}
+    first = lake.create_table("audit.rows", schema=ROWS.schema, properties=WITH_RETRIES | merge_properties)
     second = lake.load_table("audit.rows")
     append_rows(first, ROWS, {"by": "first"})
     append_rows(second, ROWS.slice(1), {"by": "second"})
@@ -40,7 +40,7 @@ def test_rows_of_two_that_read_the_same_are_both_there(lake: InMemoryCatalog, me
 
 
 def test_without_retries_a_conflict_is_an_error(lake: InMemoryCatalog) -> None:
-    first = lake.create_table("audit.rows", schema=ROWS.schema, properties=NEVER_RETRIED)
+    first = lake.create_table("audit.rows", schema=ROWS.schema, properties=WITHOUT_RETRIES)
     second = lake.load_table("audit.rows")
     append_rows(first, ROWS)
     with pytest.raises(CommitFailedException):
@@ -50,12 +50,12 @@ def test_without_retries_a_conflict_is_an_error(lake: InMemoryCatalog) -> None:
 
 def test_old_snapshots_are_copied_a_few_times_at_most(lake: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table: Table = lake.create_table("audit.rows", schema=ROWS.schema)
-    worked_out: list[tuple[Any, ...]] = []
+    metadata_updates: list[tuple[Any, ...]] = []
 
-    def counted(*arguments: Any, **options: Any) -> Any:
-        worked_out.append(arguments)
+    def record_update(*arguments: Any, **options: Any) -> Any:
+        metadata_updates.append(arguments)
         return update_table_metadata(*arguments, **options)
 
-    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", record_update)
     append_rows(table, ROWS)
-    assert 0 < len(worked_out) <= 4
+    assert 0 < len(metadata_updates) <= 4

@@ -1,4 +1,4 @@
-"""The question to an operator before a plan is applied."""
+"""The text of the approval request for a compression plan."""
 
 from synapse_lakehouse.compressor.approval_text import describe_plan
 
@@ -10,7 +10,7 @@ ROW = {
 }  # fmt: skip
 
 
-def test_it_has_the_numbers_of_all_rooms_and_of_each() -> None:
+def test_the_text_has_totals_and_the_numbers_of_each_room() -> None:
     text = describe_plan([ROW, ROW | {"room_id": "!b:x"}], [], may_write=True)
     assert text.startswith("**1,420 of 3,000 rows (47%) and about 3.2 MB**")
     assert "in 2 rooms" in text
@@ -19,7 +19,7 @@ def test_it_has_the_numbers_of_all_rooms_and_of_each() -> None:
     assert "not set" not in text
 
 
-def test_it_lists_skipped_rooms_and_missing_settings() -> None:
+def test_the_text_lists_skipped_rooms_and_missing_settings() -> None:
     text = describe_plan([ROW] * 60, [{"room_id": "!c:x", "skipped": "a cycle"}], may_write=False)
     assert text.count("| `!a:x` |") == 50
     assert "\n\n10 more rooms" in text
@@ -27,6 +27,6 @@ def test_it_lists_skipped_rooms_and_missing_settings() -> None:
     assert "SYNAPSE_WRITE_DSN is not set" in text
 
 
-def test_a_rooms_name_cannot_add_to_the_page() -> None:
+def test_a_room_id_cannot_inject_markdown() -> None:
     text = describe_plan([ROW | {"room_id": "!`|\n# Approve:x"}], [], may_write=True)
     assert text.splitlines()[-1].startswith(r"| `!\x60\x7c\n# Approve:x` | 1,500")

@@ -26,16 +26,16 @@ RUN = Run("run", DAY, DAY + timedelta(days=1))
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    """A lake with empty audit tables."""
+    """Return a lake with empty audit tables."""
     catalog = InMemoryCatalog("lake", warehouse=tmp_path.as_uri())
     tables.ensure_audit_tables(catalog)
     return catalog
 
 
 def _publish(catalog: Catalog, numbers: Sequence[int]) -> None:
-    """Releases in one file, as a compaction of the table leaves them."""
-    reported = {"tables": [("gold.events", 1)], "positions": [], "views": [], "published_at": DAY, "accepted_at": DAY}
-    store.append_audit_rows(catalog, RELEASES_TABLE, [reported | {"release": number} for number in numbers], RUN)
+    """Write releases to one file, as a compaction of the table does."""
+    columns = {"tables": [("gold.events", 1)], "positions": [], "views": [], "published_at": DAY, "accepted_at": DAY}
+    store.append_audit_rows(catalog, RELEASES_TABLE, [columns | {"release": number} for number in numbers], RUN)
 
 
 @given(files=st.lists(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=3), max_size=4))
@@ -45,22 +45,22 @@ def test_the_latest_release_has_the_highest_number(
     catalog = InMemoryCatalog("lake", warehouse=tmp_path_factory.mktemp("lake").as_uri())
     catalog.create_namespace("audit")
     catalog.create_table(RELEASES_TABLE, schema=store.AUDIT_SCHEMAS[RELEASES_TABLE])
-    distinct = iter(dict.fromkeys(number for file in files for number in file))
-    retained = [[number for number, _ in zip(distinct, file, strict=False)] for file in files]
-    for file in filter(None, retained):
+    distinct_numbers = iter(dict.fromkeys(number for file in files for number in file))
+    distinct_files = [[number for number, _ in zip(distinct_numbers, file, strict=False)] for file in files]
+    for file in filter(None, distinct_files):
         _publish(catalog, file)
-    everything = sorted((number for file in retained for number in file), reverse=True)
-    assert [release.number for release in store.iterate_newest_releases(catalog)] == everything
+    expected = sorted((number for file in distinct_files for number in file), reverse=True)
+    assert [release.number for release in store.iterate_newest_releases(catalog)] == expected
     latest = store.read_latest_release(catalog)
-    assert (latest.number if latest else None) == next(iter(everything), None)
+    assert (latest.number if latest else None) == next(iter(expected), None)
 
 
 def test_rows_of_a_run_are_read_from_its_own_files(catalog: Catalog) -> None:
     names = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 6)]
     for run_id in names:
         store.append_audit_rows(catalog, "audit.snapshots", [{"taken_at": DAY}], replace(RUN, run_id=run_id))
-    of_run = EqualTo(term="run_id", value=names[2])
-    assert len(list(catalog.load_table("audit.snapshots").scan(row_filter=of_run).plan_files())) == 1
+    run_filter = EqualTo(term="run_id", value=names[2])
+    assert len(list(catalog.load_table("audit.snapshots").scan(row_filter=run_filter).plan_files())) == 1
     assert [row["run_id"] for row in store.read_run_rows(catalog, "audit.snapshots", names[2])] == [names[2]]
 
 
@@ -87,61 +87,61 @@ def test_many_commits_leave_few_manifests(catalog: Catalog) -> None:
     assert catalog.load_table("audit.snapshots").scan().count() == 35
 
 
-def test_a_lake_of_an_earlier_version_gathers_its_manifests_too(catalog: Catalog) -> None:
+def test_manifest_merging_is_enabled_in_an_older_lake(catalog: Catalog) -> None:
     name = "commit.manifest-merge.enabled"
-    with catalog.load_table("audit.ledger").transaction() as change:
-        change.remove_properties(name)
+    with catalog.load_table("audit.ledger").transaction() as transaction:
+        transaction.remove_properties(name)
     tables.ensure_audit_tables(catalog)
     assert catalog.load_table("audit.ledger").properties[name] == "true"
 
 
-def _look(catalog: Catalog, hour: int, **columns: object) -> None:
+def _start_try(catalog: Catalog, hour: int, **columns: object) -> None:
     store.append_audit_rows(
         catalog, "audit.snapshots", [{"taken_at": DAY, "began_at": DAY + hour * HOUR, **columns}], RUN
     )
 
 
-def _write(catalog: Catalog, hour: float, *tables: str) -> None:
-    reported = [{"table_name": name, "rows_read": int(hour), "written_at": DAY + hour * HOUR} for name in tables]
-    store.append_audit_rows(catalog, "audit.ledger", reported, RUN)
+def _record_copies(catalog: Catalog, hour: float, *tables: str) -> None:
+    rows = [{"table_name": name, "rows_read": int(hour), "written_at": DAY + hour * HOUR} for name in tables]
+    store.append_audit_rows(catalog, "audit.ledger", rows, RUN)
 
 
-def _told(rows: list[dict[str, Any]]) -> dict[str, int]:
+def _rows_read_by_table(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {row["table_name"]: row["rows_read"] for row in rows}
 
 
-def test_only_the_last_attempt_at_a_run_counts(catalog: Catalog) -> None:
-    _look(catalog, 1)
-    _write(catalog, 1.5, "events", "rooms")
+def test_only_rows_of_the_last_try_of_a_run_are_read(catalog: Catalog) -> None:
+    _start_try(catalog, 1)
+    _record_copies(catalog, 1.5, "events", "rooms")
     assert store.is_copy_complete(catalog, RUN)
-    assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 1, "rooms": 1}
+    assert _rows_read_by_table(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 1, "rooms": 1}
 
-    _look(catalog, 2)
+    _start_try(catalog, 2)
     assert not store.is_copy_complete(catalog, RUN)
     assert store.read_run_rows(catalog, "audit.ledger", RUN.run_id) == []
-    _write(catalog, 2.5, "events")
-    _write(catalog, 3, "events")
-    assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 3}
+    _record_copies(catalog, 2.5, "events")
+    _record_copies(catalog, 3, "events")
+    assert _rows_read_by_table(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 3}
 
 
 def test_a_release_has_the_rows_of_its_own_try(catalog: Catalog) -> None:
-    _look(catalog, 1)
-    _write(catalog, 1.5, "events", "rooms")
-    _look(catalog, 2)
-    _write(catalog, 2.5, "events")
+    _start_try(catalog, 1)
+    _record_copies(catalog, 1.5, "events", "rooms")
+    _start_try(catalog, 2)
+    _record_copies(catalog, 2.5, "events")
     release = _release(catalog, published_hour=3)
-    _look(catalog, 4)
-    _write(catalog, 4.5, "events", "rooms")
-    assert _told(store.read_release_rows(catalog, "audit.ledger", release)) == {"events": 2}
-    (look,) = store.read_release_rows(catalog, "audit.snapshots", release)
-    assert look["began_at"] == DAY + 2 * HOUR
+    _start_try(catalog, 4)
+    _record_copies(catalog, 4.5, "events", "rooms")
+    assert _rows_read_by_table(store.read_release_rows(catalog, "audit.ledger", release)) == {"events": 2}
+    (row,) = store.read_release_rows(catalog, "audit.snapshots", release)
+    assert row["began_at"] == DAY + 2 * HOUR
 
 
-def test_rows_of_a_run_without_a_try_count(catalog: Catalog) -> None:
-    """As for a compression, which has no row of audit.snapshots."""
-    _write(catalog, 1.5, "events", "rooms")
-    _write(catalog, 2.5, "events")
-    assert _told(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 2, "rooms": 1}
+def test_all_rows_of_a_run_without_a_try_are_read(catalog: Catalog) -> None:
+    """A compression run has no row in audit.snapshots."""
+    _record_copies(catalog, 1.5, "events", "rooms")
+    _record_copies(catalog, 2.5, "events")
+    assert _rows_read_by_table(store.read_run_rows(catalog, "audit.ledger", RUN.run_id)) == {"events": 2, "rooms": 1}
     assert store.read_run_rows(catalog, "audit.snapshots", RUN.run_id) == []
 
 
@@ -166,10 +166,10 @@ def test_coverage_starts_at_the_last_compared_release(catalog: Catalog) -> None:
 
 
 def _release(catalog: Catalog, published_hour: int, run: Run = RUN) -> Release:
-    """A new release that ``run`` published."""
+    """Publish a release of ``run``, and return it."""
     number, moment = len(store.read_releases(catalog)) + 1, DAY + published_hour * HOUR
-    reported = {"release": number, "tables": [], "positions": [], "views": [], "published_at": moment}
-    store.append_audit_rows(catalog, RELEASES_TABLE, [reported | {"accepted_at": moment}], run)
+    row = {"release": number, "tables": [], "positions": [], "views": [], "published_at": moment}
+    store.append_audit_rows(catalog, RELEASES_TABLE, [row | {"accepted_at": moment}], run)
     release = store.read_latest_release(catalog)
     assert release is not None
     return release

@@ -6,13 +6,13 @@ from bench.compression.plan_process import minimum_rows
 from bench.compression.transaction_log import Transaction, transactions
 from synapse_lakehouse.compressor.algorithm import fewest_rows
 from synapse_lakehouse.compressor.algorithm.state_groups import StateGroups
-from tests.unit.test_fewest_rows import WORLDS, whole
+from tests.unit.test_fewest_rows import WORLDS, select_all
 
 
 @given(WORLDS)
 def test_no_plan_has_fewer_than_the_minimum_rows(groups: StateGroups) -> None:
     lower_bound = minimum_rows(groups)
-    assert lower_bound <= len(fewest_rows.minimize_rows(groups, whole(groups), len(groups)).keys)
+    assert lower_bound <= len(fewest_rows.minimize_rows(groups, select_all(groups), len(groups)).keys)
     assert lower_bound <= len(groups.keys)
 
 

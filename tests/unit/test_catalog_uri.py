@@ -22,7 +22,7 @@ from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
 from synapse_lakehouse.iceberg.read.errors import LakeReadError
 
 
-def of(uri: str) -> Settings:
+def settings_for(uri: str) -> Settings:
     return Settings(_env_file=None, lakehouse_catalog_uri=uri, lakehouse_warehouse="s3://lake/warehouse")
 
 
@@ -41,16 +41,16 @@ def of(uri: str) -> Settings:
 )
 def test_jdbc_gets_the_parameters_of_libpq(query: str, options: str) -> None:
     assert (
-        get_spark_properties(of(f"postgresql://{query}"))["spark.sql.catalog.lake.uri"]
+        get_spark_properties(settings_for(f"postgresql://{query}"))["spark.sql.catalog.lake.uri"]
         == f"jdbc:postgresql://{options}"
     )
 
 
 @pytest.mark.parametrize(("query", "password"), [("p%40%2F%23%25", "p@/#%"), ("pa#ss", "pa#ss"), ("pa?s:s", "pa?s:s")])
-def test_a_password_arrives_as_it_is_meant(query: str, password: str) -> None:
+def test_a_password_is_decoded_for_each_client(query: str, password: str) -> None:
     uri = f"postgresql://u:{query}@h:5432/d?sslmode=require"
-    assert password not in " ".join(get_spark_properties(of(uri)).values())
-    assert get_spark_properties_with_secrets(of(uri))["spark.sql.catalog.lake.jdbc.password"] == password
+    assert password not in " ".join(get_spark_properties(settings_for(uri)).values())
+    assert get_spark_properties_with_secrets(settings_for(uri))["spark.sql.catalog.lake.jdbc.password"] == password
     file = pgpass.write_pgpass_file(catalog_uri.parse_libpq_uri(uri))
     assert file
     *_, line = Path(file).read_text().splitlines()
@@ -76,37 +76,37 @@ def test_a_password_arrives_as_it_is_meant(query: str, password: str) -> None:
         "mysql://u:sesame@h/d",
     ],
 )
-def test_an_invalid_uri_is_refused_without_a_quote(uri: str) -> None:
-    for use, error in (
+def test_an_invalid_uri_is_refused_and_not_quoted(uri: str) -> None:
+    for function, error in (
         (get_spark_properties, CatalogError),
         (open_catalog, CatalogError),
         (list_catalog_entries, LakeReadError),
     ):
-        with pytest.raises(error, match="LAKEHOUSE_CATALOG_URI") as refusal:
-            use(of(uri))
-        assert "ame@" not in str(refusal.value)
-        assert "ses" not in str(refusal.value)
-        assert refusal.value.__cause__ is None
+        with pytest.raises(error, match="LAKEHOUSE_CATALOG_URI") as error_info:
+            function(settings_for(uri))
+        assert "ame@" not in str(error_info.value)
+        assert "ses" not in str(error_info.value)
+        assert error_info.value.__cause__ is None
 
 
 @pytest.mark.parametrize(
-    ("uri", "why"),
+    ("uri", "reason"),
     [
         ("postgresql:///d?host=/run/postgresql", "socket"),
         ("postgresql:///d", "host"),
         ("postgresql://u@h/d?sslmode=require&sslcrl=/crl&hostaddr=::1", "hostaddr, sslcrl"),
     ],
 )
-def test_parameters_that_spark_lacks_are_refused(uri: str, why: str) -> None:
-    with pytest.raises(CatalogError, match=why):
-        get_spark_properties(of(uri))
+def test_parameters_that_spark_lacks_are_refused(uri: str, reason: str) -> None:
+    with pytest.raises(CatalogError, match=reason):
+        get_spark_properties(settings_for(uri))
 
 
 def test_spark_shows_no_secret_of_the_catalog() -> None:
     secrets = {"credential": "id:sesame", "header.Authorization": "Basic sesame", "s3.endpoint": "https://k:sesame@s3"}
     visible = {"s3.region": "eu-central-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
     for uri in ("https://u:sesame@rest.example.org/api", "postgresql://u:sesame@h/d"):
-        settings = of(uri).model_copy(update={"lakehouse_catalog_properties": secrets | visible})
+        settings = settings_for(uri).model_copy(update={"lakehouse_catalog_properties": secrets | visible})
         properties = get_spark_properties_with_secrets(settings)
         hidden = {
             key
@@ -119,7 +119,7 @@ def test_spark_shows_no_secret_of_the_catalog() -> None:
 
 def test_spark_and_its_workers_get_no_secret_of_a_rest_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = {"credential": "id:sesame", "header.Authorization": "Basic sesame", "s3.secret-access-key": "sesame"}
-    settings = of("https://u:sesame@rest.example.org/api").model_copy(
+    settings = settings_for("https://u:sesame@rest.example.org/api").model_copy(
         update={"lakehouse_catalog_properties": secrets | {"s3.region": "eu-central-1"}}
     )
     environment: dict[str, str] = {}

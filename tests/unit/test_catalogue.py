@@ -78,7 +78,7 @@ PROJECTED_ONLY = {
     ("devices", "last_seen"), ("presence_stream", "last_active_ts"), ("presence_stream", "last_user_sync_ts"),
     ("cache_invalidation_stream_by_instance", "keys"),
 }  # fmt: skip
-# Caches whose keys are access tokens, identities at other providers, or tell when a user or device was active.
+# Caches whose keys are access tokens, identities at other providers, or times of activity of a user or device.
 SECRET_KEYS = {
     "get_user_by_access_token", "get_user_by_external_id", "user_last_seen_monthly_active", "count_e2e_one_time_keys",
     "get_e2e_unused_fallback_key_types", "get_user_ip_and_agents", "get_last_client_ip_by_device",
@@ -96,8 +96,8 @@ NEVER_LISTED = {
 }  # fmt: skip
 
 
-def sources(*tables: dict[str, Any], **streams: dict[str, Any]) -> str:
-    """A sources file with ``tables``, and the stream of receipts unless others are given."""
+def sources_yaml(*tables: dict[str, Any], **streams: dict[str, Any]) -> str:
+    """Return a sources file with ``tables`` and ``streams``; without ``streams``, with the stream of receipts."""
     return yaml.safe_dump(
         {
             "sources": [
@@ -116,22 +116,22 @@ def sources(*tables: dict[str, Any], **streams: dict[str, Any]) -> str:
     )
 
 
-def changed(table: dict[str, Any] = RECEIPTS, **meta: Any) -> dict[str, Any]:
-    """A copy of ``table`` with ``meta`` put over its own."""
+def with_meta(table: dict[str, Any] = RECEIPTS, **meta: Any) -> dict[str, Any]:
+    """Return a copy of ``table`` with ``meta`` merged into its own."""
     copy = deepcopy(table)
     copy["config"]["meta"] |= meta
     return copy
 
 
 def with_column(**column: Any) -> dict[str, Any]:
-    """The receipts with one more column."""
+    """Return the table of receipts with an additional column."""
     copy = deepcopy(RECEIPTS)
     copy["columns"].append({"name": "extra", "data_type": "string", "description": "More."} | column)
     return copy
 
 
 def test_a_table_is_read_as_declared() -> None:
-    parsed = catalogue.parse_catalogue(sources(RECEIPTS))
+    parsed = catalogue.parse_catalogue(sources_yaml(RECEIPTS))
     assert (parsed.oldest_schema_version, parsed.newest_schema_version) == (93, 94)
     table = parsed.table("receipts_linearized")
     assert (table.primary_key, table.nullable_key, table.key_enforced) == (
@@ -156,19 +156,19 @@ def test_a_table_is_read_as_declared() -> None:
 def test_omitted_keys_have_defaults() -> None:
     table = deepcopy(RECEIPTS)
     del table["config"]["meta"]["load"]
-    parsed = catalogue.parse_catalogue(sources(table))
+    parsed = catalogue.parse_catalogue(sources_yaml(table))
     assert parsed.table("receipts_linearized").load is LoadMode.REPLACE
     stream = parsed.stream("receipts")
     assert (stream.sign, stream.unique_ids, stream.immutable_below_bound) == ("positive", True, True)
 
 
 def test_a_stream_without_positions_may_change_below_its_bound() -> None:
-    parsed = catalogue.parse_catalogue(sources(RECEIPTS, receipts=STREAM | {"stream_positions": None}))
+    parsed = catalogue.parse_catalogue(sources_yaml(RECEIPTS, receipts=STREAM | {"stream_positions": None}))
     assert not parsed.stream("receipts").immutable_below_bound
 
 
 def test_unknown_names_are_key_errors() -> None:
-    parsed = catalogue.parse_catalogue(sources(RECEIPTS))
+    parsed = catalogue.parse_catalogue(sources_yaml(RECEIPTS))
     with pytest.raises(KeyError, match="password_hash is not in the catalogue"):
         parsed.table("receipts_linearized").column("password_hash")
     with pytest.raises(KeyError, match="access_tokens is not in the catalogue"):
@@ -180,32 +180,32 @@ def test_unknown_names_are_key_errors() -> None:
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (changed(streams={"reciepts": "stream_id"}), "unknown streams: reciepts"),
-        (changed(primary_key=["user_id", "room_id"], nullable_key=[]), "not among its columns: room_id"),
-        (changed(streams={"receipts": "id"}), "not among its columns: id"),
-        (changed(writer_column="writer"), "not among its columns: writer"),
-        (changed(nullable_key=["stream_id"]), "nullable_key is not in its primary_key: stream_id"),
-        (changed(primary_key=[], nullable_key=[]), "a copied table needs a primary_key"),
-        (changed(load="measure"), "measured table"),
+        (with_meta(streams={"reciepts": "stream_id"}), "unknown streams: reciepts"),
+        (with_meta(primary_key=["user_id", "room_id"], nullable_key=[]), "not among its columns: room_id"),
+        (with_meta(streams={"receipts": "id"}), "not among its columns: id"),
+        (with_meta(writer_column="writer"), "not among its columns: writer"),
+        (with_meta(nullable_key=["stream_id"]), "nullable_key is not in its primary_key: stream_id"),
+        (with_meta(primary_key=[], nullable_key=[]), "a copied table needs a primary_key"),
+        (with_meta(load="measure"), "measured table"),
         (with_column(config={"meta": {"only_served": True}}), "only_served"),
-        (changed(load="upsert"), "load"),
-        (changed(load="append", follows="events"), "streams or follows"),
-        (changed(load="merge", streams={}), "needs a stream"),
-        (changed(repeats_keys=True), "repeats_keys and key_enforced"),
-        (changed(primary_keys=["user_id"]), "primary_keys"),
-        (changed(contiguity="pruned"), "contiguity_why"),
-        (changed(contiguity="shrinking", contiguity_why="It shrinks."), "contiguity"),
+        (with_meta(load="upsert"), "load"),
+        (with_meta(load="append", follows="events"), "streams or follows"),
+        (with_meta(load="merge", streams={}), "needs a stream"),
+        (with_meta(repeats_keys=True), "repeats_keys and key_enforced"),
+        (with_meta(primary_keys=["user_id"]), "primary_keys"),
+        (with_meta(contiguity="pruned"), "contiguity_why"),
+        (with_meta(contiguity="shrinking", contiguity_why="It shrinks."), "contiguity"),
         (
-            changed(contiguity="pruned", contiguity_why="By age.", rises_per=["user_id"]),
+            with_meta(contiguity="pruned", contiguity_why="By age.", rises_per=["user_id"]),
             "only upsert tables may declare rises_per",
         ),
-        (changed(rises_per=["device_id"]), "not among its columns: device_id"),
-        (changed(primary_key=["stream_id"], nullable_key=[]), "declare rises_per"),
-        (changed(references=[REFERENCE | {"column": "event_id"}]), "not among its columns: event_id"),
-        (changed(references=[REFERENCE | {"to": "events.event_id"}]), "not copied: events.event_id"),
-        (changed(references=[REFERENCE | {"equal": {"user_id": "user_id"}}]), "a target that is a primary key"),
-        (changed(references=[REFERENCE | {"legal": [{"why": "Always."}]}]), "either found_in or event"),
-        (changed(references=[REFERENCE | {"legal": [{"event": "redacted", "why": "Censored."}]}]), "event"),
+        (with_meta(rises_per=["device_id"]), "not among its columns: device_id"),
+        (with_meta(primary_key=["stream_id"], nullable_key=[]), "declare rises_per"),
+        (with_meta(references=[REFERENCE | {"column": "event_id"}]), "not among its columns: event_id"),
+        (with_meta(references=[REFERENCE | {"to": "events.event_id"}]), "not copied: events.event_id"),
+        (with_meta(references=[REFERENCE | {"equal": {"user_id": "user_id"}}]), "a target that is a primary key"),
+        (with_meta(references=[REFERENCE | {"legal": [{"why": "Always."}]}]), "either found_in or event"),
+        (with_meta(references=[REFERENCE | {"legal": [{"event": "redacted", "why": "Censored."}]}]), "event"),
         (with_column(name="user_id"), "a column is listed twice"),
         (with_column(name="User"), "name"),
         (with_column(name="data; drop table users"), "name"),
@@ -216,50 +216,52 @@ def test_unknown_names_are_key_errors() -> None:
         (with_column(config={"meta": {"projection": {"kind": "json_keys", "source": "data"}}}), "keys"),
     ],
 )
-def test_a_wrong_declaration_is_refused(table: dict[str, Any], reason: str) -> None:
+def test_an_invalid_declaration_is_refused(table: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
-        catalogue.parse_catalogue(sources(table))
+        catalogue.parse_catalogue(sources_yaml(table))
 
 
 def test_names_are_declared_once() -> None:
     with pytest.raises(ValidationError, match="declared twice: receipts_linearized"):
-        catalogue.parse_catalogue(sources(RECEIPTS, RECEIPTS))
+        catalogue.parse_catalogue(sources_yaml(RECEIPTS, RECEIPTS))
 
 
 def test_a_stream_without_a_table_is_refused() -> None:
     with pytest.raises(ValidationError, match="streams without a table: presence"):
-        catalogue.parse_catalogue(sources(RECEIPTS, receipts=STREAM, presence=STREAM))
+        catalogue.parse_catalogue(sources_yaml(RECEIPTS, receipts=STREAM, presence=STREAM))
 
 
 def test_a_misspelt_stream_is_refused() -> None:
     with pytest.raises(ValidationError, match="signs"):
-        catalogue.parse_catalogue(sources(RECEIPTS, receipts=STREAM | {"signs": "positive"}))
+        catalogue.parse_catalogue(sources_yaml(RECEIPTS, receipts=STREAM | {"signs": "positive"}))
 
 
 def test_a_stream_without_a_bound_cannot_be_append_only() -> None:
     with pytest.raises(ValidationError, match="append_only"):
         catalogue.parse_catalogue(
-            sources(RECEIPTS, receipts=STREAM | {"contiguity": "append_only", "stream_positions": None})
+            sources_yaml(RECEIPTS, receipts=STREAM | {"contiguity": "append_only", "stream_positions": None})
         )
 
 
 def test_a_followed_table_must_be_appended() -> None:
-    follower = changed(load="append", streams={}, follows="receipts_linearized", writer_column=None)
+    follower = with_meta(load="append", streams={}, follows="receipts_linearized", writer_column=None)
     follower["name"] = "receipts_graph"
     with pytest.raises(ValidationError, match="receipts_graph follows receipts_linearized"):
-        catalogue.parse_catalogue(sources(RECEIPTS, follower))
+        catalogue.parse_catalogue(sources_yaml(RECEIPTS, follower))
 
 
 def test_nothing_secret_is_listed() -> None:
-    listed = {(table.name, column.name) for table in catalogue.load_catalogue().tables for column in table.columns}
-    read = {
+    listed_columns = {
+        (table.name, column.name) for table in catalogue.load_catalogue().tables for column in table.columns
+    }
+    source_columns = {
         (table.name, name)
         for table in catalogue.load_catalogue().tables
         for column in table.columns
         for name in column.source_columns
     }
-    assert {pair for pair in listed | read if pair[1] in NEVER_LEAVE} == set()
-    assert (listed | read) & NEVER_LEAVE_FROM == set()
+    assert {pair for pair in listed_columns | source_columns if pair[1] in NEVER_LEAVE} == set()
+    assert (listed_columns | source_columns) & NEVER_LEAVE_FROM == set()
     assert {table.name for table in catalogue.load_catalogue().tables} & NEVER_LISTED == set()
 
 
@@ -287,8 +289,8 @@ def test_followers_share_the_event_id() -> None:
             assert table.column("event_id").data_type == loaded.table(table.follows).column("event_id").data_type
 
 
-def test_the_file_has_no_keys_that_yaml_swallowed() -> None:
-    """A comma or hash in an unquoted text would cut it short, or make a key of its rest."""
+def test_yaml_parses_unquoted_texts_completely() -> None:
+    """In an unquoted text, YAML drops the part after a hash, and can parse the part after a comma as a key."""
     (source,) = yaml.safe_load(catalogue.find_sources_file().read_text(encoding="utf-8"))["sources"]
     for table in source["tables"]:
         assert set(table) == {"name", "description", "config", "columns"}, table["name"]

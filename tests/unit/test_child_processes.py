@@ -10,8 +10,8 @@ import pytest
 
 from synapse_lakehouse.local import child_processes
 
-# A child that moves to a process group of its own, as Airflow's tasks do, and one that does not listen to SIGTERM.
-FAMILY = """
+# Two child processes: one moves to its own process group, as Airflow's tasks do; the other ignores SIGTERM.
+CHILDREN = """
 import os, signal, subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import os, time; os.setpgid(0, 0); time.sleep(600)"])
 subprocess.Popen([sys.executable, "-c",
@@ -20,8 +20,8 @@ time.sleep(600)
 """
 
 
-def test_a_whole_session_is_stopped_the_deaf_by_force() -> None:
-    leader = child_processes.start_process([sys.executable, "-c", FAMILY], os.environ, subprocess.PIPE)
+def test_all_processes_of_a_session_are_stopped() -> None:
+    leader = child_processes.start_process([sys.executable, "-c", CHILDREN], os.environ, subprocess.PIPE)
     assert leader.stdout
     assert leader.stdout.readline() == b"deaf\n"
     deadline = time.monotonic() + 10
@@ -36,7 +36,7 @@ def test_a_whole_session_is_stopped_the_deaf_by_force() -> None:
 
 
 def test_an_interrupted_poll_does_not_prevent_the_stop() -> None:
-    """KeyboardInterrupt can end Popen.poll after it took its lock: one of thirty stops of ``make ui`` never ended."""
+    """A KeyboardInterrupt in Popen.poll can leave its lock acquired. In one of 30 stops, ``make ui`` did not end."""
     leader = child_processes.start_process(["sleep", "600"], os.environ, subprocess.DEVNULL)
     with leader._waitpid_lock:  # type: ignore[attr-defined]
         child_processes.stop_sessions([leader])
@@ -53,12 +53,12 @@ def test_a_termination_signal_is_an_interrupt() -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-# One that does not listen to SIGTERM, whose parent is killed.
+# A parent process, which the test kills, and its child, which ignores SIGTERM.
 ORPHAN = """
 import os, signal, subprocess, sys, time
 from synapse_lakehouse.local import child_processes
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-child = child_processes.start_process([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE, signal.SIGKILL)
+CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+child = child_processes.start_process([sys.executable, "-c", CHILD], os.environ, subprocess.PIPE, signal.SIGKILL)
 child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(600)
@@ -77,30 +77,32 @@ def test_nothing_outlives_a_parent_that_was_killed() -> None:
     assert child_processes.list_session_members({child}) == []
 
 
-# Two that do not listen to SIGTERM, stopped one after the other with all the patience of the world.
-PATIENT = """
+# Two processes that ignore SIGTERM. They are stopped one after the other, with a grace period of 600 s.
+LONG_GRACE_PERIOD = """
 import os, subprocess, sys, time
 from synapse_lakehouse.local import child_processes
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
 with child_processes.interrupt_on_signals():
-    both = [child_processes.start_process([sys.executable, "-c", DEAF], os.environ, subprocess.PIPE) for _ in range(2)]
-    for one in both:
-        one.stdout.readline()
+    pair = [child_processes.start_process([sys.executable, "-c", CHILD], os.environ, subprocess.PIPE) for _ in range(2)]
+    for child in pair:
+        child.stdout.readline()
     try:
-        print(*(one.pid for one in both), flush=True)
+        print(*(child.pid for child in pair), flush=True)
         time.sleep(600)
     finally:
-        child_processes.stop_sessions(both[:1], both[1:], grace_seconds=600)
+        child_processes.stop_sessions(pair[:1], pair[1:], grace_seconds=600)
 """
 
 
-def test_asking_again_and_again_hurries_and_skips_nothing() -> None:
-    driver = subprocess.Popen([sys.executable, "-c", PATIENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def test_repeated_signals_stop_every_session() -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", LONG_GRACE_PERIOD], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     assert driver.stdout
     sessions = set(map(int, driver.stdout.readline().split()))
     driver.send_signal(signal.SIGSTOP)
-    for number in child_processes.END_SIGNALS:
-        driver.send_signal(number)
+    for end_signal in child_processes.END_SIGNALS:
+        driver.send_signal(end_signal)
     driver.send_signal(signal.SIGCONT)
     while driver.poll() is None:
         driver.send_signal(signal.SIGINT)

@@ -17,16 +17,16 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 WORKFLOWS = sorted((PROJECT_FOLDER / ".github/workflows").iterdir())
 
 
-def read(workflow: str) -> dict[str, Any]:
-    """A workflow as it is declared."""
-    declared: dict[str, Any] = yaml.safe_load((PROJECT_FOLDER / ".github/workflows" / workflow).read_text())
-    return declared
+def read_workflow(workflow: str) -> dict[str, Any]:
+    """Return the content of a workflow file."""
+    content: dict[str, Any] = yaml.safe_load((PROJECT_FOLDER / ".github/workflows" / workflow).read_text())
+    return content
 
 
-def jobs(workflow: str) -> dict[str, str]:
-    """The last command of each job."""
-    declared = read(workflow)["jobs"].items()
-    return {name: [step["run"] for step in job["steps"] if "run" in step][-1] for name, job in declared}
+def last_commands(workflow: str) -> dict[str, str]:
+    """Return the last command of each job."""
+    job_items = read_workflow(workflow)["jobs"].items()
+    return {name: [step["run"] for step in job["steps"] if "run" in step][-1] for name, job in job_items}
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
@@ -36,25 +36,25 @@ def test_a_workflow_obeys_githubs_schema(workflow: Path) -> None:
     assert package.origin
     schema = json.loads((Path(package.origin).parent / "builtin_schemas/vendor/github-workflows.json").read_text())
 
-    jsonschema.validators.validator_for(schema)(schema).validate(read(workflow.name))
+    jsonschema.validators.validator_for(schema)(schema).validate(read_workflow(workflow.name))
 
 
-def test_every_change_is_checked_and_tested_as_everywhere() -> None:
+def test_ci_runs_the_commands_of_contributors() -> None:
     commands = (PROJECT_FOLDER / ".ci/run").read_text().splitlines()[-2:]
 
     assert os.access(PROJECT_FOLDER / ".ci/run", os.X_OK)
     assert commands == ["make check", "exec make test"]
-    assert jobs("ci.yml") == {"lint": "make check", "docs": "make docs", "test": ".ci/run"}
+    assert last_commands("ci.yml") == {"lint": "make check", "docs": "make docs", "test": ".ci/run"}
 
 
 def test_heavy_tests_run_every_night() -> None:
-    assert jobs("nightly.yml") == {"heavy": "make test-heavy"}
-    assert "schedule" in read("nightly.yml")["on"]
+    assert last_commands("nightly.yml") == {"heavy": "make test-heavy"}
+    assert "schedule" in read_workflow("nightly.yml")["on"]
 
 
 def test_workflows_run_on_the_oldest_python() -> None:
     oldest = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["project"]["requires-python"].split(",")[0]
-    images = {job["container"]["image"] for path in WORKFLOWS for job in read(path.name)["jobs"].values()}
+    images = {job["container"]["image"] for path in WORKFLOWS for job in read_workflow(path.name)["jobs"].values()}
 
     assert oldest == ">=3.11.2", "Debian 12 has 3.11.2"
     assert {image.partition("-")[0] for image in images} == {"debian:bookworm"}

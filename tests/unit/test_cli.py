@@ -1,4 +1,4 @@
-"""What the operator's command prints, and how it fails, without a lake."""
+"""Output and errors of the ``lakehouse`` command, without a lake."""
 
 import json
 import os
@@ -38,8 +38,8 @@ def test_csv_has_a_header_and_leaves_null_empty(capsys: pytest.CaptureFixture[st
 def test_json_is_an_array_of_objects_that_loses_no_column(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [(1, NOON.astimezone(timezone(timedelta(hours=2))), Decimal(3), b"\x01\xff")]
     output.write_rows(["id", "id", "sum", "key"], rows, output.OutputFormat.JSON)
-    written = json.loads(capsys.readouterr().out)
-    assert written == [{"id": 1, "id_2": "2026-11-18T12:00:00+00:00", "sum": 3, "key": "01ff"}]
+    parsed_rows = json.loads(capsys.readouterr().out)
+    assert parsed_rows == [{"id": 1, "id_2": "2026-11-18T12:00:00+00:00", "sum": 3, "key": "01ff"}]
 
 
 def test_json_without_rows_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,14 +55,14 @@ def test_a_table_shows_control_characters_and_markup_as_they_are(capsys: pytest.
 
 
 @pytest.mark.parametrize("command", ["ui", "airflow", "homeservers"])
-def test_a_command_of_all_homeservers_refuses_one(
+def test_a_command_of_all_homeservers_refuses_the_option(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_homeserver(tmp_path, "one")
     monkeypatch.setenv("LAKEHOUSE_HOMESERVERS", str(tmp_path))
-    refused = CliRunner().invoke(app, ["--homeserver", "one", command])
-    assert (refused.exit_code, "Leave out --homeserver" in refused.stderr) == (2, True)
+    result = CliRunner().invoke(app, ["--homeserver", "one", command])
+    assert (result.exit_code, "Leave out --homeserver" in result.stderr) == (2, True)
 
 
 def test_the_env_file_may_select_the_homeserver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,10 +87,10 @@ def test_errors_of_the_project_are_explained_and_others_are_not() -> None:
     assert error_message(KeyError("a bug")) is None
 
 
-def test_a_wrong_setting_is_named_without_its_value() -> None:
-    with pytest.raises(ValidationError) as caught:
+def test_an_invalid_setting_is_named_without_its_value() -> None:
+    with pytest.raises(ValidationError) as error_info:
         Settings(_env_file=None, lakehouse_source_connections="many-secret")
-    message = error_message(caught.value)
+    message = error_message(error_info.value)
     assert message is not None
     assert "LAKEHOUSE_SOURCE_CONNECTIONS" in message
     assert "many-secret" not in message
@@ -99,12 +99,12 @@ def test_a_wrong_setting_is_named_without_its_value() -> None:
 @pytest.mark.parametrize("value", ["s3.secret-access-key=many-secret", '["many-secret"]', '{"key": ["many-secret"]}'])
 def test_invalid_json_settings_are_reported_without_value(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_CATALOG_PROPERTIES", value)
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError) as error_info:
         Settings(_env_file=None)
-    message = error_message(caught.value)
+    message = error_message(error_info.value)
     assert message is not None
     assert "LAKEHOUSE_CATALOG_PROPERTIES" in message
-    assert "many-secret" not in message + "".join(traceback.format_exception(caught.value))
+    assert "many-secret" not in message + "".join(traceback.format_exception(error_info.value))
 
 
 def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
@@ -122,7 +122,7 @@ def test_an_explained_error_ends_with_exit_code_1_and_no_trace() -> None:
     assert result.stderr == "Error: the reason\n"
 
 
-def test_arguments_that_are_no_text_are_refused() -> None:
+def test_arguments_that_are_not_utf8_are_refused() -> None:
     result = CliRunner().invoke(app, ["visible", os.fsdecode(b"@\xff:example.org")])
     assert result.exit_code == 2
     assert r"b'@\xff:example.org' is not UTF-8" in result.stderr
@@ -154,7 +154,7 @@ def test_literals_and_identifiers_cannot_be_broken_out_of() -> None:
 def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
     run_id = "scheduled__2026-11-18T00:00:00+00:00"
     release = Release(7, run_id, NOON, NOON, "run_x", "interval_x", "example.org", {}, {}, {}, 512, 1, NOON, [], NOON)
-    actual = release_summary.ReleaseSummary(
+    summary = release_summary.ReleaseSummary(
         release,
         [
             release_summary.CopiedTable(
@@ -172,9 +172,9 @@ def test_the_summary_fits_80_columns_and_condenses_empty_tables() -> None:
         Path("/srv/lakehouse"),
     )
     console = Console(width=80, highlight=False)
-    with console.capture() as printed:
-        console.print(release_summary.render_summary(actual))
-    text = printed.get()
+    with console.capture() as output_capture:
+        console.print(release_summary.render_summary(summary))
+    text = output_capture.get()
     assert max(map(len, text.splitlines())) <= 80
     assert "12,345,678" in text
     assert "2.0 GiB" in text
@@ -191,9 +191,9 @@ def test_releases_fit_80_columns_and_break_no_heading() -> None:
         Release(n, run_id, NOON, NOON, "", "", "it", {}, {}, {}, 1512, 12, NOON, ["rooms"], NOON) for n in (12345, 9)
     ]
     console = Console(width=80, highlight=False)
-    with console.capture() as printed:
+    with console.capture() as output_capture:
         console.print(releases.render_releases(rows))
-    lines = printed.get().splitlines()
+    lines = output_capture.get().splitlines()
     assert max(map(len, lines)) <= 80
     heading = next(line for line in lines if line.strip())
     assert heading.split() == ["Release", "From", "To", "Published", "Tables", "Passed", "Warned", "Run"]
@@ -217,14 +217,14 @@ def test_an_invalid_user_id_is_not_searched() -> None:
     ],
 )
 def test_a_writing_query_is_refused(sql: str, kind: str) -> None:
-    with duckdb.connect() as connection, pytest.raises(LakeReadError) as refused:
+    with duckdb.connect() as connection, pytest.raises(LakeReadError) as error_info:
         query.run_query(connection, Settings(_env_file=None), sql)
-    assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(refused.value)
-    assert f"this is {kind}." in str(refused.value)
+    assert "one SELECT (or FROM, DESCRIBE, SUMMARIZE, SHOW)" in str(error_info.value)
+    assert f"this is {kind}." in str(error_info.value)
 
 
 @pytest.mark.parametrize("command", [["run"], ["ui", "--port", "18080"], ["airflow", "version"]])
-def test_ui_is_refused_beside_the_compose_services(
+def test_local_airflow_refuses_the_compose_environment(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())["services"]

@@ -1,4 +1,4 @@
-"""docker-compose.yaml obeys the compose specification, and names nothing that the project does not have."""
+"""docker-compose.yaml obeys the compose specification, and its files, settings and commands exist."""
 
 import json
 import os
@@ -28,17 +28,17 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ENVIRONMENT: list[tuple[str, str, str | None]] = [
     (service, name, value) for service, item in SERVICES.items() for name, value in item.get("environment", {}).items()
 ]
-OF_IMAGES = {
+IMAGE_VARIABLES = {
     "POSTGRES_PASSWORD": "postgres: password of the superuser",
     "SYNAPSE_CONFIG_PATH": "synapse: configuration that its start script passes on",
     "NO_PROXY": "programs of all images: hosts to reach without a proxy",
-    "no_proxy": "the same, for programs that know no other spelling",
+    "no_proxy": "the same, for programs that read only this spelling",
     "GF_SECURITY_ADMIN_PASSWORD": "grafana: password of its user admin",
     "GF_ANALYTICS_REPORTING_ENABLED": "grafana: whether it reports its use to its makers",
     "GF_ANALYTICS_CHECK_FOR_UPDATES": "grafana: whether it looks for newer versions",
     "PGPASSWORD": "libpq: password where a connection names none",
 }
-OF_SCRIPTS = {"docker/postgres/initialise.sh": "postgres", "docker/initialise.sh": "airflow-init"}
+SCRIPT_SERVICES = {"docker/postgres/initialise.sh": "postgres", "docker/initialise.sh": "airflow-init"}
 
 
 def test_the_file_obeys_the_compose_specification() -> None:
@@ -50,10 +50,10 @@ def test_the_file_obeys_the_compose_specification() -> None:
         specification.validate({"services": {"postgres": {"healthchek": {}}}})
 
 
-def test_the_pools_are_those_that_a_single_machine_has() -> None:
+def test_the_pools_equal_those_of_a_local_airflow() -> None:
     pools = [command[3:] for command in airflow_commands("docker/initialise.sh") if command[1:3] == ["pools", "set"]]
 
-    assert pools == [[name, str(slots), why] for name, (slots, why) in POOLS.items()]
+    assert pools == [[name, str(slots), description] for name, (slots, description) in POOLS.items()]
 
 
 @pytest.mark.parametrize("service", ["spark-master", "spark-worker"])
@@ -74,37 +74,37 @@ def test_every_path_of_the_image_is_in_the_tree_and_copied() -> None:
 
 
 def test_every_path_that_is_mounted_is_in_the_tree() -> None:
-    mounted = [
+    mounted_files = [
         volume.split(":")[0]
         for item in SERVICES.values()
         for volume in item.get("volumes", [])
         if str(volume)[0] == "."
     ]
 
-    assert len(mounted) == 10
-    assert [path for path in mounted if not (PROJECT_FOLDER / path).is_file()] == []
+    assert len(mounted_files) == 10
+    assert [path for path in mounted_files if not (PROJECT_FOLDER / path).is_file()] == []
 
 
-def test_the_reader_has_the_rights_that_the_catalogue_takes() -> None:
-    retained = PROJECT_FOLDER / "docker/postgres/reader.sql"
+def test_the_reader_has_the_grants_of_the_catalogue() -> None:
+    reader_sql = PROJECT_FOLDER / "docker/postgres/reader.sql"
     expected = build_grants_sql(
         catalogue.load_catalogue(), Settings(_env_file=None), "lakehouse_reader", PROGRESS_TABLES
     )
 
-    assert retained.read_text() == expected, (
-        f"uv run lakehouse grants --role lakehouse_reader > {retained.relative_to(PROJECT_FOLDER)}"
+    assert reader_sql.read_text() == expected, (
+        f"uv run lakehouse grants --role lakehouse_reader > {reader_sql.relative_to(PROJECT_FOLDER)}"
     )
 
 
-def test_every_variable_is_read_by_something() -> None:
-    allowed = {name.upper() for name in Settings.model_fields} | _airflow_options() | OF_IMAGES.keys()
-    allowed.add("AIRFLOW_CONN_SPARK_DEFAULT")
-    unread = {(service, name) for service, name, _ in ENVIRONMENT if name not in allowed}
+def test_no_environment_variable_is_unused() -> None:
+    known_names = {name.upper() for name in Settings.model_fields} | _airflow_options() | IMAGE_VARIABLES.keys()
+    known_names.add("AIRFLOW_CONN_SPARK_DEFAULT")
+    unread = {(service, name) for service, name, _ in ENVIRONMENT if name not in known_names}
 
     assert {item for item in unread if not _read_by_its_script(*item)} == set()
 
 
-def test_every_setting_can_be_given() -> None:
+def test_the_scheduler_receives_every_setting() -> None:
     names = {name.upper() for name in Settings.model_fields}
 
     assert names <= SERVICES["airflow-scheduler"]["environment"].keys()
@@ -117,7 +117,7 @@ def test_ports_are_open_to_this_machine_only() -> None:
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in ports)
 
 
-def test_no_service_can_gain_rights() -> None:
+def test_no_service_can_gain_privileges() -> None:
     starts_as_root = {"postgres", "synapse"}
 
     assert {name for name, item in SERVICES.items() if item.get("cap_drop") != ["ALL"]} == set()
@@ -131,31 +131,31 @@ def test_no_service_can_gain_rights() -> None:
 
 def test_read_only_services_have_temporary_folders() -> None:
     for name, item in SERVICES.items():
-        places = [str(place).partition(":")[0] for place in [*item.get("volumes", []), *item.get("tmpfs", [])]]
-        assert not item["read_only"] or name == "redis" or "/tmp" in places, name
+        mounts = [str(mount).partition(":")[0] for mount in [*item.get("volumes", []), *item.get("tmpfs", [])]]
+        assert not item["read_only"] or name == "redis" or "/tmp" in mounts, name
 
 
 def test_every_service_has_a_health_check_or_ends() -> None:
-    waited_for = {
+    one_shot_services = {
         name
         for item in SERVICES.values()
-        for name, how in item.get("depends_on", {}).items()
-        if how["condition"] == "service_completed_successfully"
+        for name, dependency in item.get("depends_on", {}).items()
+        if dependency["condition"] == "service_completed_successfully"
     }
 
-    assert waited_for == {"airflow-init"}
-    assert {name for name, item in SERVICES.items() if "healthcheck" not in item} == waited_for
+    assert one_shot_services == {"airflow-init"}
+    assert {name for name, item in SERVICES.items() if "healthcheck" not in item} == one_shot_services
 
 
 def test_services_wait_for_healthy_dependencies() -> None:
     for name, item in SERVICES.items():
-        for needed, how in item.get("depends_on", {}).items():
-            assert how["condition"] != "service_started", f"{name} does not wait for {needed}"
+        for needed, dependency in item.get("depends_on", {}).items():
+            assert dependency["condition"] != "service_started", f"{name} does not wait for {needed}"
             assert not SERVICES[needed].get("profiles") or item.get("profiles"), f"{name} needs {needed} of a profile"
 
 
 @pytest.mark.parametrize("homeserver", [None, "shop"])
-def test_the_tap_is_checked_where_it_writes(homeserver: str | None, tmp_path: Path) -> None:
+def test_the_health_check_of_the_tap_reads_its_alive_file(homeserver: str | None, tmp_path: Path) -> None:
     service = SERVICES["replication-tap"]
     volume = service["environment"]["LAKEHOUSE_HOME"]
     settings = Settings(_env_file=None, lakehouse_home=tmp_path, lakehouse_homeserver=homeserver)
@@ -180,24 +180,24 @@ def test_the_profile_sample_adds_a_homeserver() -> None:
     assert {name for name, item in SERVICES.items() if item.get("profiles") == ["sample"]} == {"redis", "synapse"}
 
 
-def test_no_secret_has_a_value_here() -> None:
+def test_no_secret_has_a_value_in_the_file() -> None:
     for service, name, value in ENVIRONMENT:
         if re.search(r"PASSWORD$|SECRET(?!_FILE)|_KEY$", name):
             assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", str(value)), f"{name} of {service}"
-        if actual := re.search(r"://[^:@/]+:(?P<password>[^@]*)@", str(value)):
-            assert actual["password"].startswith("${"), f"{name} of {service}"
+        if login := re.search(r"://[^:@/]+:(?P<password>[^@]*)@", str(value)):
+            assert login["password"].startswith("${"), f"{name} of {service}"
 
 
 def test_the_script_prints_all_passwords() -> None:
-    printed = subprocess.run(
-        [PROJECT_FOLDER / "docker/passwords.sh"], capture_output=True, text=True, check=True
-    ).stdout
-    created = dict(line.split("=", 1) for line in printed.splitlines())
+    output = subprocess.run([PROJECT_FOLDER / "docker/passwords.sh"], capture_output=True, text=True, check=True).stdout
+    passwords = dict(line.split("=", 1) for line in output.splitlines())
 
-    assert created.keys() == set(re.findall(r"\$\{(\w+):\?", (PROJECT_FOLDER / "docker-compose.yaml").read_text()))
-    assert len(set(created.values())) == len(created)
-    assert all(re.fullmatch(r"[0-9a-f]{64}", value) for name, value in created.items() if name != "AIRFLOW_FERNET_KEY")
-    assert re.fullmatch(r"[\w-]{43}=", created["AIRFLOW_FERNET_KEY"])
+    assert passwords.keys() == set(re.findall(r"\$\{(\w+):\?", (PROJECT_FOLDER / "docker-compose.yaml").read_text()))
+    assert len(set(passwords.values())) == len(passwords)
+    assert all(
+        re.fullmatch(r"[0-9a-f]{64}", value) for name, value in passwords.items() if name != "AIRFLOW_FERNET_KEY"
+    )
+    assert re.fullmatch(r"[\w-]{43}=", passwords["AIRFLOW_FERNET_KEY"])
 
 
 def test_no_other_user_may_read_the_passwords(tmp_path: Path) -> None:
@@ -222,11 +222,11 @@ def test_spark_services_share_a_secret() -> None:
     for service in ("spark-master", "spark-worker"):
         command = SERVICES[service]["command"]
         assert command[command.index("--properties-file") + 1] == file
-    written = [line for line in _lines("docker/initialise.sh") if line.endswith('> "$LAKEHOUSE_SPARK_SECRET_FILE"')]
-    assert len(written) == 1
+    writes = [line for line in _lines("docker/initialise.sh") if line.endswith('> "$LAKEHOUSE_SPARK_SECRET_FILE"')]
+    assert len(writes) == 1
     assert SERVICES["spark-master"]["depends_on"].keys() == {"airflow-init"}
-    printed = [subprocess.check_output([PROJECT_FOLDER / "docker/spark-secret.sh"], text=True) for _ in range(2)]
-    (first, _) = properties = [dict(line.split(" ", 1) for line in item.splitlines()) for item in printed]
+    outputs = [subprocess.check_output([PROJECT_FOLDER / "docker/spark-secret.sh"], text=True) for _ in range(2)]
+    (first, _) = properties = [dict(line.split(" ", 1) for line in item.splitlines()) for item in outputs]
     assert len({item["spark.authenticate.secret"] for item in properties}) == 2
     assert first.items() >= {"spark.authenticate": "true", "spark.master.rest.enabled": "false"}.items()
 
@@ -242,7 +242,9 @@ def test_images_are_pinned() -> None:
 def test_the_image_has_the_locked_packages_and_python() -> None:
     dockerfile = (PROJECT_FOLDER / "docker/Dockerfile").read_text()
     sources = [
-        path for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE) for path in copied.split()
+        path
+        for instruction in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
+        for path in instruction.split()
     ]
     expected = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["project"]["requires-python"]
 
@@ -254,7 +256,7 @@ def test_the_image_has_the_locked_packages_and_python() -> None:
     assert dockerfile.rindex("USER lakehouse") > dockerfile.rindex("RUN")
 
 
-def test_all_services_of_the_image_write_for_their_user_alone() -> None:
+def test_services_of_the_image_have_a_private_umask() -> None:
     (entrypoint,) = re.findall(r"^ENTRYPOINT (.+)$", (PROJECT_FOLDER / "docker/Dockerfile").read_text(), re.MULTILINE)
     output = subprocess.run([*json.loads(entrypoint), "sh", "-c", "umask"], capture_output=True, text=True, check=True)
     assert output.stdout == "0077\n"
@@ -262,12 +264,13 @@ def test_all_services_of_the_image_write_for_their_user_alone() -> None:
 
 
 def airflow_commands(script: str) -> list[list[str]]:
+    """Return the arguments of each ``airflow`` command in a script."""
     lines = [line.strip().removesuffix(" || \\").removesuffix(" >/dev/null 2>&1") for line in _lines(script)]
     return [shlex.split(line) for line in lines if line.startswith("airflow ")]
 
 
 def _read_by_its_script(service: str, name: str) -> bool:
-    lines = [line for script, runs_in in OF_SCRIPTS.items() if runs_in == service for line in _lines(script)]
+    lines = [line for script, runner in SCRIPT_SERVICES.items() if runner == service for line in _lines(script)]
     return any(f"${name}" in line or f'"{name}"' in line for line in lines)
 
 
@@ -285,7 +288,5 @@ def _package(name: str, path: str) -> Path:
 
 
 def _airflow_options() -> set[str]:
-    described = yaml.safe_load(_package("airflow", "config_templates/config.yml").read_text())
-    return {
-        f"AIRFLOW__{section}__{option}".upper() for section, item in described.items() for option in item["options"]
-    }
+    sections = yaml.safe_load(_package("airflow", "config_templates/config.yml").read_text())
+    return {f"AIRFLOW__{section}__{option}".upper() for section, item in sections.items() for option in item["options"]}

@@ -18,7 +18,7 @@ COLUMNS = (
 
 @pytest.fixture
 def lake() -> duckdb.DuckDBPyConnection:
-    """Two runs: one room failed at first and was tried again, another was left."""
+    """Return a lake with two runs. In run one, room !a was tried twice and room !b was skipped."""
     connection = duckdb.connect()
     connection.execute(f"set TimeZone = 'UTC'; create schema audit; create table audit.compression_runs ({COLUMNS})")
     connection.execute("""
@@ -39,17 +39,17 @@ def run_query(lake: duckdb.DuckDBPyConnection, query: str, condition: str = "tru
 
 def test_the_history_sums_runs_and_rooms(lake: duckdb.DuckDBPyConnection) -> None:
     assert [row[1:] for row in run_query(lake, history._RUNS)] == [(1, 60, 5000, None, None), (1, 5, 500, None, None)]
-    ((room, number, freed, left, *_, each),) = run_query(lake, history._ROOMS)
-    assert (room, number, freed, left, each) == ("!a", 2, 65, 45, [60, 5])
-    assert len(run_query(lake, history._ROOMS_OF_RUNS)) == 3, "of a room that was tried again, the last one counts"
+    ((room, runs, freed_rows, rows_after, *_, freed_by_run),) = run_query(lake, history._ROOMS)
+    assert (room, runs, freed_rows, rows_after, freed_by_run) == ("!a", 2, 65, 45, [60, 5])
+    assert len(run_query(lake, history._ROOMS_OF_RUNS)) == 3, "a room that was tried again has one row"
     assert run_query(lake, history._ROOMS, "room_id in ('!b')") == []
 
 
 def test_the_first_and_last_measurements_are_shown(lake: duckdb.DuckDBPyConnection) -> None:
     lake.execute("update audit.compression_runs set chain_before = 9, chain_after = 4 where rows_before = 50")
     lake.execute("update audit.compression_runs set disk_bytes_before = 7, disk_bytes_after = 8 where rows_before = 50")
-    ((*_, chain, chain_now, read, read_now, _, _),) = run_query(lake, history._ROOMS)
-    assert (chain, chain_now, read, read_now) == (9, 4, None, None)
+    ((*_, chain_before, chain_after, read_before, read_after, _, _),) = run_query(lake, history._ROOMS)
+    assert (chain_before, chain_after, read_before, read_after) == (9, 4, None, None)
     assert [row[-2:] for row in run_query(lake, history._RUNS)] == [(None, None), (7, 8)]
-    assert history._before_after(chain, chain_now) == "9.0 → 4.0"
-    assert history._before_after(read, read_now) == "-"
+    assert history._before_after(chain_before, chain_after) == "9.0 → 4.0"
+    assert history._before_after(read_before, read_after) == "-"

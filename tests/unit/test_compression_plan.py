@@ -1,4 +1,4 @@
-"""A plan estimates exactly what the compression does."""
+"""The estimates of a plan equal the rows, bytes and chains of its rooms."""
 
 import random
 
@@ -23,29 +23,31 @@ def plan_rooms(tables: Tables, strategy: Strategy = Strategy.BEST) -> list[RoomP
 def test_a_plan_counts_every_row_of_each_room(seed: int, strategy: Strategy) -> None:
     world = World(random.Random(seed))
     grow(world, begin(world, KINDS, 60), 300)
-    rooms = plan_rooms(world.tables(), strategy)
-    assert [item.room_id for item in rooms] == sorted(set(world.groups.values()))
-    for item in rooms:
-        groups = [group for group, room in world.groups.items() if room == item.room_id]
-        assert (item.groups, item.rows_before) == (len(groups), sum(len(world.rows[group]) for group in groups))
-        assert item.rows_after - item.rows_before == item.rows_to_insert - item.rows_to_delete
-        assert item.bytes_needed <= item.bytes_after
-        assert item.groups_to_rewrite or (item.rows_after, item.bytes_after) == (item.rows_before, item.bytes_before)
-        assert item.longest_chain_before == max(nodes(world, group) for group in groups)
+    plans = plan_rooms(world.tables(), strategy)
+    assert [plan.room_id for plan in plans] == sorted(set(world.groups.values()))
+    for plan in plans:
+        groups = [group for group, room in world.groups.items() if room == plan.room_id]
+        assert (plan.groups, plan.rows_before) == (len(groups), sum(len(world.rows[group]) for group in groups))
+        assert plan.rows_after - plan.rows_before == plan.rows_to_insert - plan.rows_to_delete
+        assert plan.bytes_needed <= plan.bytes_after
+        assert plan.groups_to_rewrite or (plan.rows_after, plan.bytes_after) == (plan.rows_before, plan.bytes_before)
+        assert plan.longest_chain_before == max(chain_length(world, group) for group in groups)
     if strategy is Strategy.BEST:
-        assert all(item.rows_after <= item.rows_before and item.longest_chain_after <= 100 for item in rooms)
+        assert all(plan.rows_after <= plan.rows_before and plan.longest_chain_after <= 100 for plan in plans)
 
 
 def test_a_plan_does_not_depend_on_the_order_of_the_tables() -> None:
     world = World(random.Random(1))
     grow(world, begin(world, KINDS, 200), 900)
     tables = world.tables()
-    turned = tuple(table.take(pa.array(range(len(table) - 1, -1, -1))) for table in tables)
+    reversed_tables = tuple(table.take(pa.array(range(len(table) - 1, -1, -1))) for table in tables)
     for strategy in Strategy:
-        assert plan_rooms(tables, strategy) == plan_rooms((turned[0], turned[1], turned[2]), strategy)
+        assert plan_rooms(tables, strategy) == plan_rooms(
+            (reversed_tables[0], reversed_tables[1], reversed_tables[2]), strategy
+        )
 
 
-def test_bytes_follow_the_texts() -> None:
+def test_bytes_depend_on_the_length_of_texts() -> None:
     world = World(random.Random(1))
     world.add("!r", {("t", "k"): "$e"})
     (short,) = plan_rooms(world.tables())
@@ -54,6 +56,6 @@ def test_bytes_follow_the_texts() -> None:
     assert longer.bytes_before - short.bytes_before == 10
 
 
-def nodes(world: World, group: int) -> int:
-    """Groups in the chain of one."""
-    return 1 + (nodes(world, world.edges[group]) if group in world.edges else 0)
+def chain_length(world: World, group: int) -> int:
+    """Return the number of groups in the chain of ``group``."""
+    return 1 + (chain_length(world, world.edges[group]) if group in world.edges else 0)

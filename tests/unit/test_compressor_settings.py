@@ -35,7 +35,7 @@ def test_the_documented_defaults_are_the_defaults() -> None:
     ("text", "expected"),
     [("1d", DAY), ("12h", DAY // 2), ("2w", 14 * DAY), ("1y", 365 * DAY), ("90s", 90_000), ("5m", 300_000), (60, 60)],
 )
-def test_durations_are_synapses(text: object, expected: int) -> None:
+def test_durations_have_the_format_of_synapse(text: object, expected: int) -> None:
     assert parse_duration(text) == expected
 
 
@@ -47,13 +47,13 @@ def test_durations_are_synapses(text: object, expected: int) -> None:
         {"time_between_runs": "9999999y"}, {"max_chain": True}, {"default_levels": "100,99999999999999999999"},
     ],
 )  # fmt: skip
-def test_settings_that_mean_nothing_are_refused(section: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(section: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         CompressorSettings(**section)
 
 
 def test_the_environment_has_precedence_over_the_file(tmp_path: Path) -> None:
-    settings = homeserver(tmp_path, "enabled: true\nchunk_size: 50\ndefault_levels: 10,5", chunk_size="70")
+    settings = settings_with(tmp_path, "enabled: true\nchunk_size: 50\ndefault_levels: 10,5", chunk_size="70")
     actual = load_compressor_settings(settings.model_copy(update={"lakehouse_compressor_strategy": "best"}))
     assert (actual.enabled, actual.chunk_size, actual.default_levels) == (True, 70, parse_levels("10,5"))
     assert (actual.strategy, actual.time_between_runs) == (Strategy.BEST, DAY)
@@ -61,13 +61,16 @@ def test_the_environment_has_precedence_over_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rooms", ["!a:x !b:x", '["!a:x", "!b:x"]'])
 def test_rooms_are_a_list_or_a_text(tmp_path: Path, rooms: str) -> None:
-    assert load_compressor_settings(homeserver(tmp_path, "rooms: ['!a:x', '!b:x']")).rooms == ("!a:x", "!b:x")
-    assert load_compressor_settings(homeserver(tmp_path, "rooms: ['!c:x']", rooms=rooms)).rooms == ("!a:x", "!b:x")
+    assert load_compressor_settings(settings_with(tmp_path, "rooms: ['!a:x', '!b:x']")).rooms == ("!a:x", "!b:x")
+    assert load_compressor_settings(settings_with(tmp_path, "rooms: ['!c:x']", rooms=rooms)).rooms == (
+        "!a:x",
+        "!b:x",
+    )
 
 
 @pytest.mark.parametrize("text", ["", "# nothing is set", "enabled:"])
 def test_an_empty_section_has_no_effect(tmp_path: Path, text: str) -> None:
-    assert load_compressor_settings(homeserver(tmp_path, text)) == CompressorSettings()
+    assert load_compressor_settings(settings_with(tmp_path, text)) == CompressorSettings()
 
 
 def test_without_a_homeserver_yaml_the_compressor_is_off() -> None:
@@ -75,7 +78,7 @@ def test_without_a_homeserver_yaml_the_compressor_is_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "own", "reason"),
+    ("section", "environment", "reason"),
     [
         ("chunk_size: many", {}, "state_compressor.chunk_size in SYNAPSE_CONFIG is 'many'"),
         ("default_levels: 100,0", {}, "positive whole numbers"),
@@ -84,26 +87,26 @@ def test_without_a_homeserver_yaml_the_compressor_is_off() -> None:
         ("", {"time_between_runs": "soon"}, "LAKEHOUSE_COMPRESSOR_TIME_BETWEEN_RUNS is 'soon'"),
     ],
 )
-def test_invalid_values_are_named_with_their_place(
-    tmp_path: Path, section: str, own: dict[str, str], reason: str
+def test_invalid_values_are_named_with_their_source(
+    tmp_path: Path, section: str, environment: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(CompressorError, match=reason):
-        load_compressor_settings(homeserver(tmp_path, section, **own))
+        load_compressor_settings(settings_with(tmp_path, section, **environment))
 
 
 @pytest.mark.parametrize("text", ["state_compressor: true", "a: [", "\x00"])
-def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_homeserver_yaml_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "homeserver.yaml"
     path.write_text(text)
     with pytest.raises(CompressorError, match="SYNAPSE_CONFIG"):
         load_compressor_settings(Settings(_env_file=None, synapse_config=path))
 
 
-def homeserver(folder: Path, section: str, **own: str) -> Settings:
-    """Settings with a homeserver.yaml that has the section."""
+def settings_with(folder: Path, section: str, **environment: str) -> Settings:
+    """Return settings with a homeserver.yaml that has ``section``, and with ``environment`` as variables."""
     path = folder / "homeserver.yaml"
     path.write_text(
-        "server_name: example.org\nstate_compressor:\n" + "".join(f"  {item}\n" for item in section.split("\n"))
+        "server_name: example.org\nstate_compressor:\n" + "".join(f"  {line}\n" for line in section.split("\n"))
     )
-    overrides: dict[str, Any] = {f"lakehouse_compressor_{name}": value for name, value in own.items()}
+    overrides: dict[str, Any] = {f"lakehouse_compressor_{name}": value for name, value in environment.items()}
     return Settings(_env_file=None, synapse_config=path, **overrides)

@@ -32,12 +32,12 @@ def render(tool: Tool, uri: str, **properties: str) -> str:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_login_in_a_uri_is_omitted_with_a_note(tool: Tool) -> None:
-    reported = render(
+    snippet = render(
         tool, "https://reader:secret-word@rest.example.org/api", **{"s3.endpoint": "https://k:secret-word@s3"}
     )
-    assert "secret-word" not in reported
-    assert "https://rest.example.org/api" in reported
-    assert "Users and passwords" in reported
+    assert "secret-word" not in snippet
+    assert "https://rest.example.org/api" in snippet
+    assert "Users and passwords" in snippet
     assert "It needs no secrets." in render(tool, "https://rest.example.org/api")
 
 
@@ -54,21 +54,21 @@ def test_a_login_in_a_uri_is_omitted_with_a_note(tool: Tool) -> None:
 )
 @pytest.mark.parametrize("tool", TOOLS)
 def test_secrets_come_from_the_environment(tool: Tool, key: str) -> None:
-    reported = render(tool, "https://rest.example.org", **{key: "secret-word"})
-    assert "secret-word" not in reported
+    snippet = render(tool, "https://rest.example.org", **{key: "secret-word"})
+    assert "secret-word" not in snippet
     if tool is not Tool.TRINO:
-        assert key.replace(".", "_").replace("-", "_").upper() in reported
-        assert "PGPASSWORD" not in reported
+        assert key.replace(".", "_").replace("-", "_").upper() in snippet
+        assert "PGPASSWORD" not in snippet
 
 
-def test_how_the_database_is_connected_to_is_passed_on() -> None:
+def test_snippets_have_the_connection_parameters() -> None:
     spark, pyiceberg, trino = (render(tool, POSTGRES) for tool in TOOLS)
-    for reported in (spark, trino):
-        assert "jdbc:postgresql://db.example.org:5432/iceberg?sslkey=%2Fetc%2Fkey.pk8&sslmode=verify-full" in reported
+    for snippet in (spark, trino):
+        assert "jdbc:postgresql://db.example.org:5432/iceberg?sslkey=%2Fetc%2Fkey.pk8&sslmode=verify-full" in snippet
     assert (
         "postgresql+psycopg2://reader@/iceberg?host=db.example.org&sslmode=verify-full&sslkey=%2Fetc%2Fkey.pk8"
         in pyiceberg
     )
-    for reported in (spark, pyiceberg, trino):
-        assert "secret-word" not in reported
-        assert "Secrets come from the environment: PGPASSWORD." in reported
+    for snippet in (spark, pyiceberg, trino):
+        assert "secret-word" not in snippet
+        assert "Secrets come from the environment: PGPASSWORD." in snippet

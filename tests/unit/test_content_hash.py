@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes, hash_rows
 
-AT_ONCE = """
+CONCURRENT_HASHES = """
 from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from synapse_lakehouse.postgres.rows.content_hash import hash_rows
@@ -25,12 +25,14 @@ with ThreadPoolExecutor(4) as pool:
 
 def test_parts_add_up_in_any_order() -> None:
     table = pa.table({"id": [1, 2, 3], "text": ["a", None, "c"]})
-    parts = [hash_rows(table.slice(at, 1), table.column_names) for at in (2, 0, 1)]
+    parts = [hash_rows(table.slice(offset, 1), table.column_names) for offset in (2, 0, 1)]
     assert combine_hashes(parts) == hash_rows(table, table.column_names) != 0
     assert hash_rows(table.slice(0, 0), table.column_names) == 0
 
 
 def test_threads_do_not_deadlock() -> None:
     """DuckDB reads the rows from Python generators, so a thread that waits for DuckDB must not hold the GIL."""
-    result = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", CONCURRENT_HASHES], capture_output=True, text=True, timeout=60, check=False
+    )
     assert result.stdout == "1\n", result.stderr

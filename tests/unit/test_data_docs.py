@@ -12,40 +12,40 @@ from tests.support.validation import change, validate_run
 
 
 def pages(settings: Settings) -> list[Path]:
-    """All pages of Data Docs."""
+    """Return all pages of Data Docs."""
     return sorted(gx_validation.index_page(settings).parent.rglob("*.html"))
 
 
-def test_only_counts_leave_and_the_pages_stand_alone(settings: Settings) -> None:
+def test_pages_have_only_counts_and_no_external_links(settings: Settings) -> None:
     validate_run(settings, change("table_facts", 0, event_id="$private-event", duplicate_keys=1))
-    actual = pages(settings)
-    assert len(actual) == 3, "the first page, what is expected, and the audit"
-    for page in actual:
+    all_pages = pages(settings)
+    assert len(all_pages) == 3, "index, expectations and validation"
+    for page in all_pages:
         text = page.read_text(encoding="utf-8")
         assert "$private-event" not in text
         assert not re.search(r"https?://|<script", text), page.name
-    stored = (settings.lakehouse_home / "great_expectations").rglob("*.json")
-    assert not any("$private-event" in path.read_text(encoding="utf-8") for path in stored)
+    stored_files = (settings.lakehouse_home / "great_expectations").rglob("*.json")
+    assert not any("$private-event" in path.read_text(encoding="utf-8") for path in stored_files)
 
 
 def test_pages_link_to_each_other_and_to_failures(settings: Settings) -> None:
-    judgement = validate_run(settings, change("table_facts", 0, duplicate_keys=1))
-    first = gx_validation.index_page(settings)
-    audit_page = Path(unquote(urlsplit(judgement.data_docs).path))
-    for page in (first, audit_page):
+    result = validate_run(settings, change("table_facts", 0, duplicate_keys=1))
+    index_page = gx_validation.index_page(settings)
+    validation_page = Path(unquote(urlsplit(result.data_docs).path))
+    for page in (index_page, validation_page):
         for link in re.findall(r'href="([^"]+)"', page.read_text(encoding="utf-8")):
             assert (page.parent / unquote(link)).resolve() in pages(settings), link
-    assert ">failed<" in first.read_text(encoding="utf-8")
-    assert "1 row with a repeated key" in audit_page.read_text(encoding="utf-8")
+    assert ">failed<" in index_page.read_text(encoding="utf-8")
+    assert "1 row with a repeated key" in validation_page.read_text(encoding="utf-8")
 
 
-def test_alerts_lead_to_where_the_pages_are_served(settings: Settings) -> None:
+def test_alerts_link_to_the_served_pages(settings: Settings) -> None:
     page = validate_run(settings).data_docs
-    served = validate_run(
+    url = validate_run(
         settings.model_copy(update={"lakehouse_data_docs_url": "https://lake.example.org/docs/"})
     ).data_docs
-    assert served.startswith("https://lake.example.org/docs/validations/")
-    assert served.removeprefix("https://lake.example.org/docs").count("/") == page.partition("/data_docs")[2].count("/")
+    assert url.startswith("https://lake.example.org/docs/validations/")
+    assert url.removeprefix("https://lake.example.org/docs").count("/") == page.partition("/data_docs")[2].count("/")
 
 
 def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
@@ -55,8 +55,8 @@ def test_a_warning_does_not_look_like_a_failure(settings: Settings) -> None:
     assert '"state failed"' not in text
 
 
-def test_only_the_latest_validations_stay(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_latest_validations_are_retained(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_docs_renderers, "RETAINED_RESULTS", 2)
-    retained = [validate_run(settings).data_docs for _ in range(3)][1:]
+    latest_pages = [validate_run(settings).data_docs for _ in range(3)][1:]
     validation_pages = [page for page in pages(settings) if "validations" in page.parts]
-    assert [str(page) for page in validation_pages] == [unquote(urlsplit(url).path) for url in retained]
+    assert [str(page) for page in validation_pages] == [unquote(urlsplit(url).path) for url in latest_pages]

@@ -1,4 +1,4 @@
-"""Files, settings, make targets and commands that the documents name exist."""
+"""Every file, setting, make target and command in the documents exists."""
 
 import re
 import tomllib
@@ -27,7 +27,7 @@ def test_names_in_a_document_exist(document: Path) -> None:
     targets = set(re.findall(r"`make ([a-z-]+)", text))
     commands = set(re.findall(r"(?:^|`)(?:uv run )?lakehouse (?:--homeserver [a-z]+ )?([a-z-]+)", text, re.MULTILINE))
     programs = set(re.findall(r"\buv run (?:--\S+ )*([\w.-]+)", text))
-    bare = re.findall(r"(?:^|`)airflow [a-z].*", text, re.MULTILINE)
+    airflow_commands = re.findall(r"(?:^|`)airflow [a-z].*", text, re.MULTILINE)
 
     assert [link for link, _ in links if not (document.parent / link).exists()] == []
     assert [link for link in links if link[1] and link[1] not in _anchors(document.parent / link[0], document)] == []
@@ -35,7 +35,7 @@ def test_names_in_a_document_exist(document: Path) -> None:
     assert targets <= set(re.findall(r"^([a-z-]+):", (PROJECT_FOLDER / "Makefile").read_text(), re.MULTILINE))
     assert commands <= set(get_command(app).commands)  # type: ignore[attr-defined]
     assert programs <= (DEVELOPERS if document.name == "CONTRIBUTING.md" else OPERATORS)
-    assert bare == [], "Airflow's own command knows nothing of LAKEHOUSE_HOME"
+    assert airflow_commands == [], "the command `airflow` does not read LAKEHOUSE_HOME"
 
 
 def test_every_decision_is_short_and_in_the_index() -> None:
@@ -96,7 +96,7 @@ def test_keys_of_audit_tables_are_columns() -> None:
 
 
 def _anchors(target: Path, document: Path) -> set[str]:
-    """Anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub generates them."""
     text = (document if target.is_dir() else target).read_text()
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -105,5 +105,5 @@ def _anchors(target: Path, document: Path) -> set[str]:
 def _variables() -> set[str]:
     services = yaml.safe_load((PROJECT_FOLDER / "docker-compose.yaml").read_text())["services"].values()
     return {name.upper() for name in Settings.model_fields} | {
-        name for item in services for name in item.get("environment", {})
+        name for service in services for name in service.get("environment", {})
     }

@@ -11,7 +11,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_spill
 
 ROWS = 400_000
-SORTED = """
+SORT_SCRIPT = """
 import sys, duckdb
 from synapse_lakehouse.iceberg.read import duckdb_spill
 from synapse_lakehouse.config.settings import Settings
@@ -26,12 +26,12 @@ with duckdb.connect(config={"temp_directory": str(folder), "memory_limit": "60MB
 
 def test_concurrent_queries_spill_and_leave_nothing(tmp_path: Path) -> None:
     numbers = (3, 7)
-    commands = [
-        subprocess.Popen([sys.executable, "-c", SORTED, tmp_path, str(number)], stdout=subprocess.PIPE, text=True)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", SORT_SCRIPT, tmp_path, str(number)], stdout=subprocess.PIPE, text=True)
         for number in numbers
     ]
-    answers = [item.communicate(timeout=300)[0].splitlines()[-1].split() for item in commands]
-    for number, (first, files) in zip(numbers, answers, strict=True):
+    outputs = [process.communicate(timeout=300)[0].splitlines()[-1].split() for process in processes]
+    for number, (first, files) in zip(numbers, outputs, strict=True):
         assert first == min(hashlib.md5(str(n * number).encode()).hexdigest() for n in range(ROWS))
         assert int(files) > 0
     assert list((tmp_path / "duckdb").iterdir()) == []
@@ -39,18 +39,18 @@ def test_concurrent_queries_spill_and_leave_nothing(tmp_path: Path) -> None:
 
 def test_folders_of_killed_processes_are_deleted_after_a_day(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, lakehouse_home=tmp_path)
-    left, recent = duckdb_spill.create_spill_folder(settings), duckdb_spill.create_spill_folder(settings)
-    for folder in (left, recent):
+    abandoned, recent = duckdb_spill.create_spill_folder(settings), duckdb_spill.create_spill_folder(settings)
+    for folder in (abandoned, recent):
         folder.mkdir()
-        (folder / "rows.tmp").write_text("what somebody wrote")
+        (folder / "rows.tmp").write_text("rows")
     yesterday = time.time() - 25 * 3600
-    os.utime(left, (yesterday, yesterday))
+    os.utime(abandoned, (yesterday, yesterday))
     duckdb_spill.create_spill_folder(settings)
-    assert not left.exists()
+    assert not abandoned.exists()
     assert recent.exists()
-    assert left.parent.stat().st_mode & 0o077 == 0, "rows hold messages"
+    assert abandoned.parent.stat().st_mode & 0o077 == 0, "spilled rows contain messages"
 
 
-def test_a_home_that_cannot_be_written_refuses_no_query(tmp_path: Path) -> None:
+def test_queries_need_no_writable_home(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert duckdb_spill.create_spill_folder(Settings(_env_file=None, lakehouse_home=tmp_path / "file")).name

@@ -32,10 +32,10 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _entry(name: str, field: FieldInfo) -> str:
-    return f"# {field.description}\n{name.upper()}={_written(field.default)}"
+    return f"# {field.description}\n{name.upper()}={_format_default(field.default)}"
 
 
-def _written(default: object) -> str:
+def _format_default(default: object) -> str:
     if default is None:
         return ""
     return json.dumps(default) if isinstance(default, dict) else str(default)

@@ -15,8 +15,8 @@ def test_every_exception_derives_from_the_base() -> None:
         if any(parent.endswith(("Error", "Exception")) for parent in parents)
     }
     derived = {BASE}
-    while more := {name for name, parents in exceptions.items() if derived & parents} - derived:
-        derived |= more
+    while new_names := {name for name, parents in exceptions.items() if derived & parents} - derived:
+        derived |= new_names
     assert exceptions.keys() == derived
 
 

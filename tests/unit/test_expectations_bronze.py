@@ -33,21 +33,21 @@ from tests.support.validation import DAY, DECLARED, RUN, Plant, Rows, change, va
 
 
 def failed_checks(checks: Sequence[CheckResult]) -> list[tuple[str, str]]:
-    """Type and subject of each."""
+    """Return the type and subject of each check."""
     return [(check.type, check.subject) for check in checks]
 
 
 def expected_checks(checks: Sequence[tuple[type[MetricExpectation], str]]) -> list[tuple[str, str]]:
-    """As :func:`failed_checks`."""
+    """Return the pairs of :func:`failed_checks` for expectation classes."""
     return [(expectation.expectation_type, subject) for expectation, subject in checks]
 
 
 def contains_in_order(text: str, data: str) -> bool:
-    """Whether ``text`` contains the parts of ``data`` in their order."""
+    """Return whether ``text`` contains the parts of ``data`` in this order."""
     return bool(re.search(".*".join(map(re.escape, data.split(" … "))), text, re.DOTALL))
 
 
-def test_healthy_run_passes(settings: Settings) -> None:
+def test_a_healthy_run_passes(settings: Settings) -> None:
     result = validate_run(settings)
     result.raise_if_failed()
     assert (result.warned, result.failed) == (0, 0)
@@ -60,36 +60,36 @@ def test_healthy_run_passes(settings: Settings) -> None:
         (ExpectGapsWithinBudget, "stream events", "3 of 100"),
     ):
         assert contains_in_order(observed[expectation.expectation_type, subject], data)
-    unique = [check for check in result.checks if check.type == ExpectUniqueStreamId.expectation_type]
-    assert not any("deltas.stream_id" in check.expectation for check in unique), "an ID may have several rows there"
+    unique_checks = [check for check in result.checks if check.type == ExpectUniqueStreamId.expectation_type]
+    assert not any("deltas.stream_id" in check.expectation for check in unique_checks), "an ID may have several rows"
 
 
 @pytest.mark.parametrize(
     ("plant", "severity", "failed", "data"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS]
 )
-def test_fault_is_found(
+def test_a_fault_is_reported(
     settings: Settings, plant: Plant, severity: str, failed: list[tuple[type[MetricExpectation], str]], data: str
 ) -> None:
     result = validate_run(settings, plant)
-    missed = [check for check in result.checks if not check.success]
-    assert failed_checks(missed) == expected_checks(failed)
-    assert {check.severity for check in missed} == {severity}
-    assert contains_in_order(" ".join(check.observed for check in missed), data)
+    failures = [check for check in result.checks if not check.success]
+    assert failed_checks(failures) == expected_checks(failed)
+    assert {check.severity for check in failures} == {severity}
+    assert contains_in_order(" ".join(check.observed for check in failures), data)
     if severity == "warn":
         result.raise_if_failed()
         assert result.warned == len(failed)
-        assert f"warned: {missed[0].sentence}" in result.summary()
+        assert f"warned: {failures[0].sentence}" in result.summary()
         return
     with pytest.raises(ValidationFailedError) as failure:
         result.raise_if_failed()
-    assert all(check.sentence in str(failure.value) for check in missed)
+    assert all(check.sentence in str(failure.value) for check in failures)
     assert result.data_docs in str(failure.value)
 
 
 def test_only_streams_with_several_tables_expect_ids_in_one() -> None:
     suite = bronze_suite.build_suite(catalogue.load_catalogue())
-    of = {item.column for item in suite if isinstance(item, ExpectIdInOneTable)}
-    assert of == {f"stream {name}" for name in ("events", "backfill", "pushers", "account_data")}
+    subjects = {item.column for item in suite if isinstance(item, ExpectIdInOneTable)}
+    assert subjects == {f"stream {name}" for name in ("events", "backfill", "pushers", "account_data")}
     success, observed = ExpectIdInOneTable(column="stream account_data")._evaluate({"shared_ids": 2})
     assert not success
     assert "2 IDs" in observed
@@ -122,7 +122,7 @@ def test_a_removed_writer_with_a_position_is_no_fault(settings: Settings) -> Non
         pytest.param(change("stream_positions", 0, safe_bound=1100), "1,100 … 1,100", id="idle"),
     ],
 )
-def test_bound_that_did_not_regress(settings: Settings, plant: Plant, observed: str) -> None:
+def test_a_bound_that_did_not_regress_passes(settings: Settings, plant: Plant, observed: str) -> None:
     (check,) = [
         check
         for check in validate_run(settings, plant).checks
@@ -142,21 +142,23 @@ def test_bound_that_did_not_regress(settings: Settings, plant: Plant, observed: 
             id="in a run that saw a purge",
         ),
         pytest.param(change("stream_positions", 0, closed_ids=None, rowless_ids=None), id="history"),
-        pytest.param(change("stream_positions", 1, closed_ids=4000, rowless_ids=4000), id="where ids are spent freely"),
+        pytest.param(change("stream_positions", 1, closed_ids=4000, rowless_ids=4000), id="in a stream that skips IDs"),
     ],
 )
 def test_gaps_within_the_budget(settings: Settings, plant: Plant) -> None:
     assert not validate_run(settings, plant).warned
 
 
-def test_a_configured_budget_overrides_those_of_streams() -> None:
+def test_a_configured_budget_overrides_budgets_of_streams() -> None:
     def budgets(gap_budget: int | None) -> dict[str, int]:
         expected = bronze_suite.build_suite(catalogue.load_catalogue(), gap_budget=gap_budget)
         return {item.column: item.percent for item in expected if isinstance(item, ExpectGapsWithinBudget)}
 
     assert budgets(None)["stream events"] == 50
     assert set(budgets(80).values()) == {80}
-    assert not {"stream backfill", "stream push_rules", "stream receipts"} & budgets(80).keys(), "ids are spent freely"
+    assert not {"stream backfill", "stream push_rules", "stream receipts"} & budgets(80).keys(), (
+        "these streams skip IDs in normal operation"
+    )
 
 
 def test_a_table_that_was_not_copied_only_warns(settings: Settings) -> None:
@@ -199,7 +201,7 @@ def test_unknown_parts_of_the_schema_are_one_warning(
     assert re.search(observed, result.warnings[0].observed)
 
 
-def test_rows_may_repeat_where_the_catalogue_says_so(settings: Settings) -> None:
+def test_rows_may_repeat_if_the_catalogue_allows_it(settings: Settings) -> None:
     deltas = DECLARED.table("deltas").model_copy(update={"key_enforced": False, "repeats_keys": True})
     declared = DECLARED.model_copy(
         update={"tables": (DECLARED.table("events"), deltas, DECLARED.table("invalidations"))}
@@ -209,10 +211,10 @@ def test_rows_may_repeat_where_the_catalogue_says_so(settings: Settings) -> None
     assert validate_run(settings, change("table_facts", 0, duplicate_keys=1), declared).failed
 
 
-def test_sequence_that_was_never_called(settings: Settings) -> None:
+def test_an_uncalled_sequence_is_no_fault(settings: Settings) -> None:
     fresh = {"sequence_last_value": 1, "sequence_is_called": False, "largest_id": None, "writers": [("main", 1)]}
     result = validate_run(settings, change("stream_positions", 0, safe_bound=1, previous_bound=None, **fresh))
-    assert result.warned == 0, "id 1 counts as handed out from the start"
+    assert result.warned == 0, "ID 1 counts as allocated from the start"
 
 
 def test_every_table_and_stream_has_expectations() -> None:
@@ -225,7 +227,7 @@ def test_every_table_and_stream_has_expectations() -> None:
         f"stream {item.name}" for item in declared.streams
     }
     reported = [(item.column, item.description) for item in bronze_suite.build_suite(declared)]
-    assert len(reported) == len(set(reported)), "audit.checks tells checks apart by subject and expectation"
+    assert len(reported) == len(set(reported)), "subject and expectation identify a check in audit.checks"
 
 
 def test_validation_reads_the_runs_rows_and_records_checks(settings: Settings) -> None:
@@ -260,13 +262,15 @@ def test_validation_reads_the_runs_rows_and_records_checks(settings: Settings) -
               "measured_at": DAY}
          for item in declared.streams for backing, _ in declared.backing_tables(item.name)], RUN,
     )  # fmt: skip
-    other = Run("another", RUN.start, RUN.end)
-    store.append_audit_rows(catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other)
+    other_run = Run("another", RUN.start, RUN.end)
+    store.append_audit_rows(
+        catalog, "audit.table_facts", [{"table_name": "rooms", "rows": 0, "null_keys": 9}], other_run
+    )
 
     result = validate.validate_bronze(settings, catalog, RUN)
 
     assert failed_checks(result.failures) == expected_checks([(ExpectUniqueKey, "bronze.events")])
-    assert result.warned == 0, "no tap is used, so nothing is expected of one"
+    assert result.warned == 0, "without a tap, there is no expectation of a tap"
     rows: pa.Table = catalog.load_table("audit.checks").scan().to_arrow()
     columns = ("suite", "subject", "expectation", "severity", "success", "observed")
     recorded = [{name: row[name] for name in columns} for row in rows.to_pylist()]
@@ -274,8 +278,8 @@ def test_validation_reads_the_runs_rows_and_records_checks(settings: Settings) -
     assert set(zip(rows["stage"].to_pylist(), rows["run_id"].to_pylist(), strict=True)) == {("bronze", RUN.run_id)}
 
 
-@pytest.mark.parametrize(("first", "strict"), [(first, strict) for first in (False, True) for strict in (False, True)])
-def test_findings_merge_checks_and_state_the_consequence(first: bool, strict: bool) -> None:
+@pytest.mark.parametrize(("is_first", "strict"), [(False, False), (False, True), (True, False), (True, True)])
+def test_findings_merge_checks_and_state_the_consequence(is_first: bool, strict: bool) -> None:
     def check(subject: str, severity: Literal["fail", "warn"], observed: str) -> CheckResult:
         return CheckResult(
             "bronze", ExpectNoLostId.expectation_type, subject, "no row is gone", severity, False, observed
@@ -284,13 +288,13 @@ def test_findings_merge_checks_and_state_the_consequence(first: bool, strict: bo
     result = ValidationResult(
         "bronze", [check("a", "warn", "1 id"), check("a", "fail", "2 ids"), check("b", "warn", "3 ids")], ""
     )
-    lost, warned = build_findings(result, is_first=first, fails_on_warnings=strict)
+    lost, warned = build_findings(result, is_first=is_first, fails_on_warnings=strict)
     assert [(finding.kind, finding.subject) for finding in (lost, warned)] == [
         (IncidentKind.LOST_IDS, "a"),
         (IncidentKind.LOST_IDS, "b"),
     ]
     assert [line.rpartition(" — ")[2] for line in lost.description.splitlines()] == ["2 ids", "1 id"]
     assert warned.description.endswith("3 ids")
-    readers = "no release yet" if first else "previous release"
+    readers = "no release yet" if is_first else "previous release"
     assert readers in lost.consequence
     assert (readers in warned.consequence) is strict

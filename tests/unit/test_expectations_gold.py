@@ -28,7 +28,7 @@ MANIFEST: dict[str, Any] = {
             "unique_id": "model.p.events", "resource_type": "model", "schema": "gold", "alias": "events",
             "config": {"materialized": "replace_on_branch", "meta": {"primary_key": ["event_id"]}},
         },
-        # An ephemeral model is no table, so nothing is expected of it.
+        # An ephemeral model is no table, so it has no expectation.
         "model.p.findings": {
             "unique_id": "model.p.findings", "resource_type": "model", "schema": "silver", "alias": "findings",
             "config": {"materialized": "ephemeral", "meta": {}},
@@ -47,7 +47,7 @@ MANIFEST: dict[str, Any] = {
 
 
 def results(**statuses: tuple[str, int | None]) -> dict[str, Any]:
-    """dbt's ``run_results.json`` of ``RUN``, by the last part of what was run."""
+    """Return dbt's ``run_results.json`` of ``RUN``, with ``statuses`` by the last part of a node ID."""
     ids = {identifier.rpartition(".")[2]: identifier for identifier in MANIFEST["nodes"]}
     actual = {"events": ("success", None), "unique_events": ("pass", 0), "agrees": ("pass", 0)} | statuses
     return {
@@ -61,17 +61,17 @@ def results(**statuses: tuple[str, int | None]) -> dict[str, Any]:
 
 @pytest.fixture
 def lake(settings: Settings) -> InMemoryCatalog:
-    """A lake with the audit tables that the validation of gold reads and writes."""
+    """Return a lake with the audit tables that the validation of gold reads and writes."""
     catalog = InMemoryCatalog("lake", warehouse=settings.warehouse)
     catalog.create_namespace("audit")
     for name in ("audit.snapshots", "audit.integrity", "audit.checks"):
         catalog.create_table(name, schema=store.AUDIT_SCHEMAS[name])
-    find(catalog)
+    record_findings(catalog)
     return catalog
 
 
-def find(catalog: InMemoryCatalog, **serious: int) -> None:
-    """Let the run's checks of the database find something, beside one finding of each for information."""
+def record_findings(catalog: InMemoryCatalog, **serious: int) -> None:
+    """Record ``serious`` findings by check in audit.integrity, and one informational finding of each check."""
     rows = [
         {"check_name": check.name, "findings": 1 + serious.get(check.name, 0), "serious": serious.get(check.name, 0)}
         | dict.fromkeys(("rooms", "new_findings", "unexplained"), serious.get(check.name, 0))
@@ -81,8 +81,8 @@ def find(catalog: InMemoryCatalog, **serious: int) -> None:
     store.append_audit_rows(catalog, "audit.integrity", rows, RUN)
 
 
-def leave(settings: Settings, run_results: dict[str, Any]) -> None:
-    """Leave artifacts where dbt leaves them."""
+def write_artifacts(settings: Settings, run_results: dict[str, Any]) -> None:
+    """Write artifacts to dbt's target folder."""
     target = settings.lakehouse_home / "dbt" / "target"
     target.mkdir(parents=True, exist_ok=True)
     (target / "manifest.json").write_text(json.dumps(MANIFEST), encoding="utf-8")
@@ -90,7 +90,7 @@ def leave(settings: Settings, run_results: dict[str, Any]) -> None:
 
 
 def test_a_successful_dbt_build_passes(settings: Settings, lake: InMemoryCatalog) -> None:
-    leave(settings, results())
+    write_artifacts(settings, results())
     result = validate.validate_gold(settings, lake, RUN)
     result.raise_if_failed()
     assert [(check.type, check.subject) for check in result.checks] == [
@@ -105,8 +105,8 @@ def test_a_successful_dbt_build_passes(settings: Settings, lake: InMemoryCatalog
 
 
 def test_integrity_findings_warn_and_block_no_release(settings: Settings, lake: InMemoryCatalog) -> None:
-    leave(settings, results())
-    find(lake, state_reset=3)
+    write_artifacts(settings, results())
+    record_findings(lake, state_reset=3)
     result = validate.validate_gold(settings, lake, RUN)
     result.raise_if_failed()
     (warning,) = result.warnings
@@ -130,20 +130,23 @@ def test_integrity_findings_warn_and_block_no_release(settings: Settings, lake: 
 def test_the_alert_of_a_finding_states_the_harm(
     settings: Settings, lake: InMemoryCatalog, check: str, kind: IncidentKind
 ) -> None:
-    leave(settings, results())
-    find(lake, **{check: 2})
+    write_artifacts(settings, results())
+    record_findings(lake, **{check: 2})
     (finding,) = build_findings(validate.validate_gold(settings, lake, RUN), is_first=False, fails_on_warnings=False)
     assert (finding.kind, finding.subject) == (kind, f"check {check}")
 
 
 def test_findings_that_another_check_explains_are_no_alert(settings: Settings, lake: InMemoryCatalog) -> None:
-    leave(settings, results())
-    find(lake, state_reset=3, sliding_sync_outdated=2)
+    write_artifacts(settings, results())
+    record_findings(lake, state_reset=3, sliding_sync_outdated=2)
     rows = store.read_run_rows(lake, "audit.integrity", RUN.run_id)
-    explained = [row | {"unexplained": 0} for row in rows if row["check_name"] == "sliding_sync_outdated"]
-    others = [row for row in rows if row["check_name"] != "sliding_sync_outdated"]
+    explained_rows = [row | {"unexplained": 0} for row in rows if row["check_name"] == "sliding_sync_outdated"]
+    other_rows = [row for row in rows if row["check_name"] != "sliding_sync_outdated"]
     store.append_audit_rows(
-        lake, "audit.integrity", [row | {"counted_at": DAY + timedelta(hours=1)} for row in others + explained], RUN
+        lake,
+        "audit.integrity",
+        [row | {"counted_at": DAY + timedelta(hours=1)} for row in other_rows + explained_rows],
+        RUN,
     )
     result = validate.validate_gold(settings, lake, RUN)
     assert [warning.subject for warning in result.warnings] == ["check state_reset"]
@@ -171,7 +174,7 @@ def test_dbts_results_are_validated(
     failed: list[type[MetricExpectation]],
     data: str,
 ) -> None:
-    leave(settings, results(**statuses))
+    write_artifacts(settings, results(**statuses))
     checks = [check for check in validate.validate_gold(settings, lake, RUN).checks if not check.success]
     assert [check.type for check in checks] == [expectation.expectation_type for expectation in failed]
     assert {check.severity for check in checks} == {severity}
@@ -179,9 +182,9 @@ def test_dbts_results_are_validated(
 
 
 def test_a_test_that_dbt_did_not_run_fails(settings: Settings, lake: InMemoryCatalog) -> None:
-    actual = results()
-    actual["results"].pop(1)
-    leave(settings, actual)
+    dbt_results = results()
+    dbt_results["results"].pop(1)
+    write_artifacts(settings, dbt_results)
     (failure,) = validate.validate_gold(settings, lake, RUN).failures
     assert failure.type == ExpectDbtTest.expectation_type
     assert "unique_events.status" in failure.observed
@@ -190,9 +193,9 @@ def test_a_test_that_dbt_did_not_run_fails(settings: Settings, lake: InMemoryCat
 def test_artifacts_of_another_run_are_refused(settings: Settings, lake: InMemoryCatalog) -> None:
     with pytest.raises(gold_suite.DbtArtifactError, match=r"manifest\.json"):
         validate.validate_gold(settings, lake, RUN)
-    other = results()
-    other["metadata"]["env"]["RUN_ID"] = "manual__2026-11-01"
-    leave(settings, other)
+    other_results = results()
+    other_results["metadata"]["env"]["RUN_ID"] = "manual__2026-11-01"
+    write_artifacts(settings, other_results)
     with pytest.raises(gold_suite.DbtArtifactError, match=r"manual__2026-11-01.*scheduled__2026-11-18"):
         validate.validate_gold(settings, lake, RUN)
 

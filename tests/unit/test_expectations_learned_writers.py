@@ -30,7 +30,7 @@ def test_writers_below_a_provisional_bound_are_named(settings: Settings) -> None
     assert check.observed.endswith("below it: backfill (late), events (behind)")
 
 
-def test_an_unknown_writer_is_reported_while_the_bound_is_provisional(settings: Settings) -> None:
+def test_an_unknown_writer_warns_while_a_bound_is_provisional(settings: Settings) -> None:
     plant = change("stream_positions", 0, rule="provisional", unknown_writers=["persister3"])
     types = {check.type: check.observed for check in validate_run(settings, plant).warnings}
     assert types.keys() == {
@@ -54,7 +54,7 @@ def test_one_check_warns_of_all_missing_learned_writers(settings: Settings, vani
     assert (finding.kind, finding.subject) == (IncidentKind.AUDIT_WARNED, "writers of the streams")
 
 
-def test_faults_that_rest_on_a_provisional_bound_do_not_hide_others(settings: Settings) -> None:
+def test_faults_of_a_provisional_bound_do_not_hide_others(settings: Settings) -> None:
     plant = change(
         "stream_positions", 0, previous_rule="provisional", provisional_gaps=[("lost", 2)], gaps=[("lost", 1)],
         faults=["lost 9 in events", "provisional lost 7..8 in events"],

@@ -12,7 +12,7 @@ from tests.support.validation import RUN
 
 
 def coverage_row(stream: str, instance: str | None, **options: Any) -> dict[str, Any]:
-    """A row of ``audit.replication_coverage``."""
+    """Return a row of ``audit.replication_coverage``."""
     counts = {"tokens_received": 40, "tokens_read": 2, "unexplained": 0, "token_regressions": 0, "missing": []}
     return {"stream": stream, "instance": instance} | counts | options
 
@@ -23,7 +23,7 @@ def test_missed_ids_warn_and_are_listed(settings: Settings) -> None:
         {"first_id": 12, "last_id": 12, "side": "wire", "reason": "gap: because"},
         {"first_id": 15, "last_id": 15, "side": "lake", "reason": "room_deleted"},
     ]
-    actual = [
+    coverage_rows = [
         coverage_row("events", "ep1"), coverage_row("events", "ep2", unexplained=3, missing=missing),
         coverage_row("receipts", None), coverage_row("to_device", "w", token_regressions=1),
     ]  # fmt: skip
@@ -31,8 +31,8 @@ def test_missed_ids_warn_and_are_listed(settings: Settings) -> None:
         settings,
         RUN,
         "bronze",
-        tap_expectations.build_suite(actual),
-        tap_expectations.collect_metrics(actual),
+        tap_expectations.build_suite(coverage_rows),
+        tap_expectations.collect_metrics(coverage_rows),
         datetime.now(UTC),
     )
     assert len(checks) == 6

@@ -16,19 +16,19 @@ from synapse_lakehouse.config.settings import Settings
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A LAKEHOUSE_HOME that everybody may enter, whatever pytest's own folders are like."""
+    """Return a LAKEHOUSE_HOME that all users may enter. Pytest's own temporary folders can be private."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
         yield Path(folder).resolve()
 
 
-def test_the_command_and_its_children_write_for_their_user_alone() -> None:
-    before = os.umask(0o022)
+def test_the_command_sets_a_private_umask() -> None:
+    previous_umask = os.umask(0o022)
     try:
         CliRunner().invoke(app, ["grants"])
         assert os.umask(0o022) == 0o077
     finally:
-        os.umask(before)
+        os.umask(previous_umask)
 
 
 def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
@@ -37,19 +37,19 @@ def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
     (home / "warehouse").mkdir(mode=0o755)
     (home / "warehouse").chmod(0o755)
 
-    (actual,) = machine.check_privacy(settings)
-    assert actual.level is FindingLevel.WARN
-    assert actual.advice == f"chmod -R go-rwx {home / 'warehouse'}"
+    (finding,) = machine.check_privacy(settings)
+    assert finding.level is FindingLevel.WARN
+    assert finding.advice == f"chmod -R go-rwx {home / 'warehouse'}"
 
     home.chmod(0o700)
-    assert [item.level for item in machine.check_privacy(settings)] == [FindingLevel.OK]
+    assert [finding.level for finding in machine.check_privacy(settings)] == [FindingLevel.OK]
     home.chmod(0o711)
     (home / "warehouse").chmod(0o711)
-    assert [item.level for item in machine.check_privacy(settings)] == [FindingLevel.OK]
+    assert [finding.level for finding in machine.check_privacy(settings)] == [FindingLevel.OK]
 
 
 @pytest.mark.parametrize(
-    ("line", "holds_a_secret"),
+    ("line", "contains_secret"),
     [
         ("SYNAPSE_DSN=postgresql://reader:sesame@db/synapse", True),
         ("synapse_dsn='host=db password=sesame'", True),
@@ -62,7 +62,7 @@ def test_doctor_warns_of_folders_that_others_may_read(home: Path) -> None:
     ],
 )
 def test_doctor_warns_of_secrets_in_a_file_that_others_may_read(
-    home: Path, monkeypatch: pytest.MonkeyPatch, line: str, holds_a_secret: bool
+    home: Path, monkeypatch: pytest.MonkeyPatch, line: str, contains_secret: bool
 ) -> None:
     monkeypatch.chdir(home)
     file = home / ".env"
@@ -71,7 +71,7 @@ def test_doctor_warns_of_secrets_in_a_file_that_others_may_read(
     for mode, warns in ((0o644, True), (0o600, False)):
         file.chmod(mode)
         findings = list(env_file_readers.examine())
-        assert [item.level for item in findings] == [FindingLevel.WARN] * (warns and holds_a_secret)
+        assert [finding.level for finding in findings] == [FindingLevel.WARN] * (warns and contains_secret)
         assert "sesame" not in str(findings)
     file.chmod(0o644)
     home.chmod(0o700)

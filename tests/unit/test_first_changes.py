@@ -1,4 +1,4 @@
-"""Intervals that are computed from the first change on equal those of a full computation."""
+"""Intervals computed from the first change of a room equal those of a full computation."""
 
 import random
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ COLUMNS = (*INTERVAL_KEY, "first_position", "last_position", "event_id")
 Row = tuple[str, str, str, int, int, str]
 
 
-def _number(world: World) -> NumberedGroups:
+def _number_world(world: World) -> NumberedGroups:
     groups, edges, _ = world.tables()
     return number_groups(groups, edges)
 
@@ -31,9 +31,9 @@ def _ranges(world: World, nodes: pa.Table) -> list[Row]:
 
 
 def _flatten(rows: Iterable[Row]) -> list[Row]:
-    kinds = [pa.string()] * 3 + [pa.int64()] * 2 + [pa.string()]
+    types = [pa.string()] * 3 + [pa.int64()] * 2 + [pa.string()]
     values = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
-    table = pa.table([pa.array(column, kind) for column, kind in zip(values, kinds, strict=True)], COLUMNS)
+    table = pa.table([pa.array(column, type_) for column, type_ in zip(values, types, strict=True)], COLUMNS)
     return [tuple(row.values()) for batch in flatten_intervals(table.to_batches()) for row in batch.to_pylist()]
 
 
@@ -57,10 +57,10 @@ def _resolve_from(world: World, nodes: pa.Table, before: list[Row], first: dict[
     return unchanged + _flatten(row for _, row in sorted(ranges))
 
 
-def _change(world: World, rng: random.Random, times: int) -> set[int]:
+def _change(world: World, rng: random.Random, change_count: int) -> set[int]:
     """Apply random changes, and return the groups whose rows differ."""
     changed = set()
-    for _ in range(times):
+    for _ in range(change_count):
         groups = sorted(world.groups)
         if not groups:
             break
@@ -97,25 +97,25 @@ CHANGES = st.integers(0, 2**32), st.integers(0, 6)
 
 @settings(max_examples=40)
 @given(worlds(2, 15, 40), *CHANGES)
-def test_changed_positions_are_enough(world: World, seed: int, times: int) -> None:
-    _compare(world, seed, times)
+def test_intervals_equal_a_full_computation(world: World, seed: int, change_count: int) -> None:
+    _compare(world, seed, change_count)
 
 
 @pytest.mark.heavy
 @settings(max_examples=2000)
 @given(worlds(3, 40, 120), *CHANGES)
-def test_changed_positions_are_enough_in_larger_rooms(world: World, seed: int, times: int) -> None:
-    _compare(world, seed, times)
+def test_intervals_equal_a_full_computation_in_larger_rooms(world: World, seed: int, change_count: int) -> None:
+    _compare(world, seed, change_count)
 
 
-def _compare(world: World, seed: int, times: int) -> None:
+def _compare(world: World, seed: int, change_count: int) -> None:
     rng = random.Random(seed)
-    nodes = _number(world).nodes
+    nodes = _number_world(world).nodes
     before = _resolve(world, nodes)
     for _ in range(3):
         positions = nodes.filter(nodes["is_group"]).drop_columns("is_group")
-        changed = _change(world, rng, times)
-        nodes = _number(world).nodes
+        changed = _change(world, rng, change_count)
+        nodes = _number_world(world).nodes
         changes = find_first_changes(positions, nodes, pa.array(changed, pa.int64())).to_pylist()
         first = {row["room_id"]: row["position"] for row in changes}
         after = _resolve(world, nodes)
@@ -129,7 +129,7 @@ def test_a_group_at_the_end_changes_no_position_before_it() -> None:
     for number in range(5):
         group = world.add("!a", {("m.room.name", ""): f"$name{number}"}, group)
     world.add("!b", {("m.room.name", ""): "$b"})
-    before = _number(world).nodes
+    before = _number_world(world).nodes
     world.add("!a", {("m.room.name", ""): "$last"}, group)
-    changes = find_first_changes(before.drop_columns("is_group"), _number(world).nodes, pa.array([], pa.int64()))
+    changes = find_first_changes(before.drop_columns("is_group"), _number_world(world).nodes, pa.array([], pa.int64()))
     assert changes.to_pylist() == [{"room_id": "!a", "position": 6}]

@@ -24,27 +24,27 @@ from synapse_lakehouse.streams.sql import EVIDENCE_RANGES, MISSING_RANGES
 
 DUCKDB = duckdb.connect()
 
-# "2-5 | 5": the ids that a release has | its bound; "none": nothing was released before.
-# "2-9 | 7 of 9": the ids that are there now | the bound now, of the last id handed out. "4x2": two rows have id 4.
-# "6 delta": a evidence tells that 6 had a row; "6 room_deleted": that explains it. An accepted row is its own evidence.
+# "2-5 | 5": the IDs of the previous release | its bound; "none": there is no previous release.
+# "2-9 | 7 of 9": the IDs in the source | the bound now, of the last allocated ID. "4x2": two rows have ID 4.
+# "6 delta": evidence of a row with ID 6; "6 room_deleted": the reason of its deletion. An accepted row is evidence.
 TRACES = {
-    # Nothing is wrong.
+    # No gap.
     "an empty stream": ("none", "| 1 of 1", "", ""),
-    "all there on the first run": ("none", "2-6 | 6 of 6", "", ""),
-    "all there later": ("2-6 | 6", "2-9 | 9 of 9", "", ""),
-    "nothing new": ("2-6 | 6", "2-6 | 6 of 6", "", ""),
+    "all IDs present on the first run": ("none", "2-6 | 6 of 6", "", ""),
+    "all IDs present on a later run": ("2-6 | 6", "2-9 | 9 of 9", "", ""),
+    "no new row": ("2-6 | 6", "2-6 | 6 of 6", "", ""),
     "idle with an old gap": ("2-3 5-6 | 6", "2-3 5-6 | 6 of 6", "", ""),
     "rows beyond the bound": ("2-6 | 6", "2-9 | 6 of 9", "", ""),
     # In flight.
-    "one in flight": ("2-6 | 6", "2-6 | 6 of 7", "", "7 in_flight"),
+    "one ID in flight": ("2-6 | 6", "2-6 | 6 of 7", "", "7 in_flight"),
     "in flight between rows": ("2-6 | 6", "2-6 8 | 6 of 8", "", "7 in_flight"),
-    "many in flight": ("2-6 | 6", "2-6 9 | 6 of 12", "", "7-8 in_flight; 10-12 in_flight"),
+    "many IDs in flight": ("2-6 | 6", "2-6 9 | 6 of 12", "", "7-8 in_flight; 10-12 in_flight"),
     "in flight on the first run": ("none", "2-4 | 4 of 6", "", "5-6 in_flight"),
     "in flight for several runs": ("2-4 6 | 4", "2-4 6-7 | 4 of 7", "", "5 in_flight"),
-    "landed": ("2-4 6 | 4", "2-6 | 6 of 6", "", ""),
-    "given up after being in flight": ("2-4 6 | 4", "2-4 6 | 6 of 6", "", "5 rolled_back"),
+    "committed after being in flight": ("2-4 6 | 4", "2-6 | 6 of 6", "", ""),
+    "rolled back after being in flight": ("2-4 6 | 4", "2-4 6 | 6 of 6", "", "5 rolled_back"),
     # Rolled back.
-    "one rolled back": ("2-6 | 6", "2-6 8 | 8 of 8", "", "7 rolled_back"),
+    "one ID rolled back": ("2-6 | 6", "2-6 8 | 8 of 8", "", "7 rolled_back"),
     "a run of rollbacks": ("2-6 | 6", "2-6 12 | 12 of 12", "", "7-11 rolled_back"),
     "rolled back at the end": ("2-6 | 6", "2-6 | 8 of 8", "", "7-8 rolled_back"),
     "rolled back at the beginning": ("2-6 | 6", "2-6 8-9 | 9 of 9", "", "7 rolled_back"),
@@ -53,7 +53,7 @@ TRACES = {
     "history before the first run": ("none", "3 6 | 6 of 6", "", "2 rolled_back before_first_run; "
                                      "4-5 rolled_back before_first_run"),
     "history and the present": ("none", "2 | 3 of 4", "", "3 rolled_back before_first_run; 4 in_flight"),
-    "older gaps are not told again": ("2 6 | 6", "2 6 8 | 8 of 8", "", "7 rolled_back"),
+    "older gaps are not reported again": ("2 6 | 6", "2 6 8 | 8 of 8", "", "7 rolled_back"),
     # Purged.
     "a purged room": ("2-6 | 6", "2-3 6 | 6 of 6", "4-5 room_deleted", "4-5 purged accepted_row"),
     "purged history": ("2-6 | 6", "5-8 | 8 of 8", "2-4 history_purged", "2-4 purged accepted_row"),
@@ -61,11 +61,11 @@ TRACES = {
                                "6 purged accepted_row; 7 rolled_back"),
     "purged above the bound": ("2-6 8 | 6", "2-6 | 8 of 8", "8 room_deleted", "7 rolled_back; 8 purged accepted_row"),
     "a delta that outlived its room": ("none", "2-4 6 | 6 of 6", "5 delta, 5 room_deleted", "5 purged delta"),
-    "a row that went with its event": ("2-6 | 6", "2-5 | 6 of 6", "6 event_gone", "6 purged accepted_row"),
-    "an account that was closed": ("2-6 | 6", "2 5-6 | 6 of 6", "3-4 account_closed", "3-4 purged accepted_row"),
+    "a row deleted with its event": ("2-6 | 6", "2-5 | 6 of 6", "6 event_gone", "6 purged accepted_row"),
+    "a closed account": ("2-6 | 6", "2 5-6 | 6 of 6", "3-4 account_closed", "3-4 purged accepted_row"),
     "purged for two reasons": ("2-6 | 6", "2 5-6 | 6 of 6", "3 room_deleted, 4 history_purged",
                                "3 purged accepted_row; 4 purged accepted_row"),
-    "an event that came back under another id": ("2-6 | 6", "2-3 5-7 | 7 of 7", "4 second_life",
+    "an event stored again under another id": ("2-6 | 6", "2-3 5-7 | 7 of 7", "4 second_life",
                                                  "4 purged accepted_row"),
     # Lost.
     "an accepted row is lost": ("2-6 | 6", "2-3 5-6 | 6 of 6", "", "4 lost accepted_row"),
@@ -76,12 +76,12 @@ TRACES = {
     "lost beside purged": ("2-6 | 6", "2 6 | 6 of 6", "3 room_deleted, 5 room_deleted",
                            "3 purged accepted_row; 4 lost accepted_row; 5 purged accepted_row"),
     "lost by a restore": ("2-9 | 9", "2-6 | 6 of 6", "", "7-9 lost accepted_row"),
-    "lost, as a delta tells": ("none", "2-4 6 | 6 of 6", "5 delta", "5 lost delta"),
-    "lost, as a membership tells": ("2-4 | 4", "2-4 6 | 6 of 6", "5 membership", "5 lost membership"),
-    "lost, as its JSON tells": ("none", "2-4 6 | 6 of 6", "5 event_json", "5 lost event_json"),
+    "lost, with a delta as evidence": ("none", "2-4 6 | 6 of 6", "5 delta", "5 lost delta"),
+    "lost, with a membership as evidence": ("2-4 | 4", "2-4 6 | 6 of 6", "5 membership", "5 lost membership"),
+    "lost, with its JSON as evidence": ("none", "2-4 6 | 6 of 6", "5 event_json", "5 lost event_json"),
     "announced and lost": ("2-4 | 4", "2-4 6 | 6 of 6", "5 rdata", "5 lost rdata"),
     "lost among rollbacks": ("2-4 | 4", "2-4 8 | 8 of 8", "6 delta", "5 rolled_back; 6 lost delta; 7 rolled_back"),
-    "a key that went back": ("2-6 | 6", "2-5 | 6 of 6", "6 other_id", "6 lost other_id"),
+    "a row that has an older id": ("2-6 | 6", "2-5 | 6 of 6", "6 other_id", "6 lost other_id"),
     # Late.
     "late in a gap": ("2-4 6 | 6", "2-6 | 6 of 6", "", "5 late"),
     "late below all others": ("5-6 | 6", "3 5-6 | 6 of 6", "", "3 late"),
@@ -89,7 +89,7 @@ TRACES = {
     "late among new ones": ("2-4 6 | 6", "2-6 7 9 | 9 of 9", "", "5 late; 8 rolled_back"),
     "late twice": ("2 6 | 6", "2 4-6 | 6 of 6", "", "4 late; 5 late"),
     "just above the bound is in time": ("2-6 | 6", "2-7 | 7 of 7", "", ""),
-    "late, but a second life": ("2-4 6 | 6", "2-6 | 6 of 6", "5 again", ""),
+    "below the bound, but stored again": ("2-4 6 | 6", "2-6 | 6 of 6", "5 again", ""),
     "late and another lost": ("2-4 6 | 6", "2-3 5-6 | 6 of 6", "", "4 lost accepted_row; 5 late"),
     # Duplicate.
     "an id with two rows": ("2-4 | 4", "2-4 5x2 6 | 6 of 6", "", "5 duplicate"),
@@ -100,7 +100,7 @@ TRACES = {
 
 
 def ids(text: str) -> dict[int, int]:
-    """``2-4 6x2`` as rows by id."""
+    """Return the number of rows by ID: ``2-4 6x2`` is one row each of IDs 2 to 4, and two of ID 6."""
     actual: dict[int, int] = {}
     for part in text.split():
         numbers, _, rows = part.partition("x")
@@ -109,15 +109,15 @@ def ids(text: str) -> dict[int, int]:
     return actual
 
 
-def classify_trace(before: str, now: str, expected: str) -> list[StreamGap]:
-    """What is found in a trace, in the way in which a run finds it."""
+def classify_trace(before: str, now: str, evidence_text: str) -> list[StreamGap]:
+    """Return the gaps of a trace, computed with the SQL and the functions of a run."""
     before_ranges, _, accepted = before.partition("|")
     in_source, _, position = now.partition("|")
     bound, _, last = position.partition("of")
     before_ids, present = ({}, ids(in_source)) if before == "none" else (ids(before_ranges), ids(in_source))
     window = StreamWindow(int(accepted) if accepted else None, int(bound), int(last))
-    words = [part.split() for part in expected.split(",") if part]
-    signs = {id_: word for numbers, word in words for id_ in ids(numbers)}
+    words = [part.split() for part in evidence_text.split(",") if part]
+    words_by_id = {id_: word for numbers, word in words for id_ in ids(numbers)}
     explained = {id_: word for numbers, word in words if word in set(Explanation) for id_ in ids(numbers)}
     evidenced_ids = dict.fromkeys(before_ids.keys() - present.keys(), Evidence.ACCEPTED_ROW.value)
     evidenced_ids |= {id_: word for numbers, word in words if word in set(Evidence) for id_ in ids(numbers)}
@@ -141,7 +141,7 @@ def classify_trace(before: str, now: str, expected: str) -> list[StreamGap]:
         results += classify.classify_missing(MissingIds(first, last_id, table, Evidence(evidence), reason), window)
     for number, rows in present.items():
         results += classify.classify_present(
-            PresentId(number, "t", rows, number in before_ids, signs.get(number) == "again"), window
+            PresentId(number, "t", rows, number in before_ids, words_by_id.get(number) == "again"), window
         )
     return sorted(results, key=lambda gap: (gap.first, list(GapClass).index(gap.gap_class)))
 
@@ -154,11 +154,11 @@ def label(gap: StreamGap) -> str:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_a_labelled_trace_is_classified(name: str) -> None:
-    before, now, reported, expected = TRACES[name]
-    assert "; ".join(map(label, classify_trace(before, now, reported))) == expected
+    before, now, evidence, expected = TRACES[name]
+    assert "; ".join(map(label, classify_trace(before, now, evidence))) == expected
 
 
-def test_there_are_traces_of_every_class_witness_and_explanation() -> None:
+def test_traces_have_every_class_evidence_and_explanation() -> None:
     words = " ".join(" ".join(trace) for trace in TRACES.values())
     assert len(TRACES) >= 40
     # Changed contents of rows are tested in tests/spark/test_closed_rows.py.
@@ -169,11 +169,11 @@ def test_there_are_traces_of_every_class_witness_and_explanation() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.sets(st.integers(2, 30)), st.integers(1, 30), st.integers(0, 5), st.sets(st.integers(2, 30)), st.booleans())
 def test_every_closed_id_has_a_row_or_one_gap(
-    known_ids: set[int], accepted: int, more: int, new: set[int], is_first: bool
+    previous_ids: set[int], accepted: int, more: int, new_ids: set[int], is_first: bool
 ) -> None:
     bound, last = accepted + more, accepted + more + 3
-    released = {item for item in known_ids if item <= last}
-    present = released | {item for item in new if accepted < item <= last}
+    released = {id_ for id_ in previous_ids if id_ <= last}
+    present = released | {id_ for id_ in new_ids if accepted < id_ <= last}
     before = "none" if is_first else f"{' '.join(map(str, released))} | {accepted}"
     actual = classify_trace(before, f"{' '.join(map(str, present))} | {bound} of {last}", "")
     assert not [gap for gap in actual if gap.gap_class in classify.FAULT_CLASSES]
@@ -185,10 +185,10 @@ def test_every_closed_id_has_a_row_or_one_gap(
 
 @settings(max_examples=25, deadline=None)
 @given(st.sets(st.integers(2, 4_000_000), max_size=8), st.integers(2, 4_000_000))
-def test_blocks_of_ids_leave_no_seam(present: set[int], last: int) -> None:
-    numbers = " ".join(str(item) for item in present if item <= last)
+def test_each_range_of_missing_ids_is_one_gap(present: set[int], last: int) -> None:
+    numbers = " ".join(str(id_) for id_ in present if id_ <= last)
     actual = classify_trace("none", f"{numbers} | {last} of {last}", "")
-    ends = sorted(item for item in present if item <= last)
+    ends = sorted(id_ for id_ in present if id_ <= last)
     expected = [(low + 1, high - 1) for low, high in zip([1, *ends], [*ends, last + 1], strict=True) if high > low + 1]
     assert [(gap.first, gap.last) for gap in actual] == expected
 
@@ -213,7 +213,7 @@ BOUND_IS_PROVISIONAL = StreamWindow(6, 9, 12, is_bound_provisional=True)
         (MissingIds(8, 8), BOUND_IS_PROVISIONAL, False),
     ],
 )
-def test_faults_that_rest_on_a_provisional_bound_are_flagged(
+def test_faults_that_need_a_provisional_bound_are_flagged(
     gap: PresentId | MissingIds, window: StreamWindow, is_flagged: bool
 ) -> None:
     if isinstance(gap, PresentId):

@@ -1,4 +1,4 @@
-"""Growth of sizes: its laws, and planted growth is recovered with an interval."""
+"""Estimates of growth scale with sizes and time, and recover planted growth."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -28,7 +28,7 @@ def daily(values: list[int], start: datetime = START) -> list[tuple[datetime, in
 
 
 def rates(growth: Growth | None) -> list[float]:
-    """Growth and its interval, where there is one."""
+    """Return the growth, and its interval if it has one."""
     assert growth
     return [rate for rate in (growth.bytes_per_day, growth.low, growth.high) if rate is not None]
 
@@ -64,7 +64,7 @@ def test_the_interval_contains_the_growth(values: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=10, max_size=40))
-def test_the_estimate_is_that_of_a_library(values: list[int]) -> None:
+def test_the_estimate_equals_that_of_scipy(values: list[int]) -> None:
     slope, _, low, high = theilslopes(values, np.arange(len(values), dtype=float))
     growth = estimate_growth(daily(values))
     assert growth
@@ -93,13 +93,13 @@ def test_planted_growth_is_recovered(per_day: int, seed: int) -> None:
 
 
 def test_the_interval_covers_planted_growth() -> None:
-    covered = 0
+    intervals_with_growth = 0
     for seed in range(200):
         noise = np.random.default_rng(seed).normal(0, 5 * MIB, 30)
         growth = estimate_growth(daily([int(GIB + 7 * MIB * day + noise[day]) for day in range(30)]))
         assert growth
-        covered += (growth.low or 0) <= 7 * MIB <= (growth.high or 0)
-    assert covered >= 185
+        intervals_with_growth += (growth.low or 0) <= 7 * MIB <= (growth.high or 0)
+    assert intervals_with_growth >= 185
 
 
 @pytest.mark.parametrize(("measurements"), [[], daily([1]), [(START, 1), (START + timedelta(hours=5), 2)]])
@@ -124,25 +124,25 @@ def test_many_measurements_are_thinned_evenly() -> None:
 def test_only_faster_growth_of_a_relevant_size_is_found(before: int, after: int, is_faster: bool) -> None:
     values = [100 * GIB + before * day for day in range(29)]
     values += [values[-1] + after * day for day in range(1, 8)]
-    changed = find_faster_growth(daily(values), reference_bytes=100 * GIB)
-    assert bool(changed) is is_faster
-    if changed:
-        assert [growth.bytes_per_day for growth in changed] == pytest.approx([before, after])
+    change = find_faster_growth(daily(values), reference_bytes=100 * GIB)
+    assert bool(change) is is_faster
+    if change:
+        assert [growth.bytes_per_day for growth in change] == pytest.approx([before, after])
 
 
 @given(sizes, st.integers(1, 2**40))
 def test_faster_growth_is_never_slower(values: list[int], reference: int) -> None:
-    if changed := find_faster_growth(daily(values), reference):
-        assert changed[0].bytes_per_day < changed[1].bytes_per_day
+    if change := find_faster_growth(daily(values), reference):
+        assert change[0].bytes_per_day < change[1].bytes_per_day
 
 
 def test_noise_without_a_change_is_rarely_found() -> None:
-    found = 0
+    false_alarms = 0
     for seed in range(200):
         noise = np.random.default_rng(seed).normal(0, 300 * MIB, 35)
         values = [int(GIB + 100 * MIB * day + noise[day]) for day in range(35)]
-        found += find_faster_growth(daily(values), reference_bytes=GIB) is not None
-    assert found <= 4
+        false_alarms += find_faster_growth(daily(values), reference_bytes=GIB) is not None
+    assert false_alarms <= 4
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An error about homeserver.yaml quotes nothing of the file, because the file contains secrets."""
+"""homeserver.yaml is read as Synapse reads it, and no error quotes the file, because it contains secrets."""
 
 import json
 import subprocess
@@ -44,21 +44,21 @@ SECRET = "s3cret"
     ],
     ids=range(19),
 )
-def test_no_word_of_an_unreadable_file_is_repeated(content: str | bytes, reason: str, tmp_path: Path) -> None:
+def test_an_error_quotes_no_word_of_the_file(content: str | bytes, reason: str, tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(LakehouseError, match="SYNAPSE_CONFIG") as caught:
+    with pytest.raises(LakehouseError, match="SYNAPSE_CONFIG") as error_info:
         read_section(config, "retention", LakehouseError)
-    assert reason in str(caught.value)
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert reason in str(error_info.value)
+    assert SECRET not in "".join(traceback.format_exception(error_info.value))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(LakehouseError, match=r"nowhere\.yaml"):
         read_section(tmp_path / "nowhere.yaml", "retention", LakehouseError)
 
 
-def test_the_last_file_with_a_section_decides(tmp_path: Path) -> None:
+def test_the_last_file_with_a_section_has_precedence(tmp_path: Path) -> None:
     folder = tmp_path / "conf.d"
     folder.mkdir()
     main = tmp_path / "homeserver.yaml"
@@ -68,11 +68,11 @@ def test_the_last_file_with_a_section_decides(tmp_path: Path) -> None:
     (folder / "30.yaml").write_text("")
     (folder / "40.yml").write_text("retention: {enabled: true}")
     (folder / "50.yaml").mkdir()
-    several = Path(f"{main}:{folder}")
+    paths = Path(f"{main}:{folder}")
     assert read_section(folder, "retention", LakehouseError) == {"enabled": False}
-    assert read_section(several, "retention", LakehouseError) == {"enabled": False}
-    assert read_section(several, "stream_writers", LakehouseError) == {"typing": "a"}
-    assert read_section(several, "databases", LakehouseError) == {"one": {}}
+    assert read_section(paths, "retention", LakehouseError) == {"enabled": False}
+    assert read_section(paths, "stream_writers", LakehouseError) == {"typing": "a"}
+    assert read_section(paths, "databases", LakehouseError) == {"one": {}}
     assert read_section(Path(f"{folder}:{main}"), "retention", LakehouseError)["enabled"] is True
 
 
@@ -85,7 +85,7 @@ def test_a_section_without_a_value_replaces_an_earlier_one(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("value", ["[]", "false", "''", "0", "{}", ""])
 @pytest.mark.parametrize("name", ["stream_writers", "databases"])
-def test_a_false_value_is_an_empty_section_where_synapse_takes_it_as_one(name: str, value: str, tmp_path: Path) -> None:
+def test_false_values_are_empty_sections_as_in_synapse(name: str, value: str, tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text(f"{name}: {value}")
     assert read_section(config, name, LakehouseError) == {}
@@ -94,7 +94,7 @@ def test_a_false_value_is_an_empty_section_where_synapse_takes_it_as_one(name: s
 @pytest.mark.parametrize(
     ("name", "value"), [("stream_writers", "[a]"), ("databases", "true"), ("retention", "[]"), ("retention", "false")]
 )
-def test_another_value_is_no_section(name: str, value: str, tmp_path: Path) -> None:
+def test_other_values_are_refused(name: str, value: str, tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text(f"{name}: {value}")
     with pytest.raises(LakehouseError, match=name):
@@ -133,7 +133,7 @@ def test_merge_keys_are_read(tmp_path: Path) -> None:
 def test_the_configuration_of_another_server_is_refused(
     content: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It starts Java.
+    # This check starts Java.
     monkeypatch.setattr(runtime, "check_driver_options", lambda _: None)
     config = tmp_path / "homeserver.yaml"
     config.write_text(content)
@@ -149,10 +149,10 @@ def test_a_folder_without_settings_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_several_files_are_read_as_synapse_reads_them(tmp_path: Path) -> None:
-    names = {"a.yaml": "retention: {a: 1}\nx: {a: 1}", "b.yaml": "retention: {b: 1}", "c.txt": "retention: {c: 1}",
+def test_several_files_are_merged_as_in_synapse(tmp_path: Path) -> None:
+    files = {"a.yaml": "retention: {a: 1}\nx: {a: 1}", "b.yaml": "retention: {b: 1}", "c.txt": "retention: {c: 1}",
              "B.yaml": "retention: {d: 1}\ny: {d: 1}", "empty.yaml": "", "list.yaml": "[1]"}  # fmt: skip
-    for name, text in names.items():
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     extra = tmp_path / "server"
     extra.mkdir()
@@ -163,8 +163,8 @@ def test_several_files_are_read_as_synapse_reads_them(tmp_path: Path) -> None:
         " sys.stdout, out = sys.stderr, sys.stdout; files = find_config_files(sys.argv[1:]);"
         " print(json.dumps(read_config_files(files)), file=out)"
     )
-    printed = subprocess.run([synapse_python(), "-c", program, *paths], capture_output=True, check=True).stdout
-    expected = json.loads(printed)
+    output = subprocess.run([synapse_python(), "-c", program, *paths], capture_output=True, check=True).stdout
+    expected = json.loads(output)
     config = Path(":".join(paths))
     for name in ("retention", "x", "y"):
         assert read_section(config, name, LakehouseError) == expected[name]

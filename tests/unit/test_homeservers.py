@@ -1,4 +1,4 @@
-"""Settings of several homeservers: which are shared, which are a homeserver's own, and what is refused."""
+"""Settings of several homeservers: shared settings, own settings of a homeserver, and refused values."""
 
 import json
 import os
@@ -38,7 +38,7 @@ print(json.dumps([Settings().to_environment(), list_homeservers()]))
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder LAKEHOUSE_HOMESERVERS, in an empty folder without ``.env``."""
+    """Return the folder LAKEHOUSE_HOMESERVERS. The working directory has no ``.env``."""
     monkeypatch.chdir(tmp_path)
     servers = tmp_path / "homeservers"
     servers.mkdir()
@@ -56,7 +56,7 @@ def test_names_are_in_order(folder: Path) -> None:
         require_one_homeserver()
 
 
-def test_one_homeserver_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_homeserver_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAKEHOUSE_HOMESERVERS")
     assert list_homeservers() == []
     require_one_homeserver()
@@ -82,7 +82,7 @@ def test_an_empty_folder_is_refused(folder: Path) -> None:
         list_homeservers()
 
 
-def test_a_file_wins_over_shared_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_overrides_shared_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_GAP_BUDGET", "7")
     monkeypatch.setenv("LAKEHOUSE_FEED_LENGTH", "70")
     (folder.parent / ".env").write_text("LAKEHOUSE_RECENT_ROOMS=5\nLAKEHOUSE_RECENT_EVENTS=5\n")
@@ -171,35 +171,35 @@ def test_a_rest_server_may_have_several_catalogs(folder: Path, warehouse: str, i
 
 def test_two_homeservers_have_two_metrics_files(folder: Path) -> None:
     for name in ("one", "two"):
-        places = {
+        settings = {
             "lakehouse_catalog_uri": "postgresql://db/{homeserver}",
             "lakehouse_metrics_file": "metrics/../m.prom",
         }
-        write_homeserver(folder, name, **OWN, **places)
+        write_homeserver(folder, name, **OWN, **settings)
     assert load_homeserver_settings("two").lakehouse_catalog_uri == "postgresql://db/two"
     with pytest.raises(HomeserverError, match="LAKEHOUSE_METRICS_FILE"):
         require_own_places(load_homeserver_settings("one"))
 
 
 @pytest.mark.parametrize("missing", ["synapse_dsn", "synapse_server_name", "lakehouse_catalog_uri"])
-def test_what_each_file_must_set(folder: Path, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_file_must_have_the_required_settings(folder: Path, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(missing.upper(), "postgresql://shared@db/shared")
-    complete = OWN | CATALOG
-    del complete[missing]
-    write_homeserver(folder, "one", **complete)
+    values = OWN | CATALOG
+    del values[missing]
+    write_homeserver(folder, "one", **values)
     with pytest.raises(HomeserverError, match=missing.upper()):
         load_homeserver_settings("one")
 
 
-def test_wrong_files_are_refused(folder: Path) -> None:
+def test_invalid_files_are_refused(folder: Path) -> None:
     write_homeserver(folder, "misspelled", **OWN, **CATALOG, lakehouse_gap_bugdet=3)
     write_homeserver(folder, "invalid", **OWN, **CATALOG, lakehouse_gap_budget="many")
     (folder / "latin.env").write_bytes(b"SYNAPSE_SERVER_NAME=\xe9")
     with pytest.raises(HomeserverError, match="LAKEHOUSE_GAP_BUDGET"):
         load_homeserver_settings("misspelled")
-    with pytest.raises(HomeserverError, match=r"invalid\.env .*LAKEHOUSE_GAP_BUDGET: .*integer") as caught:
+    with pytest.raises(HomeserverError, match=r"invalid\.env .*LAKEHOUSE_GAP_BUDGET: .*integer") as error_info:
         load_homeserver_settings("invalid")
-    assert "many" not in str(caught.value)
+    assert "many" not in str(error_info.value)
     with pytest.raises(EnvFileError):
         load_homeserver_settings("latin")
 
@@ -207,9 +207,9 @@ def test_wrong_files_are_refused(folder: Path) -> None:
 def test_a_process_selects_a_homeserver(folder: Path) -> None:
     write_homeserver(folder, "one", **OWN, **CATALOG)
     (folder.parent / ".env").write_text("LAKEHOUSE_REDIS_URL=redis://shared\nLAKEHOUSE_GAP_BUDGET=7\n")
-    shared = {"SYNAPSE_WRITE_DSN": "postgresql://shared@db/shared", "LAKEHOUSE_HOMESERVER": "one"}
+    shared_variables = {"SYNAPSE_WRITE_DSN": "postgresql://shared@db/shared", "LAKEHOUSE_HOMESERVER": "one"}
     result = subprocess.run(
-        [sys.executable, "-c", SELECT], env=os.environ | shared, text=True, capture_output=True, check=True
+        [sys.executable, "-c", SELECT], env=os.environ | shared_variables, text=True, capture_output=True, check=True
     )
     environment, names = json.loads(result.stdout)
     assert environment == load_homeserver_settings("one").to_environment()
@@ -241,9 +241,9 @@ def test_a_file_may_have_other_forms(folder: Path, text: bytes) -> None:
 )
 def test_a_line_that_would_be_ignored_is_refused(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "one.env").write_text(f"# the first\n\n{line}\nSYNAPSE_SERVER_NAME=one.example\n")
-    with pytest.raises(EnvFileError, match=r"one\.env, line 3") as caught:
+    with pytest.raises(EnvFileError, match=r"one\.env, line 3") as error_info:
         load_homeserver_settings("one")
-    assert "db" not in str(caught.value)
+    assert "db" not in str(error_info.value)
     (folder / "one.env").rename(".env")
     with pytest.raises(EnvFileError, match=r"/\.env, line 3"):
         Settings()
@@ -253,9 +253,9 @@ def test_a_line_that_would_be_ignored_is_refused(folder: Path, line: str, monkey
 
 def test_variables_of_postgresql_are_refused_in_a_file(folder: Path) -> None:
     write_homeserver(folder, "one", **OWN, **CATALOG, pgpassword="secret")
-    with pytest.raises(HomeserverError, match="PGPASSWORD") as caught:
+    with pytest.raises(HomeserverError, match="PGPASSWORD") as error_info:
         load_homeserver_settings("one")
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(error_info.value)
 
 
 def test_a_folder_is_no_homeserver(folder: Path) -> None:

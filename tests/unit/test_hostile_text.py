@@ -33,81 +33,92 @@ from tests.unit.test_approval_text import ROW
 SOURCES = [*(PROJECT_FOLDER / "src").rglob("*.py"), *(PROJECT_FOLDER / "spark_apps").rglob("*.py"),
            *(PROJECT_FOLDER / "dags").rglob("*.py"),
            *(PROJECT_FOLDER / "expectations").rglob("*.py")]  # fmt: skip
-WRITES = {"print", "typer.echo", "typer.secho", "click.echo", "Console", "RichTable", "logging.getLogger", "track"}
-MAY_WRITE = {
+OUTPUT_FUNCTIONS = {
+    "print",
+    "typer.echo",
+    "typer.secho",
+    "click.echo",
+    "Console",
+    "RichTable",
+    "logging.getLogger",
+    "track",
+}
+ALLOWED_OUTPUT = {
     ("cli/output.py", "typer.echo"): "the sink of the commands",
-    ("printable_text.py", "logging.getLogger"): "gives out loggers",
+    ("printable_text.py", "logging.getLogger"): "returns loggers",
     ("spark_app.py", "print"): "a printable line of progress",
     ("cli/events/prove_erased.py", "track"): "a bar on a printable console, with a text of its own",
 }
 
 
-def test_everything_is_written_through_the_sinks() -> None:
+def test_all_output_is_written_through_the_sinks() -> None:
     results = set()
     for path in SOURCES:
-        for call in (item for item in ast.walk(ast.parse(path.read_text())) if isinstance(item, ast.Call)):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             name = ast.unparse(call.func)
-            # Loggers of others, of which only the level is set.
-            if name in WRITES and not (name == "logging.getLogger" and isinstance(call.args[0], ast.Constant)):
+            # The package only sets the level of a logger with a constant name.
+            if name in OUTPUT_FUNCTIONS and not (
+                name == "logging.getLogger" and isinstance(call.args[0], ast.Constant)
+            ):
                 results.add((str(path).partition("synapse_lakehouse/")[2] or path.name, name))
-    assert results == set(MAY_WRITE)
+    assert results == set(ALLOWED_OUTPUT)
 
 
-def test_rows_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_printable_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     row = [*hostile_text.TEXTS, {"nested": hostile_text.ALL}, [hostile_text.ALL], None]
     names = [*hostile_text.TEXTS, "nested", "list", "null"]
     output.write_rows(names, [row], output.OutputFormat.JSON)
-    written = capsys.readouterr().out
-    assert not hostile_text.list_unprintable(written)
-    assert list(json.loads(written)[0].values()) == row
+    out = capsys.readouterr().out
+    assert not hostile_text.list_unprintable(out)
+    assert list(json.loads(out)[0].values()) == row
     output.write_rows(names, [row], output.OutputFormat.CSV)
-    written = capsys.readouterr().out
-    assert not hostile_text.list_unprintable(written)
-    head, cells = csv.reader(io.StringIO(written))
+    out = capsys.readouterr().out
+    assert not hostile_text.list_unprintable(out)
+    head, cells = csv.reader(io.StringIO(out))
     assert len(head) == len(cells) == len(row)
-    assert not [item for item in (*head, *cells) if item.lstrip().startswith(("=", "+", "-", "@", "\uff1d"))]
+    assert not [cell for cell in (*head, *cells) if cell.lstrip().startswith(("=", "+", "-", "@", "\uff1d"))]
     for text in hostile_text.TEXTS:
         output.write_rows([text], [[text]], output.OutputFormat.TABLE)
-        written = capsys.readouterr().out
-        assert not hostile_text.list_unprintable(written)
-        assert to_printable(text).replace(" ", "") in "".join(written.split())
+        out = capsys.readouterr().out
+        assert not hostile_text.list_unprintable(out)
+        assert to_printable(text).replace(" ", "") in "".join(out.split())
 
 
-def test_lines_tables_and_steps_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_tables_and_steps_of_a_terminal_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
     console = output.PrintableConsole(width=2000, force_terminal=True, no_color=True)
     console.print(hostile_text.ALL)
     table = output.create_table("name")
     table.add_row(hostile_text.ALL)
     table.add_row(Text(hostile_text.ALL, "red"))
     console.print(table)
-    written = capsys.readouterr().out
-    # The styles of Rich itself, which are of digits and end with m.
-    bare = written.replace("\x1b[1m", "").replace("\x1b[0m", "")
-    assert not hostile_text.list_unprintable(bare)
-    assert r"\x1b[2J" in bare
-    assert "[bold red]markup[/]" in bare
-    reported = [
+    out = capsys.readouterr().out
+    # Styles that Rich adds to numbers.
+    unstyled = out.replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert not hostile_text.list_unprintable(unstyled)
+    assert r"\x1b[2J" in unstyled
+    assert "[bold red]markup[/]" in unstyled
+    steps = [
         RunStep("started", hostile_text.ALL),
         RunStep("progress", "a", hostile_text.ALL),
         RunStep("logged", "a", hostile_text.ALL),
     ]
-    reported += [RunStep("failed", "a", hostile_text.ALL)]
+    steps += [RunStep("failed", "a", hostile_text.ALL)]
     run_output.print_stage(hostile_text.ALL)
-    run_output.print_failures(run_output.show_steps(reported), hostile_text.ALL)
-    written = "".join(capsys.readouterr())
-    assert not [line for line in written.splitlines() if line.startswith("error: forged")]
+    run_output.print_failures(run_output.show_steps(steps), hostile_text.ALL)
+    out = "".join(capsys.readouterr())
+    assert not [line for line in out.splitlines() if line.startswith("error: forged")]
     output.echo(hostile_text.ALL, err=True)
-    written += "".join(capsys.readouterr())
-    assert not hostile_text.list_unprintable(written)
-    assert "[bold red]markup[/]" in written
+    out += "".join(capsys.readouterr())
+    assert not hostile_text.list_unprintable(out)
+    assert "[bold red]markup[/]" in out
 
 
-def test_errors_and_refusals_of_arguments() -> None:
+def test_errors_and_refused_arguments_are_printable() -> None:
     failing = typer.Typer(cls=ErrorReportingGroup)
 
     @failing.callback()
     def _options() -> None:
-        """Options of all."""
+        """Options of all commands."""
 
     @failing.command()
     def fail(number: int) -> None:
@@ -124,14 +135,14 @@ def test_errors_and_refusals_of_arguments() -> None:
     assert not hostile_text.list_unprintable(result.output)
 
 
-@pytest.mark.parametrize("number", [1, MAX_SINGLE_MESSAGES + 1])
-def test_alerts_for_every_kind_of_sink(number: int) -> None:
+@pytest.mark.parametrize("count", [1, MAX_SINGLE_MESSAGES + 1])
+def test_alerts_have_no_markup_and_no_foreign_links(count: int) -> None:
     now = datetime(2026, 11, 17, tzinfo=UTC)
-    actual = [
+    findings = [
         AlertFinding(IncidentKind.INTEGRITY, f"{number} {hostile_text.ALL}", hostile_text.ALL, hostile_text.ALL)
-        for number in range(number)
+        for number in range(count)
     ]
-    begin_events = compute_incident_events([], actual, "gold", "https://lake/1.html", now)
+    begin_events = compute_incident_events([], findings, "gold", "https://lake/1.html", now)
     for message in build_messages(
         [*begin_events, *compute_incident_events(begin_events, [], "gold", "", now + timedelta(hours=1))],
         "x",
@@ -143,27 +154,27 @@ def test_alerts_for_every_kind_of_sink(number: int) -> None:
             assert "@" not in text
             assert "](" not in text
             for form in (NotifyFormat.HTML, NotifyFormat.MARKDOWN):
-                shown = convert_between(NotifyFormat.TEXT, form, content=text)  # type: ignore[no-untyped-call]
-                assert "<script" not in shown.lower()
-                assert "<img" not in shown.lower()
-                assert "<a " not in shown.lower()
+                converted = convert_between(NotifyFormat.TEXT, form, content=text)  # type: ignore[no-untyped-call]
+                assert "<script" not in converted.lower()
+                assert "<img" not in converted.lower()
+                assert "<a " not in converted.lower()
         links = [word for word in message.body.split() if "://" in word]
         assert all("https://docs" in link or "https://lake" in link for link in links)
 
 
-def test_an_audit_s_sentences_are_one_line_each() -> None:
+def test_sentences_of_a_validation_are_one_line_each() -> None:
     check = CheckResult("s", "t", hostile_text.ALL, hostile_text.ALL, "fail", success=False, observed=hostile_text.ALL)
-    judgement = ValidationResult("gold", [check, check], "https://docs")
-    assert len(judgement.summary().splitlines()) == 3
-    assert not hostile_text.list_unprintable(judgement.summary())
-    with pytest.raises(ValidationFailedError) as failed:
-        judgement.raise_if_failed()
-    assert len(str(failed.value).splitlines()) == 4
-    (finding,) = build_findings(judgement, is_first=True, fails_on_warnings=False)
+    result = ValidationResult("gold", [check, check], "https://docs")
+    assert len(result.summary().splitlines()) == 3
+    assert not hostile_text.list_unprintable(result.summary())
+    with pytest.raises(ValidationFailedError) as error_info:
+        result.raise_if_failed()
+    assert len(str(error_info.value).splitlines()) == 4
+    (finding,) = build_findings(result, is_first=True, fails_on_warnings=False)
     assert len(finding.description.splitlines()) == 2
 
 
-def test_pages_of_data_docs() -> None:
+def test_pages_of_data_docs_escape_hostile_text() -> None:
     row = {
         "state": "failed",
         "subject": hostile_text.ALL,
@@ -181,15 +192,15 @@ def test_pages_of_data_docs() -> None:
     assert not hostile_text.list_unprintable(page)
 
 
-def test_the_question_before_a_plan_is_applied() -> None:
+def test_the_approval_text_escapes_hostile_text() -> None:
     rows, skipped = [ROW | {"room_id": hostile_text.ALL}], [{"room_id": hostile_text.ALL, "skipped": hostile_text.ALL}]
     text = describe_plan(rows, skipped, may_write=True)
     assert not hostile_text.list_unprintable(text)
-    *_, line, blank, left = text.splitlines()
+    *_, line, blank, skipped_room = text.splitlines()
     assert not blank
     assert line.count("|") == 11, "a row of ten cells"
-    assert left.count("`") == 2
-    assert "<script" not in left.rpartition("`")[2]
+    assert skipped_room.count("`") == 2
+    assert "<script" not in skipped_room.rpartition("`")[2]
 
 
 def test_the_progress_of_an_app_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -200,6 +211,6 @@ def test_the_progress_of_an_app_is_one_line(capsys: pytest.CaptureFixture[str], 
     day = datetime(2026, 11, 17, tzinfo=UTC)
     run = Run("r", day, day + timedelta(days=1))
     SparkApp("a", run, Settings(_env_file=None, lakehouse_home=tmp_path)).report_progress(hostile_text.ALL)
-    written = capsys.readouterr().out
-    assert written.count("\n") == 1
-    assert not hostile_text.list_unprintable(written)
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert not hostile_text.list_unprintable(out)

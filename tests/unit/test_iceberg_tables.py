@@ -1,4 +1,4 @@
-"""Creation of the lake's tables, and columns and properties that existing ones gain."""
+"""Creation of the lake's tables, and properties that are added to existing tables."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from synapse_lakehouse.iceberg.maintenance import erasure_scan
 from synapse_lakehouse.iceberg.write import tables
 
 EVENTS = catalogue.load_catalogue().table("event_json")
-FEW = catalogue.load_catalogue().model_copy(update={"tables": (EVENTS,)})
-BOUNDS = "write.metadata.metrics.column.json"
+SMALL_CATALOGUE = catalogue.load_catalogue().model_copy(update={"tables": (EVENTS,)})
+JSON_METRICS = "write.metadata.metrics.column.json"
 
 
 @pytest.fixture
@@ -23,21 +23,21 @@ def lake(tmp_path: Path) -> Catalog:
 
 
 def test_no_bounds_of_message_content_reach_metadata(lake: Catalog) -> None:
-    tables.ensure_tables(lake, FEW)
-    assert lake.load_table("bronze.event_json").properties[BOUNDS] == "none"
+    tables.ensure_tables(lake, SMALL_CATALOGUE)
+    assert lake.load_table("bronze.event_json").properties[JSON_METRICS] == "none"
 
 
 def test_an_existing_table_keeps_its_properties(lake: Catalog) -> None:
     lake.create_namespace("bronze")
-    own = tables.BRANCHED | {"write.parquet.compression-codec": "gzip"}
-    lake.create_table("bronze.event_json", schema=tables.get_arrow_schema(EVENTS), properties=own)
-    retained = lake.load_table("bronze.event_json").properties
-    tables.ensure_tables(lake, FEW)
-    assert lake.load_table("bronze.event_json").properties == retained | {BOUNDS: "none"}
+    own_properties = tables.BRANCHED | {"write.parquet.compression-codec": "gzip"}
+    lake.create_table("bronze.event_json", schema=tables.get_arrow_schema(EVENTS), properties=own_properties)
+    expected = lake.load_table("bronze.event_json").properties
+    tables.ensure_tables(lake, SMALL_CATALOGUE)
+    assert lake.load_table("bronze.event_json").properties == expected | {JSON_METRICS: "none"}
 
-    before = lake.load_table("bronze.event_json").metadata_location
-    tables.ensure_tables(lake, FEW)
-    assert lake.load_table("bronze.event_json").metadata_location == before
+    metadata_location = lake.load_table("bronze.event_json").metadata_location
+    tables.ensure_tables(lake, SMALL_CATALOGUE)
+    assert lake.load_table("bronze.event_json").metadata_location == metadata_location
 
 
 def test_searched_columns_are_declared_as_content() -> None:

@@ -1,4 +1,4 @@
-"""An incident sends one message at its begin and one at its end."""
+"""An incident sends one message when it begins and one when it ends."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -30,16 +30,16 @@ FINDINGS = st.frozensets(
 
 
 def list_events_by_report(reports: list[list[AlertFinding]]) -> list[list[tuple[str, bool]]]:
-    """The events of each of several reports of one scope."""
+    """Return the events of each report, for consecutive reports of one scope."""
     events: list[IncidentEvent] = []
-    news = []
-    for number, actual in enumerate(reports):
-        new = compute_incident_events(
-            list_open_incidents(events, "bronze"), actual, "bronze", "", NOW + timedelta(days=number)
+    events_by_report = []
+    for number, findings in enumerate(reports):
+        new_events = compute_incident_events(
+            list_open_incidents(events, "bronze"), findings, "bronze", "", NOW + timedelta(days=number)
         )
-        news.append([(item.subject, item.begins) for item in new])
-        events += new
-    return news
+        events_by_report.append([(event.subject, event.begins) for event in new_events])
+        events += new_events
+    return events_by_report
 
 
 def test_an_incident_has_a_begin_and_an_end() -> None:
@@ -54,27 +54,27 @@ def test_an_incident_has_a_begin_and_an_end() -> None:
 
 
 def test_scopes_do_not_end_each_other_s_incidents() -> None:
-    (begin_events,) = compute_incident_events([], [LATE], "bronze", "", NOW)
-    assert list_open_incidents([begin_events], "streams") == []
-    assert list_open_incidents([begin_events], "bronze") == [begin_events]
+    (begin_event,) = compute_incident_events([], [LATE], "bronze", "", NOW)
+    assert list_open_incidents([begin_event], "streams") == []
+    assert list_open_incidents([begin_event], "bronze") == [begin_event]
 
 
 @given(st.lists(FINDINGS, max_size=6))
 def test_open_incidents_are_those_of_the_last_report(reports: list[frozenset[AlertFinding]]) -> None:
     events: list[IncidentEvent] = []
-    for number, actual in enumerate(reports):
+    for number, findings in enumerate(reports):
         events += compute_incident_events(
-            list_open_incidents(events, "s"), actual, "s", "", NOW + timedelta(minutes=number)
+            list_open_incidents(events, "s"), findings, "s", "", NOW + timedelta(minutes=number)
         )
         assert {(incident.kind, incident.subject) for incident in list_open_incidents(events, "s")} == {
-            (item.kind, item.subject) for item in actual
+            (finding.kind, finding.subject) for finding in findings
         }
     assert len({event.id for event in events}) == len(events)
 
 
 def test_a_message_has_the_fault_time_and_runbook() -> None:
-    (begin_events,) = compute_incident_events([], [LATE], "bronze", "https://lake/docs/1.html", NOW)
-    (message,) = build_messages([begin_events], "example.org", "https://runbooks")
+    (begin_event,) = compute_incident_events([], [LATE], "bronze", "https://lake/docs/1.html", NOW)
+    (message,) = build_messages([begin_event], "example.org", "https://runbooks")
     assert message.title == "example.org: late ids: stream events"
     assert message.body.splitlines() == [
         "2 ids came late",
@@ -82,45 +82,49 @@ def test_a_message_has_the_fault_time_and_runbook() -> None:
         "What to do: https://runbooks/late-ids.md",
         "More: https://lake/docs/1.html",
     ]
-    (over,) = build_messages(
-        compute_incident_events([begin_events], [], "bronze", "", NOW), "example.org", "https://runbooks"
+    (end_message,) = build_messages(
+        compute_incident_events([begin_event], [], "bronze", "", NOW), "example.org", "https://runbooks"
     )
-    assert over.title == "example.org: late ids: stream events — ended"
-    assert over.is_resolution
+    assert end_message.title == "example.org: late ids: stream events — ended"
+    assert end_message.is_resolution
 
 
 def test_the_consequence_is_in_the_alert_only() -> None:
     late = replace(LATE, consequence="nothing is published while this is so")
-    more = AlertFinding(IncidentKind.LATE_IDS, "stream events", "1 more", "a warning")
-    (begin_events,) = compute_incident_events([], [late, more], "bronze", "", NOW)
-    (message,) = build_messages([begin_events], "example.org", "docs")
+    warning = AlertFinding(IncidentKind.LATE_IDS, "stream events", "1 more", "a warning")
+    (begin_event,) = compute_incident_events([], [late, warning], "bronze", "", NOW)
+    (message,) = build_messages([begin_event], "example.org", "docs")
     assert message.body.splitlines()[:3] == ["2 ids came late", "  1 more", "nothing is published while this is so"]
-    (over,) = build_messages(compute_incident_events([begin_events], [], "bronze", "", NOW), "example.org", "docs")
-    assert over.body.splitlines() == ["2 ids came late", "  1 more", "ended at 2026-11-17 00:00 UTC"]
+    (end_message,) = build_messages(
+        compute_incident_events([begin_event], [], "bronze", "", NOW), "example.org", "docs"
+    )
+    assert end_message.body.splitlines() == ["2 ids came late", "  1 more", "ended at 2026-11-17 00:00 UTC"]
 
 
-def test_a_storm_is_one_message() -> None:
-    actual = [
+def test_many_incidents_are_one_message() -> None:
+    findings = [
         AlertFinding(IncidentKind.LATE_IDS, f"stream {number}", f"id {number} late\nrun r")
         for number in range(MAX_SINGLE_MESSAGES + 1)
     ]
-    (message,) = build_messages(compute_incident_events([], actual, "bronze", "", NOW), "example.org", "docs/runbooks")
+    (message,) = build_messages(
+        compute_incident_events([], findings, "bronze", "", NOW), "example.org", "docs/runbooks"
+    )
     assert message.title == "example.org: 6 incidents began or ended at once"
     assert "6 times late ids (docs/runbooks/late-ids.md)" in message.body
     assert "- late ids: stream 4: id 4 late\n- late" in message.body
-    assert len(message.events) == len(actual)
+    assert len(message.events) == len(findings)
 
 
 def test_a_message_of_many_incidents_is_short_and_complete() -> None:
-    actual = [
+    findings = [
         AlertFinding(IncidentKind.LATE_IDS, f"stream {number}", "late", "nothing is published") for number in range(4)
     ]
-    begin_events = compute_incident_events([], actual, "bronze", "https://lake/docs/1.html", NOW)
+    begin_events = compute_incident_events([], findings, "bronze", "https://lake/docs/1.html", NOW)
     begin_events += compute_incident_events([], [WARNED], "gold", "https://lake/docs/2.html", NOW)
-    over = compute_incident_events(
+    end_events = compute_incident_events(
         [replace(begin_events[0], subject="other")], [], "streams", "", NOW + timedelta(hours=1)
     )
-    (message,) = build_messages([*begin_events, *over], "example.org", "docs/runbooks")
+    (message,) = build_messages([*begin_events, *end_events], "example.org", "docs/runbooks")
     assert message.body.splitlines()[-4:] == [
         "from 2026-11-17 00:00 UTC to 2026-11-17 01:00 UTC",
         "nothing is published",
@@ -129,21 +133,21 @@ def test_a_message_of_many_incidents_is_short_and_complete() -> None:
     ]
 
 
-@pytest.mark.parametrize("others", [0, MAX_SINGLE_MESSAGES])
-def test_the_most_harmful_incident_is_first(others: int) -> None:
+@pytest.mark.parametrize("failed_tasks", [0, MAX_SINGLE_MESSAGES])
+def test_the_most_harmful_incident_is_first(failed_tasks: int) -> None:
     kinds = [IncidentKind.INTEGRITY, IncidentKind.GAP_BUDGET, IncidentKind.WRONG_ANSWERS, IncidentKind.DATA_LOSS]
-    actual = [AlertFinding(kind, "check", "wrong") for kind in kinds]
-    actual += [AlertFinding(IncidentKind.RUN_FAILED, f"task {number}", "failed") for number in range(others)]
-    messages = build_messages(compute_incident_events([], actual, "gold", "", NOW), "example.org", "docs")
+    findings = [AlertFinding(kind, "check", "wrong") for kind in kinds]
+    findings += [AlertFinding(IncidentKind.RUN_FAILED, f"task {number}", "failed") for number in range(failed_tasks)]
+    messages = build_messages(compute_incident_events([], findings, "gold", "", NOW), "example.org", "docs")
     events = [event for message in messages for event in message.events]
     assert [event.kind for event in events if event.kind in kinds] == kinds[::-1]
     assert events[0].kind == IncidentKind.DATA_LOSS
-    if others:
+    if failed_tasks:
         lines = messages[0].body.splitlines()
         assert lines[:2] == ["1 times data loss (docs/data-loss.md)", "5 times run failed (docs/run-failed.md)"]
 
 
-def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
+def test_every_kind_has_a_runbook_with_all_headings() -> None:
     folder = PROJECT_FOLDER / "docs" / "runbooks"
     assert {path.stem for path in folder.glob("*.md")} - {"README"} == {kind.value for kind in IncidentKind}
     for kind in IncidentKind:
@@ -152,61 +156,70 @@ def test_every_kind_has_a_runbook_with_the_answers_of_one() -> None:
             assert heading in text, kind
 
 
-def watched(
-    positions: dict[str, int], last_allocated_id: int, before: StreamObservation | None = None
+def observe(
+    positions: dict[str, int], last_allocated_id: int, previous: StreamObservation | None = None
 ) -> StreamObservation:
-    """A look at ``events``, written by ep1 and ep2."""
+    """Return an observation of the stream ``events`` with the writers ep1 and ep2."""
     return observe_stream(
         catalogue.load_catalogue().stream("events"),
         positions,
         last_allocated_id,
         (),
         frozenset({"ep1", "ep2"}),
-        before,
+        previous,
         NOW,
     )
 
 
-def of_looks(now: StreamObservation) -> list[IncidentKind]:
-    actual = live_findings.check_streams(
-        [(catalogue.load_catalogue().stream("events"), now)], {"events": {"ep1", "ep2"}}
+def finding_kinds(observation: StreamObservation) -> list[IncidentKind]:
+    findings = live_findings.check_streams(
+        [(catalogue.load_catalogue().stream("events"), observation)], {"events": {"ep1", "ep2"}}
     )
-    return [item.kind for item in actual]
+    return [finding.kind for finding in findings]
 
 
-def test_the_watch_finds_faults_of_streams_only() -> None:
-    well = watched({"ep1": 7, "ep2": 9}, 9)
-    assert of_looks(well) == []
-    assert of_looks(watched({"ep1": 7, "ep2": 90}, 95, well)) == [], "an idle writer"
-    assert of_looks(watched({"ep2": 9}, 9, well)) == [IncidentKind.WRITER_VANISHED]
-    assert of_looks(watched({"ep1": 6, "ep2": 9}, 9, well)) == [IncidentKind.POSITION_WENT_BACK]
+def test_the_watch_reports_vanished_and_regressed_writers() -> None:
+    healthy = observe({"ep1": 7, "ep2": 9}, 9)
+    assert finding_kinds(healthy) == []
+    assert finding_kinds(observe({"ep1": 7, "ep2": 90}, 95, healthy)) == [], "an idle writer"
+    assert finding_kinds(observe({"ep2": 9}, 9, healthy)) == [IncidentKind.WRITER_VANISHED]
+    assert finding_kinds(observe({"ep1": 6, "ep2": 9}, 9, healthy)) == [IncidentKind.POSITION_WENT_BACK]
 
 
 def test_a_regression_ends_when_it_is_undone_or_accepted() -> None:
     stream = catalogue.load_catalogue().stream("events")
-    well = watched({"ep1": 90, "ep2": 900}, 900)
-    restored = watched({"ep1": 80, "ep2": 800}, 900, well)
-    going_on = watched({"ep1": 80, "ep2": 850}, 900, restored)
-    assert [of_looks(item) for item in (restored, going_on)] == [[IncidentKind.POSITION_WENT_BACK]] * 2
-    (reported,) = live_findings.check_streams([(stream, restored)], {})
-    assert "ep1 from 90 to 80, ep2 from 900 to 800" in reported.description
-    assert "setval('events_stream_seq', 900)" in reported.description
+    healthy = observe({"ep1": 90, "ep2": 900}, 900)
+    restored = observe({"ep1": 80, "ep2": 800}, 900, healthy)
+    advanced = observe({"ep1": 80, "ep2": 850}, 900, restored)
+    assert [finding_kinds(observation) for observation in (restored, advanced)] == [
+        [IncidentKind.POSITION_WENT_BACK]
+    ] * 2
+    (finding,) = live_findings.check_streams([(stream, restored)], {})
+    assert "ep1 from 90 to 80, ep2 from 900 to 800" in finding.description
+    assert "setval('events_stream_seq', 900)" in finding.description
 
-    passed = watched({"ep1": 91, "ep2": 901}, 902, going_on)
-    assert of_looks(passed) == []
-    both = frozenset({"ep1", "ep2"})
+    recovered = observe({"ep1": 91, "ep2": 901}, 902, advanced)
+    assert finding_kinds(recovered) == []
+    writers = frozenset({"ep1", "ep2"})
     accepted = observe_stream(
-        stream, {"ep1": 80, "ep2": 860}, 900, (), both, going_on, NOW, StreamProgress(900, {"ep1": 80, "ep2": 850}, {})
+        stream,
+        {"ep1": 80, "ep2": 860},
+        900,
+        (),
+        writers,
+        advanced,
+        NOW,
+        StreamProgress(900, {"ep1": 80, "ep2": 850}, {}),
     )
-    assert of_looks(accepted) == []
+    assert finding_kinds(accepted) == []
 
 
 def test_the_first_observation_reports_a_regression() -> None:
     stream = catalogue.load_catalogue().stream("events")
-    released = StreamProgress(900, {"ep1": 900}, {})
-    assert of_looks(observe_stream(stream, {"ep1": 800}, 950, (), frozenset({"ep1"}), None, NOW, released)) == [
-        IncidentKind.POSITION_WENT_BACK
-    ]
+    release_progress = StreamProgress(900, {"ep1": 900}, {})
+    assert finding_kinds(
+        observe_stream(stream, {"ep1": 800}, 950, (), frozenset({"ep1"}), None, NOW, release_progress)
+    ) == [IncidentKind.POSITION_WENT_BACK]
 
 
 def test_all_faults_of_a_stream_are_reported() -> None:
@@ -214,9 +227,9 @@ def test_all_faults_of_a_stream_are_reported() -> None:
     worst, mild = (
         fault.message for fault in find_sequence_faults(stream, StreamProgress(5, {"ep1": 9}, {"events": 9}))
     )
-    actual = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, "stream events", item) for item in (worst, mild)]
-    (begin_events,) = compute_incident_events([], actual, "preflight", "", NOW)
-    assert begin_events.description.splitlines() == [worst, mild]
+    findings = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, "stream events", message) for message in (worst, mild)]
+    (begin_event,) = compute_incident_events([], findings, "preflight", "", NOW)
+    assert begin_event.description.splitlines() == [worst, mild]
 
 
 def test_a_lake_is_overdue_after_the_configured_hours() -> None:
@@ -247,5 +260,5 @@ def test_a_used_tap_is_silent_after_the_configured_minutes() -> None:
     [(None, "example.org"), ("example.org", "example.org"), ("test", "test (example.org)")],
     ids=["only", "same name", "another name"],
 )
-def test_a_title_distinguishes_homeservers_with_the_same_server_name(name: str | None, title: str) -> None:
+def test_a_title_distinguishes_homeservers_of_one_server_name(name: str | None, title: str) -> None:
     assert name_homeserver(name, "example.org") == title

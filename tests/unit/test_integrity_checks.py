@@ -23,8 +23,8 @@ def test_model_description_and_runbook_have_the_same_checks() -> None:
     assert actual | {"copied_value_differs"} | {f"state_group_{fault}" for fault in StateGroupFault} == {*NAMES}
     models = yaml.safe_load((folder / "gold" / "state" / "_state.yml").read_text())["models"]
     (columns,) = (model["columns"] for model in models if model["name"] == "state_integrity")
-    described = {column["name"]: column["description"] for column in columns}["check_name"]
-    assert {*re.findall("`(.*?)`", described)} == {*NAMES}
+    description = {column["name"]: column["description"] for column in columns}["check_name"]
+    assert {*re.findall("`(.*?)`", description)} == {*NAMES}
     table = re.findall(r"^\| `(.*?)` \|", (PROJECT_FOLDER / "docs/runbooks/integrity.md").read_text(), re.MULTILINE)
     assert {*table} == {*NAMES}
 
@@ -32,19 +32,21 @@ def test_model_description_and_runbook_have_the_same_checks() -> None:
 def test_the_macro_names_the_tables_of_all_references() -> None:
     sql = (PROJECT_FOLDER / "dbt" / "macros" / "references.sql").read_text()
     sql = sql[sql.index("macro referenced_tables") :]
-    named = re.findall("'([a-z_]+)'", sql[sql.index("[") : sql.index("]")])
+    actual = re.findall("'([a-z_]+)'", sql[sql.index("[") : sql.index("]")])
     tables = [table for table in load_catalogue().tables if table.references]
-    targets = {name.partition(".")[0] for table in tables for it in table.references for name in it.targets}
-    assert named == sorted({table.name for table in tables} | targets)
+    targets = {
+        name.partition(".")[0] for table in tables for reference in table.references for name in reference.targets
+    }
+    assert actual == sorted({table.name for table in tables} | targets)
 
 
 def test_names_are_unique() -> None:
     assert len(NAMES) == len(set(NAMES))
 
 
-def test_each_finding_has_a_cause_with_an_alert_that_is_as_bad() -> None:
+def test_a_cause_is_at_least_as_harmful_as_its_finding() -> None:
     checks = {check.name: check for check in INTEGRITY_CHECKS}
-    # In a circle, each finding would be explained by another one.
+    # static_order() refuses a cycle, in which every finding would have another one as its cause.
     assert {*TopologicalSorter({check.name: check.follows for check in INTEGRITY_CHECKS}).static_order()} == {*NAMES}
     worst_first = [*Harm]
     for check in INTEGRITY_CHECKS:

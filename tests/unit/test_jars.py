@@ -21,21 +21,21 @@ Resolver = Callable[..., list[str]]
 
 @pytest.fixture
 def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
-    """Resolves to the given jars, by file name; returns the requested coordinates."""
+    """Return a function that fakes the resolver with ``additional_jars``, and returns the requested coordinates."""
 
-    def resolve(**further: bytes) -> list[str]:
-        questions: list[str] = []
+    def resolve(**additional_jars: bytes) -> list[str]:
+        requests: list[str] = []
 
         def fetch(folder: Path, packages: list[str]) -> str:
-            questions.extend(packages)
+            requests.extend(packages)
             (folder / "jars").mkdir(parents=True, exist_ok=True)
-            for coordinates, content in (ACCEPTED | further).items():
+            for coordinates, content in (ACCEPTED | additional_jars).items():
                 group, artifact, version = coordinates.split(":")
                 (folder / "jars" / f"{group}_{artifact}-{version}.jar").write_bytes(content)
             return "resolved"
 
         monkeypatch.setattr(jars, "resolve_packages", fetch)
-        return questions
+        return requests
 
     return resolve
 
@@ -46,9 +46,9 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
      f"a:b:1@sha256:{'a' * 63}", f"a:b:1@sha256:{'A' * 64}", f"a:b:1@md5:{'a' * 32}", f"a:b:1@{'a' * 64}"],
 )  # fmt: skip
 def test_coordinates_without_a_hash_are_refused(packages: str, settings: Settings) -> None:
-    own = settings.model_copy(update={"lakehouse_spark_packages": f"{GOOD}, {packages}"})
+    invalid_settings = settings.model_copy(update={"lakehouse_spark_packages": f"{GOOD}, {packages}"})
     with pytest.raises(jars.JarError, match=f"LAKEHOUSE_SPARK_PACKAGES has '{packages}', .*group:artifact:version@sha"):
-        jars.install_jars(own)
+        jars.install_jars(invalid_settings)
 
 
 def test_packages_have_coordinates_and_a_hash() -> None:
@@ -60,12 +60,12 @@ def test_packages_have_coordinates_and_a_hash() -> None:
 
 
 def test_only_spark_s_class_runs_beside_unchecked_jars() -> None:
-    own = Path(str(find_spec("pyspark").origin)).parent / "jars"  # type: ignore[union-attr]
+    jar_folder = Path(str(find_spec("pyspark").origin)).parent / "jars"  # type: ignore[union-attr]
     name = f"{jars.RUN_WHEN_RESOLVED.replace('.', '/')}.class"
-    assert any(name in ZipFile(jar).namelist() for jar in own.glob("hadoop-*.jar"))
+    assert any(name in ZipFile(jar).namelist() for jar in jar_folder.glob("hadoop-*.jar"))
 
 
-def test_the_lock_has_all_that_is_wanted() -> None:
+def test_the_lock_has_all_required_packages() -> None:
     assert set(jars.REQUIRED_PACKAGES) < jars.read_lock_file().keys()
     assert all(len(digest) == 64 for digest in jars.read_lock_file().values())
     assert lock_jars.LOCK.read_text().startswith(jars.LOCK_FILE_HEADER)
@@ -91,7 +91,7 @@ def test_an_unaccepted_jar_is_refused_each_time(tmp_path: Path, resolver: Resolv
             jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
 
 
-def test_one_with_other_bytes_is_refused(tmp_path: Path, resolver: Resolver) -> None:
+def test_a_jar_with_another_hash_is_refused(tmp_path: Path, resolver: Resolver) -> None:
     resolver(**{"org.example:two:2.0": b"evil"})
     with pytest.raises(jars.JarError, match=r"org\.example:two:2\.0 has the SHA-256"):
         jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)

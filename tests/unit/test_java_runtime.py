@@ -1,4 +1,4 @@
-"""The Java that Spark uses, and the error without one."""
+"""Selection of the Java for Spark, and the error without a suitable Java."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from synapse_lakehouse.java import runtime
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """A JAVA_HOME whose java reports ``version``."""
+    """Return a JAVA_HOME whose java reports ``version``."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -19,12 +19,12 @@ def fake_java(folder: Path, version: str) -> Path:
     return folder
 
 
-def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
-    expected, other = fake_java(tmp_path / "wanted", "17.0.15"), fake_java(tmp_path / "other", "21.0.1")
-    assert runtime.find_java_home({"JAVA_HOME": str(expected), "PATH": str(other / "bin")}) == expected
+def test_java_home_has_precedence_over_the_path(tmp_path: Path) -> None:
+    expected, other_home = fake_java(tmp_path / "wanted", "17.0.15"), fake_java(tmp_path / "other", "21.0.1")
+    assert runtime.find_java_home({"JAVA_HOME": str(expected), "PATH": str(other_home / "bin")}) == expected
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_skipped(tmp_path: Path) -> None:
     old, good = fake_java(tmp_path / "old", "1.8.0_402"), fake_java(tmp_path / "good", "17.0.15")
     assert runtime.find_java_home({"JAVA_HOME": str(old), "PATH": str(good / "bin")}) == good
 
@@ -37,12 +37,12 @@ def test_without_java_the_message_names_packages(tmp_path: Path, monkeypatch: py
 
 
 def test_the_wrapper_is_in_the_home_if_necessary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Path.mkdir
+    real_mkdir = Path.mkdir
 
-    def mkdir(path: Path, *of: Any, **further: Any) -> None:
+    def mkdir(path: Path, *arguments: Any, **options: Any) -> None:
         if path.is_relative_to(tmp_path / "package"):
             raise OSError(errno.EROFS, "Read-only file system")
-        real(path, *of, **further)
+        real_mkdir(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     assert runtime.create_java_wrapper(tmp_path / "package", tmp_path / "home") == tmp_path / "home"

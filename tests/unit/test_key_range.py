@@ -45,11 +45,11 @@ def test_null_comes_last_among_equal_columns() -> None:
         ("(state <> 'it''s \\n'::text)", None),
     ],
 )
-def test_conditions_of_partial_indexes(predicate: str | None, expected: str | None) -> None:
+def test_predicates_of_partial_indexes_become_spark_sql(predicate: str | None, expected: str | None) -> None:
     assert to_spark_predicate(index(predicate)) == expected
 
 
-def test_faults_of_entries() -> None:
+def test_faults_of_index_entries_are_found() -> None:
     rows = [(1,), (2,), (3,), (4,), (5,)]
     entries = [
         IndexEntry(1, "(0,1)", (1,), is_own=True),

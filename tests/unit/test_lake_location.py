@@ -16,9 +16,9 @@ def test_a_lake_elsewhere_is_refused(name: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(duckdb_reader, "list_catalog_entries", lambda _: entries)
     settings = Settings(_env_file=None, lakehouse_home=tmp_path, lakehouse_homeserver="store")
     with duckdb_reader.open_duckdb(settings) as connection:
-        for read in (duckdb_reader.list_releases, duckdb_reader.require_current_format):
+        for function in (duckdb_reader.list_releases, duckdb_reader.require_current_format):
             with pytest.raises(LakeReadError, match=f"files are in {name}, but .*/store/.* Set LAKEHOUSE_WAREHOUSE"):
-                read(connection, settings)
+                function(connection, settings)
 
 
 def test_a_new_catalog_has_no_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""libpq's variables affect connections that an operator configures, and none to the embedded PostgreSQL."""
+"""libpq's variables affect connections that an operator configures, and no connection to the local PostgreSQL."""
 
 import os
 import subprocess
@@ -17,22 +17,22 @@ from synapse_lakehouse.iceberg.catalog import catalog_uri
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _remove_hidden_variables() -> Iterator[None]:
     yield
     for name in [name for name in os.environ if name.startswith(HIDDEN_PREFIX)]:
         del os.environ[name]
 
 
 def test_every_variable_of_libpq_is_listed() -> None:
-    documented = {
+    actual = {
         default.envvar.decode(): default.keyword.decode() for default in Conninfo.get_defaults() if default.envvar
     }
-    assert documented.pop("PGOPTIONS") == "options"
-    assert documented == libpq_variables.PARAMETER_BY_VARIABLE
+    assert actual.pop("PGOPTIONS") == "options"
+    assert actual == libpq_variables.PARAMETER_BY_VARIABLE
 
 
 @pytest.mark.parametrize(
-    ("uri", "variables", "added"),
+    ("uri", "variables", "added_parameters"),
     [
         ("postgresql://u@h/d", {"PGPASSWORD": "p@/?&"}, {"password": "p@/?&"}),
         ("postgresql://u:p@h/d", {"PGPASSWORD": "other", "PGSSLMODE": "require"}, {"sslmode": "require"}),
@@ -46,30 +46,32 @@ def test_every_variable_of_libpq_is_listed() -> None:
     ],
 )  # fmt: skip
 def test_a_uri_is_completed_as_libpq_does(
-    uri: str, variables: dict[str, str], added: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+    uri: str, variables: dict[str, str], added_parameters: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     for _ in range(2):
-        complete = libpq_variables.apply_to_uri(uri)
-        assert (complete == uri) if added is None else (conninfo_to_dict(complete) == conninfo_to_dict(uri) | added)
+        completed_uri = libpq_variables.apply_to_uri(uri)
+        assert (
+            (completed_uri == uri)
+            if added_parameters is None
+            else (conninfo_to_dict(completed_uri) == conninfo_to_dict(uri) | added_parameters)
+        )
         libpq_variables.hide_from_libpq()
         assert not variables.keys() & os.environ.keys()
 
 
-def test_child_processes_get_the_parameters_and_not_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_processes_get_parameters_but_no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow's tasks read the DSN of a homeserver from its file, after ``lakehouse ui`` hid the variables."""
     monkeypatch.setenv("PGSSLMODE", "verify-full")
     libpq_variables.hide_from_libpq()
-    complete = (
-        "from synapse_lakehouse.config.libpq_variables import apply_to_uri; print(apply_to_uri('postgresql:///d'))"
-    )
-    child = subprocess.run([sys.executable, "-c", complete], text=True, capture_output=True, check=True)
-    assert conninfo_to_dict(child.stdout.strip()) == {"dbname": "d", "sslmode": "verify-full"}
+    script = "from synapse_lakehouse.config.libpq_variables import apply_to_uri; print(apply_to_uri('postgresql:///d'))"
+    result = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=True)
+    assert conninfo_to_dict(result.stdout.strip()) == {"dbname": "d", "sslmode": "verify-full"}
     assert "PGSSLMODE" not in os.environ
 
 
-def test_a_service_wins_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_service_has_precedence_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "services").write_text("# ours\n[synapse]\nsslmode=verify-full\nhost = db\n[other]\nport=7\n")
     for name, value in {
         "PGSERVICEFILE": str(tmp_path / "services"),
@@ -78,8 +80,8 @@ def test_a_service_wins_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PGPORT", "5433")
-    complete = conninfo_to_dict(libpq_variables.apply_to_uri("postgresql:///d"))
-    assert complete == {"dbname": "d", "service": "synapse", "port": "5433"}
+    parameters = conninfo_to_dict(libpq_variables.apply_to_uri("postgresql:///d"))
+    assert parameters == {"dbname": "d", "service": "synapse", "port": "5433"}
 
 
 def test_the_catalog_accepts_spark_s_parameters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,14 +37,17 @@ def test_long_chains_of_lost_events_take_linear_time() -> None:
 
 @st.composite
 def rooms(draw: st.DrawFn) -> tuple[dict[str, int], list[LocalEdge], set[str], dict[str, int]]:
-    """Stream IDs of events, the edges of events of this server, which of the events are lost, and some known IDs."""
+    """Draw stream IDs of events, edges of local events, the lost events, and known IDs of some lost events."""
     ids = {
-        str(n): first for n, first in enumerate(sorted(draw(st.sets(st.integers(-50, 50), min_size=2, max_size=20))))
+        str(number): id_
+        for number, id_ in enumerate(sorted(draw(st.sets(st.integers(-50, 50), min_size=2, max_size=20))))
     }
     pairs = draw(st.sets(st.tuples(*[st.integers(0, len(ids) - 1)] * 2).filter(lambda pair: pair[0] < pair[1])))
     lost = draw(st.sets(st.sampled_from(sorted(ids))))
     edges = [
-        LocalEdge(str(child), str(parent), *(None if item in lost else ids[item] for item in (str(child), str(parent))))
+        LocalEdge(
+            str(child), str(parent), *(None if event in lost else ids[event] for event in (str(child), str(parent)))
+        )
         for parent, child in pairs
     ]
     known_events = draw(st.sets(st.sampled_from(sorted(lost)))) if lost else set()
@@ -55,10 +58,10 @@ def rooms(draw: st.DrawFn) -> tuple[dict[str, int], list[LocalEdge], set[str], d
 def test_the_range_always_contains_the_id(
     room: tuple[dict[str, int], list[LocalEdge], set[str], dict[str, int]],
 ) -> None:
-    ids, edges, lost, known_events = room
-    actual = compute_id_ranges(lost, edges, known_events)
+    ids, edges, lost, known_ids = room
+    actual = compute_id_ranges(lost, edges, known_ids)
     assert actual.keys() == lost
     for event, (low, high) in actual.items():
         assert low is None or low <= ids[event]
         assert high is None or ids[event] <= high
-        assert event not in known_events or (low, high) == (ids[event], ids[event])
+        assert event not in known_ids or (low, high) == (ids[event], ids[event])

@@ -1,4 +1,4 @@
-"""`make check` covers all Python."""
+"""``make check`` runs every tool, on all Python files."""
 
 import subprocess
 import tomllib
@@ -15,7 +15,7 @@ def test_make_check_runs_every_tool() -> None:
 
 
 def test_the_types_of_every_file_are_checked() -> None:
-    """Mypy checks strictly, and every folder that has Python files of the project."""
+    """Mypy is strict, and checks every folder that contains Python files of the project."""
     mypy = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["tool"]["mypy"]
     assert mypy["strict"]
     folders = [entry for entry in PROJECT_FOLDER.iterdir() if entry.is_dir() and not entry.name.startswith(".")]

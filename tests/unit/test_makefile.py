@@ -1,4 +1,4 @@
-"""The Makefile uses an installed uv that is new enough for the lock, and runs no value of a variable."""
+"""The Makefile uses an installed uv that is new enough for the lock, and executes no value of a variable."""
 
 import os
 import subprocess
@@ -9,32 +9,32 @@ import pytest
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
-OWN = ".tools/uv/bin/uv"
-OLDEST = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["tool"]["uv"]["required-version"].removeprefix(
-    ">="
-)
+PROJECT_UV = ".tools/uv/bin/uv"
+OLDEST_VERSION = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())["tool"]["uv"][
+    "required-version"
+].removeprefix(">=")
 
 
-def used(tmp_path: Path, version: str | None) -> str:
-    """The uv of `make format` where one of ``version``, or none, is installed."""
+def selected_uv(tmp_path: Path, version: str | None) -> str:
+    """Return the uv that ``make format`` runs if uv ``version``, or no uv, is installed."""
     if version:
         (tmp_path / "uv").write_text(f"#!/bin/sh\necho 'uv {version} (x86_64-unknown-linux-gnu)'\n")
         (tmp_path / "uv").chmod(0o755)
-    paths = [item for item in os.environ["PATH"].split(":") if not (Path(item) / "uv").exists()]
+    paths = [path for path in os.environ["PATH"].split(":") if not (Path(path) / "uv").exists()]
     environment = os.environ | {"PATH": ":".join([str(tmp_path), *paths])}
     command = ["make", "--no-print-directory", "--dry-run", "format"]
     result = subprocess.run(command, cwd=PROJECT_FOLDER, env=environment, capture_output=True, text=True, check=True)
     return result.stdout.splitlines()[-1].split()[0]
 
 
-@pytest.mark.parametrize("version", [OLDEST, "0.9.10", "0.13.8", "1.0.0"])
+@pytest.mark.parametrize("version", [OLDEST_VERSION, "0.9.10", "0.13.8", "1.0.0"])
 def test_an_installed_uv_is_used(tmp_path: Path, version: str) -> None:
-    assert used(tmp_path, version) == str(tmp_path / "uv")
+    assert selected_uv(tmp_path, version) == str(tmp_path / "uv")
 
 
 @pytest.mark.parametrize("version", [None, "0.9.7", "0.4.30"])
 def test_an_old_uv_is_not_used(tmp_path: Path, version: str | None) -> None:
-    assert used(tmp_path, version) == OWN
+    assert selected_uv(tmp_path, version) == PROJECT_UV
 
 
 @pytest.mark.parametrize(("target", "value"), [("run", "DATE"), ("ui", "PORT")])

@@ -1,4 +1,4 @@
-"""The memory limit in force, and the report after the kernel killed a process for it."""
+"""The memory limit of this machine, and the explanation after the kernel killed a process at that limit."""
 
 import os
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ UNLIMITED_1 = "9223372036854771712"
 
 
 class Machine:
-    """Files as the kernel has them, of a machine with 8 GiB of which 6 are free."""
+    """The kernel's files of a machine with 8 GiB of memory, of which 6 GiB are free."""
 
     def __init__(self, folder: Path) -> None:
         self.proc, self.cgroups = folder / "proc", folder / "cgroup"
@@ -48,35 +48,37 @@ def kernel(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_without_control_groups_the_machine_limits(kernel: Machine) -> None:
+def test_without_control_groups_the_machine_is_the_limit(kernel: Machine) -> None:
     kernel.write(kernel.proc / "vmstat", "oom_kill 3")
 
     assert kernel.memory() == Memory(8 * GIB, 6 * GIB, "the machine's memory")
     assert kernel.kills() == 3
 
 
-def test_version_2_the_least_limit_on_the_way_counts(kernel: Machine) -> None:
+def test_in_version_2_the_lowest_limit_of_all_groups_counts(kernel: Machine) -> None:
     kernel.write(kernel.proc / "self" / "cgroup", "0::/system/run")
     kernel.group("system/run", memory__max="max", memory__current=GIB, memory__events="low 0\noom_kill 2")
-    least = kernel.group("system", memory__max=2 * GIB, memory__current=GIB, memory__stat=f"inactive_file {GIB >> 1}")
+    limiting_group = kernel.group(
+        "system", memory__max=2 * GIB, memory__current=GIB, memory__stat=f"inactive_file {GIB >> 1}"
+    )
 
-    assert kernel.memory() == Memory(2 * GIB, 3 * (GIB >> 1), str(least / "memory.max"))
+    assert kernel.memory() == Memory(2 * GIB, 3 * (GIB >> 1), str(limiting_group / "memory.max"))
     assert kernel.kills() == 2
 
 
-def test_version_1_counts_beside_other_controllers(kernel: Machine) -> None:
+def test_version_1_is_read_beside_other_controllers(kernel: Machine) -> None:
     kernel.write(kernel.proc / "self" / "cgroup", "5:cpu,cpuacct:/x\n4:memory:/run\n0::/")
-    own = kernel.group(
+    limiting_group = kernel.group(
         "memory/run", memory__limit_in_bytes=900 << 20, memory__usage_in_bytes=800 << 20,
         memory__oom_control="oom_kill_disable 0\noom_kill 1",
     )  # fmt: skip
     kernel.group("memory", memory__limit_in_bytes=UNLIMITED_1, memory__usage_in_bytes=GIB)
 
-    assert kernel.memory() == Memory(900 << 20, 100 << 20, str(own / "memory.limit_in_bytes"))
+    assert kernel.memory() == Memory(900 << 20, 100 << 20, str(limiting_group / "memory.limit_in_bytes"))
     assert kernel.kills() == 1
 
 
-def test_a_container_sees_its_own_group_at_the_root(kernel: Machine) -> None:
+def test_in_a_container_its_group_is_read_at_the_root(kernel: Machine) -> None:
     kernel.write(kernel.proc / "self" / "cgroup", "4:memory:/docker/0123")
     root = kernel.group("memory", memory__limit_in_bytes=GIB, memory__usage_in_bytes=0)
 
@@ -89,22 +91,22 @@ def test_this_machine_has_memory() -> None:
     assert memory.count_memory_kills() >= 0
 
 
-@pytest.mark.parametrize(("ends", "killed"), [("kill -9 $$", True), ("exit 1", False), ("kill -15 $$", False)])
-def test_an_airflow_that_was_killed_is_noticed(
-    ends: str, killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("command", "is_killed"), [("kill -9 $$", True), ("exit 1", False), ("kill -15 $$", False)])
+def test_a_killed_airflow_is_reported(
+    command: str, is_killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "airflow").write_text(f"#!/bin/sh\n{ends}\n")
+    (tmp_path / "bin" / "airflow").write_text(f"#!/bin/sh\n{command}\n")
     (tmp_path / "bin" / "airflow").chmod(0o700)
     monkeypatch.setattr(prepare_airflow, "BIN", tmp_path / "bin")
-    prepared = prepare_airflow.PreparedAirflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
+    airflow = prepare_airflow.PreparedAirflow(Settings(_env_file=None, lakehouse_home=tmp_path), dict(os.environ))
     now = datetime.now(UTC)
-    attempt = LocalRun(prepared, now, now, now, tmp_path / "logs" / "run.log")
+    run = LocalRun(airflow, now, now, now, tmp_path / "logs" / "run.log")
 
-    (step,) = attempt.steps()
+    (step,) = run.steps()
 
-    assert (step.kind, KILLED_TEXT in step.text) == ("failed", killed)
-    assert attempt.failed()
+    assert (step.kind, KILLED_TEXT in step.text) == ("failed", is_killed)
+    assert run.failed()
 
 
 def test_a_failure_for_another_reason_is_not_explained_by_memory() -> None:
@@ -112,17 +114,17 @@ def test_a_failure_for_another_reason_is_not_explained_by_memory() -> None:
     assert explain_failure({"a": "the disk is full"}, 0, Memory(GIB, GIB, "x"), settings) is None
 
 
-@pytest.mark.parametrize(("why", "kills"), [(f"Airflow {KILLED_TEXT}.", 0), ("EOFError", 1)])
-def test_a_kill_is_explained_with_the_limit_and_setting(why: str, kills: int) -> None:
+@pytest.mark.parametrize(("error", "kills"), [(f"Airflow {KILLED_TEXT}.", 0), ("EOFError", 1)])
+def test_a_kill_is_explained_with_the_limit_and_setting(error: str, kills: int) -> None:
     settings = Settings(_env_file=None, lakehouse_driver_memory="1g")
-    output = explain_failure({"a": why}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
+    output = explain_failure({"a": error}, kills, Memory(900 << 20, 0, "/sys/fs/cgroup/x"), settings)
     assert output
     for part in ("signal 9", "0.9 GiB", "/sys/fs/cgroup/x", "LAKEHOUSE_DRIVER_MEMORY=1g"):
         assert part in output
 
 
 @pytest.mark.parametrize(
-    ("why", "part"),
+    ("error", "part"),
     [
         ("java.lang.OutOfMemoryError: Java heap space", "heap of Spark's driver is full"),
         ("java.lang.OutOfMemoryError: GC overhead limit exceeded", "heap of Spark's driver is full"),
@@ -133,8 +135,8 @@ def test_a_kill_is_explained_with_the_limit_and_setting(why: str, kills: int) ->
         ("There is insufficient memory for the Java Runtime Environment to continue.", "could not get more memory"),
     ],
 )
-def test_a_process_without_memory_is_explained(why: str, part: str) -> None:
-    output = explain_failure({"a": why}, 0, Memory(GIB, 0, "/sys/fs/cgroup/x"), Settings(_env_file=None))
+def test_a_process_without_memory_is_explained(error: str, part: str) -> None:
+    output = explain_failure({"a": error}, 0, Memory(GIB, 0, "/sys/fs/cgroup/x"), Settings(_env_file=None))
     assert output
     for expected in (part, "1.0 GiB", "/sys/fs/cgroup/x", "LAKEHOUSE_DRIVER_MEMORY"):
         assert expected in output
@@ -144,7 +146,7 @@ def test_a_process_without_memory_is_explained(why: str, part: str) -> None:
     ("limit", "free", "level"),
     [(GIB, GIB, FindingLevel.FAIL), (16 * GIB, GIB, FindingLevel.WARN), (16 * GIB, 9 * GIB, FindingLevel.OK)],
 )
-def test_the_doctor_compares_it_with_a_run_s_memory(
+def test_the_doctor_compares_the_limit_with_a_run_s_memory(
     limit: int, free: int, level: FindingLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "read_memory", lambda: Memory(limit, free, "x"))

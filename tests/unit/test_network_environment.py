@@ -1,4 +1,4 @@
-"""Airflow's HTTP client starts and reaches this machine directly, whatever the proxy and TLS variables are."""
+"""Airflow's HTTP client starts and reaches this machine directly, with any proxy and TLS variables."""
 
 import os
 import urllib.request
@@ -22,22 +22,22 @@ TEXT = st.text(alphabet="ab1:/.[]*,-_ %@?#ü\x01\udcff", max_size=20)
 
 
 def client_starts(variables: dict[str, str]) -> bool:
-    """Whether httpx accepts the variables; ``variables`` is all that it sees."""
-    before = dict(os.environ)
+    """Return True if httpx starts with only ``variables`` in its environment; raise otherwise."""
+    environment = dict(os.environ)
     try:
         os.environ.clear()
         os.environ.update(variables)
-        # A context as the API client of Airflow makes one; its certificates take no part in the proxies.
+        # Airflow's API client creates a context of its own. The certificates do not affect the proxies.
         httpx.Client(verify=False).close()
     finally:
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(environment)
     return True
 
 
 @pytest.mark.parametrize("name", PROXIES)
 @pytest.mark.parametrize("value", GOOD)
-def test_a_usable_proxy_stays(name: str, value: str) -> None:
+def test_a_usable_proxy_is_retained(name: str, value: str) -> None:
     actual = remove_unusable_variables({name: value})
 
     assert actual[name] == value
@@ -84,7 +84,7 @@ def test_this_machine_is_reached_directly(given_no_proxy: dict[str, str], monkey
         ("*", "*"),
     ],
 )
-def test_bypassed_hosts_stay_bypassed(given_no_proxy: str, bypassed: str) -> None:
+def test_bypassed_hosts_are_retained(given_no_proxy: str, bypassed: str) -> None:
     actual = remove_unusable_variables({"https_proxy": "http://proxy", "no_proxy": given_no_proxy})
 
     assert actual["no_proxy"] == actual["NO_PROXY"] == ",".join(filter(None, [bypassed, "127.0.0.1", "localhost"]))
@@ -96,13 +96,13 @@ def test_unreadable_certificates_are_removed(tmp_path: Path) -> None:
         "SSL_CERT_FILE": [str(tmp_path / "gone.pem"), str(tmp_path / "empty.pem"), str(tmp_path), "\0"],
         "SSLKEYLOGFILE": [str(tmp_path / "gone" / "keys"), str(tmp_path)],
     }
-    for name, wrong in values.items():
-        for value in wrong:
+    for name, unusable_values in values.items():
+        for value in unusable_values:
             assert set(find_unusable_variables({name: value})) == {name}
             assert remove_unusable_variables({name: value}) == {}
 
 
-def test_certificates_that_can_be_loaded_stay() -> None:
+def test_loadable_certificates_are_retained() -> None:
     import certifi
 
     variables = {"SSL_CERT_FILE": certifi.where(), "SSL_CERT_DIR": "/etc/ssl/certs", "PATH": "/bin"}

@@ -1,4 +1,4 @@
-"""Compiled machine code is cached where possible; elsewhere everything works without it."""
+"""Compiled machine code is cached in the first writable folder; without one, functions are compiled each time."""
 
 import errno
 import os
@@ -23,25 +23,25 @@ print(numba_jit.find_cache_folder())'
 
 @pytest.fixture
 def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be made beside the sources."""
-    real, sources = Path.mkdir, Path(numba_jit.__file__).parent
+    """Refuse new folders beside the sources."""
+    real_mkdir, sources = Path.mkdir, Path(numba_jit.__file__).parent
 
-    def mkdir(path: Path, *of: Any, **further: Any) -> None:
+    def mkdir(path: Path, *arguments: Any, **options: Any) -> None:
         if path.is_relative_to(sources):
             raise OSError(errno.EROFS, "Read-only file system")
-        real(path, *of, **further)
+        real_mkdir(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     monkeypatch.delenv("LAKEHOUSE_HOME", raising=False)
 
 
-def test_it_is_beside_the_sources() -> None:
+def test_the_cache_is_beside_the_sources() -> None:
     folder = numba_jit.find_cache_folder()
     assert folder
     assert folder.is_relative_to(Path(numba_jit.__file__).parent)
 
 
-def test_where_they_are_read_only_it_is_in_the_home(
+def test_the_cache_of_read_only_sources_is_in_the_home(
     read_only: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
@@ -60,12 +60,12 @@ def test_without_a_folder_functions_are_compiled_each_time(read_only: None, monk
     assert numba_jit.cached_njit(lambda number: number + 1)(1) == 2
 
 
-def test_an_unknown_home_folder_is_no_place(read_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_home_folder_has_no_cache(read_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", "~nobody-of-this-name/lake")
     assert numba_jit.find_cache_folder() is None
 
 
-def test_a_checkout_that_is_mounted_read_only_is_enough(tmp_path: Path) -> None:
+def test_a_read_only_checkout_is_usable(tmp_path: Path) -> None:
     sources = Path(numba_jit.__file__).parent
     command = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", str(sources), sys.executable]
     if subprocess.run([*command[:3], "true"], capture_output=True, check=False).returncode:

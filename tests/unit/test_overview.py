@@ -1,4 +1,4 @@
-"""The overview of several homeservers is not milder than their pages."""
+"""The overview of several homeservers shows no lower severity than their pages."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
 
 def grade(folder: Path, hours: int, page: str | None) -> Status:
-    """The status of a lake without incidents, whose release is so many hours old."""
+    """Return the status of a lake without incidents, by the age of its release and the level on its page."""
     settings = Settings(_env_file=None, lakehouse_home=folder, lakehouse_homeserver="shop", lakehouse_overdue_hours=26)
     path = get_page_path(settings.lake_folder)
     if page:
@@ -37,7 +37,7 @@ def grade(folder: Path, hours: int, page: str | None) -> Status:
         (27, "warning", Level.SERIOUS),
     ],
 )
-def test_an_old_release_and_the_page_make_the_state_worse(
+def test_an_old_release_and_the_page_raise_the_severity(
     tmp_path: Path, hours: int, page: str | None, level: Level
 ) -> None:
     status = grade(tmp_path, hours, page)

@@ -1,4 +1,4 @@
-"""Positions, sequences and bounds that regressed since the previous release, less the acknowledged ones."""
+"""Regressions of positions, sequences and bounds since the previous release, without the acknowledged ones."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from synapse_lakehouse.streams.checks.position_regression import find_unacknowle
 DECLARED = catalogue.load_catalogue()
 
 
-def measured(stream: str = "events", **other: Any) -> dict[str, Any]:
+def position_row(stream: str = "events", **columns: Any) -> dict[str, Any]:
     row = {"stream": stream, "writers": [("ep1", 900), ("ep2", 90)], "sequence_last_value": 950}
-    return row | {"sequence_is_called": True, "safe_bound": 90, "previous_bound": 90} | other
+    return row | {"sequence_is_called": True, "safe_bound": 90, "previous_bound": 90} | columns
 
 
 def regressions(now: dict[str, Any], before: dict[str, Any], setting: str = "") -> list[str]:
@@ -22,13 +22,13 @@ def regressions(now: dict[str, Any], before: dict[str, Any], setting: str = "") 
 
 
 def test_idle_advancing_new_and_removed_writers_do_not_regress() -> None:
-    before = measured()
-    assert regressions(measured(), before) == []
+    before = position_row()
+    assert regressions(position_row(), before) == []
     assert (
-        regressions(measured(writers=[("ep1", 901), ("ep3", 7)], sequence_last_value=951, safe_bound=None), before)
+        regressions(position_row(writers=[("ep1", 901), ("ep3", 7)], sequence_last_value=951, safe_bound=None), before)
         == []
     )
-    assert find_unacknowledged_regressions(DECLARED, [measured()], [], {}) == {"events": []}
+    assert find_unacknowledged_regressions(DECLARED, [position_row()], [], {}) == {"events": []}
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,18 @@ def test_idle_advancing_new_and_removed_writers_do_not_regress() -> None:
     ids=["behind a slower writer", "the slowest", "the sequence alone"],
 )  # fmt: skip
 def test_regressions_are_reported(now: dict[str, Any], expected: list[str]) -> None:
-    assert regressions(measured(**now), measured()) == expected
+    assert regressions(position_row(**now), position_row()) == expected
 
 
 def test_negative_positions_regress_upwards() -> None:
-    before = measured("backfill", writers=[("ep1", -900)], safe_bound=-900, previous_bound=-900)
+    before = position_row("backfill", writers=[("ep1", -900)], safe_bound=-900, previous_bound=-900)
     assert regressions(before | {"writers": [("ep1", -901)], "safe_bound": -901}, before) == []
     assert regressions(before | {"writers": [("ep1", -899)]}, before) == ["ep1 from -900 to -899"]
 
 
 def test_only_fully_acknowledged_regressions_are_accepted() -> None:
-    restored = measured(writers=[("ep1", 800), ("ep2", 90)])
-    assert regressions(dict(restored), measured(), "events:801..900") == []
-    assert regressions(dict(restored), measured(), "events:801..850,851..950") == []
-    assert regressions(dict(restored), measured(), "events:802..900") == ["ep1 from 900 to 800"]
-    assert regressions(dict(restored), measured(), "events:801..899 receipts:1..900") == ["ep1 from 900 to 800"]
+    restored = position_row(writers=[("ep1", 800), ("ep2", 90)])
+    assert regressions(dict(restored), position_row(), "events:801..900") == []
+    assert regressions(dict(restored), position_row(), "events:801..850,851..950") == []
+    assert regressions(dict(restored), position_row(), "events:802..900") == ["ep1 from 900 to 800"]
+    assert regressions(dict(restored), position_row(), "events:801..899 receipts:1..900") == ["ep1 from 900 to 800"]

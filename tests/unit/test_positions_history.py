@@ -1,4 +1,4 @@
-"""``lakehouse positions --history`` shows the latest observation."""
+"""``lakehouse positions --history`` summarizes a stream by its latest observation."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,10 +10,10 @@ from synapse_lakehouse.cli.streams.positions_history import SUMMARY
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def summed_up(*looks: tuple[int, int, int | None, datetime | None]) -> tuple[object, ...]:
-    """The line of a stream: last id, growth in an hour and in a day, open ids, since when.
+def summarize(*observations: tuple[int, int, int | None, datetime | None]) -> tuple[object, ...]:
+    """Return the last ID of a stream, its growth in an hour and in a day, and its open IDs with their start.
 
-    :param looks: minutes before noon, last id, safe bound, since when an id is open.
+    :param observations: minutes before noon, last ID, safe bound, start of the open IDs.
     """
     with duckdb.connect() as lake:
         lake.execute("set TimeZone = 'UTC'; create schema audit")
@@ -21,7 +21,7 @@ def summed_up(*looks: tuple[int, int, int | None, datetime | None]) -> tuple[obj
             "create table audit.stream_watch (stream text, watched_at timestamptz, last_allocated_id bigint,"
             " safe_bound bigint, open_since timestamptz, vanished_writers text[])"
         )
-        for minutes, last_allocated_id, bound, since in looks:
+        for minutes, last_allocated_id, bound, since in observations:
             lake.execute(
                 "insert into audit.stream_watch values ('events', ?, ?, ?, ?, [])",
                 [NOON - timedelta(minutes=minutes), last_allocated_id, bound, since],
@@ -38,11 +38,11 @@ def summed_up(*looks: tuple[int, int, int | None, datetime | None]) -> tuple[obj
 def test_earlier_observations_do_not_count(
     latest: tuple[int, int | None, datetime | None], lag: int | None, since: datetime | None
 ) -> None:
-    reported = summed_up((10, 100, 90, NOON - timedelta(minutes=10)), (0, *latest))
-    assert reported == (latest[0], latest[0] - 100, latest[0] - 100, lag, since)
+    summary = summarize((10, 100, 90, NOON - timedelta(minutes=10)), (0, *latest))
+    assert summary == (latest[0], latest[0] - 100, latest[0] - 100, lag, since)
 
 
-def test_ids_that_a_restore_took_back_are_no_growth() -> None:
-    assert summed_up((24 * 60, 850, 850, None), (90, 900, 900, None), (5, 800, 800, None), (0, 803, 803, None)) == (
+def test_ids_that_a_restore_removed_are_no_growth() -> None:
+    assert summarize((24 * 60, 850, 850, None), (90, 900, 900, None), (5, 800, 800, None), (0, 803, 803, None)) == (
         803, 3, 3, 0, None,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Text for people contains no invisible characters and none that change other text."""
+"""Printable text contains no invisible characters, and no characters that change other text."""
 
 import json
 import logging
@@ -28,16 +28,14 @@ ANY = st.text(st.characters() | st.sampled_from(hostile_text.ALL))
 @given(ANY)
 @example(hostile_text.ALL)
 @example("\ud800 \x00")
-def test_printable_text_is_one_line_and_stays(text: str) -> None:
-    written = to_printable(text)
-    assert not hostile_text.list_unprintable(written, lines=False)
-    assert to_printable(written) == written
+def test_printable_text_is_one_line_and_stays_unchanged(text: str) -> None:
+    printable = to_printable(text)
+    assert not hostile_text.list_unprintable(printable, lines=False)
+    assert to_printable(printable) == printable
 
 
 @given(
-    st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" ")).filter(
-        lambda match: all(map(is_visible, match))
-    )
+    st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" ")).filter(lambda text: all(map(is_visible, text)))
 )
 @example("é e\u0301 日本　語 مرحبا नमस्ते עברית 👍🏽 ❤️ 🇩🇪")
 def test_visible_text_is_unchanged(text: str) -> None:
@@ -46,19 +44,21 @@ def test_visible_text_is_unchanged(text: str) -> None:
 
 @given(ANY)
 def test_different_characters_have_different_escapes(text: str) -> None:
-    escaped = re.compile(r"\\(n|r|t|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
-    back = escaped.sub(lambda match: match[0].encode().decode("unicode_escape"), to_printable(text.replace("\\", "")))
-    assert back == text.replace("\\", "")
+    escape_pattern = re.compile(r"\\(n|r|t|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
+    unescaped = escape_pattern.sub(
+        lambda match: match[0].encode().decode("unicode_escape"), to_printable(text.replace("\\", ""))
+    )
+    assert unescaped == text.replace("\\", "")
 
 
 @given(ANY)
-def test_lines_of_the_product_s_own_stay(text: str) -> None:
+def test_line_breaks_of_the_product_are_unchanged(text: str) -> None:
     assert to_printable_lines(text).split("\n") == [to_printable(line) for line in text.split("\n")]
 
 
 @given(st.dictionaries(ANY, ANY))
 @example({hostile_text.ALL: hostile_text.ALL})
-def test_json_means_the_same(value: dict[str, str]) -> None:
+def test_json_has_the_same_value(value: dict[str, str]) -> None:
     document = to_printable_json(json.dumps(value, ensure_ascii=False))
     assert not hostile_text.list_unprintable(document, lines=False)
     assert json.loads(document) == json.loads(json.dumps(value))
@@ -67,18 +67,18 @@ def test_json_means_the_same(value: dict[str, str]) -> None:
 @given(ANY)
 @example(hostile_text.ALL)
 def test_chat_markup_is_escaped(text: str) -> None:
-    written = to_chat_text(text)
-    assert not hostile_text.list_unprintable(written)
-    assert not set(written) & set("@<>[]*`~|")
-    assert "://" not in written
-    assert to_chat_text(written) == written
+    chat_text = to_chat_text(text)
+    assert not hostile_text.list_unprintable(chat_text)
+    assert not set(chat_text) & set("@<>[]*`~|")
+    assert "://" not in chat_text
+    assert to_chat_text(chat_text) == chat_text
 
 
 @given(ANY)
-def test_a_code_span_ends_neither_itself_nor_its_cell(text: str) -> None:
-    written = to_markdown_code(text)
-    assert (written[0], written[-1]) == ("`", "`")
-    assert not set(written[1:-1]) & set("`|\n")
+def test_text_cannot_end_its_code_span_or_cell(text: str) -> None:
+    code = to_markdown_code(text)
+    assert (code[0], code[-1]) == ("`", "`")
+    assert not set(code[1:-1]) & set("`|\n")
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1+1", "-2+3", "@SUM(1)", "  =1", "\uff1d1", "@a|cmd:x", "-", "@a:b'!A0"])
@@ -87,14 +87,14 @@ def test_a_spreadsheet_calculates_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["!a;=1+1", '!a; "=1+1', "!a;@SUM(1)", "!a;\uff1d1", "!a;;-1"])
-def test_no_formula_begins_where_semicolons_separate_cells(text: str) -> None:
+def test_no_formula_begins_after_a_semicolon(text: str) -> None:
     assert to_spreadsheet_cell(text) == r"\x3b".join(text.rpartition(";")[::2])
 
 
 @pytest.mark.parametrize(
     "text", ["@alice:example.org", "@a=b/c+d:[::1]:8448", "-5", "+1.5e3", "!a:x", "a=b", "a; b", ""]
 )
-def test_user_ids_and_numbers_stay_as_they_are_for_a_spreadsheet(text: str) -> None:
+def test_user_ids_and_numbers_are_unchanged_in_a_spreadsheet(text: str) -> None:
     assert to_spreadsheet_cell(text) == text
 
 
@@ -116,6 +116,6 @@ def test_a_stack_trace_forges_no_record() -> None:
     assert all(line.startswith("    ") and not hostile_text.list_unprintable(line) for line in trace)
 
 
-def test_a_quotation_in_a_message_begins_no_line() -> None:
+def test_quoted_lines_of_a_message_are_indented() -> None:
     message = to_printable_message("no room one\nerror: forged\r\n\x1b[2J\nSet another.")
     assert message.splitlines() == ["no room one", r"  error: forged\r", r"  \x1b[2J", "  Set another."]

@@ -51,9 +51,9 @@ def test_a_partial_release_is_no_proof() -> None:
 
 
 def test_an_unreadable_file_is_no_proof() -> None:
-    half = [UnreadableFiles("bronze.events", ("half.parquet", "other.parquet"))]
+    unreadable_files = [UnreadableFiles("bronze.events", ("half.parquet", "other.parquet"))]
     for contents in ([], [content(ContentState.IN_SOURCE, 3)]):
-        text, exit_code = summarize_proof(USER, RELEASE, contents, half)
+        text, exit_code = summarize_proof(USER, RELEASE, contents, unreadable_files)
         assert exit_code == 1
         assert "2 files" in text
 
@@ -79,9 +79,9 @@ def test_an_unreadable_file_is_no_proof() -> None:
     ],
 )
 def test_content_columns_are_those_that_redaction_removes(event: dict[str, Any], expected: bool) -> None:
-    stored = json.dumps({"type": "m.room.message", "sender": USER, "room_id": "!r", "depth": 1} | event)
+    event_json = json.dumps({"type": "m.room.message", "sender": USER, "room_id": "!r", "depth": 1} | event)
     with duckdb.connect() as connection:
-        connection.execute("create table found as select $json as json", {"json": stored})
+        connection.execute("create table found as select $json as json", {"json": event_json})
         assert connection.sql(f"select {HAS_CONTENT['json']} from found").fetchone() == (expected,)
 
 

@@ -1,4 +1,4 @@
-"""Which checks allow a release."""
+"""A release requires that the checks of the last validation of each stage passed."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,9 +29,9 @@ def lake(tmp_path: Path) -> Catalog:
 
 
 def record_checks(lake: Catalog, stage: str, hour: int, *checks: dict[str, Any]) -> None:
-    plain = {"stage": stage, "suite": stage, "severity": "fail", "success": True, "observed": ""}
+    defaults = {"stage": stage, "suite": stage, "severity": "fail", "success": True, "observed": ""}
     moment = {"checked_at": DAY + timedelta(hours=hour)}
-    store.append_audit_rows(lake, "audit.checks", [plain | moment | check for check in checks], RUN)
+    store.append_audit_rows(lake, "audit.checks", [defaults | moment | check for check in checks], RUN)
 
 
 def test_only_checks_of_the_last_validation_block(lake: Catalog) -> None:
@@ -47,7 +47,7 @@ def test_only_checks_of_the_last_validation_block(lake: Catalog) -> None:
     assert require_audits_passed(lake, RUN) == (2, 0)
 
 
-def test_a_later_judgement_that_fails_blocks(lake: Catalog) -> None:
+def test_a_later_validation_that_fails_blocks(lake: Catalog) -> None:
     record_checks(lake, "bronze", 1, KEYS, BOUND | {"severity": "warn", "success": False})
     record_checks(lake, "gold", 2, KEYS)
     assert require_audits_passed(lake, RUN) == (2, 1)

@@ -16,18 +16,20 @@ from synapse_lakehouse.postgres.rows.range_digest import (
 NAMES = [f"{number:03x}" for number in range(RANGE_COUNT)]
 
 
-@pytest.mark.parametrize(("rows", "of"), [(0, 1), (1_000, 1), (1_001, 2), (7_999, 8), (10**12, RANGE_COUNT)])
-def test_a_table_is_cut_into_slices_that_are_small_enough(rows: int, of: int) -> None:
-    assert [part.of for part in slice_key_ranges(rows, 1_000)] == [of] * of
+@pytest.mark.parametrize(("rows", "slice_count"), [(0, 1), (1_000, 1), (1_001, 2), (7_999, 8), (10**12, RANGE_COUNT)])
+def test_a_table_is_divided_into_small_slices(rows: int, slice_count: int) -> None:
+    assert [key_slice.of for key_slice in slice_key_ranges(rows, 1_000)] == [slice_count] * slice_count
 
 
-@pytest.mark.parametrize("of", [1, 2, 8])
-def test_every_range_is_in_exactly_one_slice(of: int) -> None:
-    parts = [KeySlice(number, of) for number in range(of)]
-    assert all(part.first in part and part.last in part for part in parts)
-    assert sum(name in part for name in NAMES for part in parts) == RANGE_COUNT
+@pytest.mark.parametrize("slice_count", [1, 2, 8])
+def test_every_range_is_in_exactly_one_slice(slice_count: int) -> None:
+    slices = [KeySlice(number, slice_count) for number in range(slice_count)]
+    assert all(key_slice.first in key_slice and key_slice.last in key_slice for key_slice in slices)
+    assert sum(name in key_slice for name in NAMES for key_slice in slices) == RANGE_COUNT
     assert all(
-        (part.first <= name <= part.last) == (name in part) for part in parts for name in NAMES[:: RANGE_COUNT // 64]
+        (key_slice.first <= name <= key_slice.last) == (name in key_slice)
+        for key_slice in slices
+        for name in NAMES[:: RANGE_COUNT // 64]
     )
 
 

@@ -25,31 +25,31 @@ NAMES = [f"scheduled__2026-05-0{day}T00:00:00+00:00" for day in range(1, 5)]
 def test_rows_since_a_run_are_never_missed(
     files: list[list[tuple[str, int]]], run_id: str, statistics: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    table = _looks(tmp_path_factory, statistics)
+    table = _create_table(tmp_path_factory, statistics)
     for file in files:
-        _written(table, file)
+        _append_file(table, file)
     first = min((minute for file in files for name, minute in file if name == run_id), default=0)
-    since = sorted((name, minute) for file in files for name, minute in file if minute >= first)
+    expected = sorted((name, minute) for file in files for name, minute in file if minute >= first)
     actual = read_rows_since_run(table, run_id, "taken_at", ["run_id", "taken_at"]).to_pylist()
-    read = sorted((row["run_id"], (row["taken_at"] - DAY) // timedelta(minutes=1)) for row in actual)
-    assert [item for item in read if item[1] >= first] == since
+    actual_rows = sorted((row["run_id"], (row["taken_at"] - DAY) // timedelta(minutes=1)) for row in actual)
+    assert [row for row in actual_rows if row[1] >= first] == expected
 
 
 def test_files_that_are_older_than_the_run_are_not_read(tmp_path_factory: pytest.TempPathFactory) -> None:
-    table = _looks(tmp_path_factory, "full")
+    table = _create_table(tmp_path_factory, "full")
     for minute, name in enumerate(NAMES):
-        _written(table, [(name, minute)])
+        _append_file(table, [(name, minute)])
     assert read_rows_since_run(table, NAMES[2], "taken_at", ["run_id"])["run_id"].to_pylist() == NAMES[:1:-1]
 
 
-def _looks(folder: pytest.TempPathFactory, statistics: str) -> Table:
+def _create_table(folder: pytest.TempPathFactory, statistics: str) -> Table:
     lake = InMemoryCatalog("lake", warehouse=folder.mktemp("lake").as_uri())
     lake.create_namespace("audit")
     metrics = {"write.metadata.metrics.default": statistics}
     return lake.create_table("audit.snapshots", schema=SCHEMA, properties=metrics)
 
 
-def _written(table: Table, file: list[tuple[str, int]]) -> None:
-    """One file with a row for each run and minute."""
+def _append_file(table: Table, file: list[tuple[str, int]]) -> None:
+    """Append a file with one row for each run and minute."""
     rows = [{"run_id": name, "taken_at": DAY + timedelta(minutes=minute)} for name, minute in file]
     table.append(pa.Table.from_pylist(rows, schema=SCHEMA))

@@ -1,4 +1,4 @@
-"""A runbook on the page: headings, tables, links to the runbooks beside it, and no HTML of the text."""
+"""A runbook on the page: headings, tables and links are rendered, and HTML in the text is escaped."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_tables_are_rendered() -> None:
     assert ("<th>a</th>" in html, "<td><code>1_2</code></td>" in html) == (True, True)
 
 
-def test_every_runbook_is_rendered_whole() -> None:
+def test_every_runbook_is_rendered_completely() -> None:
     for path in (PROJECT_FOLDER / "docs" / "runbooks").glob("*.md"):
         html = render_runbook(path.read_text(encoding="utf-8"), KINDS)
         assert html.startswith("<h3>")

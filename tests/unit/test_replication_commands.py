@@ -25,7 +25,7 @@ ROWS = st.recursive(
 
 
 def commands(dialect: Dialect) -> st.SearchStrategy[c.Command]:
-    """Every command that ``dialect`` can express."""
+    """Return a strategy for every command of ``dialect``."""
     tokens = dialect is Dialect.TOKENS
     instances = st.none() if tokens else NAMES
     replicate = st.builds(c.Replicate, NAMES, st.none() | TOKENS) if tokens else st.just(c.Replicate())
@@ -99,10 +99,10 @@ LINES = {
         "NEW_ACTIVE_TASK aYRrMPhyfajdBZtE": c.NewActiveTask("aYRrMPhyfajdBZtE"),
     },
 }
-SPOKEN = [(dialect, line, command) for dialect, lines in LINES.items() for line, command in lines.items()]
+EXAMPLES = [(dialect, line, command) for dialect, lines in LINES.items() for line, command in lines.items()]
 
 
-@pytest.mark.parametrize(("dialect", "line", "command"), SPOKEN)
+@pytest.mark.parametrize(("dialect", "line", "command"), EXAMPLES)
 def test_lines_mean_their_commands(dialect: Dialect, line: str, command: c.Command) -> None:
     assert parse_line(line.encode(), dialect) == command
     assert parse_line(encode_line(command, dialect), dialect) == command
@@ -121,7 +121,7 @@ def test_formatted_commands_parse_back_from_one_line(dialect: Dialect, data: st.
 
 
 WORDS = st.sampled_from([word.encode() for word in c.WORDS])
-CUT_LINES = st.builds(lambda spoken, at: spoken[1].encode()[:at], st.sampled_from(SPOKEN), st.integers(0, 80))
+CUT_LINES = st.builds(lambda item, length: item[1].encode()[:length], st.sampled_from(EXAMPLES), st.integers(0, 80))
 
 
 @pytest.mark.parametrize("dialect", Dialect)
@@ -158,10 +158,10 @@ def test_incomplete_commands_are_refused(line: str) -> None:
         parse_line(line.encode(), Dialect.TOKENS)
 
 
-def test_a_refusal_quotes_nothing_of_the_line() -> None:
-    with pytest.raises(MalformedCommandError) as refused:
+def test_an_error_quotes_nothing_of_the_line() -> None:
+    with pytest.raises(MalformedCommandError) as error_info:
         parse_line(b'RDATA pushers 5 ["@a:x.org","app","secret key",', Dialect.TOKENS)
-    assert str(refused.value) == "RDATA: not JSON, or text that cannot be encoded"
+    assert str(error_info.value) == "RDATA: not JSON, or text that cannot be encoded"
     assert "secret" not in repr(parse_line(b'USER_IP @a:x.org ["secret","127.0.0.1"]', Dialect.REDIS))
     assert "key1" not in repr(c.RemovePusher("app", "key1", "@a:x.org"))
 
@@ -188,19 +188,19 @@ def test_commands_outside_a_dialect_are_refused(command: c.Command, dialect: Dia
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line)), st.data())
-def test_lines_do_not_depend_on_how_they_arrive(lines: list[bytes], data: st.DataObject) -> None:
+def test_lines_do_not_depend_on_the_chunks_received(lines: list[bytes], data: st.DataObject) -> None:
     sent = b"".join(line + b"\n" for line in lines) + b"unfinished"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)))))
-    cutter, actual = LineSplitter(), []
+    splitter, actual = LineSplitter(), []
     for first, last in zip([0, *cuts], [*cuts, len(sent)], strict=True):
-        actual += cutter.feed(sent[first:last])
+        actual += splitter.feed(sent[first:last])
     assert actual == lines
 
 
 def test_an_endless_line_is_refused() -> None:
-    cutter = LineSplitter(max_bytes=100)
-    assert cutter.feed(b"x" * 100 + b"\n" + b"y" * 60) == [b"x" * 100]
+    splitter = LineSplitter(max_bytes=100)
+    assert splitter.feed(b"x" * 100 + b"\n" + b"y" * 60) == [b"x" * 100]
     with pytest.raises(LineTooLongError):
-        cutter.feed(b"y" * 41)
+        splitter.feed(b"y" * 41)
     with pytest.raises(LineTooLongError):
         LineSplitter(max_bytes=100).feed(b"short\n" + b"z" * 101 + b"\n")

@@ -1,4 +1,4 @@
-"""The answers on the page, from planted rows of its panels."""
+"""Answers on the report page, computed from given rows of its panels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -49,16 +49,16 @@ NO_DIFF = Comparison(None, "There is no earlier release to compare with yet.")
 
 
 def answer(rows: Mapping[str, Sequence[Row]], anchor: str, problems: Sequence[Problem] = ()) -> str:
-    read = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
-    answers = build_answers(read, Status(Level.GOOD, None, "", "", problems), NO_DIFF)
+    panels = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
+    answers = build_answers(panels, Status(Level.GOOD, None, "", "", problems), NO_DIFF)
     assert {item.anchor for item in answers} <= {*PANELS, "changes"}
     assert all(item.text for item in answers)
     return next(item.text for item in answers if item.anchor == anchor)
 
 
 def test_an_empty_lake_has_a_sentence_for_each_question() -> None:
-    read = {id: PanelRows(panel, [], panel.empty) for id, panel in PANELS.items()}
-    answers = build_answers(read, Status(Level.GOOD, None, "", "", ()), NO_DIFF)
+    panels = {id: PanelRows(panel, [], panel.empty) for id, panel in PANELS.items()}
+    answers = build_answers(panels, Status(Level.GOOD, None, "", "", ()), NO_DIFF)
     assert len(answers) == 10
     assert all(item.text.endswith(".") for item in answers)
 
@@ -124,9 +124,9 @@ def test_an_answer_has_the_values_of_its_rows(anchor: str, rows: dict[str, Any],
 
 
 @pytest.mark.parametrize("anchor", ["findings", "background-updates"])
-def test_a_missing_table_is_no_good_news(anchor: str) -> None:
-    read = {id: PanelRows(panel, [], "The lake has no such table yet.") for id, panel in PANELS.items()}
-    answers = build_answers(read, Status(Level.GOOD, None, "", "", ()), NO_DIFF)
+def test_the_answer_names_a_missing_table(anchor: str) -> None:
+    panels = {id: PanelRows(panel, [], "The lake has no such table yet.") for id, panel in PANELS.items()}
+    answers = build_answers(panels, Status(Level.GOOD, None, "", "", ()), NO_DIFF)
     assert [item.text for item in answers if item.anchor == anchor] == ["The lake has no such table yet."]
 
 
@@ -141,9 +141,9 @@ def test_hostile_names_are_short_and_printable() -> None:
     assert len(text) < 250
 
 
-def items(rows: Mapping[str, Sequence[Row]]) -> list[str]:
-    read = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
-    return [item.anchor for item in list_review_items(read)]
+def review_anchors(rows: Mapping[str, Sequence[Row]]) -> list[str]:
+    panels = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
+    return [item.anchor for item in list_review_items(panels)]
 
 
 def test_the_most_harmful_items_are_first() -> None:
@@ -159,12 +159,14 @@ def test_the_most_harmful_items_are_first() -> None:
     }
     expected = ["disks", "upgrade-checks", "findings", "postgresql", "events-by-type", "background-updates",
                 "silent-servers", "reports"]  # fmt: skip
-    assert items(rows) == expected
-    assert items(rows | {"findings": [{**FINDING, "severity": "fail"}]}) == [
+    assert review_anchors(rows) == expected
+    assert review_anchors(rows | {"findings": [{**FINDING, "severity": "fail"}]}) == [
         "findings", "disks", "upgrade-checks", *expected[3:]
     ]  # fmt: skip
-    assert items({NEWEST_EVENT.id: [{"received_at": NOON, "days": 1.0, "future_events": 0}]}) == []
-    assert items({NEWEST_EVENT.id: [{"received_at": None, "days": None, "future_events": 1}]}) == ["events-by-type"]
+    assert review_anchors({NEWEST_EVENT.id: [{"received_at": NOON, "days": 1.0, "future_events": 0}]}) == []
+    assert review_anchors({NEWEST_EVENT.id: [{"received_at": None, "days": None, "future_events": 1}]}) == [
+        "events-by-type"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -181,34 +183,34 @@ def test_the_most_harmful_items_are_first() -> None:
         ),
     ],
 )
-def test_a_good_state_names_what_was_not_checked(
+def test_a_good_state_names_the_unchecked_parts(
     rows: dict[str, Sequence[Row]], has_items: bool, level: Level, unchecked: list[str]
 ) -> None:
-    read = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
+    panels = {id: PanelRows(panel, rows.get(id, []), panel.empty) for id, panel in PANELS.items()}
     release = Release(3, "", NOON, NOON, "", "", "", {}, {}, {}, 0, 0, NOON, [], NOON)
-    graded = grade_status(Status(Level.GOOD, release, "", "", ()), read, [ReviewItem("", "")] * has_items)
-    assert graded.level is level
-    assert [name for name in ("stream", "index") if name in graded.headline] == unchecked
+    status = grade_status(Status(Level.GOOD, release, "", "", ()), panels, [ReviewItem("", "")] * has_items)
+    assert status.level is level
+    assert [name for name in ("stream", "index") if name in status.headline] == unchecked
 
 
 def test_rest_rows_complete_the_totals() -> None:
-    measured: list[Row] = [
+    size_rows: list[Row] = [
         {**dict.fromkeys(field.name for field in fields(SizeRow)), "kind": kind, "schema_name": schema, "name": "x",
          "bytes": bytes, "measured_at": NOON}
         for kind, schema, bytes in (("database", None, 90), ("table", "public", 40), ("index", "public", 20))
     ]  # fmt: skip
-    rows = growth._add_others(measured)
+    rows = growth._add_others(size_rows)
     assert [(row["kind"], row["bytes"]) for row in rows] == [("table", 40), ("index", 20), ("others", 30)]
-    assert [row["kind"] for row in growth._add_others(measured[1:])] == ["table", "index"]
+    assert [row["kind"] for row in growth._add_others(size_rows[1:])] == ["table", "index"]
     room = {"room": "a", "room_id": "!a", "state_rows": 5, "copied_rows": 2, "all_rows": 9, "all_copied_rows": 3}
     rest = state._add_others([room])[1]
     assert (rest["room_id"], rest["state_rows"], rest["copied_rows"]) == (None, 4, 1)
     assert len(state._add_others([{**room, "all_rows": 5, "all_copied_rows": 2}])) == 1
 
 
-def test_a_part_that_cannot_be_read_waits() -> None:
-    read = {id: PanelRows(panel, [], "", is_unread=id == "disks") for id, panel in PANELS.items()}
-    assert [item.anchor for item in list_review_items(read)] == ["disks"]
+def test_an_unread_panel_is_a_review_item() -> None:
+    panels = {id: PanelRows(panel, [], "", is_unread=id == "disks") for id, panel in PANELS.items()}
+    assert [item.anchor for item in list_review_items(panels)] == ["disks"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Charts and values of the page."""
+"""Charts and formatted values of the report page."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -26,15 +26,15 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
         ("\x1b[31m", Format.TEXT, "\\x1b[31m"),
     ],
 )
-def test_values_are_written_for_people(value: object, format: Format, text: str) -> None:
+def test_values_are_formatted(value: object, format: Format, text: str) -> None:
     assert format_values.format_value(value, format) == text
 
 
 def test_series_are_ranked_and_limited() -> None:
     rows = [{"type": name, "events": count} for name, count in (("a", 1), ("other types", 90), ("b", 5), ("a", 2))]
     assert charts.rank_series(rows, "type", "events") == ["b", "a", "other types"]
-    many = [{"type": str(number), "events": number} for number in range(20)]
-    assert len(charts.rank_series(many, "type", "events")) == charts.MAX_SERIES
+    many_rows = [{"type": str(number), "events": number} for number in range(20)]
+    assert len(charts.rank_series(many_rows, "type", "events")) == charts.MAX_SERIES
 
 
 def test_a_single_day_is_one_narrow_bar() -> None:

@@ -1,4 +1,4 @@
-"""Whether messages expire, by homeserver.yaml or by the operator's settings."""
+"""Retention of messages, from homeserver.yaml or from the operator's settings."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +11,12 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.room_state.retention import Retention, RetentionError, read_retention
 
 
-def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
+def _settings(folder: Path, config: str | None = None, **overrides: Any) -> Settings:
     path = None
     if config is not None:
         path = folder / "homeserver.yaml"
         path.write_text(config)
-    return Settings(_env_file=None, synapse_config=path, **own)
+    return Settings(_env_file=None, synapse_config=path, **overrides)
 
 
 @pytest.mark.parametrize(
@@ -35,24 +35,24 @@ def _settings(folder: Path, config: str | None = None, **own: Any) -> Settings:
         ("retention: {purge_jobs: [{interval: 12h}, {interval: 2d}]}", Retention(False, None, 0, 2 * DAY_MILLISECONDS)),
     ],
 )
-def test_the_homeserver_s_configuration_counts(tmp_path: Path, config: str | None, expected: Retention) -> None:
+def test_homeserver_yaml_is_read(tmp_path: Path, config: str | None, expected: Retention) -> None:
     assert read_retention(_settings(tmp_path, config)) == expected
 
 
 def test_durations_fit_into_the_tables(tmp_path: Path) -> None:
-    long = "9" * 50
-    config = f"default_policy: {{max_lifetime: {long}}}, allowed_lifetime_min: {long}"
-    config = f"retention: {{{config}, purge_jobs: [{{interval: {long}y}}]}}"
+    huge_number = "9" * 50
+    config = f"default_policy: {{max_lifetime: {huge_number}}}, allowed_lifetime_min: {huge_number}"
+    config = f"retention: {{{config}, purge_jobs: [{{interval: {huge_number}y}}]}}"
     retention = read_retention(_settings(tmp_path, config))
     variables = retention.variables(datetime(2026, 11, 17, tzinfo=UTC))
     assert variables["retention_max_lifetime"] == variables["retention_least_lifetime"] == 2**63 - 1
     assert variables["retention_purge_delay"] == 2**63 - 1 + DAY_MILLISECONDS
 
 
-def test_own_settings_win(tmp_path: Path) -> None:
+def test_settings_override_homeserver_yaml(tmp_path: Path) -> None:
     config = "retention: {enabled: true, default_policy: {max_lifetime: 1w}}"
-    own = {"lakehouse_retention_enabled": False, "lakehouse_retention_max_lifetime": "2d"}
-    assert read_retention(_settings(tmp_path, config, **own)) == Retention(False, 2 * DAY_MILLISECONDS)
+    overrides = {"lakehouse_retention_enabled": False, "lakehouse_retention_max_lifetime": "2d"}
+    assert read_retention(_settings(tmp_path, config, **overrides)) == Retention(False, 2 * DAY_MILLISECONDS)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_an_invalid_retention_is_refused(tmp_path: Path, config: str) -> None:
 
 
 def test_models_get_milliseconds() -> None:
-    reported = Retention(True, 5).variables(datetime(2026, 11, 18, tzinfo=UTC))
-    assert reported == {
+    variables = Retention(True, 5).variables(datetime(2026, 11, 18, tzinfo=UTC))
+    assert variables == {
         "retention_enabled": True, "retention_max_lifetime": 5, "as_of": 1794960000000,
         "retention_least_lifetime": 0, "retention_purge_delay": 2 * DAY_MILLISECONDS,
     }  # fmt: skip

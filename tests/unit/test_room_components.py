@@ -1,4 +1,4 @@
-"""Linked rooms are in one component, whatever the order of the links."""
+"""Linked rooms are in one component, for any order of the links."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -11,15 +11,15 @@ VERTICES = st.sampled_from("abcdefghij")
 
 @given(st.lists(st.tuples(VERTICES, VERTICES)), st.integers(1, 5))
 def test_vertices_with_a_path_share_their_component(links: list[tuple[str, str]], size: int) -> None:
-    table = pa.table({"vertex": [left for left, _ in links], "prev_vertex": [other for _, other in links]})
+    table = pa.table({"vertex": [left for left, _ in links], "prev_vertex": [right for _, right in links]})
     batches = find_components(
         table.cast(pa.schema([(name, pa.string()) for name in table.column_names])).to_batches(size)
     )
     components = {row["vertex"]: row["component"] for batch in batches for row in batch.to_pylist()}
     reachable = {vertex: {vertex} for link in links for vertex in link}
     for _ in links:
-        for left, other in links:
-            both = reachable[left] | reachable[other]
-            for vertex in both:
-                reachable[vertex] |= both
-    assert components == {vertex: min(others) for vertex, others in reachable.items()}
+        for left, right in links:
+            connected = reachable[left] | reachable[right]
+            for vertex in connected:
+                reachable[vertex] |= connected
+    assert components == {vertex: min(vertices) for vertex, vertices in reachable.items()}

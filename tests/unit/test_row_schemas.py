@@ -10,11 +10,11 @@ def test_every_stream_has_row_schemas() -> None:
 
 def test_each_field_is_a_column_of_the_catalogue() -> None:
     catalogue = load_catalogue()
-    for stream, shapes in ROW_SCHEMAS.items():
-        backing = {table.name for table, _ in catalogue.backing_tables(stream)}
-        assert {shape.table for shape in shapes} <= backing, stream
-        for shape in shapes:
-            for field in shape.fields:
+    for stream, schemas in ROW_SCHEMAS.items():
+        backing_tables = {table.name for table, _ in catalogue.backing_tables(stream)}
+        assert {schema.table for schema in schemas} <= backing_tables, stream
+        for schema in schemas:
+            for field in schema.fields:
                 if not isinstance(field, Constant):
-                    owner, _, column = (field if isinstance(field, str) else field.column).rpartition(".")
-                    assert catalogue.table(owner or shape.table).column(column), f"{stream}: {field}"
+                    table_name, _, column = (field if isinstance(field, str) else field.column).rpartition(".")
+                    assert catalogue.table(table_name or schema.table).column(column), f"{stream}: {field}"

@@ -9,15 +9,15 @@ from synapse_lakehouse.config.run import IncompleteIntervalError, Run, is_run_br
 START, END = datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC)
 
 
-def test_a_run_survives_its_command_line() -> None:
+def test_a_run_is_parsed_from_its_arguments() -> None:
     run = Run("scheduled__2026-11-18; drop table", START, END)
     assert parse_run_arguments("", run.to_arguments()) == run
 
 
 def test_runs_of_an_interval_have_different_branches() -> None:
-    first, two = Run("a", START, END), Run("b", START, END)
-    assert first.branch != two.branch
-    assert first.tag == two.tag == "interval_20261117T000000Z_20261118T000000Z"
+    first, second = Run("a", START, END), Run("b", START, END)
+    assert first.branch != second.branch
+    assert first.tag == second.tag == "interval_20261117T000000Z_20261118T000000Z"
     assert is_run_branch(first.branch)
     assert first.branch == first.branch.lower(), "REST catalogs refuse capital letters"
     assert not is_run_branch("main")
@@ -32,6 +32,6 @@ def test_an_interval_that_is_not_over_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(END, START), (START, START), (START.replace(tzinfo=None), END)])
-def test_intervals_that_make_no_sense_are_refused(start: datetime, end: datetime) -> None:
+def test_invalid_intervals_are_refused(start: datetime, end: datetime) -> None:
     with pytest.raises(ValueError, match="interval"):
         Run("a", start, end)

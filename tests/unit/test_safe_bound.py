@@ -25,19 +25,19 @@ def test_the_bound_is_the_minimum_of_the_writers() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_unconfigured_writer_with_a_position_counts(sign: int) -> None:
-    def bound(before: dict[str, int] | None, other: int = 2) -> SafeBound:
-        positions = {"ep1": sign * 7, "ep2": sign * 9, "other": sign * other}
-        then = None if before is None else {writer: sign * position for writer, position in before.items()}
-        return compute_bound(positions, frozenset({"ep1", "ep2"}), [], sign=sign, is_used=True, before=then)
+    def bound(before: dict[str, int] | None, position: int = 2) -> SafeBound:
+        positions = {"ep1": sign * 7, "ep2": sign * 9, "other": sign * position}
+        previous = None if before is None else {writer: sign * position for writer, position in before.items()}
+        return compute_bound(positions, frozenset({"ep1", "ep2"}), [], sign=sign, is_used=True, before=previous)
 
     for before in (None, {"ep1": 7, "ep2": 9, "other": 2}):
         assert bound(before) == SafeBound(sign * 2, BoundRule.UNCONFIGURED_WRITER, unknown=("other",))
-    # A position that is ahead of the others is no sign that its writer is at work.
+    # A position ahead of the others does not prove that its writer is active.
     assert bound({"ep1": 1, "ep2": 1, "other": 20}, 20) == SafeBound(
         sign * 7, BoundRule.UNCONFIGURED_WRITER, unknown=("other",)
     )
-    for then in ({"ep1": 7, "ep2": 9, "other": 1}, {"ep1": 7, "ep2": 9}):
-        assert bound(then) == SafeBound(sign * 2, BoundRule.UNKNOWN_WRITER, unknown=("other",))
+    for previous in ({"ep1": 7, "ep2": 9, "other": 1}, {"ep1": 7, "ep2": 9}):
+        assert bound(previous) == SafeBound(sign * 2, BoundRule.UNKNOWN_WRITER, unknown=("other",))
 
 
 def test_the_bound_of_backfill_is_the_maximum() -> None:
@@ -70,16 +70,16 @@ def test_inferred_writers_come_from_rows_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("positions", "seen", "missing"),
+    ("positions", "row_writers", "missing"),
     [({"ep1": 7, "ep2": 9}, ["master"], ("master",)), ({"ep1": 7}, ["ep2"], ("ep2",)), ({}, [], ())],
     ids=["former monolith", "new writer", "no writer at all"],
 )
 def test_a_missing_learned_writer_has_a_rule_of_its_own(
-    positions: dict[str, int], seen: list[str], missing: tuple[str, ...]
+    positions: dict[str, int], row_writers: list[str], missing: tuple[str, ...]
 ) -> None:
-    bound = compute_bound(positions, None, seen, sign=1, is_used=True)
+    bound = compute_bound(positions, None, row_writers, sign=1, is_used=True)
     assert bound == SafeBound(None, BoundRule.MISSING_LEARNED_WRITER, missing)
-    configured = compute_bound(positions, frozenset({*positions, "ep9"}), seen, sign=1, is_used=True)
+    configured = compute_bound(positions, frozenset({*positions, "ep9"}), row_writers, sign=1, is_used=True)
     assert configured.rule is BoundRule.MISSING_WRITER
 
 
@@ -93,7 +93,7 @@ def test_a_missing_learned_writer_has_a_rule_of_its_own(
         ({"rule": "not_copied", "safe_bound": 9, "previous_rule": "provisional"}, "provisional"),
     ],
 )
-def test_a_run_without_a_bound_keeps_the_rule_of_the_accepted_bound(row: dict[str, object], rule: str | None) -> None:
+def test_a_run_without_a_bound_retains_the_accepted_rule(row: dict[str, object], rule: str | None) -> None:
     assert find_accepted_rule(row) == rule
 
 
@@ -105,14 +105,14 @@ def test_a_used_stream_without_any_position_has_no_bound() -> None:
     assert compute_bound({}, None, [], sign=1, is_used=True).minimum is None
 
 
-def test_writers_that_went_are_missed_unless_as_many_came() -> None:
+def test_vanished_writers_are_missing_unless_renamed() -> None:
     assert find_missing_writers({"ep1"}, {"ep1", "ep2"}, ()) == {"ep2"}
-    assert find_missing_writers({"ep1"}, {"ep1"}, {"ep2"}) == {"ep2"}, "it is missed until it is back"
+    assert find_missing_writers({"ep1"}, {"ep1"}, {"ep2"}) == {"ep2"}, "it is missing until it returns"
     assert find_missing_writers({"ep1", "ep3"}, {"ep1", "ep2"}, ()) == set(), "renamed"
-    assert find_missing_writers({"ep3"}, {"ep1", "ep2"}, ()) == {"ep2"}, "one of them was renamed"
-    assert find_missing_writers({"ep3", "ep4"}, {"ep3"}, {"ep2"}) == set(), "and so was the other, which wrote later"
+    assert find_missing_writers({"ep3"}, {"ep1", "ep2"}, ()) == {"ep2"}, "one writer was renamed"
+    assert find_missing_writers({"ep3", "ep4"}, {"ep3"}, {"ep2"}) == set(), "the other writer was renamed too"
     assert find_missing_writers((), {"main"}, ()) == find_missing_writers((), (), {"main"}) == {"main"}
-    assert find_missing_writers({"worker"}, (), {"main"}) == set(), "renamed, and only now it writes"
+    assert find_missing_writers({"worker"}, (), {"main"}) == set(), "renamed, and writes for the first time"
     assert find_missing_writers({"ep1", "ep2"}, {"ep1"}, {"ep2"}) == set()
 
 
@@ -127,7 +127,7 @@ def test_writers_that_went_are_missed_unless_as_many_came() -> None:
     ],
     ids=["first row", "removed earlier", "vanished", "rows without a writer", "vanished main process"],
 )
-def test_new_rows_teach_writers(
+def test_writers_are_learned_from_new_rows(
     row_writers: set[str], former_row_writers: set[str], missing: set[str], learned: set[str]
 ) -> None:
     assert find_learned_writers(row_writers, former_row_writers, missing, "master") == learned
@@ -135,8 +135,8 @@ def test_new_rows_teach_writers(
 
 @given(WRITERS, st.sets(st.integers(1, 60)), st.sampled_from([1, -1]))
 def test_the_bound_never_passes_a_writer_nor_a_missing_id(positions: dict[str, int], ids: set[int], sign: int) -> None:
-    mirrored = {writer: sign * position for writer, position in positions.items()}
-    bound = compute_bound(mirrored, frozenset(positions), [], sign=sign, is_used=True)
+    signed_positions = {writer: sign * position for writer, position in positions.items()}
+    bound = compute_bound(signed_positions, frozenset(positions), [], sign=sign, is_used=True)
     assert bound.minimum == sign * min(positions.values())
     end = sign * extend_without_gap(bound.minimum, [sign * id_ for id_ in ids], sign=sign)
     assert end >= min(positions.values())
@@ -145,10 +145,10 @@ def test_the_bound_never_passes_a_writer_nor_a_missing_id(positions: dict[str, i
 
 
 @given(WRITERS, st.sets(st.integers(1, 60)), st.integers(0, 20))
-def test_the_bound_only_rises_as_writers_advance(positions: dict[str, int], ids: set[int], by: int) -> None:
+def test_the_bound_only_rises_as_writers_advance(positions: dict[str, int], ids: set[int], steps: int) -> None:
     writers = frozenset(positions)
     before = compute_bound(positions, writers, [], sign=1, is_used=True).minimum
-    after = compute_bound({w: p + by for w, p in positions.items()}, writers, [], sign=1, is_used=True).minimum
+    after = compute_bound({w: p + steps for w, p in positions.items()}, writers, [], sign=1, is_used=True).minimum
     assert before is not None
     assert after is not None
     assert extend_without_gap(after, ids, sign=1) >= extend_without_gap(before, ids, sign=1)
@@ -156,7 +156,7 @@ def test_the_bound_only_rises_as_writers_advance(positions: dict[str, int], ids:
 
 @given(WRITERS, st.sets(st.integers(1, 60)), st.sets(st.integers(1, 60)), st.integers(0, 9), st.sampled_from([1, -1]))
 def test_purges_never_lower_a_bound(
-    positions: dict[str, int], ids: set[int], purged: set[int], by: int, sign: int
+    positions: dict[str, int], ids: set[int], purged: set[int], steps: int, sign: int
 ) -> None:
     def end(positions: dict[str, int], ids: set[int], accepted: int | None, before: dict[str, int]) -> int:
         minimum = compute_bound(positions, frozenset(positions), [], sign=sign, is_used=True).minimum
@@ -165,14 +165,14 @@ def test_purges_never_lower_a_bound(
         return extend_without_gap(closed, [sign * id_ for id_ in ids], sign=sign)
 
     before = {writer: sign * position for writer, position in positions.items()}
-    after = {writer: sign * (position + by) for writer, position in positions.items()}
+    after = {writer: sign * (position + steps) for writer, position in positions.items()}
     first = end(before, ids, None, {})
     second = end(after, ids - purged, first, before)
     assert sign * second >= sign * first
     assert sign * second >= min(sign * position for position in after.values())
 
 
-def test_a_position_that_went_back_takes_the_bound_with_it() -> None:
+def test_a_regressed_position_lowers_the_bound() -> None:
     assert compute_closed_end(7, 9, {"ep1": 7, "ep2": 8}, {"ep1": 7, "ep2": 9}, sign=1) == 7
     assert compute_closed_end(7, 9, {"ep1": 7, "new": 8}, {"ep1": 7, "gone": 9}, sign=1) == 9
     assert compute_closed_end(-7, -9, {"ep1": -7, "ep2": -9}, {"ep1": -7, "ep2": -9}, sign=-1) == -9

@@ -18,8 +18,8 @@ CREDENTIAL = {"username": "admin", "password": "generated"}
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
 
-class Airflow(BaseHTTPRequestHandler):
-    """As much of Airflow's API as a run needs; answers only after a login."""
+class FakeAirflow(BaseHTTPRequestHandler):
+    """The part of Airflow's API that a run uses. Only the health check and the login need no session."""
 
     def do_GET(self) -> None:
         if self.path == "/api/v2/monitor/health":
@@ -32,9 +32,9 @@ class Airflow(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/auth/token":
-            right = body == CREDENTIAL
+            is_valid = body == CREDENTIAL
             self.reply(
-                201 if right else 401, {"access_token": "session"} if right else {"detail": "Invalid credentials"}
+                201 if is_valid else 401, {"access_token": "session"} if is_valid else {"detail": "Invalid credentials"}
             )
         elif self.headers["Authorization"] == "Bearer session":
             self.reply(200, {"dag_run_id": f"manual__{body['data_interval_end']}"})
@@ -46,14 +46,14 @@ class Airflow(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
 
-    def log_message(self, *of: object) -> None: ...
+    def log_message(self, *arguments: object) -> None: ...
 
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Address of such an Airflow; the environment names an unused proxy."""
+    """Return the address of a fake Airflow. The environment names a proxy that does not exist."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{find_free_port()}")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Airflow) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), FakeAirflow) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -76,7 +76,7 @@ def test_only_a_listener_of_this_user_is_ours(address: str) -> None:
     assert not loopback.is_own_listener(find_free_port())
 
 
-def test_a_wrong_password_is_refused_without_being_repeated(address: str) -> None:
-    with pytest.raises(scheduler_run.SchedulerError, match=r"401.*Invalid credentials") as refused:
+def test_a_wrong_password_is_refused_and_not_quoted(address: str) -> None:
+    with pytest.raises(scheduler_run.SchedulerError, match=r"401.*Invalid credentials") as error_info:
         scheduler_run.trigger_run(address, "lakehouse", CREDENTIAL | {"password": "other-word"}, NOON, NOON, NOON)
-    assert "other-word" not in str(refused.value)
+    assert "other-word" not in str(error_info.value)

@@ -17,15 +17,15 @@ def test_page_ranges_are_selected_by_ctid() -> None:
     assert build_select(table, (16, None)).as_string().endswith("where ctid >= '(16,0)'")
 
 
-def test_rows_with_known_places_are_selected_by_place() -> None:
+def test_rows_with_known_ctids_are_selected_by_ctid() -> None:
     statement = build_select(CATALOGUE.table("erased_users"), since=7, ctids='{"(0,1)"}').as_string()
     assert statement.endswith("""where ctid = any('{"(0,1)"}'::tid[])""")
 
 
 @pytest.mark.parametrize("table", CATALOGUE.copied_tables(), ids=lambda table: table.name)
-def test_nothing_but_listed_columns_is_selected(table: catalogue.Table) -> None:
+def test_only_columns_of_the_catalogue_are_selected(table: catalogue.Table) -> None:
     statement = re.sub("'(?:[^']|'')*'", "", build_select(table).as_string())
-    quoted = set(statement.split('"')[1::2])
-    assert quoted <= {table.name} | {c.name for c in table.columns} | {
+    identifiers = set(statement.split('"')[1::2])
+    assert identifiers <= {table.name} | {c.name for c in table.columns} | {
         n for c in table.columns for n in c.source_columns
     }

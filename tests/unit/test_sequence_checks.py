@@ -1,4 +1,4 @@
-"""Faults that Synapse reports at its start, and regressions of the database."""
+"""Faults of sequences that Synapse checks at its start, and regressions of positions and sequences."""
 
 import pytest
 
@@ -28,18 +28,18 @@ def test_a_position_beyond_the_sequence_stops_synapse() -> None:
     assert fault.repair == "select setval('events_stream_seq', 9);"
 
 
-def test_a_sequence_that_was_never_called_has_handed_out_nothing() -> None:
+def test_an_uncalled_sequence_has_allocated_no_id() -> None:
     (fault,) = find_sequence_faults(EVENTS, StreamProgress(0, {"ep1": 1}, {}))
     assert "1 of ep1" in fault.message
 
 
-def test_rows_beyond_the_sequence_are_ids_that_are_taken() -> None:
+def test_rows_beyond_the_sequence_are_a_fault() -> None:
     (fault,) = find_sequence_faults(BACKFILL, StreamProgress(7, {"ep1": -7}, {"events": -9, "ex_outlier_stream": -5}))
     assert "-9 of events" in fault.message
     assert fault.repair == "select setval('events_backfill_stream_seq', 9);"
 
 
-def test_rows_beyond_any_sequence_are_found() -> None:
+def test_rows_beyond_a_startup_sequence_are_a_fault() -> None:
     groups = catalogue.StartupSequence(name="state_group_id_seq", ids={"state_groups": "id"})
     assert list(find_sequence_faults(groups, StreamProgress(9, {}, {"state_groups": 9}))) == []
     (fault,) = find_sequence_faults(groups, StreamProgress(7, {}, {"state_groups": 9}))
@@ -47,21 +47,25 @@ def test_rows_beyond_any_sequence_are_found() -> None:
     assert fault.repair == "select setval('state_group_id_seq', 9);"
 
 
-@pytest.mark.parametrize("standby", ["then", "now"])
+@pytest.mark.parametrize("standby", ["previous", "current"])
 def test_sequences_on_a_standby_may_be_ahead(standby: str) -> None:
-    ahead = {item: {"may_be_ahead": item == standby} for item in ("then", "now")}
+    options = {name: {"may_be_ahead": name == standby} for name in ("previous", "current")}
     assert (
         check_regression(
             EVENTS,
-            StreamProgress(42, {"ep1": 9}, {}, **ahead["then"]),
-            StreamProgress(10, {"ep1": 9}, {}, **ahead["now"]),
+            StreamProgress(42, {"ep1": 9}, {}, **options["previous"]),
+            StreamProgress(10, {"ep1": 9}, {}, **options["current"]),
         )
         is None
     )
-    further = StreamProgress(43, {"ep1": 9}, {}, **ahead["then"])
-    assert check_regression(EVENTS, further, StreamProgress(10, {"ep1": 9}, {}, **ahead["now"])) is not None
-    position = StreamProgress(42, {"ep1": 10}, {}, **ahead["then"])
-    assert check_regression(EVENTS, position, StreamProgress(10, {"ep1": 9}, {}, **ahead["now"])) is not None
+    later_sequence = StreamProgress(43, {"ep1": 9}, {}, **options["previous"])
+    assert (
+        check_regression(EVENTS, later_sequence, StreamProgress(10, {"ep1": 9}, {}, **options["current"])) is not None
+    )
+    later_position = StreamProgress(42, {"ep1": 10}, {}, **options["previous"])
+    assert (
+        check_regression(EVENTS, later_position, StreamProgress(10, {"ep1": 9}, {}, **options["current"])) is not None
+    )
     assert check_regression(EVENTS, StreamProgress(11, {}, {}), StreamProgress(10, {}, {})) is not None
 
 

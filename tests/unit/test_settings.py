@@ -16,7 +16,7 @@ from synapse_lakehouse.config.settings import Settings
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder; nothing is set."""
+    """Change to an empty folder without settings, and return it."""
     monkeypatch.chdir(tmp_path)
     for name in {name.upper() for name in Settings.model_fields} & set(os.environ):
         monkeypatch.delenv(name)
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def output(*arguments: str) -> str:
-    """What the command prints when it ends with exit code 1."""
+    """Return the output of a command that ends with exit code 1."""
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1, result.output
     return result.output
@@ -35,7 +35,7 @@ def output(*arguments: str) -> str:
     ["2GiB", "2gb", "2048", "2 g", "g", "0g", "-2g", "2.5g", "1e3m", "2g -Dx=y", "511m", "4k", "1025g", "9999999g",
      "2t", "٢g", "2g\n"],
 )  # fmt: skip
-def test_a_heap_that_java_cannot_have_is_refused(memory: str) -> None:
+def test_an_invalid_heap_size_is_refused(memory: str) -> None:
     with pytest.raises(ValidationError, match=r"lakehouse_driver_memory\n.*such as 2g"):
         Settings(lakehouse_driver_memory=memory)
 
@@ -81,13 +81,13 @@ def test_a_byte_order_mark_hides_no_setting(folder: Path) -> None:
     (folder / ".env").write_bytes(b"\xef\xbb\xbfSYNAPSE_SERVER_NAME=example.org\nLAKEHOUSE_NO_SUCH=1\n")
 
     assert Settings().synapse_server_name == "example.org"
-    assert [name.message.split()[0] for name in machine.check_setting_names()] == ["LAKEHOUSE_NO_SUCH"]
+    assert [finding.message.split()[0] for finding in machine.check_setting_names()] == ["LAKEHOUSE_NO_SUCH"]
 
 
-def test_one_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_env_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / ".env").touch()
 
-    def refuse(*of: object, **further: object) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("dotenv.main.open", refuse, raising=False)
@@ -96,24 +96,26 @@ def test_one_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", ["SYNAPSE_DSN", "LAKEHOUSE_HOME", "SYNAPSE_CONFIG", "LAKEHOUSE_STREAM_WRITERS"])
-def test_a_value_that_is_no_text_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_is_not_utf_8_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, os.fsdecode(b"postgr\xe9s"))
 
     assert f"{name}: Value error, is not UTF-8" in output("doctor")
 
 
-@pytest.mark.parametrize("place", ["gs://lake", "s3a://lake/x", "hdfs://host/x", "s3:/lake", "s3://", "file://host/x"])
-def test_a_warehouse_elsewhere_is_refused(place: str) -> None:
+@pytest.mark.parametrize(
+    "warehouse", ["gs://lake", "s3a://lake/x", "hdfs://host/x", "s3:/lake", "s3://", "file://host/x"]
+)
+def test_a_warehouse_elsewhere_is_refused(warehouse: str) -> None:
     with pytest.raises(ValidationError, match=r"lakehouse_warehouse\n.*s3://bucket/prefix"):
-        Settings(lakehouse_warehouse=place)
+        Settings(lakehouse_warehouse=warehouse)
 
 
 @pytest.mark.parametrize(
-    ("place", "uri"),
+    ("warehouse", "uri"),
     [("s3://lake/x/", "s3://lake/x"), ("file:///srv/x", "file:///srv/x"), ("/srv/c:/x", "file:///srv/c%3A/x")],
 )
-def test_a_warehouse_is_a_folder_or_a_bucket(place: str, uri: str) -> None:
-    assert Settings(lakehouse_warehouse=place).warehouse == uri
+def test_a_warehouse_is_a_folder_or_a_bucket(warehouse: str, uri: str) -> None:
+    assert Settings(lakehouse_warehouse=warehouse).warehouse == uri
 
 
 @pytest.mark.parametrize("name", ["lakehouse_home", "lakehouse_warehouse"])

@@ -1,4 +1,4 @@
-"""Faster growth, overdue vacuums and full disks raise alerts, defined by the history of sizes."""
+"""Faster growth, overdue vacuums and disks that are soon full raise alerts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ DATABASE = replace(EVENTS, kind="database", schema_name=None, name="synapse", by
 
 
 def history(row: SizeRow, sizes: Sequence[int | None]) -> list[SizeRow]:
-    """Daily rows up to now."""
+    """Return daily rows with ``sizes``, up to now."""
     return [
         replace(row, bytes=size, measured_at=NOW - (len(sizes) - 1 - index) * DAY) for index, size in enumerate(sizes)
     ]
@@ -45,17 +45,17 @@ def test_a_table_that_grows_faster_raises_an_alert() -> None:
     assert kinds(large + history(EVENTS, faster)) == set()
 
 
-def test_a_slot_that_begins_to_hold_wal_raises_an_alert() -> None:
+def test_a_slot_that_begins_to_retain_wal_raises_an_alert() -> None:
     slot = replace(EVENTS, kind="replication_slot", schema_name=None, name="standby", dead_rows=None)
     sizes = [*([16] * 29), *(day * GIB for day in range(1, 8))]
     rows = history(DATABASE, [100 * GIB] * 36) + history(slot, sizes)
     assert kinds(rows) == {(IncidentKind.GROWTH_CHANGED, "replication slot standby")}
 
 
-@pytest.mark.parametrize(("free", "is_found"), [(10 * GIB, True), (20 * GIB, False), (None, False), (-5, True)])
-def test_a_disk_that_is_soon_full_raises_an_alert(free: int | None, is_found: bool) -> None:
+@pytest.mark.parametrize(("free", "has_alert"), [(10 * GIB, True), (20 * GIB, False), (None, False), (-5, True)])
+def test_a_disk_that_is_soon_full_raises_an_alert(free: int | None, has_alert: bool) -> None:
     rows = history(replace(DATABASE, free_bytes=free), [(100 + day) * GIB for day in range(10)])
-    assert kinds(rows) == ({(IncidentKind.DISK_FILLING, "database synapse")} if is_found else set())
+    assert kinds(rows) == ({(IncidentKind.DISK_FILLING, "database synapse")} if has_alert else set())
     shrinking = history(replace(DATABASE, free_bytes=free), [(100 - day) * GIB for day in range(10)])
     assert kinds(shrinking) == set()
 
@@ -92,7 +92,7 @@ def test_old_transaction_ids_are_overdue() -> None:
     overdue = find_overdue_vacuum(summary)
     assert overdue
     assert (overdue.for_dead_rows, overdue.for_transaction_ids) == (False, True)
-    # The age of a slot is that of the rows that it holds for a standby.
+    # The age of a replication slot is the age of the rows that it retains for a standby.
     assert kinds([replace(row, kind="replication_slot", schema_name=None) for row in rows]) == set()
 
 
@@ -110,7 +110,7 @@ def test_only_relations_of_the_newest_measurement_are_shown() -> None:
     assert summarize([]) == []
 
 
-def test_relations_of_one_name_in_two_schemas_are_apart() -> None:
+def test_relations_of_one_name_in_two_schemas_are_separate() -> None:
     rows = history(EVENTS, [1, 2]) + history(replace(EVENTS, schema_name="other"), [3, 4])
     assert [(summary.latest.schema_name, len(summary.history)) for summary in summarize(rows)] == [
         ("other", 2), ("public", 2),

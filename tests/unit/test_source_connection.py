@@ -1,4 +1,4 @@
-"""Connections to Synapse's database, and the errors of failed ones."""
+"""Connections to Synapse's database, and the errors of failed connections."""
 
 from pathlib import Path
 
@@ -18,17 +18,21 @@ from synapse_lakehouse.postgres.errors import (
 
 
 def test_keepalives_are_set_unless_the_operator_sets_them() -> None:
-    created = conninfo_to_dict(add_session_settings("postgresql://reader@db/synapse?keepalives_idle=5", {}))
-    assert (created["keepalives_idle"], created["keepalives_count"], created["tcp_user_timeout"]) == ("5", "3", "60000")
+    parameters = conninfo_to_dict(add_session_settings("postgresql://reader@db/synapse?keepalives_idle=5", {}))
+    assert (parameters["keepalives_idle"], parameters["keepalives_count"], parameters["tcp_user_timeout"]) == (
+        "5",
+        "3",
+        "60000",
+    )
 
 
 @pytest.mark.parametrize(
     "dsn", ["postgresql://u:se@cret@db/synapse", "postgresql://u:se/cret@db/synapse", "postgresql://u@db:port/synapse"]
 )
 def test_misparsed_password_is_refused_and_not_shown(dsn: str) -> None:
-    with pytest.raises(SourceError, match="%2F") as refused:
+    with pytest.raises(SourceError, match="%2F") as error_info:
         add_session_settings(dsn, {})
-    assert "cret" not in str(refused.value)
+    assert "cret" not in str(error_info.value)
 
 
 def test_sockets_and_keywords_are_parsed() -> None:
@@ -83,7 +87,7 @@ def test_options_of_a_service_stay_in_force(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.parametrize(
-    ("dsn", "server", "pinned"),
+    ("dsn", "server", "expected"),
     [
         ("host=db dbname=s", ("db", "192.0.2.1", "5432"), {"host": "db", "hostaddr": "192.0.2.1", "port": "5432"}),
         ("host=a,b port=1,2", ("b", "2001:db8::1", "2"), {"host": "b", "hostaddr": "2001:db8::1", "port": "2"}),
@@ -96,18 +100,18 @@ def test_options_of_a_service_stay_in_force(monkeypatch: pytest.MonkeyPatch, tmp
     ],
 )  # fmt: skip
 def test_readers_connect_to_the_server_of_the_snapshot(
-    dsn: str, server: tuple[str, str, str], pinned: dict[str, str]
+    dsn: str, server: tuple[str, str, str], expected: dict[str, str]
 ) -> None:
     settings = Settings(_env_file=None, synapse_dsn=dsn, synapse_server_name="example.org")
     address = dict(zip(("host", "hostaddr", "port"), server, strict=True))
-    created = conninfo_to_dict(build_conninfo(settings, server=address))
-    assert {name: created[name] for name in address if name in created} == pinned
+    parameters = conninfo_to_dict(build_conninfo(settings, server=address))
+    assert {name: parameters[name] for name in address if name in parameters} == expected
 
 
 def test_client_encoding_is_always_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    created = conninfo_to_dict(add_session_settings("postgresql://reader@db/synapse?client_encoding=LATIN1", {}))
-    assert created["client_encoding"] == "UTF8"
+    parameters = conninfo_to_dict(add_session_settings("postgresql://reader@db/synapse?client_encoding=LATIN1", {}))
+    assert parameters["client_encoding"] == "UTF8"
 
 
 def test_recovery_conflict_is_recognized_in_any_language() -> None:

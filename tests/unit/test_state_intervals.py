@@ -1,4 +1,4 @@
-"""The state of a group, looked up by position, equals the state from its chain."""
+"""The state of a group by its position in the intervals equals the state by its chain."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -13,77 +13,84 @@ from tests.support.state_rooms import State, World, resolved, worlds
 SCHEMA = get_arrow_schema(next(table for table in catalogue.load_state_tables() if table.name == "state_intervals"))
 
 
-def _forest(groups: dict[int, str], edges: list[tuple[int, int]]) -> NumberedGroups:
+def _number_groups(groups: dict[int, str], edges: list[tuple[int, int]]) -> NumberedGroups:
     return number_groups(
         pa.table({"id": pa.array(groups, pa.int64()), "room_id": pa.array(groups.values(), pa.string())}),
         pa.table(
             {
-                "state_group": pa.array([first for first, _ in edges], pa.int64()),
-                "prev_state_group": pa.array([first for _, first in edges], pa.int64()),
+                "state_group": pa.array([group for group, _ in edges], pa.int64()),
+                "prev_state_group": pa.array([prev for _, prev in edges], pa.int64()),
             }
         ),
     )
 
 
-def _intervals(forest: NumberedGroups, rows: dict[int, State], batch: int = 1 << 16) -> list[dict[str, object]]:
-    ranged = [
+def _intervals(
+    numbered_groups: NumberedGroups, rows: dict[int, State], batch: int = 1 << 16
+) -> list[dict[str, object]]:
+    range_rows = [
         {"room_id": node["room_id"], "type": key[0], "state_key": key[1], "event_id": event}
         | {"first_position": node["position"], "last_position": node["last_position"]}
-        for node in forest.nodes.to_pylist()
+        for node in numbered_groups.nodes.to_pylist()
         for key, event in rows.get(node["state_group"], {}).items()
     ]
-    ranged.sort(key=lambda row: tuple(row[name] for name in (*INTERVAL_KEY, "first_position", "event_id")))
-    table = pa.Table.from_pylist(ranged, schema=SCHEMA)
-    return [row for actual in flatten_intervals(table.to_batches(max_chunksize=batch)) for row in actual.to_pylist()]
+    range_rows.sort(key=lambda row: tuple(row[name] for name in (*INTERVAL_KEY, "first_position", "event_id")))
+    table = pa.Table.from_pylist(range_rows, schema=SCHEMA)
+    return [row for flat in flatten_intervals(table.to_batches(max_chunksize=batch)) for row in flat.to_pylist()]
 
 
-def _states(forest: NumberedGroups, intervals: list[dict[str, object]]) -> dict[int, State]:
-    """The state of every group, by the intervals."""
-    nodes = [node for node in forest.nodes.to_pylist() if node["is_group"]]
+def _states(numbered_groups: NumberedGroups, intervals: list[dict[str, object]]) -> dict[int, State]:
+    """Return the state of every group, looked up in the intervals."""
+    nodes = [node for node in numbered_groups.nodes.to_pylist() if node["is_group"]]
     states: dict[int, State] = {node["state_group"]: {} for node in nodes}
     for node in nodes:
         for row in intervals:
             if row["room_id"] == node["room_id"] and row["first_position"] <= node["position"] <= row["last_position"]:
                 key = (str(row["type"]), str(row["state_key"]))
-                assert key not in states[node["state_group"]], "two intervals hold at once"
+                assert key not in states[node["state_group"]], "two intervals of a key overlap"
                 states[node["state_group"]][key] = str(row["event_id"])
     return states
 
 
 @given(worlds(3, 40, 120), st.sampled_from([1, 2, 7, 1 << 16]))
-def test_every_group_has_the_state_that_its_chain_gives(world: World, batch: int) -> None:
-    forest = _forest(world.groups, list(world.edges.items()))
-    intervals = _intervals(forest, world.rows, batch)
-    assert _states(forest, intervals) == {group: resolved(world.edges, world.rows, group) for group in world.groups}
-    numbered = forest.nodes.to_pylist()
-    assert len({(node["room_id"], node["position"]) for node in numbered}) == len(numbered)
-    nodes = {(node["room_id"], node["state_group"]) for node in numbered}
+def test_every_group_has_the_state_of_its_chain(world: World, batch: int) -> None:
+    numbered_groups = _number_groups(world.groups, list(world.edges.items()))
+    intervals = _intervals(numbered_groups, world.rows, batch)
+    assert _states(numbered_groups, intervals) == {
+        group: resolved(world.edges, world.rows, group) for group in world.groups
+    }
+    node_rows = numbered_groups.nodes.to_pylist()
+    assert len({(node["room_id"], node["position"]) for node in node_rows}) == len(node_rows)
+    nodes = {(node["room_id"], node["state_group"]) for node in node_rows}
     rows = sum(len(world.rows.get(group, {})) for _, group in nodes)
     assert len(intervals) <= max(2 * rows - 1, 0)
 
 
 @given(worlds(2, 30, 60))
 def test_positions_do_not_depend_on_the_order_of_rows(world: World) -> None:
-    forwards = _forest(world.groups, list(world.edges.items()))
-    backwards = _forest(dict(reversed(world.groups.items())), list(reversed(world.edges.items())))
+    forwards = _number_groups(world.groups, list(world.edges.items()))
+    backwards = _number_groups(dict(reversed(world.groups.items())), list(reversed(world.edges.items())))
     assert forwards.nodes == backwards.nodes
 
 
-def test_a_line_of_wholes_is_one_interval() -> None:
-    """Synapse stores the full state after 100 groups; intervals of unchanged pieces continue."""
+def test_a_key_in_consecutive_full_states_is_one_interval() -> None:
+    """Synapse stores a full state after 100 groups. The interval of an unchanged key continues."""
     state: State = {("m.room.create", ""): "$create", ("m.room.name", ""): "$name"}
-    forest = _forest({1: "!room", 2: "!room", 3: "!room"}, [])
-    intervals = _intervals(forest, {1: state, 2: state, 3: state | {("m.room.name", ""): "$other"}})
+    numbered_groups = _number_groups({1: "!room", 2: "!room", 3: "!room"}, [])
+    intervals = _intervals(numbered_groups, {1: state, 2: state, 3: state | {("m.room.name", ""): "$other"}})
     assert [(row["event_id"], row["first_position"], row["last_position"]) for row in intervals] == [
         ("$create", 0, 2), ("$name", 0, 1), ("$other", 2, 2),
     ]  # fmt: skip
 
 
-def test_broken_groups_are_reported_and_stop_no_other() -> None:
+def test_invalid_groups_are_reported_and_affect_no_others() -> None:
     groups = {1: "!a", 2: "!a", 3: "!a", 10: "!b", 11: "!b", 12: "!b", 13: "!b", 20: "!c", 21: "!d"}
     edges = [(2, 1), (3, 2), (10, 11), (11, 10), (12, 11), (13, 9), (20, 21), (21, 3), (3, 1)]
-    forest = _forest(groups, edges)
-    faults = {(row["room_id"], row["state_group"], StateGroupFault(row["fault"])) for row in forest.faults.to_pylist()}
+    numbered_groups = _number_groups(groups, edges)
+    faults = {
+        (row["room_id"], row["state_group"], StateGroupFault(row["fault"]))
+        for row in numbered_groups.faults.to_pylist()
+    }
     assert faults == {
         ("!a", 3, StateGroupFault.SEVERAL_PREDECESSORS),
         ("!b", 10, StateGroupFault.CYCLE),
@@ -95,7 +102,9 @@ def test_broken_groups_are_reported_and_stop_no_other() -> None:
         ("!c", 20, StateGroupFault.OTHER_ROOM),
         ("!d", 21, StateGroupFault.OTHER_ROOM),
     }
-    states = _states(forest, _intervals(forest, {group: {("t", ""): f"${group}"} for group in (1, 2, 9, 13, 21)}))
+    states = _states(
+        numbered_groups, _intervals(numbered_groups, {group: {("t", ""): f"${group}"} for group in (1, 2, 9, 13, 21)})
+    )
     assert states == {
         1: {("t", ""): "$1"}, 2: {("t", ""): "$2"}, 3: {("t", ""): "$2"}, 13: {("t", ""): "$13"},
         20: {("t", ""): "$21"}, 21: {("t", ""): "$21"},
@@ -105,16 +114,16 @@ def test_broken_groups_are_reported_and_stop_no_other() -> None:
 def test_a_chain_of_hundreds_of_thousands_is_numbered() -> None:
     depth = 300_000
     ids = pa.array(range(1, depth + 1), pa.int64())
-    forest = number_groups(
+    numbered_groups = number_groups(
         pa.table({"id": ids, "room_id": pa.array(["!deep"] * depth)}),
         pa.table({"state_group": ids[1:], "prev_state_group": ids[:-1]}),
     )
-    assert forest.faults.num_rows == 0
-    assert forest.nodes["position"].to_pylist() == list(range(depth))
-    assert set(forest.nodes["last_position"].to_pylist()) == {depth - 1}
+    assert numbered_groups.faults.num_rows == 0
+    assert numbered_groups.nodes["position"].to_pylist() == list(range(depth))
+    assert set(numbered_groups.nodes["last_position"].to_pylist()) == {depth - 1}
 
 
-def test_no_groups_are_no_forest() -> None:
-    forest = _forest({}, [])
-    assert forest.nodes.num_rows == forest.faults.num_rows == 0
+def test_without_groups_there_are_no_intervals() -> None:
+    numbered_groups = _number_groups({}, [])
+    assert numbered_groups.nodes.num_rows == numbered_groups.faults.num_rows == 0
     assert list(flatten_intervals([])) == []

@@ -1,4 +1,4 @@
-"""Complete tokens and positions, assembled from rows."""
+"""Tokens and positions, assembled from RDATA and POSITION commands."""
 
 import pytest
 from hypothesis import given, settings
@@ -43,7 +43,7 @@ def test_half_a_token_is_discarded_at_a_position() -> None:
     assert progress.add_row(Rdata(*EP1, 55, ["next"])) == Update(*EP1, 55, (["next"],))
 
 
-def test_a_token_that_was_seen_is_dropped_but_caches_may_go_back() -> None:
+def test_repeated_tokens_are_discarded_except_for_caches() -> None:
     progress = Progress({EP1: 53, ("caches", "ep1"): 53})
     assert progress.add_row(Rdata(*EP1, 53, [])) is None
     assert progress.repeated == 1
@@ -51,7 +51,7 @@ def test_a_token_that_was_seen_is_dropped_but_caches_may_go_back() -> None:
     assert progress.positions[("caches", "ep1")] == 53
 
 
-def test_the_first_position_is_where_following_begins() -> None:
+def test_tracking_starts_at_the_first_position() -> None:
     progress = Progress()
     assert progress.receive_position(Position(*EP1, 53, 53)) is None
     assert progress.positions == {EP1: 53}
@@ -64,7 +64,7 @@ def test_a_new_writer_is_missed_from_the_stream_s_position() -> None:
     assert progress.receive_position(Position(*typing, 3, 3)) is None
     progress.advance(EP1, 70)
     progress.mark_disconnected()
-    assert progress.start_of(new) == 50, "the other writer is still there"
+    assert progress.start_of(new) == 50, "ep2 is still at 50"
     progress.mark_caught_up()
     assert progress.start_of(new) is None
     assert progress.receive_position(Position(*new, 60, 60)) is None
@@ -92,7 +92,7 @@ def test_positions_never_go_back() -> None:
     assert progress.positions == {EP1: 53}
 
 
-def test_a_token_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_token_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_tokens, "MAX_UNFINISHED_CHARACTERS", 10 * len("[]"))
     progress = Progress()
     for number in range(10):
@@ -116,15 +116,15 @@ TOKENS = st.dictionaries(st.integers(2, 40), st.lists(st.integers(), min_size=1,
 @settings(deadline=None)
 @given(TOKENS, st.lists(st.integers(0, 60)))
 def test_resuming_from_tokens_delivers_each_row_once(tokens: dict[int, list[int]], cuts: list[int]) -> None:
-    progress, received = Progress({EP1: 1}), []
+    progress, updates = Progress({EP1: 1}), []
     for cut in [*cuts, None]:
         progress.mark_disconnected()
         start = progress.positions[EP1]
-        sent = [
+        commands = [
             Rdata(*EP1, token if number == len(rows) - 1 else None, row)
             for token, rows in sorted(tokens.items())
             if token > start
             for number, row in enumerate(rows)
         ]
-        received += [update for item in sent[:cut] if (update := progress.add_row(item))]
-    assert [(update.token, list(update.rows)) for update in received] == sorted(tokens.items())
+        updates += [update for command in commands[:cut] if (update := progress.add_row(command))]
+    assert [(update.token, list(update.rows)) for update in updates] == sorted(tokens.items())

@@ -14,7 +14,7 @@ from synapse_lakehouse.streams.positions.configured_writers import (
 CATALOGUE = catalogue.load_catalogue()
 
 
-def test_the_setting_wins_over_the_configuration_file(tmp_path: Path) -> None:
+def test_the_setting_overrides_the_configuration_file(tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text("stream_writers:\n  events: [ep1, ep2]\n  receipts: worker1\n")
     actual = read_configured_writers(CATALOGUE, "events:ep3", config)
@@ -28,7 +28,7 @@ def test_streams_without_a_setting_have_unknown_writers() -> None:
     assert actual["pushers"] == {"master"}
 
 
-def test_streams_missing_in_the_file_are_the_main_process_s(tmp_path: Path) -> None:
+def test_streams_missing_in_the_file_belong_to_the_main_process(tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text("server_name: here\nstream_writers:\n  events: [ep1]\n")
     actual = read_configured_writers(CATALOGUE, "receipts:worker1", config)
@@ -59,12 +59,12 @@ def test_streams_of_a_later_release_in_the_file_are_ignored(tmp_path: Path) -> N
     assert read_configured_writers(CATALOGUE, "", config)["events"] == {"ep1"}
 
 
-def test_a_configuration_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_configuration_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StreamWritersError, match=r"nowhere\.yaml"):
         read_configured_writers(CATALOGUE, "", tmp_path / "nowhere.yaml")
 
 
-def test_a_value_that_is_no_section_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_section_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text("stream_writers: worker1\n")
     with pytest.raises(StreamWritersError, match=r"^stream_writers in SYNAPSE_CONFIG"):
@@ -72,14 +72,14 @@ def test_a_value_that_is_no_section_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writers", ["", "5", "{ep1: 1}", "[ep1, 2]", "[[ep1]]"])
-def test_writers_that_are_no_names_are_refused(writers: str, tmp_path: Path) -> None:
+def test_invalid_writer_names_are_refused(writers: str, tmp_path: Path) -> None:
     config = tmp_path / "homeserver.yaml"
     config.write_text(f"stream_writers:\n  events: {writers}\n")
     with pytest.raises(StreamWritersError, match=r"stream_writers\.events in SYNAPSE_CONFIG"):
         read_configured_writers(CATALOGUE, "", config)
 
 
-def test_rows_without_a_writer_are_those_of_the_only_writer() -> None:
+def test_rows_without_a_writer_belong_to_the_only_writer() -> None:
     assert default_writer({"worker1"}) == "worker1"
     assert default_writer({"worker1": 7}) == "worker1"
     assert default_writer({"worker1", "worker2"}) == default_writer(()) == "master"

@@ -19,20 +19,20 @@ from synapse_lakehouse.java import jars
 PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT_FOLDER / "pyproject.toml").read_text())
 LOCK: dict[str, Any] = tomllib.loads((PROJECT_FOLDER / "uv.lock").read_text())
 BILL: dict[str, Any] = json.loads(sbom.SBOM.read_text())
-OWN = "synapse-lakehouse"
+PROJECT = "synapse-lakehouse"
 UV = shutil.which("uv") or str(PROJECT_FOLDER / ".tools/uv/bin/uv")
 
 
 def components(kind: str) -> dict[str, dict[str, Any]]:
-    """Components of the bill, by name and version."""
+    """Return the components of the bill by name and version."""
     actual = [component for component in BILL["components"] if component.get("purl", "").startswith(f"pkg:{kind}/")]
     return {f"{item['name']}=={item['version']}": item for item in actual}
 
 
 def hashes(component: dict[str, Any]) -> set[str]:
-    """SHA-256 of a component and of its distributions."""
-    places = [component, *component.get("externalReferences", [])]
-    return {item["content"] for place in places for item in place.get("hashes", []) if item["alg"] == "SHA-256"}
+    """Return the SHA-256 of a component and of its distributions."""
+    entries = [component, *component.get("externalReferences", [])]
+    return {item["content"] for entry in entries for item in entry.get("hashes", []) if item["alg"] == "SHA-256"}
 
 
 def test_the_bill_equals_the_locks() -> None:
@@ -40,13 +40,13 @@ def test_the_bill_equals_the_locks() -> None:
 
 
 def test_the_bill_has_every_package_with_its_hashes() -> None:
-    packages = {f"{item['name']}=={item['version']}": item for item in LOCK["package"] if item["name"] != OWN}
-    shipped = components("pypi")
+    packages = {f"{item['name']}=={item['version']}": item for item in LOCK["package"] if item["name"] != PROJECT}
+    bill_packages = components("pypi")
 
-    # What only the groups dev and bench need is not shipped.
-    assert shipped.keys() <= packages.keys()
-    assert _needed(packages) <= {name.partition("==")[0] for name in shipped}
-    for name, component in shipped.items():
+    # Packages that only the groups dev and bench need are not in the bill.
+    assert bill_packages.keys() <= packages.keys()
+    assert _required_names(packages) <= {name.partition("==")[0] for name in bill_packages}
+    for name, component in bill_packages.items():
         files = [*packages[name].get("wheels", []), *filter(None, [packages[name].get("sdist")])]
         assert hashes(component) == {file["hash"].removeprefix("sha256:") for file in files}, name
 
@@ -58,7 +58,7 @@ def test_the_bill_has_every_jar_with_its_hash() -> None:
 
 
 def test_the_bill_obeys_cyclonedx(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Every URI reference is an IRI reference; the parser of IRI references takes minutes for all of the bill's.
+    # Every URI reference is an IRI reference. The parser of IRI references takes minutes for the bill.
     checkers = Draft7Validator.FORMAT_CHECKER.checkers
     monkeypatch.setitem(checkers, "iri-reference", checkers["uri-reference"])
     assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(sbom.SBOM.read_text()) is None
@@ -73,12 +73,12 @@ def test_references_of_the_bill_exist() -> None:
 
 
 def test_build_back_ends_have_one_version() -> None:
-    pinned = dict(item.split("==") for item in PYPROJECT["tool"]["uv"]["build-constraint-dependencies"])
-    built = {item["name"] for item in LOCK["package"] if "sdist" in item and "wheels" not in item}
+    versions = dict(item.split("==") for item in PYPROJECT["tool"]["uv"]["build-constraint-dependencies"])
+    source_packages = {item["name"] for item in LOCK["package"] if "sdist" in item and "wheels" not in item}
 
-    assert PYPROJECT["build-system"]["requires"] == [f"hatchling=={pinned['hatchling']}"]
-    assert built == {"pyspark"}, "its back-end is setuptools"
-    assert "setuptools" in pinned
+    assert PYPROJECT["build-system"]["requires"] == [f"hatchling=={versions['hatchling']}"]
+    assert source_packages == {"pyspark"}, "its back-end is setuptools"
+    assert "setuptools" in versions
 
 
 def test_uv_is_installed_by_its_hash() -> None:
@@ -101,15 +101,15 @@ def test_actions_and_images_of_the_workflows_have_exact_versions() -> None:
     assert all(re.search(r":.*\d+(\.|\d)\d+", item) for item in images), images
 
 
-def _needed(packages: dict[str, Any]) -> set[str]:
-    """Names of what the project needs on Linux without extras, as far as no marker decides."""
-    (own,) = (item for item in LOCK["package"] if item["name"] == OWN)
+def _required_names(packages: dict[str, Any]) -> set[str]:
+    """Return the names of packages that the project requires without extras and markers."""
+    (project,) = (item for item in LOCK["package"] if item["name"] == PROJECT)
     by_name = {item["name"]: item for item in packages.values()}
-    results: set[str] = set()
-    ahead = [dependency["name"] for dependency in own["dependencies"]]
-    while ahead:
-        name = ahead.pop()
-        if name not in results:
-            results.add(name)
-            ahead += [item["name"] for item in by_name[name].get("dependencies", []) if "marker" not in item]
-    return results
+    names: set[str] = set()
+    queue = [dependency["name"] for dependency in project["dependencies"]]
+    while queue:
+        name = queue.pop()
+        if name not in names:
+            names.add(name)
+            queue += [item["name"] for item in by_name[name].get("dependencies", []) if "marker" not in item]
+    return names

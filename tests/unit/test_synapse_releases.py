@@ -13,15 +13,15 @@ RELEASES = load_releases()
 MEMORY_ONLY = {"typing", "presence_federation", "federation"}
 
 
-def source_of(release: Release) -> Catalogue:
+def restrict_catalogue(release: Release) -> Catalogue:
     declared = load_catalogue()
     return declared.restrict_to_source([*declared.find_absent(release.columns, release.deltas)])
 
 
 @pytest.fixture(params=RELEASES, ids=lambda release: release.version)
 def release(request: pytest.FixtureRequest) -> Release:
-    recorded: Release = request.param
-    return recorded
+    release_: Release = request.param
+    return release_
 
 
 def test_every_release_of_two_years_is_recorded() -> None:
@@ -40,33 +40,33 @@ def test_the_schema_version_is_supported(release: Release) -> None:
 
 def test_every_column_exists_with_its_type(release: Release) -> None:
     columns = release.columns
-    for table in source_of(release).tables:
+    for table in restrict_catalogue(release).tables:
         for column in table.columns:
             for name in column.source_columns[:1]:
                 assert columns[table.name].get(name) == column.source_type, f"{table.name}.{name}"
 
 
 def test_every_key_is_unique(release: Release) -> None:
-    unique = set(release.list_facts("unique"))
-    for table in source_of(release).tables:
+    facts = set(release.list_facts("unique"))
+    for table in restrict_catalogue(release).tables:
         if table.key_enforced and not table.nullable_key:
-            keys = {frozenset(re.findall(r"\w+", fact.partition("(")[2])) for fact in unique if " where " not in fact
+            keys = {frozenset(re.findall(r"\w+", fact.partition("(")[2])) for fact in facts if " where " not in fact
                     and fact.startswith(f"{table.name} (")}  # fmt: skip
             assert any(key <= set(table.primary_key) for key in keys), table.name
 
 
-def test_streams_and_sequences_are_the_releases(release: Release) -> None:
-    source = source_of(release)
+def test_streams_and_sequences_equal_those_of_the_release(release: Release) -> None:
+    source = restrict_catalogue(release)
     assert {stream.name for stream in source.streams} == set(release.list_facts("stream")) - MEMORY_ONLY
     assert set(source.sequence_names()) <= set(release.list_facts("sequence"))
 
 
 def test_each_change_is_in_the_declared_release() -> None:
     declared = load_catalogue()
-    first: dict[str, str] = {}
+    first_release: dict[str, str] = {}
     for release in RELEASES:
         for delta in release.list_facts("delta"):
-            first.setdefault(delta, ".".join(map(str, release.minor)))
+            first_release.setdefault(delta, ".".join(map(str, release.minor)))
     evolving = [table for table in declared.tables if table.is_evolving]
     changes = [
         change
@@ -77,7 +77,7 @@ def test_each_change_is_in_the_declared_release() -> None:
     ]
     changes += [SchemaChange.model_validate(rule) for rule in load_rules().values()]
     assert {change.delta: change.release for change in changes} == {
-        change.delta: first[change.delta] for change in changes
+        change.delta: first_release[change.delta] for change in changes
     }
     oldest, newest = ({*declared.find_absent(release.columns, release.deltas)} for release in
                       (RELEASES[0], RELEASES[-1]))  # fmt: skip
@@ -91,16 +91,16 @@ def test_each_change_is_in_the_declared_release() -> None:
 def test_the_schema_shows_the_releases_of_synapse(release: Release) -> None:
     declared = load_catalogue()
     absent = [*declared.find_absent(release.columns, release.deltas)]
-    described = declared.describe_release(absent)
-    first = re.findall(r"^([0-9.]+) or later", described)
-    beyond = re.findall(r"before ([0-9.]+)$", described)
-    assert first or beyond
-    assert all(tuple(map(int, found.split("."))) <= release.minor for found in first)
-    assert all(release.minor < tuple(map(int, found.split("."))) for found in beyond)
-    assert bool(beyond) == bool(absent)
+    description = declared.describe_release(absent)
+    oldest_versions = re.findall(r"^([0-9.]+) or later", description)
+    end_versions = re.findall(r"before ([0-9.]+)$", description)
+    assert oldest_versions or end_versions
+    assert all(tuple(map(int, version.split("."))) <= release.minor for version in oldest_versions)
+    assert all(release.minor < tuple(map(int, version.split("."))) for version in end_versions)
+    assert bool(end_versions) == bool(absent)
 
 
-def test_what_a_later_release_removed_is_absent_from_then_on() -> None:
+def test_removed_columns_are_absent_after_their_removal() -> None:
     declared, removal = load_catalogue(), SchemaChange(release="1.170", delta="96/01_removed.sql")
     threads, events = declared.table("threads"), declared.table("events")
     columns = tuple(
@@ -115,16 +115,16 @@ def test_what_a_later_release_removed_is_absent_from_then_on() -> None:
     present = {"events": {name for column in columns for name in column.source_columns} - {"received_ts"}}
     assert later.list_deltas() == [removal.delta]
     assert [*later.find_absent(present, {removal.delta})] == ["threads", "events.received_ts"]
-    assert [*later.find_absent(present, set())] == [], "what is missing before it was removed is drift"
+    assert [*later.find_absent(present, set())] == [], "a column that is missing before its removal is schema drift"
     assert later.describe_release(["threads", "events.received_ts"]) == "1.170 or later"
     assert later.describe_release([]).endswith("before 1.170")
 
 
-def test_releases_went_through_with_enough_answers() -> None:
+def test_results_of_releases_have_enough_rows() -> None:
     assert load_results().keys() == set(REPRESENTATIVES)
-    for figures in load_results().values():
-        assert figures["visibility_answers"] >= 20_000
-        assert figures["replication_rows"] > 0 < figures["saved_state_rows"]
+    for counts in load_results().values():
+        assert counts["visibility_answers"] >= 20_000
+        assert counts["replication_rows"] > 0 < counts["saved_state_rows"]
 
 
 def test_each_set_of_releases_has_one_representative() -> None:

@@ -11,31 +11,31 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.orchestration.trusted_hosts import TrustedHostsMiddleware
 
 
-async def _served(scope: Scope, receive: Receive, send: Send) -> None:
+async def _serve(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body"})
 
 
 def status(*hosts: str, kind: str = "http", method: str = "GET") -> int:
-    """Status of the answer to a request with these ``Host`` headers."""
-    sent: list[Message] = []
+    """Return the status of the response to a request with ``hosts`` as its ``Host`` headers."""
+    messages: list[Message] = []
 
     async def receive() -> Message:
         return {"type": "http.request"}
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        messages.append(message)
 
     scope = {
         "type": kind, "method": method, "path": "/", "extensions": {"websocket.http.response": {}},
         "headers": [(b"host", host.encode("latin-1")) for host in hosts],
     }  # fmt: skip
-    asyncio.run(TrustedHostsMiddleware(_served)(scope, receive, send))
-    return int(sent[0]["status"])
+    asyncio.run(TrustedHostsMiddleware(_serve)(scope, receive, send))
+    return int(messages[0]["status"])
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _allowed_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKEHOUSE_UI_HOSTS", "airflow-api-server Lake.example.org")
 
@@ -55,7 +55,7 @@ def test_own_hosts_are_served(host: str) -> None:
      ["127.0.0.1:8080@evil.example"], ["evil.example#127.0.0.1"], ["localhost:8080", "evil.example"], ["0.0.0.0:8080"],
      ["evil.example", "localhost:8080"], ["www.localhost"], ["127.1"], ["[::1]:8080"], ["localhost evil.example"]],
 )  # fmt: skip
-def test_others_are_refused(hosts: list[str], kind: str) -> None:
+def test_other_hosts_are_refused(hosts: list[str], kind: str) -> None:
     assert status(*hosts, kind=kind) == 400
 
 
@@ -75,4 +75,4 @@ def test_invalid_host_names_are_refused(hosts: str) -> None:
 def test_a_wrong_setting_serves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_UI_HOSTS", "*")
     with pytest.raises(ValidationError):
-        TrustedHostsMiddleware(_served)
+        TrustedHostsMiddleware(_serve)

@@ -1,4 +1,4 @@
-"""``lakehouse ui`` stops all of its processes, also if the reader of its output is gone."""
+"""``lakehouse ui`` stops all of its processes, even if the reader of its output has ended."""
 
 import os
 import signal
@@ -38,12 +38,12 @@ with child_processes.interrupt_on_signals(), socket.create_server(("127.0.0.1", 
     ui._serve(prepared, listening.getsockname()[1])
 """
 
-LOGGED_IN = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+LOGIN_TTY = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[list[str]]:
-    """Runs four programs in place of Airflow's, until it is stopped."""
+    """Return a command that runs four fake services of Airflow until it is stopped."""
     (tmp_path / "services").mkdir()
     (tmp_path / "airflow").write_text(SERVICE)
     (tmp_path / "airflow").chmod(0o700)
@@ -55,16 +55,16 @@ def command(tmp_path: Path) -> Iterator[list[str]]:
 
 @pytest.fixture
 def server_port(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Port of a server that answers every request with the status of the parameter."""
+    """Return the port of a server that responds to every request with the status of the parameter."""
 
-    class Answers(BaseHTTPRequestHandler):
+    class StatusHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(request.param)
             self.end_headers()
 
-        def log_message(self, *of: object) -> None: ...
+        def log_message(self, *arguments: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), StatusHandler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()
@@ -73,12 +73,12 @@ def server_port(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("server_port", "refuses"), [(200, False), (400, True), (500, False)], indirect=["server_port"]
 )
-def test_an_airflow_that_answers_for_any_host_is_noticed(server_port: int, refuses: bool) -> None:
+def test_an_airflow_that_accepts_any_host_is_detected(server_port: int, refuses: bool) -> None:
     assert ui._refuses_strangers(server_port) == refuses
 
 
 @pytest.mark.parametrize("server_port", [400], indirect=True)
-def test_a_proxy_sees_nothing_of_it(server_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_check_uses_no_proxy(server_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{find_free_port()}")
     assert ui._refuses_strangers(server_port)
@@ -91,11 +91,11 @@ def services(home: Path) -> set[int]:
 def read_until_ready(read: Callable[[], bytes]) -> None:
     output = b""
     while b"Ctrl-C stops everything" not in output:
-        output += (more := read())
-        assert more, output
+        output += (data := read())
+        assert data, output
 
 
-def test_services_stop_when_the_reader_is_gone(command: list[str], tmp_path: Path) -> None:
+def test_services_stop_when_the_reader_ends(command: list[str], tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
         assert driver.stdout
         read_until_ready(driver.stdout.readline)
@@ -107,12 +107,12 @@ def test_services_stop_when_the_reader_is_gone(command: list[str], tmp_path: Pat
 
 
 def test_services_are_stopped_when_the_terminal_is_closed(command: list[str], tmp_path: Path) -> None:
-    own, terminal = os.openpty()
-    in_terminal = [sys.executable, "-c", LOGGED_IN, str(terminal), *command]
-    driver = subprocess.Popen(in_terminal, pass_fds=[terminal])
+    controller, terminal = os.openpty()
+    terminal_command = [sys.executable, "-c", LOGIN_TTY, str(terminal), *command]
+    driver = subprocess.Popen(terminal_command, pass_fds=[terminal])
     os.close(terminal)
-    read_until_ready(lambda: os.read(own, 1024))
-    os.close(own)
+    read_until_ready(lambda: os.read(controller, 1024))
+    os.close(controller)
     driver.wait(60)
     assert len(services(tmp_path)) == len(ui.COMPONENTS)
     assert child_processes.list_session_members(services(tmp_path)) == []

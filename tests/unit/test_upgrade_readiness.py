@@ -1,4 +1,4 @@
-"""End of support of PostgreSQL, and pending background updates since the release in which they were first seen."""
+"""End of support of PostgreSQL, and findings about pending background updates."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -28,10 +28,12 @@ def test_each_version_has_its_end_of_support(version: str, end: date | None) -> 
     assert find_end_of_support(version) == end
 
 
-@pytest.mark.parametrize(("unchanged", "level"), [(NOW - 2 * DAY, FindingLevel.WARN), (NOW - DAY / 2, FindingLevel.OK)])
-def test_an_update_without_progress_for_a_day_warns(unchanged: datetime, level: FindingLevel) -> None:
+@pytest.mark.parametrize(
+    ("unchanged_since", "level"), [(NOW - 2 * DAY, FindingLevel.WARN), (NOW - DAY / 2, FindingLevel.OK)]
+)
+def test_an_update_without_progress_for_a_day_warns(unchanged_since: datetime, level: FindingLevel) -> None:
     update = PendingUpdate(
-        "event_search", None, '{"remaining": 7}', Sighting(3, NOW - 3 * DAY), Sighting(4, unchanged), False
+        "event_search", None, '{"remaining": 7}', Sighting(3, NOW - 3 * DAY), Sighting(4, unchanged_since), False
     )
     (finding,) = describe_updates([update], NOW)
     assert finding.level is level
@@ -40,9 +42,9 @@ def test_an_update_without_progress_for_a_day_warns(unchanged: datetime, level: 
 
 
 def test_an_update_that_waits_names_the_other_one() -> None:
-    seen = Sighting(3, NOW - 3 * DAY)
-    first = PendingUpdate("first", None, "{}", seen, seen, False)
-    second = PendingUpdate("second", "first", "{}", seen, seen, False)
+    sighting = Sighting(3, NOW - 3 * DAY)
+    first = PendingUpdate("first", None, "{}", sighting, sighting, False)
+    second = PendingUpdate("second", "first", "{}", sighting, sighting, False)
     findings = list(describe_updates([first, second], NOW))
     assert [(finding.level, "waits for first" in finding.message) for finding in findings] == [
         (FindingLevel.WARN, False), (FindingLevel.OK, True)

@@ -1,4 +1,4 @@
-"""Explanations of visibility, and times of queries about it."""
+"""Explanations of visibility rules, and the time of a visibility query."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ UNIT_TESTS = PROJECT_FOLDER / "dbt" / "models" / "gold" / "visibility" / "_unit_
 
 
 @pytest.fixture
-def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tokyo_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     yield
@@ -23,22 +23,22 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.usefixtures("far_east")
-def test_a_moment_is_in_utc_wherever_one_is() -> None:
-    assert as_of_milliseconds(datetime(2026, 11, 18)) == 1_794_960_000_000  # noqa: DTZ001 - as typer gives it
+@pytest.mark.usefixtures("tokyo_time")
+def test_a_moment_is_in_utc_in_every_time_zone() -> None:
+    assert as_of_milliseconds(datetime(2026, 11, 18)) == 1_794_960_000_000  # noqa: DTZ001 - as typer parses it
 
 
 @pytest.mark.parametrize("rule", VISIBILITY_RULES, ids=lambda rule: rule.name)
-def test_a_walk_ends_with_the_question_that_decided(rule: VisibilityRule) -> None:
-    place = VISIBILITY_RULES.index(rule)
-    *before, last = explain_rule(VISIBILITY_RULES[place].name)
-    assert last == f"{VISIBILITY_RULES[place].question} Yes: {'shown' if VISIBILITY_RULES[place].shows else 'hidden'}."
-    assert len(before) == place
-    assert all(line.endswith("? No.") for line in before)
+def test_an_explanation_ends_with_the_deciding_question(rule: VisibilityRule) -> None:
+    index = VISIBILITY_RULES.index(rule)
+    *earlier_lines, last = explain_rule(VISIBILITY_RULES[index].name)
+    assert last == f"{VISIBILITY_RULES[index].question} Yes: {'shown' if VISIBILITY_RULES[index].shows else 'hidden'}."
+    assert len(earlier_lines) == index
+    assert all(line.endswith("? No.") for line in earlier_lines)
 
 
 def test_each_question_contains_all_of_its_conditions() -> None:
-    """So the answer "no" is true of everybody for whom a later rule decides."""
+    """The answer "no" must be true for every user for whom a later rule decides."""
     questions = {rule.name: rule.question for rule in VISIBILITY_RULES}
     conditions = {
         "soft_failed": ("soft-failed", "administrator"),
@@ -46,7 +46,7 @@ def test_each_question_contains_all_of_its_conditions() -> None:
         "shared": ("shared", "peeking", "erased"),
         "invited": ("joined and invited", "was the user invited"),
     }
-    assert all(words in questions[name] for name, parts in conditions.items() for words in parts)
+    assert all(phrase in questions[name] for name, parts in conditions.items() for phrase in parts)
 
 
 def test_the_last_questions_end_the_explanation() -> None:
@@ -54,7 +54,7 @@ def test_the_last_questions_end_the_explanation() -> None:
     assert explain_rule("sender_erased")[-1].endswith("Yes: shown without its content.")
 
 
-def test_the_models_unit_tests_have_every_rule_decide() -> None:
+def test_unit_tests_of_the_model_have_every_rule() -> None:
     tests = yaml.safe_load(UNIT_TESTS.read_text())["unit_tests"]
     expected = {row["rule"] for test in tests if test["model"] == "event_visibility" for row in test["expect"]["rows"]}
     assert expected == {rule.name for rule in VISIBILITY_RULES} | {"call_invite", "sender_erased"}

@@ -1,7 +1,7 @@
-"""Keep a small lake that the installed version makes, for the test that later versions open and advance it.
+"""Store a small lake of the installed version. A test of later versions opens and updates it.
 
-``make earlier-lake COMMIT=…`` runs this with the code of a commit: a few rooms of the sample are copied, audited and
-published by a real run, then the source, the catalog and the warehouse are packed into ``earlier_lake.tar.xz``.
+``make earlier-lake COMMIT=…`` runs this program with the code of a commit. A real run copies, audits and publishes a
+few rooms of the sample. Then the source, the catalog and the warehouse are written to ``earlier_lake.tar.xz``.
 """
 
 import argparse
@@ -19,10 +19,10 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 
 KEPT = Path(__file__).with_name("earlier_lake.tar.xz")
-# Iceberg's metadata holds whole paths, so the lake is opened where it was made.
+# Iceberg's metadata contains absolute paths, so the lake must be opened in the folder in which it was created.
 PLACE = Path("/tmp/synapse-lakehouse-earlier")
 DATE = "2026-11-20"
-_MOST_EVENTS = 24
+_MAX_EVENTS = 24
 _BY_EVENT = (
     "event_edges",
     "event_to_state_groups",
@@ -33,15 +33,20 @@ _BY_EVENT = (
     "event_relations",
     "un_partial_stated_event_stream",
 )
-_EMPTIED = ("event_push_actions", "event_search", "cache_invalidation_stream_by_instance", "profile_updates_per_user")
+_EMPTY_TABLES = (
+    "event_push_actions",
+    "event_search",
+    "cache_invalidation_stream_by_instance",
+    "profile_updates_per_user",
+)
 
 
 def reduce(dsn: str) -> None:
-    """Leave only rooms with few events in a restored sample, and what belongs to them."""
+    """Delete all rooms with more than ``_MAX_EVENTS`` events from a restored sample."""
     with psycopg.connect(dsn) as source:
         source.execute("set session_replication_role = replica")
         source.execute(
-            "create temporary table kept as select room_id from events group by 1 having count(*) <= %s", [_MOST_EVENTS]
+            "create temporary table kept as select room_id from events group by 1 having count(*) <= %s", [_MAX_EVENTS]
         )
         rooms = source.execute(
             "select table_name::text from information_schema.columns join information_schema.tables using (table_name)"
@@ -58,12 +63,12 @@ def reduce(dsn: str) -> None:
                 )
             )
         source.execute("delete from state_group_edges where state_group not in (select id from state_groups)")
-        for name in _EMPTIED:
+        for name in _EMPTY_TABLES:
             source.execute(sql.SQL("truncate {}").format(sql.Identifier(name)))
 
 
 def main() -> None:
-    """Command line."""
+    """Create and store the lake."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     PLACE.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""The sample's lake has the same content as the lake that an earlier version of the project made of it."""
+"""The sample's lake has the same content as the lake that an earlier version of the project created."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from tests.conftest import BIN
-from tests.upgrade.content import DATE, content, recorded
+from tests.upgrade.content import DATE, read_content, read_recorded_content
 
 
 @pytest.mark.heavy
@@ -22,6 +22,6 @@ def test_the_sample_s_lake_has_the_recorded_content(tmp_path: Path) -> None:
         check=True,
         timeout=1200,
     )
-    earlier = recorded()
+    earlier = read_recorded_content()
     run_columns = {name: table["run_columns"] for name, table in earlier.items()}
-    assert content(Settings(_env_file=None, lakehouse_home=home), run_columns) == earlier
+    assert read_content(Settings(_env_file=None, lakehouse_home=home), run_columns) == earlier

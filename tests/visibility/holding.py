@@ -1,4 +1,4 @@
-"""The view of visibility on a branch or a release, for DuckDB."""
+"""DuckDB views of ``gold.event_visibility`` on a branch or a release."""
 
 from duckdb import DuckDBPyConnection
 
@@ -12,7 +12,7 @@ VIEW = "gold.event_visibility"
 
 
 def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str, run_id: str) -> str:
-    """Make the view readable over tables that no release has yet; its SQL."""
+    """Create the view on the tables of a run's branch; return its SQL."""
     duckdb_reader.create_views(connection, settings, None, ["audit.views"])
     rows = connection.execute(
         "select sql from audit.views where run_id = $1 and view_name = $2 order by tried_at desc", [run_id, VIEW]
@@ -24,5 +24,5 @@ def bind_branch(connection: DuckDBPyConnection, settings: Settings, branch: str,
 
 
 def bind_release(connection: DuckDBPyConnection, settings: Settings, release: Release) -> None:
-    """Make the view readable as ``release`` has it."""
+    """Create the view on the tables of ``release``."""
     duckdb_reader.create_views(connection, settings, release, [VIEW])

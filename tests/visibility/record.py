@@ -1,4 +1,4 @@
-"""Record Synapse's answers on the sample: as shipped, and changed by ``harsh.sql``.
+"""Record which events Synapse shows: in the sample, and in the sample after ``harsh.sql``.
 
 ``python -m tests.visibility.record`` takes some minutes and writes ``sample_answers.parquet`` and
 ``harsh_answers.parquet``.
@@ -24,19 +24,19 @@ MANIFEST = json.loads((sample.SAMPLE_FOLDER / "manifest.json").read_text())
 
 TAKEN_AT = int(datetime.fromisoformat(MANIFEST["taken_at"]).timestamp() * 1000)
 SECTIONS = {key: yaml.safe_load(sample.SAMPLE_CONFIG.read_text())[key] for key in ("server_name", "retention")}
-# Of the messages of rooms without a policy of their own, this share is older than the default policy allows.
+# Time before which messages expire in rooms without their own policy. 20 % of all messages are older.
 EXPIRED = (
     "select percentile_disc(0.2) within group (order by origin_server_ts) from events where type = 'm.room.message'"
 )
 
 
 def record_sample(dsn: str, path: Path = SAMPLE) -> None:
-    """Answers on ``dsn``, a copy of the sample that Synapse may write to."""
+    """Record answers on ``dsn``, a copy of the sample that Synapse may change."""
     visibility_answers.record(dsn, path, TAKEN_AT, SECTIONS, sample=MANIFEST["sha256"])
 
 
 def record_harsh(dsn: str, path: Path = HARSH) -> None:
-    """Answers on ``dsn``, a copy of the sample that is made harsh first."""
+    """Apply ``harsh.sql`` to ``dsn``, a copy of the sample, and record answers on it."""
     with psycopg.connect(dsn) as source:
         source.execute(HARSH_SQL.read_text())
         (oldest,) = source.execute(EXPIRED).fetchone() or (0,)
@@ -48,7 +48,7 @@ def record_harsh(dsn: str, path: Path = HARSH) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Record the answers on both databases."""
     with (
         tempfile.TemporaryDirectory(prefix="visibility-") as folder,
         embedded_postgres.run_server(Path(folder) / "pg") as server,

@@ -1,7 +1,7 @@
-"""Asks Synapse's own event loader which events it shows redacted, and by what. Run by Synapse's own Python.
+"""Load all events with Synapse's own event loader, and print their redactions. Synapse's Python runs this program.
 
-Arguments: a libpq URI of a database that may be written to, and a folder for scratch files. Prints a JSON object: event
-id → redacting event id, for every event that Synapse loads; null where it is not redacted.
+Arguments: the libpq URI of a database that Synapse may change, and a folder for scratch files. The program prints a
+JSON object: ID of each loaded event → ID of the redaction, or null if it is not redacted.
 """
 
 import json
@@ -15,7 +15,7 @@ from sample.synapse_app import ask
 
 
 async def redactions(hs: Any) -> None:
-    """Print what the loader answers for every event there is."""
+    """Print the redactions of all events."""
     store = hs.get_datastores().main
     ids = await store.db_pool.simple_select_onecol("events", None, "event_id")
     loaded = await load(store, ids)
@@ -23,14 +23,14 @@ async def redactions(hs: Any) -> None:
 
 
 async def load(store: Any, event_ids: list[str]) -> dict[str, Any]:
-    """The events, without those on which Synapse raises."""
+    """Return the events, except events for which Synapse raises an error."""
     try:
         return dict(
             await store.get_events(
                 event_ids, redact_behaviour=EventRedactBehaviour.redact, get_prev_content=False, allow_rejected=True
             )
         )
-    except Exception:  # noqa: BLE001 - whatever it raises, it shows nothing
+    except Exception:  # noqa: BLE001 - the loader raises many kinds of errors
         half = len(event_ids) // 2
         return {} if not half else await load(store, event_ids[:half]) | await load(store, event_ids[half:])
 

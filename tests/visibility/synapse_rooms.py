@@ -1,7 +1,7 @@
-"""Lets Synapse's own statistics look at the current state of all rooms. Run by Synapse's own Python.
+"""Compute room properties with Synapse's own statistics handler. Synapse's Python runs this program.
 
-Arguments: a libpq URI of a database, which is written to, and a folder for scratch files. Prints a JSON object: room id
-→ its row of ``room_stats_state``.
+Arguments: the libpq URI of a database that Synapse may change, and a folder for scratch files. The program prints a
+JSON object: room ID → row of ``room_stats_state``.
 """
 
 import json
@@ -20,7 +20,7 @@ NEWEST = 2**40
 
 
 async def properties(hs: Any) -> None:
-    """Print what is stored when each piece of current state was a change."""
+    """Process all current state as changes, and print the rows that Synapse stores."""
     store = hs.get_datastores().main
     state = await store.db_pool.execute(
         "state",

@@ -1,4 +1,4 @@
-"""The recorded answers belong to the shipped sample, are complete, and were given with replaced content filled in."""
+"""The recorded answers belong to the shipped sample, are complete, and use the content of replaced state events."""
 
 import hashlib
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from sample import visibility_answers
 from synapse_lakehouse.local.postgres import sample
 from tests.visibility import record
 
-QUESTIONS = """
+EXPECTED_ANSWERS = """
 select (select count(*) from (
     select room_id, state_key from events where type = 'm.room.member'
     union select room_id, user_id from room_memberships
@@ -32,7 +32,7 @@ where e.type = 'm.room.member' and new.membership = 'leave' and old.membership i
 
 
 @pytest.mark.parametrize("path", [record.SAMPLE, record.HARSH], ids=["sample", "harsh"])
-def test_answers_were_given_on_the_shipped_sample(path: Path) -> None:
+def test_answers_belong_to_the_shipped_sample(path: Path) -> None:
     recorded = visibility_answers.load(path)
     assert recorded.about["sample"] == hashlib.sha256(sample.SAMPLE_DUMP.read_bytes()).hexdigest(), "run `make answers`"
     if path == record.HARSH:
@@ -40,41 +40,41 @@ def test_answers_were_given_on_the_shipped_sample(path: Path) -> None:
             "run `make answers`"
         )
     recorded_answers = recorded.answers
-    counted = duckdb.sql("""
+    counts = duckdb.sql("""
         select count(*), count(distinct (room_id, user_id, event_id, peeking)), count(distinct outcome),
             count(*) filter ((outcome = 'hidden') <> (membership is null)),
             count(distinct room_id) - count(distinct room_id) filter (user_id is null)
         from recorded_answers
     """)
-    assert counted.fetchone() == (len(recorded_answers), len(recorded_answers), 3, 0, 0)
+    assert counts.fetchone() == (len(recorded_answers), len(recorded_answers), 3, 0, 0)
 
 
-def test_every_question_about_the_sample_is_answered(sample_dsn: str) -> None:
+def test_all_events_of_the_sample_have_answers_for_all_users(sample_dsn: str) -> None:
     recorded = visibility_answers.load(record.SAMPLE)
     recorded_answers = recorded.answers
     assert not recorded.errors
     with psycopg.connect(sample_dsn) as source:
-        assert source.execute(QUESTIONS).fetchone() == (len(recorded_answers),)
+        assert source.execute(EXPECTED_ANSWERS).fetchone() == (len(recorded_answers),)
         leaves = source.execute(OWN_LEAVES).fetchall()
-    observed = duckdb.sql(
+    leave_answers = duckdb.sql(
         "select event_id, user_id, outcome from recorded_answers where event_id = any($leaves)",
         params={"leaves": [e for e, _ in leaves]},
     )
     assert leaves
-    outcomes = [row[2] for row in observed.fetchall() if row[:2] in set(leaves)]
-    # Without the replaced content, these leaves would be hidden in rooms with history for members only.
+    outcomes = [row[2] for row in leave_answers.fetchall() if row[:2] in set(leaves)]
+    # Without the replaced content, Synapse hides these leaves in rooms with the history visibility "joined".
     assert outcomes == ["full"] * 2 * len(leaves)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["sample", "harsh"])
-def test_synapse_answers_the_same_again(kind: str, source_copy: str, tmp_path: Path) -> None:
-    again: Callable[[str, Path], None] = getattr(record, f"record_{kind}")
-    again(source_copy, tmp_path / "again.parquet")
-    recorded, now = (
+def test_recorded_answers_are_reproducible(kind: str, source_copy: str, tmp_path: Path) -> None:
+    record_answers: Callable[[str, Path], None] = getattr(record, f"record_{kind}")
+    record_answers(source_copy, tmp_path / "new.parquet")
+    recorded, new = (
         visibility_answers.load(getattr(record, kind.upper())),
-        visibility_answers.load(tmp_path / "again.parquet"),
+        visibility_answers.load(tmp_path / "new.parquet"),
     )
-    assert now.about == recorded.about
-    assert now.errors == recorded.errors
-    assert now.answers.equals(recorded.answers)
+    assert new.about == recorded.about
+    assert new.errors == recorded.errors
+    assert new.answers.equals(recorded.answers)

@@ -1,4 +1,4 @@
-"""A database with all cases of the visibility rules: the lake has the answers of a real Synapse."""
+"""The lake agrees with a real Synapse on a database that contains all cases of the visibility rules."""
 
 import json
 import subprocess
@@ -22,56 +22,55 @@ from tests.visibility import holding, record
 from tests.visibility.mutants import mutants
 
 
-def test_every_answer_on_the_harsh_sample_is_synapse_s(harsh: HarshLake) -> None:
+def test_visibility_of_the_harsh_sample_equals_synapse(harsh: HarshLake) -> None:
     recorded = visibility_answers.load(record.HARSH)
     with duckdb_reader.open_duckdb(harsh.settings) as connection:
         sql = holding.bind_branch(connection, harsh.settings, harsh.run.branch, harsh.run.run_id)
         set_retention_time(connection, recorded.about["as_of"])
         assert visibility_answers.differences(connection, recorded) == []
         rules = {rule for (rule,) in connection.execute("select distinct rule from gold.event_visibility").fetchall()}
-        assert rules == {item.name for item in VISIBILITY_RULES} | {"call_invite", "sender_erased"}
+        assert rules == {rule.name for rule in VISIBILITY_RULES} | {"call_invite", "sender_erased"}
         survivors = [
-            wrong for wrong in mutants(connection, sql) if not visibility_answers.differences(connection, recorded)
+            name for name in mutants(connection, sql) if not visibility_answers.differences(connection, recorded)
         ]
     assert survivors == []
 
 
-def test_synapse_shows_the_same_events_redacted(harsh: HarshLake, server: EmbeddedServer, tmp_path: Path) -> None:
+def test_redacted_events_equal_synapse(harsh: HarshLake, server: EmbeddedServer, tmp_path: Path) -> None:
     verdicts = Counter(row["verdict"] for row in _rows(harsh, "silver.redactions"))
     assert set(verdicts) == {
         "applies", "target_unknown", "target_is_create", "redaction_unknown", "rejected", "other_room", "other_server",
     }  # fmt: skip
     derived = {row["event_id"]: row["redacted_by"] for row in _rows(harsh, "gold.events")}
     with psycopg.connect(str(harsh.settings.synapse_dsn)) as source:
-        local = source.execute(
+        joined = source.execute(
             "select user_id, room_id, event_id from local_current_membership where membership = 'join'"
         ).fetchall()
     stays = {(row["user_id"], row["room_id"], row["membership_event_id"]) for row in _rows(harsh, "gold.current_rooms")}
-    assert stays == set(local)
+    assert stays == set(joined)
 
-    answers = _synapse_says(harsh, server, tmp_path, "redactions")
+    answers = _run_synapse(harsh, server, tmp_path, "redactions")
     unreadable = {row["event_id"] for row in _rows(harsh, "silver.event_visibility_inputs") if row["withheld"]}
-    assert {event_id: by for event_id, by in derived.items() if event_id in answers} == answers
+    assert {event_id: redaction for event_id, redaction in derived.items() if event_id in answers} == answers
     assert derived.keys() - answers.keys() <= unreadable
 
 
-def test_rooms_have_the_properties_that_synapse_gives_them(
-    harsh: HarshLake, server: EmbeddedServer, tmp_path: Path
-) -> None:
-    answers = _synapse_says(harsh, server, tmp_path, "rooms")
+def test_room_properties_equal_synapse(harsh: HarshLake, server: EmbeddedServer, tmp_path: Path) -> None:
+    answers = _run_synapse(harsh, server, tmp_path, "rooms")
     names = dict.fromkeys(next(iter(answers.values()))) | {"join_rules": "join_rule"}
     derived = {
-        row["room_id"]: {name: row[own or name] for name, own in names.items()} for row in _rows(harsh, "silver.rooms")
+        row["room_id"]: {name: row[column or name] for name, column in names.items()}
+        for row in _rows(harsh, "silver.rooms")
     }
     assert {room_id: row for room_id, row in derived.items() if room_id in answers} == answers
     assert not any(value for room_id in derived.keys() - answers.keys() for value in derived[room_id].values())
     assert {row["room_type"] for row in answers.values()} >= {None, "plain"}
 
 
-def _synapse_says(harsh: HarshLake, server: EmbeddedServer, scratch: Path, of: str) -> dict[str, Any]:
-    # Synapse writes to the database when it starts.
+def _run_synapse(harsh: HarshLake, server: EmbeddedServer, scratch: Path, program: str) -> dict[str, Any]:
+    # Synapse changes the database when it starts.
     with copied_source(server, str(conninfo_to_dict(str(harsh.settings.synapse_dsn))["dbname"])) as copy:
-        command: list[str | Path] = [synapse_python(), "-m", f"tests.visibility.synapse_{of}", copy, scratch]
+        command: list[str | Path] = [synapse_python(), "-m", f"tests.visibility.synapse_{program}", copy, scratch]
         process = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     output: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])

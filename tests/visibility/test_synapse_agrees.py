@@ -1,6 +1,6 @@
-"""Visibility on the sample equals every answer of a real Synapse on the same database.
+"""Visibility on the sample equals all answers of a real Synapse on the same database.
 
-And what a state event replaced is known where that Synapse said so.
+The lake contains the event that a state event replaced if Synapse recorded it.
 """
 
 from sample import visibility_answers
@@ -10,7 +10,7 @@ from tests.conftest import Published
 from tests.visibility import holding, record
 
 
-def test_every_answer_on_the_sample_is_synapse_s(published: Published) -> None:
+def test_visibility_of_the_sample_equals_synapse(published: Published) -> None:
     recorded = visibility_answers.load(record.SAMPLE)
     with duckdb_reader.open_duckdb(published.settings) as connection:
         holding.bind_release(connection, published.settings, duckdb_reader.get_release(connection, published.settings))
@@ -24,8 +24,7 @@ def test_replaced_events_are_recorded_except_for_outliers(published: Published) 
         duckdb_reader.create_views(
             connection, published.settings, duckdb_reader.get_release(connection, published.settings), names
         )
-        # Synapse writes down what an event replaces when it gets its place in the room, but not of one that was kept
-        # outside before.
+        # Synapse records the replaced event when it persists a state event, but not for a former outlier.
         rows_by_replaced = connection.execute("""
             select replaced_is_known, replaces_state is not null, count(*)
             from silver.event_visibility_inputs anti join bronze.ex_outlier_stream using (event_id)
@@ -35,8 +34,8 @@ def test_replaced_events_are_recorded_except_for_outliers(published: Published) 
             select count(*) from silver.event_visibility_inputs semi join bronze.ex_outlier_stream using (event_id)
             where not replaced_is_known
         """).fetchone()
-    counted = {(is_known, replaces): rows for is_known, replaces, rows in rows_by_replaced}
-    assert counted.keys() == {(True, True), (True, False)}
-    assert min(counted.values()) > 500
+    counts = {(is_known, replaces): rows for is_known, replaces, rows in rows_by_replaced}
+    assert counts.keys() == {(True, True), (True, False)}
+    assert min(counts.values()) > 500
     assert unknown
     assert unknown[0] > 0

@@ -1,11 +1,11 @@
-"""Ways to copy a table; each has the methods ``copy``, ``clear`` and ``close``, and runs in a process of its own."""
+"""Ways to copy a table. Each has the methods ``copy``, ``clear`` and ``close``, and runs in a separate process."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class CopyResult:
-    """Rows copied, and bytes of the files written (0 without files)."""
+    """Number of copied rows, and size in bytes of the written files (0 without files)."""
 
     rows: int
     bytes: int

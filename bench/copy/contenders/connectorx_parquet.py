@@ -1,4 +1,4 @@
-"""connectorx to one Parquet file, as a stream of batches that never holds the table in memory."""
+"""Copy a table with connectorx to a Parquet file, in batches, so that the table need not fit in memory."""
 
 from pathlib import Path
 

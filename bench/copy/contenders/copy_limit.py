@@ -1,4 +1,4 @@
-"""The upper limit of one connection: a binary COPY that psql discards."""
+"""Measure the upper limit of one connection: a binary COPY whose rows psql discards."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ from synapse_lakehouse.local.postgres import embedded_postgres
 
 
 class CopyLimit:
-    """psql that writes the COPY to /dev/null."""
+    """Let psql write the COPY to /dev/null."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -1,4 +1,4 @@
-"""Partitioned JDBC reads of Spark, appended to an Iceberg table."""
+"""Copy a table with partitioned JDBC reads of Spark to an Iceberg table."""
 
 from functools import reduce
 from urllib.parse import unquote, urlsplit

@@ -1,4 +1,4 @@
-"""The lakehouse's copy in a warm Spark app, from the PostgreSQL snapshot to the ledger."""
+"""Copy a table with the lakehouse in a warm Spark app, from the PostgreSQL snapshot to the ledger."""
 
 from bench import spark_runs
 from bench.copy import lakes
@@ -22,7 +22,7 @@ class LakehouseCopy:
         tables.ensure_tables(self._app.catalog, lakes.select_tables())
 
     def clear(self) -> None:
-        """Drop all tables and their files, so that the next copy is a full one."""
+        """Drop all tables and their files, so that the next copy is a full copy."""
         for schema in ("bronze", "audit"):
             for _, name in self._app.catalog.list_tables(schema):
                 self._app.spark.sql(f"drop table if exists {schema}.{name} purge")

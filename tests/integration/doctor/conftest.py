@@ -1,4 +1,4 @@
-"""Run ``lakehouse doctor``, and a role for it."""
+"""Fixtures: a runner of ``lakehouse doctor``, and a reader role."""
 
 import json
 import uuid
@@ -20,7 +20,7 @@ from tests.support.doctor import Examine, Findings
 
 @pytest.fixture
 def examine(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Examine:
-    """Runs the command with changed settings; returns the exit code and the findings by subject."""
+    """Return a function that runs the command with changed settings: exit code, and findings by subject."""
     monkeypatch.chdir(tmp_path)
 
     def run(*options: str, **changes: object) -> tuple[int, Findings]:
@@ -36,7 +36,7 @@ def examine(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def reader(source_copy: str) -> Iterator[str]:
-    """URI of the copy of the source for the role of ``lakehouse grants``, hardened."""
+    """Yield the URI of the source copy for a role that ``lakehouse grants`` created and hardened."""
     name = f"reader_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(build_grants_sql(catalogue.load_catalogue(), Settings(_env_file=None), name).encode())

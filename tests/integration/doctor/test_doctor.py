@@ -1,4 +1,4 @@
-"""``lakehouse doctor``: settings, source, lake, and a database before the first run."""
+"""``lakehouse doctor`` checks the settings, the source, the lake, and a database before the first run."""
 
 import json
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from tests.support.doctor import Examine
 
 
 def test_a_healthy_database_passes(examine: Examine) -> None:
-    code, found = examine()
+    code, results = examine()
     assert code == 0
-    assert {"Java", "jars", "catalogue", "source", "clock", "role", "schema", "drift", "rights", "disk"} <= set(found)
-    assert not [finding for findings in found.values() for finding in findings if finding["level"] == "FAIL"]
+    assert {"Java", "jars", "catalogue", "source", "clock", "role", "schema", "drift", "rights", "disk"} <= set(results)
+    assert not [finding for findings in results.values() for finding in findings if finding["level"] == "FAIL"]
 
 
 def test_missing_writers_are_a_warning(examine: Examine) -> None:
@@ -36,9 +36,9 @@ def test_an_unknown_setting_is_reported_with_a_near_name(examine: Examine, monke
     monkeypatch.setenv("LAKEHOUSE_LEASE_SECOND", "5")
     monkeypatch.setenv("SYNAPSE_CONFIG_PATH", "/data/homeserver.yaml")
     _, findings = examine()
-    (strange,) = findings["settings"]
-    assert strange["message"].startswith("LAKEHOUSE_LEASE_SECOND ")
-    assert "LAKEHOUSE_LEASE_SECONDS?" in strange["advice"]
+    (unknown,) = findings["settings"]
+    assert unknown["message"].startswith("LAKEHOUSE_LEASE_SECOND ")
+    assert "LAKEHOUSE_LEASE_SECONDS?" in unknown["advice"]
 
 
 def test_sequences_are_compared_with_positions_and_rows(
@@ -57,14 +57,14 @@ def test_sequences_are_compared_with_positions_and_rows(
         facts = {"stream": "events", "writers": [("persister1", 4373)], "sequence_last_value": 4413}
         store.append_audit_rows(catalog, "audit.stream_positions",
                      [facts | {"sequence_is_called": True, "measured_at": now}], run)  # fmt: skip
-    own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
-    own["lakehouse_warehouse"] = lake.lakehouse_warehouse
-    _, findings = examine(**own)
+    changes = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
+    changes["lakehouse_warehouse"] = lake.lakehouse_warehouse
+    _, findings = examine(**changes)
     assert [finding["level"] for finding in findings["sequences"]] == ["OK"]
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("select setval('receipts_sequence', 10)")
         owner.execute("update stream_positions set stream_id = 4300 where instance_name = 'persister1'")
-    code, findings = examine(**own)
+    code, findings = examine(**changes)
     assert code == 1
     messages = [finding["message"] for finding in findings["sequences"]]
     assert "Synapse will refuse to start" in messages[0]
@@ -84,8 +84,8 @@ def test_a_lake_of_another_homeserver_fails(
         row = {"release": 1, "server_name": "example.org", "tables": [], "positions": [], "views": []}
         row |= {"published_at": now, "accepted_at": now}
         store.append_audit_rows(catalog, "audit.releases", [row], Run("run", now - timedelta(days=1), now))
-    own = {"lakehouse_catalog_uri": lake.lakehouse_catalog_uri, "lakehouse_warehouse": lake.lakehouse_warehouse}
-    code, findings = examine(**own)
+    changes = {"lakehouse_catalog_uri": lake.lakehouse_catalog_uri, "lakehouse_warehouse": lake.lakehouse_warehouse}
+    code, findings = examine(**changes)
     assert (code, findings["homeserver"][0]["level"]) == (1, "FAIL")
     assert (
         f"releases of example.org, but the homeserver to copy is {settings.synapse_server_name}"
@@ -120,19 +120,19 @@ def test_a_standby_s_sequences_may_be_ahead(
             store.append_audit_rows(
                 catalog, "audit.snapshots", [{"in_recovery": in_recovery, "began_at": run.start}], run
             )
-    own = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
-    _, findings = examine(**own, lakehouse_warehouse=lake.lakehouse_warehouse)
+    changes = {"synapse_dsn": reader, "lakehouse_catalog_uri": lake.lakehouse_catalog_uri}
+    _, findings = examine(**changes, lakehouse_warehouse=lake.lakehouse_warehouse)
     assert findings["sequences"][-1]["level"] == level, findings["sequences"]
 
 
-def test_an_unreachable_source_leaves_the_rest_examined(examine: Examine) -> None:
+def test_an_unreachable_source_does_not_stop_other_checks(examine: Examine) -> None:
     code, findings = examine(synapse_dsn=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/synapse")
     assert (code, findings["source"][0]["level"]) == (1, "FAIL")
     assert "lake" in findings
     assert "secret-word" not in json.dumps(findings)
 
 
-def test_an_unreachable_catalog(examine: Examine) -> None:
+def test_an_unreachable_catalog_fails(examine: Examine) -> None:
     code, findings = examine(
         lakehouse_catalog_uri=f"postgresql://someone:secret-word@127.0.0.1:{find_free_port()}/iceberg"
     )
@@ -140,7 +140,7 @@ def test_an_unreachable_catalog(examine: Examine) -> None:
     assert "secret-word" not in json.dumps(findings)
 
 
-def test_before_the_first_run(examine: Examine, tmp_path: Path) -> None:
+def test_doctor_creates_nothing_before_the_first_run(examine: Examine, tmp_path: Path) -> None:
     fresh = {"synapse_dsn": None, "synapse_server_name": None, "lakehouse_catalog_uri": None}
     code, findings = examine(**fresh, lakehouse_home=tmp_path / "home", lakehouse_warehouse=None)
     assert (code, findings["set-up"][0]["level"]) == (0, "WARN")

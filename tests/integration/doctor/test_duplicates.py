@@ -22,10 +22,10 @@ def test_deep_finds_rows_that_a_broken_index_hides(examine: Examine, reader: str
         assert owner.execute("select count(*) from rooms where room_id = %s", row).fetchone() == (1,)
     code, findings = examine("--deep", synapse_dsn=reader)
     assert code == 1
-    (repeated, rest) = findings["duplicates"]
-    assert repeated["message"].startswith("rooms ")
-    assert repeated["message"].endswith(f": {row[0]}")
-    assert "REINDEX" in repeated["advice"]
+    (duplicate, rest) = findings["duplicates"]
+    assert duplicate["message"].startswith("rooms ")
+    assert duplicate["message"].endswith(f": {row[0]}")
+    assert "REINDEX" in duplicate["advice"]
     assert rest["level"] == "OK"
     _, findings = examine(synapse_dsn=reader)
     assert "duplicates" not in findings
@@ -44,11 +44,11 @@ def test_duplicates_are_counted_in_parts(reader: str) -> None:
 
 
 def test_a_locked_table_is_reported_and_the_rest_is_read(examine: Examine, reader: str, source_copy: str) -> None:
-    with psycopg.connect(source_copy) as busy:
-        busy.execute("lock table threads in access exclusive mode")
+    with psycopg.connect(source_copy) as locker:
+        locker.execute("lock table threads in access exclusive mode")
         code, findings = examine("--deep", synapse_dsn=reader, lakehouse_statement_timeout_seconds=1)
     assert code == 0
-    (unread, rest) = findings["duplicates"]
-    assert (unread["level"], rest["level"]) == ("WARN", "OK")
-    assert unread["message"].startswith("threads ")
-    assert "canceling statement due to" in unread["message"]
+    (locked, rest) = findings["duplicates"]
+    assert (locked["level"], rest["level"]) == ("WARN", "OK")
+    assert locked["message"].startswith("threads ")
+    assert "canceling statement due to" in locked["message"]

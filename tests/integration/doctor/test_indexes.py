@@ -27,84 +27,85 @@ FOREIGN, MISSING, REPEATED, UNREADABLE = IndexFaultKind
 
 
 @pytest.fixture(scope="module")
-def damaged(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The sample with damaged indexes, for the role of ``lakehouse grants``."""
+def damaged_dsn(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the URI of the sample with damaged indexes, for the role of ``lakehouse grants``."""
     with damaged_sample(tmp_path_factory.mktemp("damaged") / "pg") as (_, dsn), reader_role(settings, dsn) as reader:
         yield reader.dsn
 
 
-def compare(dsn: str, table: str, index: str | None = None) -> dict[str, IndexComparison]:
+def compare(dsn: str, table: str, index_name: str | None = None) -> dict[str, IndexComparison]:
     settings = Settings(_env_file=None, synapse_dsn=dsn, synapse_server_name=read_server_name())
     with connect(settings) as connection:
         indexes = read_indexes(connection, catalogue.load_catalogue().table(table))
         connection.rollback()
         return {
-            comparison.name: compare_with_heap(connection, comparison)
-            for comparison in indexes.checkable
-            if index in (None, comparison.name)
+            index.name: compare_with_heap(connection, index)
+            for index in indexes.checkable
+            if index_name in (None, index.name)
         }
 
 
-def rows(dsn: str, query: str) -> set[tuple[object, ...]]:
+def read_rows(dsn: str, query: str) -> set[tuple[object, ...]]:
     with psycopg.connect(dsn) as connection:
         connection.execute("set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off")
         return set(connection.execute(query.encode()))
 
 
-def test_entries_that_point_to_rows_of_other_groups(damaged: str) -> None:
-    (comparison,) = compare(damaged, "state_groups_state").values()
-    new = rows(
-        damaged, "select ctid::text, state_group, type, state_key from state_groups_state where state_group > 1000000"
+def test_entries_to_rows_of_other_groups_are_faults(damaged_dsn: str) -> None:
+    (comparison,) = compare(damaged_dsn, "state_groups_state").values()
+    new_rows = read_rows(
+        damaged_dsn,
+        "select ctid::text, state_group, type, state_key from state_groups_state where state_group > 1000000",
     )
     assert comparison.entries == comparison.rows
-    assert {fault.row for fault in comparison.faults if fault.kind is FOREIGN} == new
-    assert {fault.row for fault in comparison.faults if fault.kind is MISSING} == new
-    assert len(comparison.faults) == 2 * len(new) > 150
+    assert {fault.row for fault in comparison.faults if fault.kind is FOREIGN} == new_rows
+    assert {fault.row for fault in comparison.faults if fault.kind is MISSING} == new_rows
+    assert len(comparison.faults) == 2 * len(new_rows) > 150
 
 
-def test_an_entry_that_points_to_the_next_key(damaged: str) -> None:
-    comparison = compare(damaged, "state_groups")
-    last = rows(damaged, "select ctid::text, id from state_groups order by id desc limit 1")
-    unique = comparison.pop("state_groups_pkey")
+def test_an_entry_to_the_next_key_is_a_fault(damaged_dsn: str) -> None:
+    comparisons = compare(damaged_dsn, "state_groups")
+    last_rows = read_rows(damaged_dsn, "select ctid::text, id from state_groups order by id desc limit 1")
+    unique = comparisons.pop("state_groups_pkey")
     assert unique.entries == unique.rows
     assert {(fault.kind, fault.row) for fault in unique.faults} == {
-        (kind, row) for kind in (FOREIGN, MISSING) for row in last
+        (kind, row) for kind in (FOREIGN, MISSING) for row in last_rows
     }
-    assert [other.faults for other in comparison.values()] == [[]]
+    assert [other.faults for other in comparisons.values()] == [[]]
 
 
-def test_rows_that_a_unique_index_lacks(damaged: str) -> None:
-    (comparison,) = compare(damaged, "event_json").values()
-    new = rows(
-        damaged, "select ctid::text, event_id from event_json where event_id like '%x' and length(event_id) = 45"
+def test_rows_that_a_unique_index_lacks_are_faults(damaged_dsn: str) -> None:
+    (comparison,) = compare(damaged_dsn, "event_json").values()
+    new_rows = read_rows(
+        damaged_dsn, "select ctid::text, event_id from event_json where event_id like '%x' and length(event_id) = 45"
     )
-    assert {(fault.kind, fault.row) for fault in comparison.faults} == {(MISSING, row) for row in new}
-    assert (len(new), comparison.rows - comparison.entries) == (7, 7)
+    assert {(fault.kind, fault.row) for fault in comparison.faults} == {(MISSING, row) for row in new_rows}
+    assert (len(new_rows), comparison.rows - comparison.entries) == (7, 7)
 
 
-def test_a_read_error_is_a_finding(damaged: str) -> None:
-    comparison = compare(damaged, "event_edges", "event_edges_event_id_prev_event_id_idx")
-    (fault,) = comparison["event_edges_event_id_prev_event_id_idx"].faults
+def test_a_read_error_is_a_finding(damaged_dsn: str) -> None:
+    comparisons = compare(damaged_dsn, "event_edges", "event_edges_event_id_prev_event_id_idx")
+    (fault,) = comparisons["event_edges_event_id_prev_event_id_idx"].faults
     assert fault.kind is UNREADABLE
     assert "XX002" in fault.row[0]
 
 
-def test_the_command_names_index_and_remedy(examine: Examine, damaged: str) -> None:
-    code, comparison = examine(
+def test_the_command_names_index_and_remedy(examine: Examine, damaged_dsn: str) -> None:
+    code, findings = examine(
         "--deep", "--indexes", "state_groups_state", "--indexes", "event_edges", "--indexes", "event_json",
-        synapse_dsn=damaged, synapse_server_name=read_server_name(),
+        synapse_dsn=damaged_dsn, synapse_server_name=read_server_name(),
     )  # fmt: skip
     assert code == 1
-    failed = [finding for finding in comparison["indexes"] if finding["level"] == "FAIL"]
+    failed = [finding for finding in findings["indexes"] if finding["level"] == "FAIL"]
     assert {finding["message"].split()[0] for finding in failed} == DAMAGES.keys() - {"state_groups_pkey"}
     assert all("REINDEX" in finding["advice"] for finding in failed)
-    assert "duplicates" not in comparison
+    assert "duplicates" not in findings
 
 
-def test_repeated_entries(tmp_path: Path) -> None:
+def test_repeated_entries_are_faults(tmp_path: Path) -> None:
     index = "event_to_state_groups_sg_index"
     with damaged_sample(tmp_path / "pg", {}, ()) as (_, dsn):
-        ((first, second, group),) = rows(
+        ((first, second, group),) = read_rows(
             dsn,
             "select (array_agg(ctid order by ctid))[1]::text, (array_agg(ctid order by ctid))[2]::text, state_group"
             " from event_to_state_groups group by state_group having count(*) > 2 order by count(*) desc limit 1",
@@ -117,8 +118,8 @@ def test_repeated_entries(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
-def test_large_differences_are_examined_in_part(damaged: str) -> None:
-    settings = Settings(_env_file=None, synapse_dsn=damaged, synapse_server_name=read_server_name())
+def test_large_differences_are_examined_in_part(damaged_dsn: str) -> None:
+    settings = Settings(_env_file=None, synapse_dsn=damaged_dsn, synapse_server_name=read_server_name())
     with connect(settings) as connection:
         (index,) = read_indexes(connection, catalogue.load_catalogue().table("state_groups_state")).checkable
         connection.rollback()
@@ -148,31 +149,31 @@ def test_a_timeout_is_no_damage(reader: str, source_copy: str) -> None:
         synapse_server_name=read_server_name(),
         lakehouse_statement_timeout_seconds=1,
     )
-    with psycopg.connect(source_copy) as busy, connect(settings) as connection:
+    with psycopg.connect(source_copy) as locker, connect(settings) as connection:
         (index, *_) = read_indexes(connection, catalogue.load_catalogue().table("threads")).checkable
         connection.rollback()
-        busy.execute("lock table threads in access exclusive mode")
+        locker.execute("lock table threads in access exclusive mode")
         with pytest.raises(ReadError):
             compare_with_heap(connection, index)
 
 
 def test_ranges_together_contain_each_row_once(reader: str, source_copy: str) -> None:
-    """Also with NULLs in keys, and whatever the size of a range."""
+    """Keys contain NULLs, and the ranges have different sizes."""
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("set session_replication_role = replica")
         owner.execute("update events set stream_ordering = null where stream_ordering % 7 = 0")
         owner.execute("update presence_stream set user_id = null, stream_id = null where stream_id % 3 = 0")
         owner.execute("update presence_stream set user_id = null where stream_id % 2 = 0")
     settings = Settings(_env_file=None, synapse_dsn=reader, synapse_server_name=read_server_name())
-    with connect(settings) as connection, pytest.MonkeyPatch.context() as patched:
+    with connect(settings) as connection, pytest.MonkeyPatch.context() as patch:
         for name in ("events", "presence_stream", "receipts_linearized", "room_memberships"):
             table = catalogue.load_catalogue().table(name)
             for index in read_indexes(connection, table).checkable:
                 rows = connection.execute(
                     sql.SQL("select count(*) from ({}) r").format(build_heap_query(index))
                 ).fetchone()
-                patched.setattr(range_scan, "_MINIMUM_ENTRIES", 1)
-                patched.setattr(range_scan, "_MAXIMUM_ENTRIES", 1 + index.entries // 7)
+                patch.setattr(range_scan, "_MINIMUM_ENTRIES", 1)
+                patch.setattr(range_scan, "_MAXIMUM_ENTRIES", 1 + index.entries // 7)
                 scan = range_scan.IndexScan(connection, index, [])
                 parts = list(scan.iterate_ranges(None, 600, 1 + index.entries // 9))
                 assert (sum(part.digest.rows for part in parts),) == rows, index.name
@@ -181,4 +182,4 @@ def test_ranges_together_contain_each_row_once(reader: str, source_copy: str) ->
                 assert (parts[0].keys.first, parts[-1].keys.end) == (None, None)
                 assert len(parts) > 1 or not rows or rows[0] < 9
                 entries = [scan.read_range(part.keys, None) for part in parts]
-                assert all(entry.is_own for found in entries for entry in found or ())
+                assert all(entry.is_own for range_entries in entries for entry in range_entries or ())

@@ -90,7 +90,7 @@ def test_excess_rights_are_reported_with_their_revokes(
 
 
 def test_row_level_security_fails(examine: Examine, reader: str, source_copy: str, settings: Settings) -> None:
-    role, own = role_of(reader), settings.model_copy(update={"synapse_dsn": reader})
+    role, reader_settings = role_of(reader), settings.model_copy(update={"synapse_dsn": reader})
     with psycopg.connect(source_copy, autocommit=True) as owner:
         for table in ("schema_version", "rooms", "receipts_linearized"):
             # PostgreSQL would omit rows without an error, even if the policy allows all rows today.
@@ -98,13 +98,15 @@ def test_row_level_security_fails(examine: Examine, reader: str, source_copy: st
             owner.execute(f"create policy all_rows on {table} using (true)".encode())
         for subject, hidden in (("schema", ["schema_version"]), ("row security", ["receipts_linearized", "rooms"])):
             code, findings = examine(synapse_dsn=reader)
-            (refused,) = [finding for finding in findings[subject] if finding["level"] == "FAIL"]
+            (failure,) = [finding for finding in findings[subject] if finding["level"] == "FAIL"]
             assert code == 1
-            assert ", ".join(hidden) in refused["message"]
-            with connect(own) as connection, pytest.raises(SourceError) as stopped:
-                preflight.check_source_database(connection, catalogue.load_catalogue(), str(own.synapse_server_name))
-            assert str(stopped.value) == refused["message"]
-            bypass, *disable = re.findall(r"ALTER [^;]*;?", refused["message"])
+            assert ", ".join(hidden) in failure["message"]
+            with connect(reader_settings) as connection, pytest.raises(SourceError) as error:
+                preflight.check_source_database(
+                    connection, catalogue.load_catalogue(), str(reader_settings.synapse_server_name)
+                )
+            assert str(error.value) == failure["message"]
+            bypass, *disable = re.findall(r"ALTER [^;]*;?", failure["message"])
             assert len(disable) == len(hidden)
             for statement in disable:
                 owner.execute(statement.encode())
@@ -119,14 +121,17 @@ def test_row_level_security_fails(examine: Examine, reader: str, source_copy: st
 
 
 def test_row_level_security_stops_every_read(reader: str, source_copy: str, settings: Settings, tmp_path: Path) -> None:
-    own, table = settings.model_copy(update={"synapse_dsn": reader}), catalogue.load_catalogue().table("rooms")
+    reader_settings, table = (
+        settings.model_copy(update={"synapse_dsn": reader}),
+        catalogue.load_catalogue().table("rooms"),
+    )
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("alter table rooms enable row level security")
-    with connect(own) as connection:
+    with connect(reader_settings) as connection:
         row = connection.execute("select pg_export_snapshot()").fetchone()
         assert row
         chunk = ReadChunk(
-            build_conninfo(own),
+            build_conninfo(reader_settings),
             str(row[0]),
             build_select(table).as_string(),
             get_arrow_schema(table),
@@ -144,8 +149,8 @@ def test_a_role_that_owns_tables_is_reported(examine: Examine, reader: str, sour
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute(f"alter table events owner to {role_of(reader)}".encode())
     _, findings = examine(synapse_dsn=reader)
-    (owned,) = findings["role"][:-1]
-    assert owned["message"].startswith(f"The role {role_of(reader)} owns events:")
+    (finding,) = findings["role"][:-1]
+    assert finding["message"].startswith(f"The role {role_of(reader)} owns events:")
 
 
 def test_the_compressor_s_role_is_examined_too(examine: Examine, reader: str, source_copy: str) -> None:

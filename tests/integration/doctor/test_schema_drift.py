@@ -51,7 +51,7 @@ def test_unknown_tables_and_columns_are_listed(examine: Examine, source_copy: st
     assert "polls, users.mood" in findings["novelties"][0]["message"]
 
 
-def test_unknown_columns_of_a_schema_whose_name_needs_quotation_marks(examine: Examine, source_copy: str) -> None:
+def test_unknown_columns_of_a_quoted_schema_are_listed(examine: Examine, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute('alter schema public rename to "Matrix"')
         owner.execute("create schema matrix; create table matrix.polls (id bigint)")
@@ -78,7 +78,7 @@ def test_synapse_s_schema_is_not_the_first_of_the_search_path(
     assert 'in the schema "Matrix"' in findings["schema"][0]["message"]
 
 
-def test_an_unsupported_schema_version(examine: Examine, source_copy: str) -> None:
+def test_an_unsupported_schema_version_fails(examine: Examine, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
         owner.execute("update schema_version set version = 1")
     code, findings = examine(synapse_dsn=source_copy)
@@ -96,14 +96,14 @@ def test_a_later_schema_version_is_a_warning(examine: Examine, source_copy: str)
 
 def test_objects_that_the_release_lacks_are_listed(examine: Examine, source_copy: str) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
-        absent = hide_additions(owner, catalogue.load_catalogue())
+        absent_names = hide_additions(owner, catalogue.load_catalogue())
     code, findings = examine(synapse_dsn=source_copy)
     assert code == 0
     assert [finding["level"] for finding in (*findings["release"], *findings["drift"])] == ["OK", "OK"]
-    assert all(name in findings["release"][0]["message"] for name in absent)
+    assert all(name in findings["release"][0]["message"] for name in absent_names)
 
 
-def test_a_database_that_is_not_synapses(examine: Examine, server: EmbeddedServer) -> None:
+def test_a_database_without_synapse_s_schema_fails(examine: Examine, server: EmbeddedServer) -> None:
     code, findings = examine(synapse_dsn=server.dsn())
     assert code == 1
     assert "schema_version" in findings["schema"][0]["message"]

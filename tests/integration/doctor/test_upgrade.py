@@ -1,4 +1,4 @@
-"""lakehouse doctor: pending background updates, since when, collation, and PostgreSQL's end of support."""
+"""``lakehouse doctor`` reports pending background updates, the collation, and PostgreSQL's end of support."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -24,7 +24,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def empty_lake(new_lake: Callable[..., Settings]) -> dict[str, object]:
-    """Settings of a lake without releases: `doctor` also reports the updates of the latest release."""
+    """Return settings of a lake without releases, because `doctor` also reports updates of the latest release."""
     settings = new_lake()
     return {name: getattr(settings, name) for name in ("lakehouse_catalog_uri", "lakehouse_warehouse")}
 
@@ -40,7 +40,7 @@ def test_a_database_without_pending_updates_is_ready(
     assert len(findings["PostgreSQL"]) == 1
 
 
-def test_pending_updates_are_listed_with_what_they_wait_for(
+def test_pending_updates_are_listed_with_their_dependencies(
     examine: Examine, reader: str, source_copy: str, empty_lake: dict[str, object]
 ) -> None:
     with psycopg.connect(source_copy, autocommit=True) as owner:
@@ -64,8 +64,8 @@ def test_another_collation_warns(examine: Examine, source_copy: str) -> None:
 
 
 @pytest.fixture
-def released(new_lake: Callable[..., Settings]) -> Settings:
-    """A lake of five releases. Three updates are pending in the last one; only the first one progressed before."""
+def lake(new_lake: Callable[..., Settings]) -> Settings:
+    """Return a lake with five releases. Three updates are pending in the last one; only the first has progressed."""
     settings = new_lake(synapse_server_name="example.org")
     contents: list[list[dict[str, Any]]] = [
         [{"update_name": "first", "progress_json": "{}"}],
@@ -105,9 +105,9 @@ def released(new_lake: Callable[..., Settings]) -> Settings:
     return settings
 
 
-def test_updates_are_pending_since_their_first_release(released: Settings) -> None:
-    with open_duckdb(released) as connection:
-        updates = read_pending_updates(connection, released)
+def test_updates_are_pending_since_their_first_release(lake: Settings) -> None:
+    with open_duckdb(lake) as connection:
+        updates = read_pending_updates(connection, lake)
     third, fourth, fifth = (Sighting(number, BEGIN + number * DAY) for number in (3, 4, 5))
     assert updates == [
         PendingUpdate("first", None, "{}", third, fourth, False),

@@ -1,4 +1,4 @@
-"""Faults that stop Synapse's start are found while it runs."""
+"""The task ``preflight`` reports faults that would stop Synapse's next start, while Synapse still runs."""
 
 import json
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_
 from synapse_lakehouse.postgres.access.preflight import explain_unsupported_version
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.conftest import lakehouse, use_settings
-from tests.integration.stream_watch.conftest import WRITERS, Looks
+from tests.integration.stream_watch.conftest import WRITERS, Samples
 from tests.support.split_source import split_source
 
 OF_ANOTHER_HOMESERVER = "update local_current_membership set user_id = replace(user_id, ':', ':other.')"
 
 
-def test_faults_that_stop_synapse_s_start_are_reported(source_copy: str, looked: Callable[[], Looks]) -> None:
-    looked()
+def test_faults_that_stop_synapse_s_start_are_reported(source_copy: str, take_samples: Callable[[], Samples]) -> None:
+    take_samples()
     preflight()
 
     with psycopg.connect(source_copy, autocommit=True) as synapse:
@@ -35,20 +35,20 @@ def test_faults_that_stop_synapse_s_start_are_reported(source_copy: str, looked:
 @pytest.mark.parametrize("task", [watch_streams, preflight])
 @pytest.mark.parametrize(("version", "compatible_with"), [(87, 84), (99, 99)])
 def test_an_unsupported_version_is_refused(
-    source_copy: str, looked: Callable[[], Looks], task: Callable[[], None], version: int, compatible_with: int
+    source_copy: str, take_samples: Callable[[], Samples], task: Callable[[], None], version: int, compatible_with: int
 ) -> None:
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("update schema_version set version = %s", [version])
         synapse.execute("update schema_compat_version set compat_version = %s", [compatible_with])
         message = explain_unsupported_version(synapse, load_catalogue(), version)
-    with pytest.raises(AirflowFailException) as refused:
+    with pytest.raises(AirflowFailException) as error:
         task()
-    assert str(refused.value) == message
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("task", [watch_streams, preflight])
 def test_the_database_of_another_homeserver_is_refused(
-    source_copy: str, looked: Callable[[], Looks], task: Callable[[], None]
+    source_copy: str, take_samples: Callable[[], Samples], task: Callable[[], None]
 ) -> None:
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute(OF_ANOTHER_HOMESERVER)
@@ -56,9 +56,9 @@ def test_the_database_of_another_homeserver_is_refused(
         task()
 
 
-def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callable[[], Looks]) -> None:
-    looked()
-    furthest = {}
+def test_sequences_without_a_stream_are_checked(source_copy: str, take_samples: Callable[[], Samples]) -> None:
+    take_samples()
+    last_ids = {}
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("insert into application_services_txns (as_id, txn_id, event_ids) values ('bridge', 7, '[]')")
         for sequence, table, column in (
@@ -66,17 +66,17 @@ def test_sequences_without_a_stream_are_checked(source_copy: str, looked: Callab
             ("event_auth_chain_id", "event_auth_chains", "chain_id"),
             ("application_services_txn_id_seq", "application_services_txns", "txn_id"),
         ):
-            (furthest[sequence],) = synapse.execute(f"select max({column}) from {table}".encode()).fetchone() or (0,)
+            (last_ids[sequence],) = synapse.execute(f"select max({column}) from {table}".encode()).fetchone() or (0,)
             synapse.execute(f"select setval('{sequence}', 2)".encode())
         synapse.execute("insert into stream_positions values ('e2e_cross_signing_keys', 'master', 10000)")
         synapse.execute("insert into device_lists_remote_pending values (20000, '@far:away.example', 'DEVICE')")
-    with pytest.raises(AirflowFailException) as reported:
+    with pytest.raises(AirflowFailException) as error:
         preflight()
-    repairs = {"e2e_cross_signing_keys_sequence": 10000, "device_lists_sequence": 20000} | furthest
+    repairs = {"e2e_cross_signing_keys_sequence": 10000, "device_lists_sequence": 20000} | last_ids
     for sequence, end in repairs.items():
-        assert f"select setval('{sequence}', {end});" in str(reported.value)
-    assert str(reported.value).count("setval") == len(repairs)
-    assert "master" in str(reported.value)
+        assert f"select setval('{sequence}', {end});" in str(error.value)
+    assert str(error.value).count("setval") == len(repairs)
+    assert "master" in str(error.value)
 
 
 def test_the_sequence_of_a_state_database_is_checked(
@@ -88,16 +88,16 @@ def test_the_sequence_of_a_state_database_is_checked(
         watch_streams()
         preflight()
         with psycopg.connect(state, autocommit=True) as synapse:
-            (furthest,) = synapse.execute("select max(id) from state_groups").fetchone() or (0,)
+            (last_id,) = synapse.execute("select max(id) from state_groups").fetchone() or (0,)
             synapse.execute("select setval('state_group_id_seq', 2)")
-        with pytest.raises(AirflowFailException, match=rf"setval\('state_group_id_seq', {furthest}\)"):
+        with pytest.raises(AirflowFailException, match=rf"setval\('state_group_id_seq', {last_id}\)"):
             preflight()
-        watched = lakehouse(settings, "positions", "--history", "--format", "json")
-        assert {row["stream"] for row in json.loads(watched.stdout)} >= {"events", "receipts"}
+        result = lakehouse(settings, "positions", "--history", "--format", "json")
+        assert {row["stream"] for row in json.loads(result.stdout)} >= {"events", "receipts"}
 
 
-def test_preflight_fails_if_a_stream_is_unreadable(source_copy: str, looked: Callable[[], Looks]) -> None:
-    looked()
+def test_preflight_fails_if_a_stream_is_unreadable(source_copy: str, take_samples: Callable[[], Samples]) -> None:
+    take_samples()
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("alter table receipts_linearized rename to receipts_elsewhere")
     with pytest.raises(ReadError):

@@ -23,7 +23,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
 from synapse_lakehouse.orchestration.stream_watch_tasks import preflight, watch_streams
 from synapse_lakehouse.postgres import live_stream_positions
 from synapse_lakehouse.postgres.errors import ReadError
-from tests.integration.stream_watch.conftest import Looks
+from tests.integration.stream_watch.conftest import Samples
 
 IN_FLIGHT = "select nextval('events_stream_seq')"
 NEXT_COMMITS = """
@@ -40,47 +40,47 @@ update stream_positions set stream_id = (select last_value from events_stream_se
 VANISHES = "delete from stream_positions where stream_name = 'receipts' and instance_name = 'worker1'"
 
 
-def test_open_idle_and_vanished_writers_are_recorded(source_copy: str, looked: Callable[[], Looks]) -> None:
-    quiet = looked()
-    assert quiet["events"]["safe_bound"] == quiet["events"]["last_allocated_id"]
-    assert quiet["events"]["open_since"] is None
-    assert quiet["backfill"]["rule"] == "missing_writer"
+def test_open_idle_and_vanished_writers_are_recorded(source_copy: str, take_samples: Callable[[], Samples]) -> None:
+    before = take_samples()
+    assert before["events"]["safe_bound"] == before["events"]["last_allocated_id"]
+    assert before["events"]["open_since"] is None
+    assert before["backfill"]["rule"] == "missing_writer"
 
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute(IN_FLIGHT)
         synapse.execute(NEXT_COMMITS)
         synapse.execute(VANISHES)
-    first, second = looked(), looked()
+    first, second = take_samples(), take_samples()
 
-    assert first["events"]["safe_bound"] == quiet["events"]["safe_bound"]
+    assert first["events"]["safe_bound"] == before["events"]["safe_bound"]
     assert first["events"]["open_since"] == first["events"]["watched_at"] == second["events"]["open_since"]
     assert second["receipts"]["vanished_writers"] == ["worker1"]
     assert second["receipts"]["safe_bound"] is None
 
 
-def test_a_regressed_database_is_one_incident(source_copy: str, looked: Callable[[], Looks]) -> None:
+def test_a_regressed_database_is_one_incident(source_copy: str, take_samples: Callable[[], Samples]) -> None:
     def list_incident_events() -> list[tuple[str, str, bool]]:
         with closing(open_catalog(Settings())) as catalog:
             rows = catalog.load_table("audit.incidents").scan().to_arrow().sort_by("at").to_pylist()
         return [(row["kind"], row["subject"], row["begins"]) for row in rows if row["kind"] and not row["sink"]]
 
-    looked()
+    take_samples()
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("update stream_positions set stream_id = stream_id - 100 where stream_name = 'events'")
-        looked(), looked()
+        take_samples(), take_samples()
         assert list_incident_events() == [("position-went-back", "stream events", True)]
         synapse.execute("update stream_positions set stream_id = stream_id + 100 where stream_name = 'events'")
-        looked()
+        take_samples()
     assert list_incident_events()[1:] == [("position-went-back", "stream events", False)]
 
 
 def test_idle_and_removed_writers_do_not_stop_the_bound(
-    source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
+    source_copy: str, take_samples: Callable[[], Samples], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_stream_positions, "_MAX_IDS", 20)
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute(IDLE)
-        # Until one of its processes starts, Synapse keeps the position of a writer that was removed.
+        # Synapse keeps the position of a removed writer until one of its processes starts.
         synapse.execute(
             "insert into stream_positions select stream_name, 'removed1', min(stream_id) from stream_positions"
             " where stream_name = 'events' group by stream_name"
@@ -89,13 +89,13 @@ def test_idle_and_removed_writers_do_not_stop_the_bound(
         for _ in range(3):
             for _ in range(15):
                 synapse.execute(NEXT_COMMITS.replace("$late", f"${uuid.uuid4()}"))
-            bounds.append(looked()["events"])
+            bounds.append(take_samples()["events"])
     assert [bound["safe_bound"] for bound in bounds] == [bound["last_allocated_id"] for bound in bounds]
     assert {bound["open_since"] for bound in bounds} == {None}
 
 
-def test_a_lake_without_a_release_becomes_overdue(looked: Callable[[], Looks]) -> None:
-    looked()
+def test_a_lake_without_a_release_becomes_overdue(take_samples: Callable[[], Samples]) -> None:
+    take_samples()
     with closing(open_catalog(Settings())) as catalog:
         assert check_lake(Settings(), catalog, []) == (None, [])
         impatient = Settings().model_copy(update={"lakehouse_overdue_hours": 0})
@@ -103,8 +103,10 @@ def test_a_lake_without_a_release_becomes_overdue(looked: Callable[[], Looks]) -
     assert "0 hours old" in overdue.description
 
 
-def test_overdue_is_reported_without_the_source(looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch) -> None:
-    looked()
+def test_overdue_is_reported_without_the_source(
+    take_samples: Callable[[], Samples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_samples()
     long_ago = datetime.now(UTC) - timedelta(days=9)
     with closing(open_catalog(Settings())) as catalog:
         run = Run("run", long_ago - timedelta(days=1), long_ago)
@@ -123,14 +125,14 @@ def test_overdue_is_reported_without_the_source(looked: Callable[[], Looks], mon
 
 
 @pytest.mark.parametrize("task", [watch_streams, preflight])
-@pytest.mark.usefixtures("looked")
+@pytest.mark.usefixtures("take_samples")
 def test_an_unreachable_source_has_no_traceback(task: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNAPSE_DSN", f"postgresql://someone@127.0.0.1:{find_free_port()}/synapse")
     with pytest.raises(AirflowFailException, match="No connection"):
         task()
 
 
-@pytest.mark.usefixtures("looked")
+@pytest.mark.usefixtures("take_samples")
 def test_invalid_writers_have_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_STREAM_WRITERS", "persister1")
     with pytest.raises(AirflowFailException, match="LAKEHOUSE_STREAM_WRITERS"):
@@ -138,14 +140,14 @@ def test_invalid_writers_have_no_traceback(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_table_that_may_be_left_out_hides_no_other_stream(
-    source_copy: str, looked: Callable[[], Looks], monkeypatch: pytest.MonkeyPatch
+    source_copy: str, take_samples: Callable[[], Samples], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with psycopg.connect(source_copy, autocommit=True) as synapse:
         synapse.execute("alter table push_rules_stream rename column stream_id to id")
     with pytest.raises(ReadError):
         watch_streams()
     monkeypatch.setenv("LAKEHOUSE_ON_DRIFT", "partial")
-    looks = looked()
-    assert looks["events"]["safe_bound"] == looks["events"]["last_allocated_id"]
-    assert looks["push_rules"]["last_allocated_id"]
+    samples = take_samples()
+    assert samples["events"]["safe_bound"] == samples["events"]["last_allocated_id"]
+    assert samples["push_rules"]["last_allocated_id"]
     preflight()
