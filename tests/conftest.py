@@ -1,4 +1,4 @@
-"""What tests share: one embedded PostgreSQL, the restored sample, and one lake that a real run published."""
+"""Fixtures of all tests: one embedded PostgreSQL server, the restored sample, and one lake that a real run published."""
 
 import json
 import os
@@ -40,25 +40,25 @@ BIN = Path(sys.executable).parent
 METRICS_FILE = "metrics.prom"
 """The file in LAKEHOUSE_HOME with the metrics of the shared lake."""
 
-# A first call may compile what it runs, and machines differ: time is no law. Everybody gets the same examples, so that
-# no change is blamed for a law that was broken before; `pytest --hypothesis-profile search` looks for others.
+# Machines differ and a first call may compile code, so examples have no deadline. All runs use the same examples:
+# otherwise a run could fail because of an older defect. `pytest --hypothesis-profile search` uses random examples.
 hypothesis_settings.register_profile("unhurried", deadline=None, derandomize=True)
 hypothesis_settings.register_profile("search", deadline=None)
 hypothesis_settings.load_profile("unhurried")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
-    """How ``make test`` shares the tests."""
+    """Return the scheduler that distributes the tests to processes."""
     return Sharing(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first."""
+    """Run the longest tests first."""
     items.sort(key=lambda item: length(item.path))
 
 
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """What would be done last is not held up by the rest, which finds room beside it."""
+    """Give the tests of the shared lake that ends last more CPU time than all others."""
     if "PYTEST_XDIST_WORKER" in os.environ and lake(item.path) != LAST:
         os.setpriority(os.PRIO_PROCESS, 0, 5)
 
@@ -72,11 +72,11 @@ class Published:
     source: PlantedSample
 
     def lakehouse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the operator's command on this lake."""
+        """Run ``lakehouse`` on this lake."""
         return lakehouse(self.settings, *arguments)
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """What the operator's command answers as JSON."""
+        """Run ``lakehouse``, which must succeed, and return its rows."""
         result = self.lakehouse(*arguments, "--format", "json")
         assert result.returncode == 0, result.stderr
         rows: list[dict[str, Any]] = json.loads(result.stdout)
@@ -85,8 +85,11 @@ class Published:
 
 @dataclass(frozen=True)
 class HarshLake:
-    """A lake on which one run built its branch and published nothing, from a database in which everything happens that
-    decides who sees what; so many Spark apps of it had a cluster's workers. Its models were built in ``session``."""
+    """A lake with one run that built all tables on its branch and published nothing.
+
+    Its source contains all cases that affect visibility. ``applications`` Spark apps ran on a cluster. ``session`` built
+    the models.
+    """
 
     settings: Settings
     run: Run
@@ -95,7 +98,7 @@ class HarshLake:
 
 
 def lakehouse(settings: Settings, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run ``lakehouse`` under ``settings``, as an operator would."""
+    """Run ``lakehouse`` with ``settings`` in a process of its own."""
     return subprocess.run(
         [BIN / "lakehouse", *arguments], env=environment(settings) | variables, cwd=settings.lakehouse_home, text=True,
         capture_output=True, timeout=1800, check=False,
@@ -103,7 +106,7 @@ def lakehouse(settings: Settings, *arguments: str, **variables: str) -> subproce
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """This process's environment, with ``settings`` and no other ones."""
+    """Return the environment of this process with ``settings``."""
     return os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "120"} | settings.to_environment()
 
 
@@ -121,7 +124,7 @@ def _no_settings_from_outside() -> None:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A LAKEHOUSE_HOME of the tests' own; only the fetched jars are shared with the checkout."""
+    """A LAKEHOUSE_HOME of the tests. It shares only the jars with the checkout."""
     home = tmp_path_factory.mktemp("lakehouse")
     shared = Settings(_env_file=None, lakehouse_home=PROJECT_FOLDER / ".lakehouse")
     class_archive.create_class_archive(shared, jars.install_jars(shared))
@@ -131,41 +134,41 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(home: Path) -> Iterator[Settings]:
-    """Settings of the shared lake, source and catalog running, the sample restored."""
+    """Settings of the shared lake. PostgreSQL runs, and the sample is restored."""
     with connect_services(Settings(_env_file=None, lakehouse_home=home)) as resolved:
         yield resolved
 
 
 @pytest.fixture(scope="session")
 def server(settings: Settings) -> Iterator[EmbeddedServer]:
-    """The PostgreSQL server of the tests."""
+    """The PostgreSQL server of all tests."""
     with run_embedded_server(settings) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def sample_dsn(settings: Settings) -> str:
-    """The restored sample; tests only read it."""
+    """The database of the restored sample. Tests only read it."""
     assert settings.synapse_dsn
     return settings.synapse_dsn
 
 
 def _await_no_sessions(server: EmbeddedServer, database: str) -> None:
-    """PostgreSQL copies no database that is in use, and what a test before has killed may still be reading there."""
+    """Wait until the database has no sessions. PostgreSQL copies no database in use, and processes of an earlier test may end late."""
     sessions = (
         "select pid, application_name, state, backend_start, query from pg_stat_activity"
         " where datname = %s and backend_type = 'client backend'"
     )
     deadline = time.monotonic() + 60
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        while staying := connection.execute(sessions, [database]).fetchall():
-            assert time.monotonic() < deadline, f"somebody stays connected to {database}: {staying}"
+        while open_sessions := connection.execute(sessions, [database]).fetchall():
+            assert time.monotonic() < deadline, f"{database} still has sessions: {open_sessions}"
             time.sleep(0.2)
 
 
 @contextmanager
 def copied_source(server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE) -> Iterator[str]:
-    """libpq URI of a copy of a database, by default of the sample's, that may be spoiled."""
+    """Copy a database, by default the sample, for tests that write. The value is the libpq URI."""
     name = f"source_{uuid.uuid4().hex[:8]}"
     _await_no_sessions(server, database)
     server.tool("createdb", "--template", database, name)
@@ -175,7 +178,7 @@ def copied_source(server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE
 
 @contextmanager
 def lake_maker(server: EmbeddedServer, settings: Settings, folder: Path) -> Iterator[Callable[..., Settings]]:
-    """Makes settings of an empty lake: own catalog database, own warehouse in ``folder``."""
+    """Return a function that creates an empty lake, with a catalog database and a warehouse in ``folder``, and returns its settings."""
     created: list[str] = []
 
     def make(**changes: object) -> Settings:
@@ -192,28 +195,28 @@ def lake_maker(server: EmbeddedServer, settings: Settings, folder: Path) -> Iter
 
 @pytest.fixture
 def source_copy(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
-    """A copy of the sample's database that a test may spoil."""
+    """The libpq URI of a copy of the sample, for a test that writes."""
     with copied_source(server) as dsn:
         yield dsn
 
 
 @pytest.fixture
 def new_lake(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Settings]]:
-    """Makes settings of an empty lake."""
+    """A function that creates an empty lake and returns its settings."""
     with lake_maker(server, settings, tmp_path) as make:
         yield make
 
 
 @pytest.fixture(scope="session")
 def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
-    """The shared lake after one real run of the DAG on the sample."""
+    """The shared lake after one run of the DAG on the sample."""
     with planted_sample(tmp_path_factory.mktemp("planted")) as source:
         own = {"synapse_dsn": source.dsn, "lakehouse_metrics_file": settings.lakehouse_home / METRICS_FILE}
         yield publish(settings.model_copy(update=own), source)
 
 
 def publish(settings: Settings, source: PlantedSample, **variables: str) -> Published:
-    """The lake of ``settings`` after one real run of the DAG on ``source``."""
+    """Run the DAG on ``source`` in the lake of ``settings``."""
     result = lakehouse(settings, "run", **variables)
     assert result.returncode == 0, result.stdout + result.stderr
     return Published(settings, result.stdout + result.stderr, source)
@@ -221,7 +224,7 @@ def publish(settings: Settings, source: PlantedSample, **variables: str) -> Publ
 
 @pytest.fixture(scope="session")
 def harsh(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HarshLake]:
-    """The shared lake of the harsh database, where Synapse recorded what it shows whom; copied by a cluster."""
+    """The shared lake of the sample with all visibility cases, for which Synapse's answers are recorded. A cluster copied it."""
     run = Run("harsh", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
     with copied_source(server) as dsn, lake_maker(server, settings, tmp_path_factory.mktemp("harsh")) as new_lake:
         with psycopg.connect(dsn) as source:

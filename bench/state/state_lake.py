@@ -1,7 +1,8 @@
 """Bronze tables with state groups that Spark generates and resolves, as the DAG does.
 
 Every second group belongs to one large room, the other groups to many small rooms. A chain has 100 groups: a full
-state, then 99 groups with one change each.
+state, then 99 groups with one change each. The rooms begin their chains at different steps, as on a homeserver. Otherwise few
+new groups would begin a chain in every room, and the share of new rows would exceed that of new groups.
 """
 
 from typing import Final
@@ -42,14 +43,18 @@ class StateLake:
         for name in _BRONZE:
             ensure_branch(spark, f"bronze.{name}", self._app.run.branch)
         spark.sql(f"""
-            select id, if(id % 2 = 0, '!large', concat('!', id div 2 % {rooms})) as room_id,
-                if(id % 2 = 0, id div 2, id div 2 div {rooms}) as step, if(id % 2 = 0, 2, 2 * {rooms}) as distance
-            from range({first}, {self._groups})
+            select *, step = 0 or (step + room) % {_CHAIN} = 0 as is_complete
+            from (
+                select id, if(id % 2 = 0, 0, id div 2 % {rooms}) as room,
+                    if(id % 2 = 0, '!large', concat('!', id div 2 % {rooms})) as room_id,
+                    if(id % 2 = 0, id div 2, id div 2 div {rooms}) as step, if(id % 2 = 0, 2, 2 * {rooms}) as distance
+                from range({first}, {self._groups})
+            )
         """).createOrReplaceTempView("new_groups")  # noqa: S608 - of numbers
         spark.sql("insert into bronze.state_groups (id, room_id) select id, room_id from new_groups")
         spark.sql(f"""
             insert into bronze.state_group_edges (state_group, prev_state_group)
-            select id, id - distance from new_groups where step % {_CHAIN} > 0
+            select id, id - distance from new_groups where not is_complete
         """)  # noqa: S608 - of numbers
         spark.sql(f"""
             insert into bronze.state_groups_state (state_group, type, state_key, event_id)
@@ -57,7 +62,7 @@ class StateLake:
                 concat('$', md5(concat(room_id, step - pmod(step - member, {_MEMBERS}))), '0123456789')
             from (
                 select *, explode(
-                    if(step % {_CHAIN} = 0, sequence(0, {_MEMBERS} - 1), array(int(step % {_MEMBERS})))
+                    if(is_complete, sequence(0, {_MEMBERS} - 1), array(int(step % {_MEMBERS})))
                 ) as member
                 from new_groups
             )

@@ -99,8 +99,8 @@ def test_rows_lost_over_several_releases_are_restored(releases: StateReleases, t
     assert state(dsn) != before
     releases.publish()
     printed = plan(releases, "--room", room)
-    assert "release 1 is" in printed
-    assert "release 2 is" in printed
+    assert "Release 1 is" in printed
+    assert "Release 2 is" in printed
     first_insert = printed.index("INSERT INTO")
     assert printed.index("REINDEX TABLE state_groups_state;") < first_insert
     for scan in ("indexscan", "bitmapscan", "indexonlyscan"):
@@ -250,6 +250,118 @@ def test_a_group_that_was_stored_without_rows_is_restored(
     assert states(dsn, room) == {group: before[group] for group in groups[2:]}
 
 
+@pytest.mark.parametrize("damage", ["lost", "changed", "additional"])
+def test_a_repaired_group_has_no_plan(
+    releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path, damage: str
+) -> None:
+    """A release with the damage is between two right ones."""
+    dsn, (room, (group, *_)) = releases.dsn, chain
+    before = state(dsn)
+    own = f"state_group = {group} and type"
+    change(
+        dsn,
+        {
+            "lost": f"delete from state_groups_state where {own} = 'name'",
+            "changed": f"update state_groups_state set event_id = '$other' where {own} = 'create'",
+            "additional": f"insert into state_groups_state values ({group}, '{room}', 'alias', '', '$a')",
+        }[damage],
+    )
+    releases.publish()
+    run(dsn, plan(releases, "--room", room, "--overwrite"), tmp_path)
+    assert state(dsn) == before
+    releases.publish()
+    assert "BEGIN" not in plan(releases, "--room", room, "--overwrite")
+
+
+@pytest.mark.parametrize("named", [["--room", "!chain:example.org"], ["8000001"], ["8000002"]])
+def test_the_number_of_a_lost_group_was_used_again(
+    releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path, named: list[str]
+) -> None:
+    """After a restore of the database, a group has the number of another room's group."""
+    dsn, (_, (_, second, *_)) = releases.dsn, chain
+    rewrite(dsn, second, "!other:example.org", {})
+    change(
+        dsn,
+        f"update state_groups set room_id = '!other:example.org', event_id = '$other' where id = {second}",
+        f"delete from event_to_state_groups where state_group = {second}",
+        f"delete from state_group_edges where state_group = {second + 1}",
+    )
+    releases.publish()
+    before = state(dsn)
+    printed = plan(releases, *named, "--overwrite")
+    run(dsn, printed if "BEGIN" in printed else "", tmp_path)
+    after = state(dsn)
+    assert [row for row in after["state_group_edges"] if second in row] == []
+    assert [row for row in after["state_groups_state"] if row[0] == second] == []
+    assert after["state_groups"] == before["state_groups"]
+
+
+@pytest.mark.parametrize("named", [["--room", "!chain:example.org"], ["8000002"]])
+def test_groups_and_their_predecessor_were_lost(
+    releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path, named: list[str]
+) -> None:
+    """Only another group referred to the second group, which is lost together with the third one."""
+    dsn, (_, groups) = releases.dsn, chain
+    _, second, third, fourth, last = groups
+    unused = ", ".join(map(str, (second, fourth, last)))
+    change(dsn, f"delete from event_to_state_groups where state_group in ({unused})")
+    for group in (fourth, last):
+        delete(dsn, group)
+    releases.publish()
+    before = state(dsn)
+    for group in (second, third):
+        delete(dsn, group)
+    releases.publish()
+    run(dsn, plan(releases, *named), tmp_path)
+    assert state(dsn) == before
+
+
+def test_a_row_of_a_predecessor_was_lost(releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path) -> None:
+    """Only an edge refers to the predecessor. The finding names the group with the edge."""
+    dsn, (_, (_, second, third, *_)) = releases.dsn, chain
+    change(dsn, f"delete from event_to_state_groups where state_group = {second}")
+    releases.publish()
+    before = state(dsn)
+    change(dsn, f"delete from state_groups where id = {second}")
+    releases.publish()
+    run(dsn, plan(releases, str(third)), tmp_path)
+    assert state(dsn) == before
+
+
+def test_an_edge_of_a_deleted_group_needs_nothing(releases: StateReleases, chain: tuple[str, list[int]]) -> None:
+    """Synapse before 1.126 kept the edges of state groups that it deleted."""
+    dsn, (room, (*_, fourth, last)) = releases.dsn, chain
+    for group in (fourth, last):
+        change(
+            dsn,
+            f"delete from event_to_state_groups where state_group = {group}",
+            f"delete from state_groups where id = {group}",
+            f"delete from state_groups_state where state_group = {group}",
+        )
+    releases.publish()
+    assert "BEGIN" not in plan(releases, "--room", room, "--overwrite")
+
+
+def test_a_group_with_another_predecessor_gets_no_second_one(
+    releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path
+) -> None:
+    """A plan is executed after Synapse stored the group otherwise."""
+    dsn, (_, (first, _, third, *_)) = releases.dsn, chain
+    change(dsn, f"delete from state_group_edges where state_group = {third}")
+    releases.publish()
+    printed = plan(releases, str(third))
+    change(dsn, f"insert into state_group_edges values ({third}, {first})")
+    run(dsn, printed, tmp_path)
+    edges = [row for row in state(dsn)["state_group_edges"] if row[0] == third]
+    assert edges == [(third, first)]
+
+
+def delete(dsn: str, group: int) -> None:
+    """Delete a state group as Synapse does."""
+    rewrite(dsn, group, "", {})
+    change(dsn, f"delete from state_groups where id = {group}")
+
+
 def test_a_present_row_is_changed_on_request(releases: StateReleases, tmp_path: Path) -> None:
     dsn = releases.dsn
     room, group, _ = plant(dsn)
@@ -276,7 +388,7 @@ def test_only_releases_with_their_snapshots_are_searched(releases: StateReleases
     table.maintenance.expire_snapshots().by_id(table.snapshots()[0].snapshot_id).commit()
     printed = plan(releases, "--room", room)
     assert "INSERT" not in printed
-    assert "No release from 2 on" in printed
+    assert "from 2 on" in printed
     result = CliRunner().invoke(app, ["doctor", "--format", "json"], env=releases.settings.to_environment())
     (finding,) = [row for row in json.loads(result.stdout) if row["subject"] == "releases"]
     assert "release 2 (" in finding["message"]

@@ -1,17 +1,26 @@
 """Find rows of room state that the newest release lacks, in earlier releases."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.audit.releases import Release
-from synapse_lakehouse.cli.state import rewrite_losses
+from synapse_lakehouse.cli.state import damaged_groups, rewrite_losses
+from synapse_lakehouse.cli.state.damaged_groups import Sources
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
-from synapse_lakehouse.iceberg.read.sql_text import quote_literal
+
+_HAS_PREDECESSOR: Final = """(
+    prev_state_group in (select id from lost_state_groups)
+    or exists (
+        select 1 from bronze.state_groups as predecessors
+        join former_state_groups as own on own.room_id = predecessors.room_id
+        where own.id = former.state_group and predecessors.id = former.prev_state_group))
+"""
+"""A number may belong to a group of another room after a restore of the database."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,9 @@ STATE_TABLES: Final = (
     StateTable(
         "state_group_edges",
         ("state_group", "prev_state_group"),
-        ("state_group", "prev_state_group"),
-        "prev_state_group in (select id from bronze.state_groups union select id from lost_state_groups)",
+        # A group with another predecessor must not get a second one.
+        ("state_group",),
+        _HAS_PREDECESSOR,
     ),
     StateTable(
         "state_groups_state",
@@ -50,94 +60,109 @@ STATE_TABLES: Final = (
 )
 """The tables in the order in which rows are inserted."""
 
-_NEEDED: Final = """
-create or replace table needed as
-select id as state_group from now_state_groups
+_TABLES: Final = (*(table.full_name for table in STATE_TABLES), damaged_groups.POSITIONS, rewrite_losses.INTERVALS)
+
+_UNDELETABLE: Final = """
+create table undeletable as
+select id as state_group from present_state_groups
 union select state_group from bronze.event_to_state_groups where state_group in (select id from chosen)
-union select prev_state_group from bronze.state_group_edges where prev_state_group in (select id from chosen)
+union select prev_state_group from bronze.state_group_edges as edges
+where prev_state_group in (select id from chosen)
+    and exists (select 1 from bronze.state_groups where id = edges.state_group)
 """
-"""State groups that exist, or to which an event or another group refers. Synapse may delete all others."""
+"""State groups that exist, or to which an event or an existing group refers. Synapse may delete all others."""
+
+_NEEDED: Final = """
+create table needed as
+with recursive needed as (
+    select state_group from undeletable
+    union
+    select prev_state_group from former_state_group_edges as edges join needed using (state_group)
+    where state_group not in (select state_group from rewritten)
+)
+select state_group from needed
+"""
+"""With predecessors of lost groups."""
 
 _CHANGED: Final = """
-insert into changed
-select * from (
-    select state_group, type, state_key, former.event_id as event_before, pieces.event_id as event_now
-    from then_state_groups_state as former
-    join now_state_groups_state as pieces using (state_group, type, state_key)
-    where former.event_id <> pieces.event_id and state_group not in (select state_group from rewritten)
-    union all
-    select state_group, type, state_key, event_before, event_now from differing_pieces where is_own
-) as found
-where not exists (
-    select 1 from changed where changed.state_group = found.state_group
-    and changed.type = found.type and changed.state_key = found.state_key)
+create table changed as
+select state_group, type, state_key, former.event_id as event_before, present.event_id as event_now, former.release
+from former_state_groups_state as former
+join present_state_groups_state as present using (state_group, type, state_key)
+where former.event_id <> present.event_id and state_group not in (select state_group from rewritten)
+union
+select state_group, type, state_key, event_before, event_now, release from differing_pieces where is_own
 """
 
 
 @dataclass
 class LostRows:
-    """What the newest release lacks.
+    """The rows that the newest release lacks.
 
-    * ``releases``: by table and number of the release, the rows that were found there and in no later release.
+    * ``releases``: by table and number of the release, the rows of state groups whose newest right release it is.
     * ``oldest``: the oldest release that was searched.
-    * ``changed``: state group, type, state key, earlier event and present event of rows whose event changed. If the
-      state lacked the piece, the earlier event is None.
+    * ``changed``: state group, type, state key, earlier event, present event and release of rows whose event changed.
+      If the state lacked the piece, the earlier event is None.
+    * ``reused``: number of state groups that had another event in an earlier release.
+    * ``inheriting``: state groups that have a piece of their predecessor which they lacked. No row can remove it.
     """
 
     newest: Release
     oldest: Release
     releases: dict[str, dict[int, int]] = field(default_factory=dict)
     changed: list[tuple[Any, ...]] = field(default_factory=list)
+    reused: int = 0
+    inheriting: list[int] = field(default_factory=list)
 
 
 def list_readable_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
     """Return the releases whose tables of room state were not expired yet, the newest first."""
     entries = list_catalog_entries(settings)
     snapshots = {}
-    names = [*(table.full_name for table in STATE_TABLES), *rewrite_losses.RESOLVED_TABLES]
-    for name in names:
+    for name in _TABLES:
         if entry := entries.get(name):
             metadata = duckdb_reader.read_metadata(connection, entry.location)
             snapshots[name] = {snapshot["snapshot-id"] for snapshot in metadata.get("snapshots", [])}
     return [
         release
         for release in duckdb_reader.list_releases(connection, settings)
-        if len(snapshots) == len(names)
+        if len(snapshots) == len(_TABLES)
         and all(release.tables.get(name) in present for name, present in snapshots.items())
     ]
 
 
 def find_lost_rows(
-    connection: DuckDBPyConnection, settings: Settings, groups: Sequence[int], room: str | None
+    connection: DuckDBPyConnection, settings: Settings, groups: Iterable[int], rooms: Iterable[str]
 ) -> LostRows:
-    """Search the releases from the newest to the oldest, and store the rows in DuckDB's tables ``lost_<table>``.
+    """Compare the state of state groups with earlier releases, and store lost rows in DuckDB's tables ``lost_<table>``.
 
-    :param groups: state groups. ``room``: a room, all of whose state groups are searched.
+    :param groups: state groups. ``rooms``: rooms, all of whose state groups are compared.
     """
     releases = list_readable_releases(connection, settings)
     newest = duckdb_reader.get_release(connection, settings)
+    sources = _read_sources(connection, settings, [newest, *releases])
+    present = sources[newest.number]
     names = [table.full_name for table in STATE_TABLES]
     duckdb_reader.create_views(connection, settings, newest, [*names, "bronze.event_to_state_groups"])
-    _choose_groups(connection, settings, [newest, *releases], groups, room)
-    for table in STATE_TABLES:
-        _store(connection, f"now_{table.name}", f"from bronze.{table.name}", table)
-        empty = f"select *, 0 as release from now_{table.name} limit 0"  # noqa: S608
-        connection.execute(f"create table lost_{table.name} as {empty}")
+    damaged_groups.choose_groups(connection, sources, groups, rooms)
+    while True:
+        damaged = damaged_groups.find_damaged_groups(connection, sources)
+        for table in STATE_TABLES:
+            _store_rows(connection, table, present, {release: sources[release] for release in damaged})
+        if not damaged_groups.add_missing_predecessors(connection, present):
+            break
+    connection.execute(_UNDELETABLE)
+    rewrite_losses.store_rewritten_groups(connection)
+    rewrite_losses.store_differing_pieces(connection, sources)
     connection.execute(_NEEDED)
-    connection.execute(
-        "create table changed (state_group bigint, type text, state_key text, event_before text, event_now text)"
-    )
+    connection.execute(_CHANGED)
     lost = LostRows(newest, releases[-1] if releases else newest)
-    searched = [newest.tables.get(name) for name in names]
-    for release in releases:
-        snapshots = [release.tables.get(name) for name in names]
-        if release.number < newest.number and snapshots != searched:
-            searched = snapshots
-            _search(connection, settings, release, newest)
     for table in STATE_TABLES:
-        counted = connection.execute(f"select release, count(*) from lost_{table.name} group by 1 order by 1 desc")  # noqa: S608
-        lost.releases[table.name] = dict(counted.fetchall())
+        _store_lost_rows(connection, table)
+        lost.releases[table.name] = _find_newest_releases(connection, table, sources)
     lost.changed = connection.execute("from changed order by state_group, type, state_key").fetchall()
+    lost.reused = damaged_groups.count_reused_groups(connection)
+    lost.inheriting = rewrite_losses.list_inheriting_groups(connection)
     return lost
 
 
@@ -149,71 +174,59 @@ def iterate_lost_rows(connection: DuckDBPyConnection, table: StateTable) -> Iter
         yield from rows
 
 
-def _choose_groups(
-    connection: DuckDBPyConnection,
-    settings: Settings,
-    releases: Sequence[Release],
-    groups: Sequence[int],
-    room: str | None,
-) -> None:
-    connection.execute("create table chosen (id bigint primary key)")
-    for group in groups:
-        connection.execute(f"insert or ignore into chosen values ({int(group)})")  # noqa: S608
-    if room is not None:
-        for source in {_source(connection, settings, release, STATE_TABLES[0].full_name) for release in releases}:
-            connection.execute(
-                f"insert or ignore into chosen select id from ({source}) where room_id = {quote_literal(room)}"  # noqa: S608
-            )
+def _read_sources(connection: DuckDBPyConnection, settings: Settings, releases: Iterable[Release]) -> Sources:
+    """Return the SELECTs of each release. Of releases with the same content, only the newest one is searched."""
+    sources: dict[int, dict[str, str]] = {}
+    for release in releases:
+        tables = dict(duckdb_reader.iterate_view_definitions(connection, settings, release, _TABLES))
+        if tables not in sources.values():
+            sources[release.number] = tables
+    return sources
 
 
-def _search(connection: DuckDBPyConnection, settings: Settings, release: Release, newest: Release) -> None:
-    """Store rows of ``release`` that neither the newest release nor a later one has."""
-    for table in STATE_TABLES:
-        _store(connection, f"then_{table.name}", _source(connection, settings, release, table.full_name), table)
-    rewrite_losses.store_rewritten_groups(connection)
-    rewrite_losses.store_differing_pieces(
-        connection,
-        *(
-            {name: _source(connection, settings, of, name) for name in rewrite_losses.RESOLVED_TABLES}
-            for of in (release, newest)
-        ),
-    )
-    connection.execute(_CHANGED)
-    number = int(release.number)
-    for table in STATE_TABLES:
-        columns = ", ".join(table.columns)
-        connection.execute(
-            f"insert into lost_{table.name} select {columns}, {number} from then_{table.name} as former"  # noqa: S608
-            f" where {table.group} in (select state_group from needed)"
-            f" and {table.group} not in (select state_group from rewritten) and {table.condition}"
-            f" and not exists (select 1 from now_{table.name} as present where {_same_key(table)})"
-        )
+def _store_rows(connection: DuckDBPyConnection, table: StateTable, present: Mapping[str, str], former: Sources) -> None:
+    """Store the present rows of chosen groups, and the rows of damaged groups at the releases of their right states."""
+    columns, group = ", ".join(table.columns), table.group
     connection.execute(
-        "insert into lost_state_groups_state"  # noqa: S608 - a number
-        f" select state_group, room_id, type, state_key, event_before, {number} from differing_pieces as former"
-        " where event_before is not null and not is_own and not exists ("
-        f" select 1 from now_state_groups_state as present where {_same_key(STATE_TABLES[-1])})"
+        f"create or replace table present_{table.name} as select {columns} from ({present[table.full_name]})"  # noqa: S608
+        f" where {group} in (select id from chosen)"
     )
-    for table in STATE_TABLES:
+    for name in ("former", "lost"):
+        empty = f"select {columns}, 0::bigint as release from present_{table.name} limit 0"  # noqa: S608
+        connection.execute(f"create or replace table {name}_{table.name} as {empty}")
+    for release, tables in former.items():
         connection.execute(
-            f"insert into now_{table.name} select {', '.join(table.columns)} from lost_{table.name}"  # noqa: S608
-            f" where release = {number}"
+            f"insert into former_{table.name} select {columns}, {release} from ({tables[table.full_name]})"  # noqa: S608
+            f" where {group} in (select state_group from damaged where release = {release})"
         )
 
 
-def _same_key(table: StateTable) -> str:
-    return " and ".join(f"present.{name} = former.{name}" for name in table.key)
-
-
-def _store(connection: DuckDBPyConnection, name: str, source: str, table: StateTable) -> None:
-    """Create the table ``name`` with the rows of the chosen state groups."""
+def _store_lost_rows(connection: DuckDBPyConnection, table: StateTable) -> None:
+    """Store the rows of needed groups that are absent, with the release of the group's right state."""
+    columns = ", ".join(table.columns)
+    same_key = " and ".join(f"present.{name} = former.{name}" for name in table.key)
+    is_absent = f"not exists (select 1 from present_{table.name} as present where {same_key})"  # noqa: S608
     connection.execute(
-        f"create or replace table {name} as select {', '.join(table.columns)} from ({source})"  # noqa: S608
-        f" where {table.group} in (select id from chosen)"
+        f"insert into lost_{table.name} select {columns}, release from former_{table.name} as former"  # noqa: S608
+        f" where {table.group} in (select state_group from needed)"
+        f" and {table.group} not in (select state_group from rewritten) and {table.condition} and {is_absent}"
     )
+    if table.name == "state_groups_state":
+        connection.execute(
+            f"insert into lost_{table.name}"  # noqa: S608
+            " select state_group, room_id, type, state_key, event_before, release from differing_pieces as former"
+            f" where event_before is not null and not is_own and {is_absent}"
+        )
 
 
-def _source(connection: DuckDBPyConnection, settings: Settings, release: Release, name: str) -> str:
-    """The SELECT that reads the table ``name`` at ``release``."""
-    ((_, source),) = duckdb_reader.iterate_view_definitions(connection, settings, release, [name])
-    return source
+def _find_newest_releases(connection: DuckDBPyConnection, table: StateTable, sources: Sources) -> dict[int, int]:
+    """Set the release of each lost row to the newest one that has it. Return the number of rows for each release."""
+    same_row = " and ".join(f"former.{name} is not distinct from lost.{name}" for name in table.columns)
+    ((oldest,),) = connection.execute(f"select min(release) from lost_{table.name}").fetchall()  # noqa: S608
+    for release in sorted(release for release in sources if oldest is not None and release > oldest):
+        connection.execute(
+            f"update lost_{table.name} as lost set release = {release} where release < {release}"  # noqa: S608
+            f" and exists (select 1 from ({sources[release][table.full_name]}) as former where {same_row})"
+        )
+    counted = connection.execute(f"select release, count(*) from lost_{table.name} group by 1 order by 1 desc")  # noqa: S608
+    return dict(counted.fetchall())

@@ -14,7 +14,7 @@ from synapse_lakehouse.printable_text import to_printable
 
 app = typer.Typer(help="Restore room state that Synapse's database lost.", no_args_is_help=True)
 
-_MAX_CHANGED: Final = 20
+_MAX_LISTED: Final = 20
 
 
 @app.callback()
@@ -25,7 +25,9 @@ def state() -> None:
 @app.command()
 def restore_plan(
     groups: Annotated[list[int] | None, typer.Argument(metavar="[GROUP]...", help="State groups.", min=0)] = None,
-    room: Annotated[str | None, typer.Option(help="All state groups of this room.")] = None,
+    rooms: Annotated[
+        list[str] | None, typer.Option("--room", help="All state groups of this room. Can be given several times.")
+    ] = None,
     overwrite: Annotated[
         bool,
         typer.Option(
@@ -35,42 +37,61 @@ def restore_plan(
 ) -> None:
     """Print SQL that restores lost rows of state groups. Only earlier releases have these rows.
 
+    Synapse never changes the state of a group. The command compares the state of each group with that in the oldest
+    readable release. If they differ, it restores the rows from the newest release with the same state as the oldest.
+
     The command changes nothing. Stop Synapse, have a backup, review the SQL, and run it with psql as the owner of
     Synapse's tables. The SQL rebuilds the indexes, then inserts each row where it is absent.
     """
-    if not groups and room is None:
-        raise typer.BadParameter("Name state groups, or a room with --room.")
+    if not groups and not rooms:
+        raise typer.BadParameter("Name state groups, or rooms with --room.")
     with lake_session.open_lake() as (settings, connection):
-        lost = find_lost_rows(connection, settings, groups or (), room)
+        lost = find_lost_rows(connection, settings, groups or (), rooms or ())
         for line in _describe(lost, overwrite=overwrite):
             output.echo(f"-- {line}")
         if any(lost.releases.values()) or (overwrite and lost.changed):
-            for line in _iterate_sql(connection, lost, lost.changed if overwrite else ()):
+            for line in _iterate_sql(connection, lost.changed if overwrite else ()):
                 output.echo(line)
 
 
 def _describe(lost: LostRows, *, overwrite: bool) -> Iterator[str]:
-    newest = lost.newest
-    yield f"Rows that release {newest.number} ({output.format_time(newest.published_at)}) lacks."
+    newest, oldest = lost.newest, lost.oldest
+    yield (
+        f"State of the groups in release {newest.number} ({output.format_time(newest.published_at)}), compared with"
+        f" the releases from {oldest.number} on."
+    )
     for name, by_release in lost.releases.items():
         for release, rows in by_release.items():
-            yield f"{rows:,} rows of {name}: release {release} is the newest release that has them."
+            yield f"{rows:,} rows of {name} are absent. Release {release} is the newest release that has them."
     if not any(lost.releases.values()):
-        yield f"No release from {lost.oldest.number} on has such rows. Older releases are no longer readable."
+        yield "No row is absent."
     if lost.changed:
         effect = "restores" if overwrite else "does not change"
         yield f"{len(lost.changed):,} rows have another event than before, or are new. This SQL {effect} them:"
-    for group, type_, state_key, before, now in lost.changed[:_MAX_CHANGED]:
-        yield to_printable(f"state group {group}, {type_} {state_key!r}: {before or 'no row'} before, {now} now")
+    for group, type_, state_key, before, now, release in lost.changed[:_MAX_LISTED]:
+        yield to_printable(
+            f"state group {group}, {type_} {state_key!r}: {before or 'no row'} in release {release}, {now} now"
+        )
+    if lost.inheriting:
+        yield (
+            f"{len(lost.inheriting):,} state groups have rows of a predecessor that they did not have before. This SQL"
+            f" does not change their predecessors: {', '.join(map(str, lost.inheriting[:_MAX_LISTED]))}"
+        )
+    if lost.reused:
+        yield (
+            f"{lost.reused:,} state groups were created for another event than the groups with the same numbers in"
+            " earlier releases. Earlier rows of these numbers are left out."
+        )
 
 
-def _iterate_sql(connection: DuckDBPyConnection, lost: LostRows, changed: Sequence[Sequence[object]]) -> Iterator[str]:
-    affected = [table for table in STATE_TABLES if lost.releases[table.name]]
-    reindexed = {table.name for table in affected} | ({"state_groups_state"} if changed else set())
+def _iterate_sql(connection: DuckDBPyConnection, changed: Sequence[Sequence[object]]) -> Iterator[str]:
     yield "-- Review this SQL. Stop Synapse and the compressors before you run it: psql -X -v ON_ERROR_STOP=1 -f FILE"
+    yield "-- If the state has a database of its own (SYNAPSE_STATE_DSN), run it there."
     yield "SET client_encoding = 'UTF8';"
-    for name in sorted(reindexed):
-        yield f"REINDEX TABLE {name};"
+    # Synapse reads the state by the indexes of all three tables.
+    for table in STATE_TABLES:
+        yield f"REINDEX TABLE {table.name};"
     yield from build_restore_sql(
-        ((table.name, table.columns, table.key, iterate_lost_rows(connection, table)) for table in affected), changed
+        ((table.name, table.columns, table.key, iterate_lost_rows(connection, table)) for table in STATE_TABLES),
+        [row[:-1] for row in changed],
     )

@@ -5,7 +5,7 @@ of PostgreSQL (``\u001B``), so that a terminal shows them, and executes none.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from psycopg import sql
@@ -29,7 +29,9 @@ def build_restore_sql(
     :param changed: rows of ``state_groups_state`` to restore: state group, type, state key, earlier event, present
         event. A row without an earlier event is deleted.
     """
+    tables = list(tables)
     yield "BEGIN;"
+    yield f"LOCK TABLE {', '.join(name for name, *_ in tables)} IN SHARE ROW EXCLUSIVE MODE;"
     yield from _WITHOUT_INDEXES
     for name, columns, key, rows in tables:
         yield from _insert_absent(name, ", ".join(columns), key, rows)
@@ -49,17 +51,24 @@ def quote_value(value: object) -> str:
 
 
 def _insert_absent(name: str, columns: str, key: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    remaining = iter(rows)
+    first = next(remaining, None)
+    if first is None:
+        return
     yield f"CREATE TEMPORARY TABLE lost_{name} (LIKE {name}) ON COMMIT DROP;"
-    yield from _insert(f"lost_{name} ({columns})", rows)
+    yield from _insert(f"lost_{name} ({columns})", chain([first], remaining))
     same_key = " AND ".join(f"present.{column} = lost.{column}" for column in key)
-    yield f"INSERT INTO {name} ({columns}) SELECT {columns} FROM lost_{name} AS lost"  # noqa: S608
-    yield f"  WHERE NOT EXISTS (SELECT FROM {name} AS present WHERE {same_key});"
+    # PostgreSQL hashes the small table and reads the large one. For NOT EXISTS, releases before 16 hash the large one.
+    yield f"ANALYZE lost_{name};"
+    yield f"DELETE FROM lost_{name} AS lost USING {name} AS present WHERE {same_key};"  # noqa: S608
+    yield f"INSERT INTO {name} ({columns}) SELECT {columns} FROM lost_{name};"  # noqa: S608
 
 
 def _overwrite(changed: Iterable[Sequence[Any]]) -> Iterator[str]:
     yield "CREATE TEMPORARY TABLE changed_rows"
     yield "  (state_group bigint, type text, state_key text, event_before text, event_now text) ON COMMIT DROP;"
     yield from _insert("changed_rows", changed)
+    yield "ANALYZE changed_rows;"
     same_row = "ROW(present.state_group, present.type, present.state_key, present.event_id)"
     same_row += " = ROW(changed.state_group, changed.type, changed.state_key, changed.event_now)"
     yield "UPDATE state_groups_state AS present SET event_id = event_before FROM changed_rows AS changed"

@@ -1,0 +1,101 @@
+"""Find state groups whose state differs from that of an earlier release, and the newest release with their right state.
+
+Synapse never changes the state of a group, so the oldest readable release with the group has the right state.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from duckdb import DuckDBPyConnection
+
+from synapse_lakehouse.iceberg.read.sql_text import quote_literal
+
+GROUPS: Final = "bronze.state_groups"
+EDGES: Final = "bronze.state_group_edges"
+POSITIONS: Final = "silver.state_positions"
+
+Sources = Mapping[int, Mapping[str, str]]
+"""By number of the release and name of the table, the SELECT that reads the table."""
+
+_HISTORY: Final = """
+insert into history
+select {release}, id, groups.room_id, event_id, digest
+from ({groups}) as groups
+left join ({positions}) as positions on state_group = id
+where id in (select id from chosen)
+"""
+
+_DAMAGED: Final = """
+create or replace table damaged as
+with present as (
+    select state_group, arg_max(struct_pack(room_id, event_id), release) as identity from history group by all
+),
+same as (
+    select history.* from history join present using (state_group)
+    where room_id = identity.room_id and event_id is not distinct from identity.event_id
+),
+sound as (
+    select state_group, arg_min(digest, release) as digest from same group by all
+)
+select state_group, max(release) as release
+from same
+join sound using (state_group, digest)
+group by all
+having max(release) <> {newest}
+"""
+"""After a restore of the database, Synapse uses the number of a group for another event: it is not the same group."""
+
+_REUSED: Final = """
+select count(*) from (
+    select state_group from history group by all having count(distinct struct_pack(room_id, event_id)) > 1)
+"""
+
+_MISSING_PREDECESSORS: Final = """
+insert into chosen
+select distinct prev_state_group
+from (
+    select prev_state_group from ({edges}) where state_group in (select id from chosen)
+    union select prev_state_group from former_state_group_edges
+) as edges
+where prev_state_group not in (select id from chosen)
+    and not exists (select 1 from ({groups}) as groups where groups.id = edges.prev_state_group)
+returning id
+"""
+
+
+def choose_groups(
+    connection: DuckDBPyConnection, sources: Sources, groups: Iterable[int], rooms: Iterable[str]
+) -> None:
+    """Create the table ``chosen`` with ``groups``, and with all groups that ``rooms`` have in a release."""
+    connection.execute("create table chosen (id bigint primary key)")
+    for group in groups:
+        connection.execute(f"insert or ignore into chosen values ({int(group)})")  # noqa: S608 - a number
+    names = ", ".join(map(quote_literal, rooms))
+    for source in {tables[GROUPS] for tables in sources.values()} if names else ():
+        connection.execute(f"insert or ignore into chosen select id from ({source}) where room_id in ({names})")  # noqa: S608
+
+
+def add_missing_predecessors(connection: DuckDBPyConnection, newest: Mapping[str, str]) -> bool:
+    """Add to ``chosen`` the predecessors of its groups that the newest release lacks. Return whether there were any."""
+    added = connection.execute(_MISSING_PREDECESSORS.format(edges=newest[EDGES], groups=newest[GROUPS])).fetchall()
+    return bool(added)
+
+
+def find_damaged_groups(connection: DuckDBPyConnection, sources: Sources) -> list[int]:
+    """Create the table ``damaged`` (state_group, release), and return the releases in it, the newest first.
+
+    It contains the chosen groups that differ now, or that are absent, with the newest release that has the right state.
+    """
+    columns = "release bigint, state_group bigint, room_id text, event_id text, digest bigint"
+    connection.execute(f"create or replace table history ({columns})")
+    for release, tables in sources.items():
+        connection.execute(_HISTORY.format(release=release, groups=tables[GROUPS], positions=tables[POSITIONS]))
+    connection.execute(_DAMAGED.format(newest=max(sources)))
+    found = connection.execute("select distinct release from damaged order by 1 desc").fetchall()
+    return [release for (release,) in found]
+
+
+def count_reused_groups(connection: DuckDBPyConnection) -> int:
+    """Return how many chosen groups were created for another event than their namesake in an earlier release."""
+    ((count,),) = connection.execute(_REUSED).fetchall()
+    return int(count)
