@@ -1,4 +1,4 @@
-"""Fixtures of all tests: one embedded PostgreSQL server, the restored sample, and one lake that a real run published."""
+"""Fixtures of all tests: one embedded PostgreSQL server, the restored sample, and one published lake."""
 
 import json
 import os
@@ -87,8 +87,8 @@ class Published:
 class HarshLake:
     """A lake with one run that built all tables on its branch and published nothing.
 
-    Its source contains all cases that affect visibility. ``applications`` Spark apps ran on a cluster. ``session`` built
-    the models.
+    Its source contains all cases that affect visibility. ``applications`` Spark apps ran on a cluster. ``session``
+    built the models.
     """
 
     settings: Settings
@@ -154,7 +154,7 @@ def sample_dsn(settings: Settings) -> str:
 
 
 def _await_no_sessions(server: EmbeddedServer, database: str) -> None:
-    """Wait until the database has no sessions. PostgreSQL copies no database in use, and processes of an earlier test may end late."""
+    """Wait until the database has no sessions: PostgreSQL copies no database in use, and processes may end late."""
     sessions = (
         "select pid, application_name, state, backend_start, query from pg_stat_activity"
         " where datname = %s and backend_type = 'client backend'"
@@ -178,7 +178,7 @@ def copied_source(server: EmbeddedServer, database: str = sample.SAMPLE_DATABASE
 
 @contextmanager
 def lake_maker(server: EmbeddedServer, settings: Settings, folder: Path) -> Iterator[Callable[..., Settings]]:
-    """Return a function that creates an empty lake, with a catalog database and a warehouse in ``folder``, and returns its settings."""
+    """Return a function that creates an empty lake, with its warehouse in ``folder``, and returns its settings."""
     created: list[str] = []
 
     def make(**changes: object) -> Settings:
@@ -224,7 +224,7 @@ def publish(settings: Settings, source: PlantedSample, **variables: str) -> Publ
 
 @pytest.fixture(scope="session")
 def harsh(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HarshLake]:
-    """The shared lake of the sample with all visibility cases, for which Synapse's answers are recorded. A cluster copied it."""
+    """The shared lake of the sample with all visibility cases. Synapse's answers are recorded, a cluster copied it."""
     run = Run("harsh", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
     with copied_source(server) as dsn, lake_maker(server, settings, tmp_path_factory.mktemp("harsh")) as new_lake:
         with psycopg.connect(dsn) as source:

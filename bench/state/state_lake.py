@@ -1,8 +1,8 @@
 """Bronze tables with state groups that Spark generates and resolves, as the DAG does.
 
 Every second group belongs to one large room, the other groups to many small rooms. A chain has 100 groups: a full
-state, then 99 groups with one change each. The rooms begin their chains at different steps, as on a homeserver. Otherwise few
-new groups would begin a chain in every room, and the share of new rows would exceed that of new groups.
+state, then 99 groups with one change each. The rooms begin their chains at different steps, as on a homeserver.
+Otherwise a few new groups would begin a chain in every room, and the share of new rows would exceed their own.
 """
 
 from typing import Final
@@ -52,10 +52,10 @@ class StateLake:
             )
         """).createOrReplaceTempView("new_groups")  # noqa: S608 - of numbers
         spark.sql("insert into bronze.state_groups (id, room_id) select id, room_id from new_groups")
-        spark.sql(f"""
+        spark.sql("""
             insert into bronze.state_group_edges (state_group, prev_state_group)
             select id, id - distance from new_groups where not is_complete
-        """)  # noqa: S608 - of numbers
+        """)
         spark.sql(f"""
             insert into bronze.state_groups_state (state_group, type, state_key, event_id)
             select id, 'm.room.member', concat('@user', member, ':bench.example'),

@@ -29,8 +29,7 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.incremental_lake import advancing
-from tests.support.state_database import read_table
-from tests.support.state_database import state_database, store
+from tests.support.state_database import read_table, state_database, store
 from tests.support.state_rooms import KINDS, World, begin, grow, purge
 
 COLUMNS = {
