@@ -10,6 +10,10 @@ _REBUILD: Final = (
     "Stop Synapse. Run no statement that deletes rows by this index. `lakehouse doctor --deep --indexes TABLE` reads "
     "the whole index. Then run REINDEX TABLE, and restore lost rows: `lakehouse state restore-plan`."
 )
+_STOP: Final = (
+    "Stop Synapse, or at least its process with the background tasks, and the compressors now: no setting of Synapse "
+    "disables its deletion of state groups."
+)
 _INDEX_CAUSES: Final = ("index_foreign_entry", "index_missing_entry")
 """With an index that has such findings, Synapse deletes rows of other state groups, or stores a state without the rows
 that it did not find."""
@@ -154,9 +158,8 @@ INTEGRITY_CHECKS: Final = (
         "state groups whose state has changed since an earlier release",
         "Rows of state were lost or changed in the database. Synapse answers with the wrong state. If a damaged index "
         "is the cause, Synapse may delete more rows.",
-        "Stop purges and compressions now. silver.state_changes has every piece of state. `lakehouse state "
-        "restore-plan` prints SQL that restores the rows. If you accept the change, add the room to "
-        "LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
+        _STOP + " silver.state_changes has every piece of state. `lakehouse state restore-plan` prints SQL that "
+        "restores the rows. If you accept the change, add the room to LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
         harm=Harm.LOST,
         follows=_GROUP_CAUSES,
     ),
@@ -165,8 +168,8 @@ INTEGRITY_CHECKS: Final = (
         "state groups without the creation event of their room",
         "Requests fail if they need the room's state at an event of such a state group. Users cannot send, join or "
         "read there.",
-        "Stop purges and compressions. `lakehouse state restore-plan` prints SQL that restores the rows of the named "
-        "group from an earlier release. The groups after it follow.",
+        _STOP + " `lakehouse state restore-plan` prints SQL that restores the rows of the named group from an earlier "
+        "release. The groups after it follow.",
         harm=Harm.LOST,
         follows=(*_GROUP_CAUSES, "state_group_changed"),
     ),
