@@ -132,6 +132,13 @@ CAUSES: dict[str, tuple[str, list[Finding]]] = {
             ("state_group_without_creation", "fail", "!a", "2"),
         ],
     ),
+    "a lost predecessor": (
+        "state_group_missing_predecessor",
+        [
+            ("state_group_missing_predecessor", "fail", "!a", "2"),
+            ("stray_state_rows", "warn", "!a", "1"),
+        ],
+    ),
     "damage before the first release": (
         "state_group_without_creation",
         [

@@ -191,11 +191,12 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "stray_state_rows",
         "leftover rows of deleted state groups",
-        "Nothing refers to these rows of state_groups_state or state_group_edges. They only use disk space, unless "
-        "their row of state_groups was lost.",
-        "If no event refers to the group (see state_group_missing), delete the rows.",
+        "The row of state_groups is missing. If Synapse deleted the group, its rows of state_groups_state and "
+        "state_group_edges only use disk space. If the row was lost, Synapse still needs them.",
+        "If state_group_missing and state_group_missing_predecessor have no finding, delete the rows of these groups. "
+        "docs/runbooks/integrity.md has the SQL.",
         harm=Harm.UNTIDY,
-        follows=(*_INDEX_CAUSES, "state_group_missing"),
+        follows=_GROUP_CAUSES,
     ),
     IntegrityCheck(
         "state_group_cycle",
