@@ -50,9 +50,10 @@ INTEGRITY_CHECKS: Final = (
         "rows for sliding sync that are out of date",
         "Synapse derives these rows from the room's events, the current state and local memberships. Clients with "
         "sliding sync see an old membership, an old order of rooms, or no room.",
-        "Stop Synapse. Delete the row. For sliding_sync_joined_rooms, insert the room into "
-        "sliding_sync_joined_rooms_to_recalculate. Then insert the background updates "
-        "sliding_sync_joined_rooms_bg_update and sliding_sync_membership_snapshots_bg_update into background_updates.",
+        "Stop Synapse. Delete the row if there is one, with index scans off. For sliding_sync_joined_rooms, insert the "
+        "room into sliding_sync_joined_rooms_to_recalculate. Then insert the background updates "
+        "sliding_sync_joined_rooms_bg_update and sliding_sync_membership_snapshots_bg_update into background_updates, "
+        "with the progress_json '{}'.",
         follows=("state_reset", "current_state_differs", "local_membership_differs"),
     ),
     *REFERENCE_CHECKS,
@@ -109,8 +110,8 @@ INTEGRITY_CHECKS: Final = (
         "rows of event_json without an event",
         "The content of the event is still stored although nothing refers to it. The event may have been only an "
         "outlier.",
-        "If the event was purged, delete the row of event_json. Otherwise the row of events was lost: restore it from "
-        "a backup.",
+        "If the event was purged, delete the row of event_json with index scans off. Otherwise the row of events was "
+        "lost: restore it from the last release that has it, or from a backup.",
         harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
@@ -263,8 +264,8 @@ INTEGRITY_CHECKS: Final = (
         "values that should be JSON objects",
         "The copy does not contain such a value. A request may fail if it reads a value that is not JSON. An example "
         "is a sync that contains the receipts of the room.",
-        "The finding's subject contains the column and the key. Restore the row from a backup, or delete it. Clients "
-        "send their receipts again.",
+        "The finding's subject contains the column and the key. Restore the row from a backup, or delete it with "
+        "index scans off. Clients send their receipts again.",
     ),
     IntegrityCheck(
         "forward_extremities",

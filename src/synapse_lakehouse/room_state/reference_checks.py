@@ -54,16 +54,16 @@ REFERENCE_CHECKS: Final = (
     IntegrityCheck(
         "stray_event_rows",
         "leftover rows of events that are not stored",
-        "The event is not stored, and nothing else refers to it. A row of event_to_state_groups keeps a state group "
-        "from deletion.",
-        "If the event was purged, delete the rows. Read them without an index first.",
+        "The event is not stored, or no stored event refers to the backward extremity. A row of event_to_state_groups "
+        "keeps a state group from deletion.",
+        "If the event was purged, delete the rows with index scans off.",
         harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "stray_room_rows",
         "leftover rows of rooms that are not stored",
         "The server does not have the room.",
-        "If the room was purged, delete the rows.",
+        "If the room was purged, delete the rows with index scans off.",
         harm=Harm.UNTIDY,
     ),
     IntegrityCheck(

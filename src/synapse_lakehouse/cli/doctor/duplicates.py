@@ -9,8 +9,9 @@ from synapse_lakehouse.postgres.rows import duplicates
 
 _SUBJECT = "duplicates"
 _ADVICE = (
-    "The unique index is corrupt, often after a change of the operating system's collations. Stop Synapse, delete the "
-    "wrong rows, then run REINDEX TABLE. See docs/runbooks/duplicate-ids.md."
+    "The unique index is corrupt, often after a change of the operating system's collations. Stop Synapse. Turn "
+    "index scans off, and delete the wrong rows by their ctid. Then run REINDEX TABLE. See "
+    "docs/runbooks/duplicate-ids.md."
 )
 SLOW_ADVICE = "Raise LAKEHOUSE_STATEMENT_TIMEOUT_SECONDS, or use a replica. Then run this command again."
 
