@@ -5,7 +5,14 @@ from typing import Final
 from synapse_lakehouse.room_state.integrity_check import Harm, IntegrityCheck
 from synapse_lakehouse.room_state.reference_checks import REFERENCE_CHECKS
 
-_RESTORE: Final = "Restore the rows from a backup, because no tool can compute them. Do not compress the room before."
+_RESTORE: Final = (
+    "`lakehouse state restore-plan` prints SQL that restores the rows from earlier releases. If no release has them, "
+    "restore them from a backup. Do not compress the room before."
+)
+_REPLACE_EDGE: Final = (
+    "Stop Synapse. With index scans off, delete the wrong row of state_group_edges. If the last release before the "
+    "finding has another row for the group, insert that row. Do not compress the room before."
+)
 _REBUILD: Final = (
     "Stop Synapse. Run no statement that deletes rows by this index. `lakehouse doctor --deep --indexes TABLE` reads "
     "the whole index. Then run REINDEX TABLE, and restore lost rows: `lakehouse state restore-plan`."
@@ -134,13 +141,14 @@ INTEGRITY_CHECKS: Final = (
         "event_without_state_group",
         "events that have no state group although they are not outliers",
         "Synapse cannot determine the room's state at the event, and requests that need it fail.",
-        "Restore the rows of event_to_state_groups from a backup.",
+        "Restore the rows of event_to_state_groups from the last release that has them, or from a backup.",
         harm=Harm.LOST,
     ),
     IntegrityCheck(
         "state_group_missing",
         "missing state groups that events refer to",
-        "Synapse treats the room's state at the events of such a state group as empty.",
+        "The row of state_groups is missing, so Synapse stores no new event with this state group. If the other rows "
+        "of the group are missing too, Synapse treats the room's state at the events as empty.",
         _RESTORE,
         harm=Harm.LOST,
         follows=_INDEX_CAUSES,
@@ -203,12 +211,13 @@ INTEGRITY_CHECKS: Final = (
         "state_group_cycle",
         "state groups whose predecessors form a cycle",
         "These groups and their descendants have no state. Synapse may never finish reading the state.",
-        _RESTORE,
+        _REPLACE_EDGE,
     ),
     IntegrityCheck(
         "state_group_missing_predecessor",
         "state groups whose predecessor is missing",
-        "The state of the missing group is missing in all of its descendants.",
+        "The predecessor's row of state_groups is missing. If its other rows are missing too, all of its descendants "
+        "lack its state.",
         _RESTORE,
         harm=Harm.LOST,
         follows=(*_INDEX_CAUSES, "state_group_missing"),
@@ -232,7 +241,7 @@ INTEGRITY_CHECKS: Final = (
         "state groups whose predecessor is newer",
         "The predecessor has the higher number. Synapse lets the predecessor's rows replace the group's own rows, "
         "so the resulting state is wrong.",
-        _RESTORE,
+        _REPLACE_EDGE,
     ),
     IntegrityCheck(
         "state_chain_too_long",
