@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from docs import synapse_releases
-from expectations.alert_findings import kind_of_check
+from synapse_lakehouse.alerts.integrity_kinds import kind_of_check
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS

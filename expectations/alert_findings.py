@@ -19,8 +19,8 @@ from expectations.stream_expectations import (
 from expectations.tap_expectations import ExpectNoTokenRegression, ExpectRowsReceived
 from expectations.validation_result import CheckResult, ValidationResult
 from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind, merge_findings
+from synapse_lakehouse.alerts.integrity_kinds import kind_of_check
 from synapse_lakehouse.printable_text import to_printable
-from synapse_lakehouse.room_state.integrity_check import Harm, IntegrityCheck
 
 _BLOCKS: Final = "nothing is published until this fault is resolved"
 _WARNS: Final = "a warning: it does not block the release"
@@ -42,12 +42,6 @@ _KINDS: Final = {
     ExpectNoTokenRegression.expectation_type: IncidentKind.REPLICATION,
 }
 
-_KINDS_OF_HARM: Final = {
-    Harm.LOST: IncidentKind.DATA_LOSS,
-    Harm.WRONG: IncidentKind.WRONG_ANSWERS,
-    Harm.UNTIDY: IncidentKind.INTEGRITY,
-}
-
 
 def build_findings(result: ValidationResult, *, is_first: bool, fails_on_warnings: bool) -> list[AlertFinding]:
     """Build findings from all failed checks; checks of one kind about one subject become one finding.
@@ -59,14 +53,15 @@ def build_findings(result: ValidationResult, *, is_first: bool, fails_on_warning
     blocked, warned = f"{_BLOCKS}; {readers}", f"{_FAILS_ON_WARNINGS}; {readers}" if fails_on_warnings else _WARNS
     failed = [(check, blocked) for check in result.failures] + [(check, warned) for check in result.warnings]
     return merge_findings(
-        AlertFinding(_kind(check), check.subject, to_printable(f"{check.expectation} — {check.observed}"), consequence)
+        AlertFinding(
+            _kind(check),
+            check.subject,
+            to_printable(f"{check.expectation} — {check.observed}"),
+            consequence,
+            is_growing=check.is_growing,
+        )
         for check, consequence in failed
     )
-
-
-def kind_of_check(check: IntegrityCheck) -> IncidentKind:
-    """Return the kind of alert of a check of Synapse's database."""
-    return IncidentKind.LOST_IDS if check.name == "event_lost" else _KINDS_OF_HARM[check.harm]
 
 
 def _kind(check: CheckResult) -> IncidentKind:

@@ -1,6 +1,7 @@
 """Validate a run's metrics: bronze before tables are derived from bronze, gold before it is published."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,9 +57,11 @@ def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationR
     """
     dbt = gold_suite.read_artifacts(settings, run)
     findings = store.read_run_rows(catalog, "audit.integrity", run.run_id)
-    metrics = gold_suite.collect_metrics(dbt) | integrity_expectations.collect_metrics(findings)
+    integrity = integrity_expectations.collect_metrics(findings)
     suite = [*gold_suite.build_suite(dbt), *integrity_expectations.build_suite()]
-    return _validate(settings, catalog, run, "gold", suite, metrics)
+    result = _validate(settings, catalog, run, "gold", suite, gold_suite.collect_metrics(dbt) | integrity)
+    growing = integrity_expectations.list_growing_losses(integrity)
+    return replace(result, checks=[replace(check, is_growing=check.subject in growing) for check in result.checks])
 
 
 def collect_samples(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ class CheckResult:
     """One expectation and whether it was met.
 
     ``type`` is Great Expectations' name of the expectation's class. ``expectation`` and ``observed`` are in words,
-    without content.
+    without content. ``is_growing``: whether it found lost data that the last release does not report.
     """
 
     suite: str
@@ -27,6 +27,7 @@ class CheckResult:
     severity: Literal["fail", "warn"]
     success: bool
     observed: str
+    is_growing: bool = False
 
     @property
     def sentence(self) -> str:

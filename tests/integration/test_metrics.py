@@ -61,6 +61,9 @@ PUBLISHED: list[tuple[str, dict[str, Any]]] = [
     ("audit.integrity", {
         "check_name": "lost_events", "findings": 5, "serious": 3, "new_findings": 1, "counted_at": after(170),
     }),
+    ("audit.integrity", {
+        "check_name": "event_missing", "findings": 2, "serious": 2, "new_findings": 2, "counted_at": after(170),
+    }),
     ("audit.releases", {
         "release": 7, "server_name": "example.org", "tables": [], "positions": [], "views": [], "checks_passed": 40,
         "checks_warned": 2, "published_at": after(180), "accepted_at": after(180), "partial": ["rooms"],
@@ -169,7 +172,8 @@ def test_the_newest_release_and_its_run_are_measured(lake: Settings) -> None:
         ("stream_gap_ids", (("class", "purged"), ("stream", "events"))): 7,
         ("integrity_findings", (("check", "lost_events"),)): 5,
         ("integrity_serious_findings", (("check", "lost_events"),)): 3,
-        ("integrity_new_findings", (("check", "lost_events"),)): 1,
+        ("integrity_new_findings", (("check", "lost_events"), ("kind", "integrity"), ("severity", "warning"))): 1,
+        ("integrity_new_findings", (("check", "event_missing"), ("kind", "data-loss"), ("severity", "error"))): 2,
     }
     assert {key: metrics.get(key) for key in expected} == expected
     durations = {

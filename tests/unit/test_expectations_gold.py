@@ -136,6 +136,23 @@ def test_the_alert_of_a_finding_states_the_harm(
     assert (finding.kind, finding.subject) == (kind, f"check {check}")
 
 
+@pytest.mark.parametrize(
+    ("check", "is_growing"), [("event_missing", True), ("event_lost", True), ("state_reset", False)]
+)
+def test_an_alert_of_lost_data_grows_with_new_findings(
+    settings: Settings, lake: InMemoryCatalog, check: str, is_growing: bool
+) -> None:
+    leave(settings, results())
+    find(lake, **{check: 2})
+    (finding,) = build_findings(validate.validate_gold(settings, lake, RUN), is_first=False, fails_on_warnings=False)
+    assert finding.is_growing == is_growing
+    rows = store.read_run_rows(lake, "audit.integrity", RUN.run_id)
+    old = [row | {"new_findings": 0, "counted_at": DAY + timedelta(days=1)} for row in rows if row["serious"]]
+    store.append_audit_rows(lake, "audit.integrity", old, RUN)
+    (finding,) = build_findings(validate.validate_gold(settings, lake, RUN), is_first=False, fails_on_warnings=False)
+    assert not finding.is_growing
+
+
 def test_findings_that_another_check_explains_are_no_alert(settings: Settings, lake: InMemoryCatalog) -> None:
     write_artifacts(settings, results())
     record_findings(lake, state_reset=3, sliding_sync_outdated=2)

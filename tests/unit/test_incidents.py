@@ -53,6 +53,16 @@ def test_an_incident_has_a_begin_and_an_end() -> None:
     ]
 
 
+def test_a_loss_that_grows_sends_another_message() -> None:
+    nights = [
+        AlertFinding(IncidentKind.DATA_LOSS, "check event_missing", f"{count} findings", is_growing=is_growing)
+        for count, is_growing in ((48, True), (1_100, True), (1_100, True), (1_090, False))
+    ]
+    begin, end = ("check event_missing", True), ("check event_missing", False)
+    # The third report is that of another try of the second run.
+    assert list_events_by_report([[night] for night in nights] + [[]]) == [[begin], [begin], [], [], [end]]
+
+
 def test_scopes_do_not_end_each_other_s_incidents() -> None:
     (begin_event,) = compute_incident_events([], [LATE], "bronze", "", NOW)
     assert list_open_incidents([begin_event], "streams") == []
@@ -78,7 +88,7 @@ def test_a_message_has_the_fault_time_and_runbook() -> None:
     assert message.title == "example.org: late ids: stream events"
     assert message.body.splitlines() == [
         "2 ids came late",
-        "since 2026-11-17 00:00 UTC",
+        "detected at 2026-11-17 00:00 UTC",
         "What to do: https://runbooks/late-ids.md",
         "More: https://lake/docs/1.html",
     ]
@@ -110,7 +120,7 @@ def test_many_incidents_are_one_message() -> None:
         compute_incident_events([], findings, "bronze", "", NOW), "example.org", "docs/runbooks"
     )
     assert message.title == "example.org: 6 incidents began or ended at once"
-    assert "6 times late ids (docs/runbooks/late-ids.md)" in message.body
+    assert "late ids: 6 (docs/runbooks/late-ids.md)" in message.body
     assert "- late ids: stream 4: id 4 late\n- late" in message.body
     assert len(message.events) == len(findings)
 
@@ -144,7 +154,7 @@ def test_the_most_harmful_incident_is_first(failed_tasks: int) -> None:
     assert events[0].kind == IncidentKind.DATA_LOSS
     if failed_tasks:
         lines = messages[0].body.splitlines()
-        assert lines[:2] == ["1 times data loss (docs/data-loss.md)", "5 times run failed (docs/run-failed.md)"]
+        assert lines[:2] == ["data loss: 1 (docs/data-loss.md)", "run failed: 5 (docs/run-failed.md)"]
 
 
 def test_every_kind_has_a_runbook_with_all_headings() -> None:

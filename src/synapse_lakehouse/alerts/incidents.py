@@ -62,7 +62,8 @@ class AlertFinding:
 
     ``subject``: the object concerned, such as ``stream events``. ``description``: the problem, with numbers but without
     message content. ``consequence``: the effect of the problem, or "". ``details``: IDs that replace the description in
-    messages, or "". The lake does not store them, because their rows may be erased.
+    messages, or "". The lake does not store them, because their rows may be erased. ``is_growing``: whether an open
+    incident sends another message.
     """
 
     kind: IncidentKind
@@ -70,11 +71,12 @@ class AlertFinding:
     description: str
     consequence: str = ""
     details: str = ""
+    is_growing: bool = False
 
 
 @dataclass(frozen=True)
 class IncidentEvent:
-    """The beginning or the end of an incident: a row of ``audit.incidents``.
+    """The beginning or the end of an incident: a row of ``audit.incidents``. A growing incident begins several times.
 
     ``scope``: the DAG or task whose reports begin and end the incident. ``kind``: an :class:`IncidentKind`, or a kind
     of a later version, after a downgrade. ``page``: URL with details, or "". ``details``: those of the present finding,
@@ -120,7 +122,12 @@ def merge_findings(findings: Iterable[AlertFinding]) -> list[AlertFinding]:
     for finding in findings:
         groups.setdefault((finding.kind, finding.subject), []).append(finding)
     return [
-        replace(group[0], description="\n".join(finding.description for finding in group)) for group in groups.values()
+        replace(
+            group[0],
+            description="\n".join(finding.description for finding in group),
+            is_growing=any(finding.is_growing for finding in group),
+        )
+        for group in groups.values()
     ]
 
 
@@ -132,7 +139,7 @@ def compute_incident_events(
     :param findings: all present problems of ``scope``.
     """
     merged = {(finding.kind, finding.subject): finding for finding in merge_findings(findings)}
-    open_keys = {(incident.kind, incident.subject) for incident in open_incidents}
+    open_descriptions = {(incident.kind, incident.subject): incident.description for incident in open_incidents}
     ended_incidents = [incident for incident in open_incidents if (incident.kind, incident.subject) not in merged]
 
     def event(problem: AlertFinding | IncidentEvent, *, begins: bool) -> IncidentEvent:
@@ -142,5 +149,10 @@ def compute_incident_events(
             name, at, scope, problem.kind, problem.subject, problem.description, begins, page, consequence
         )
 
-    new_events = [event(finding, begins=True) for key, finding in merged.items() if key not in open_keys]
+    # Another try of the same run reports the same description.
+    new_events = [
+        event(finding, begins=True)
+        for key, finding in merged.items()
+        if key not in open_descriptions or (finding.is_growing and finding.description != open_descriptions[key])
+    ]
     return new_events + [event(incident, begins=False) for incident in ended_incidents]

@@ -53,7 +53,9 @@ def build_messages(events: Sequence[IncidentEvent], homeserver: str, runbooks: s
 
 def _build_single(event: IncidentEvent, homeserver: str, runbooks: str) -> AlertMessage:
     facts = [to_chat_text(to_printable_message(fact)) for fact in (event.text, event.consequence) if fact]
-    details = [f"since {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"ended at {event.at:%Y-%m-%d %H:%M} UTC"]
+    details = [
+        f"detected at {event.at:%Y-%m-%d %H:%M} UTC" if event.begins else f"ended at {event.at:%Y-%m-%d %H:%M} UTC"
+    ]
     details += [f"What to do: {runbooks}/{event.kind}.md"] if event.begins else []
     details += [f"More: {event.page}"] if event.page else []
     return AlertMessage(
@@ -68,7 +70,7 @@ def _build_single(event: IncidentEvent, homeserver: str, runbooks: str) -> Alert
 def _build_combined(events: Sequence[IncidentEvent], homeserver: str, runbooks: str) -> AlertMessage:
     counts, moments = Counter((event.kind, event.begins) for event in events), [event.at for event in events]
     lines = [
-        f"{count} times {_title(kind)}{'' if begins else ', ended'} ({runbooks}/{kind}.md)"
+        f"{_title(kind)}{'' if begins else ', ended'}: {count} ({runbooks}/{kind}.md)"
         for (kind, begins), count in counts.items()
     ]
     lines += [f"- {_headline(event)}: {to_chat_text(_first_line(event.text))}" for event in events[:_NAMED]]

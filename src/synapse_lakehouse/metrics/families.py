@@ -11,7 +11,9 @@ from typing import Any, Final
 from prometheus_client.core import GaugeMetricFamily
 
 from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent, IncidentKind, list_open_incidents
+from synapse_lakehouse.alerts.integrity_kinds import kind_of_check
 from synapse_lakehouse.audit.releases import Release
+from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 from synapse_lakehouse.sizes.autovacuum import find_overdue_vacuum
 from synapse_lakehouse.sizes.summary import SizeSummary
 
@@ -98,9 +100,17 @@ def integrity_families(rows: Sequence[Mapping[str, Any]]) -> Iterator[GaugeMetri
     for name, documentation, column in (
         ("integrity_findings", "Findings of a check of Synapse's database.", "findings"),
         ("integrity_serious_findings", "Findings of severity fail or warn.", "serious"),
-        ("integrity_new_findings", "Serious findings that the previous release does not have.", "new_findings"),
     ):
         yield gauge(name, documentation, [([row["check_name"]], row[column]) for row in rows], ["check"])
+    # A row of another version may have a check that no longer exists.
+    kinds = dict.fromkeys((row["check_name"] for row in rows), IncidentKind.INTEGRITY)
+    kinds |= {check.name: kind_of_check(check) for check in INTEGRITY_CHECKS}
+    samples = [
+        ([row["check_name"], kinds[row["check_name"]], _severity(kinds[row["check_name"]])], row["new_findings"])
+        for row in rows
+    ]
+    documentation = "Serious findings that the previous release does not have."
+    yield gauge("integrity_new_findings", documentation, samples, ["check", "kind", "severity"])
 
 
 def incident_families(events: Sequence[IncidentEvent]) -> Iterator[GaugeMetricFamily]:
@@ -109,7 +119,7 @@ def incident_families(events: Sequence[IncidentEvent]) -> Iterator[GaugeMetricFa
     incidents = {(event.kind, event.subject) for scope in scopes for event in list_open_incidents(events, scope)}
     counts = Counter(kind for kind, _ in incidents)
     kinds = dict.fromkeys([*IncidentKind, *counts])
-    samples = [([kind, "warning" if kind in WARNING_KINDS else "error"], counts[kind]) for kind in kinds]
+    samples = [([kind, _severity(kind)], counts[kind]) for kind in kinds]
     yield gauge("incidents_open", "Open incidents by kind.", samples, ["kind", "severity"])
 
 
@@ -158,3 +168,8 @@ def _relation_families(summaries: Sequence[SizeSummary]) -> Iterator[GaugeMetric
 
 def _names(summary: SizeSummary) -> list[str]:
     return [summary.latest.schema_name or "", summary.latest.name]
+
+
+def _severity(kind: str) -> str:
+    """Return the severity of an alert of the kind ``kind``."""
+    return "warning" if kind in WARNING_KINDS else "error"

@@ -18,11 +18,13 @@ INCIDENTS: Final = Panel(
     "incidents",
     "Open incidents",
     "",
-    "with last as (from audit.incidents where sink is null"
-    ' qualify row_number() over (partition by scope, kind, subject order by "at" desc, begins) = 1)'
-    ' select kind, subject, min("at") as since, any_value(description) as description,'
-    " any_value(consequence) as consequence"
-    " from last where begins and kind <> 'page-missing' group by kind, subject order by since desc limit 50",
+    "with events as (from audit.incidents where sink is null)"
+    ' select kind, subject, min("at") as since, max_by(description, "at") as description,'
+    ' max_by(consequence, "at") as consequence'
+    " from events where begins and kind <> 'page-missing' and not exists ("
+    " from events as ends where not ends.begins and (ends.scope, ends.kind, ends.subject)"
+    ' = (events.scope, events.kind, events.subject) and ends."at" >= events."at")'
+    " group by kind, subject order by since desc limit 50",
     (),
     "No incident is open.",
     draw_no_chart,
