@@ -16,10 +16,11 @@ _TABLE: Final = "gold.state_integrity"
 _LEVELS: Final = {"fail": FindingLevel.FAIL, "warn": FindingLevel.WARN, "info": FindingLevel.OK}
 _MAX_EXAMPLES: Final = 3
 _EXAMPLES: Final = f"""
-select check_name, severity, count(*) over (partition by check_name), room_id, subject, expected, found from {_TABLE}
+select check_name, severity, count(*) over same_kind, room_id, subject, expected, found from {_TABLE}
+window same_kind as (partition by check_name, severity = 'info')
 qualify row_number() over (
   partition by check_name order by list_position(['fail', 'warn', 'info'], severity), room_id, subject
-) <= {_MAX_EXAMPLES}
+) <= {_MAX_EXAMPLES} and (severity = 'info') = bool_and(severity = 'info') over (partition by check_name)
 order by list_position(['fail', 'warn', 'info'], severity), room_id, subject
 """  # noqa: S608 - quoted
 
