@@ -125,6 +125,7 @@ def test_integrity_findings_warn_and_block_no_release(settings: Settings, lake: 
         ("index_missing_entry", IncidentKind.DATA_LOSS),
         ("sliding_sync_outdated", IncidentKind.WRONG_ANSWERS),
         ("stray_event_rows", IncidentKind.INTEGRITY),
+        ("retention_overdue", IncidentKind.INTEGRITY),
     ],
 )
 def test_the_alert_of_a_finding_states_the_harm(

@@ -288,8 +288,9 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "retention_overdue",
         "rooms with messages that retention should have purged",
-        "Clients no longer see these messages, but the database still contains them.",
+        "Clients no longer see these messages, but the database contains them longer than the retention allows.",
         "Search Synapse's log for errors of the purge jobs, and check retention.purge_jobs.",
+        harm=Harm.UNTIDY,
     ),
 )
 """All checks, in the order of their output."""
