@@ -84,7 +84,7 @@
    if its table has no such column). #}
 {% macro referring_values(reference, relation) -%}
     {%- set has_event = 'event_id' in reference.columns and reference.column != 'room_id' -%}
-    select {{ 'distinct' if not has_event }}
+    select
         {{ reference.number }} as reference,
         string({{ reference.column }}) as id,
         {{ 'room_id' if 'room_id' in reference.columns else 'cast(null as string)' }} as room_id,

@@ -32,9 +32,10 @@ class IntegrityRuns(AdvancingLake):
             check_indexes(session)
 
     def publish(self, app: SparkApp) -> None:
-        """Resolve the state, build the models, and publish."""
+        """Resolve the state, build the models, run their data tests, and publish."""
         resolve_rooms(app.spark, app.catalog, app.run.branch)
-        built = project.run_dbt(app, ["run", "--select", "+state_integrity", "+state_resets"])
+        models = ["--select", "+state_integrity", "+state_resets", "--indirect-selection", "cautious"]
+        built = project.run_dbt(app, ["build", "--exclude-resource-type", "unit_test", *models])
         assert built.done.success, project.describe_failure(built.done)
         super().publish(app)
 
