@@ -8,14 +8,25 @@ select
     coalesce(pieces.event_id, 'no membership') as expected,
     coalesce(memberships.event_id, 'no membership') as found
 from (
-    select room_id, state_key, event_id
+    select room_id, state_key, event_id, event_stream_ordering
     from {{ source('synapse', 'current_state_events') }}
     where type = 'm.room.member' and {{ server_name('state_key') }} = '{{ var('server_name') }}'
 ) as pieces
 full outer join {{ source('synapse', 'local_current_membership') }} as memberships
     on pieces.room_id = memberships.room_id and pieces.state_key = memberships.user_id
+-- An invite from another server, a knock, or the rejection of an invite is stored at once, although the room's events do not
+-- contain it yet. They may never contain it, for example if it is soft-failed.
+left anti join (
+    select event_id from {{ source('synapse', 'events') }} where outlier and type = 'm.room.member'
+    union all
+    select event_id from {{ source('synapse', 'ex_outlier_stream') }}
+) as out_of_band
+    on
+        memberships.event_id = out_of_band.event_id
+        and memberships.membership in ('invite', 'knock', 'leave')
+        and memberships.event_stream_ordering > coalesce(pieces.event_stream_ordering, 0)
 left anti join {{ source('synapse', 'partial_state_rooms') }} as partial
     on coalesce(pieces.room_id, memberships.room_id) = partial.room_id
 where
-    -- Invites and knocks of rooms without this server, and users that left with the server, are in one table only.
+    -- Only local_current_membership has invites to rooms without this server, and users that left last.
     pieces.event_id is distinct from memberships.event_id and (pieces.event_id is not null or memberships.membership = 'join')
