@@ -61,7 +61,7 @@ INTEGRITY_CHECKS: Final = (
         "room into sliding_sync_joined_rooms_to_recalculate. Then insert the background updates "
         "sliding_sync_joined_rooms_bg_update and sliding_sync_membership_snapshots_bg_update into background_updates, "
         "with the progress_json '{}'.",
-        follows=("state_reset", "current_state_differs", "local_membership_differs"),
+        follows=("state_reset", "current_state_differs", "local_membership_differs", "event_unloadable"),
     ),
     *REFERENCE_CHECKS,
     IntegrityCheck(
