@@ -65,8 +65,15 @@ pieces as (
     group by room_id, type, state_key
 ),
 
--- A missing event is a finding of reference_findings, and no event remains of a purged room. Rooms older than the deltas
--- lack the deltas of their first state.
+-- Synapse once deleted the current state of rooms that the server had left, without deltas (delete_old_current_state_events).
+used_rooms as (
+    select room_id from {{ source('synapse', 'current_state_events') }}
+    union
+    select room_id from {{ source('synapse', 'local_current_membership') }} where membership = 'join'
+),
+
+-- reference_findings has missing events. No event remains of a purged room. Rooms older than the deltas lack the deltas of
+-- their first state.
 checked as (
     select
         pieces.*,
@@ -82,6 +89,7 @@ checked as (
     left join lives on pieces.room_id = lives.room_id
     left join {{ source('synapse', 'state_events') }} as events
         on coalesce(pieces.current_event_id, pieces.delta_event_id) = events.event_id
+    left semi join used_rooms on pieces.room_id = used_rooms.room_id
     left anti join {{ ref('reference_findings') }} as missing
         on pieces.current_event_id = missing.subject and missing.check_name in ('event_missing', 'json_without_event')
 )
@@ -90,7 +98,7 @@ select
     check_name,
     'fail' as severity,
     room_id,
-    replace(replace(type, '%', '%25'), ' ', '%20') || ' ' || state_key as subject,
+    {{ piece_of_state('type', 'state_key') }} as subject,
     coalesce(if(check_name = 'state_reset', delta_event_id, agreed_event_id), 'nothing') as expected,
     coalesce(current_event_id, 'nothing') as found
 from checked
