@@ -38,8 +38,9 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "current_state_differs",
         "pieces of current state that differ from the state at the forward extremities",
-        "All forward extremities of the room agree on the piece of state, but current_state_events contains another "
-        "event, or none. Depending on the request, Synapse answers from the current state or from the extremities.",
+        "All forward extremities of the room agree on the piece of state, or all lack it, but current_state_events "
+        "differs. Depending on the request, Synapse answers from the current state or from the extremities. The next "
+        "state event may set the current state back to the state at the extremities.",
         "Compare the two events with `lakehouse state-at`. Sending the state event again repairs it.",
         follows=("state_group_changed", "state_group_incomplete"),
     ),
@@ -281,8 +282,8 @@ INTEGRITY_CHECKS: Final = (
         "rooms with many forward extremities",
         "Every new event refers to up to 10 forward extremities, and Synapse resolves their states, so sending to the "
         "room is slow.",
-        "Send a few messages to the room as a local user. Or delete the forward extremities by the admin API "
-        "(rooms/…/forward_extremities).",
+        "Send a few messages to the room as a local user. Do not delete the forward extremities by the admin API "
+        "(rooms/…/forward_extremities): the room then loses the state that only the deleted ones have.",
         harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
