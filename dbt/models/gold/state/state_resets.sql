@@ -5,7 +5,7 @@ with found as (
         room_id,
         replace(replace(split_part(subject, ' ', 1), '%20', ' '), '%25', '%') as type,
         substr(subject, locate(' ', subject) + 1) as state_key,
-        if(check_name = 'state_reset', 'not_recorded', 'not_at_extremities') as reason,
+        check_name as reason,
         nullif(expected, 'nothing') as before_event_id,
         nullif(found, 'nothing') as after_event_id,
         cast(null as bigint) as stream_id
@@ -13,7 +13,8 @@ with found as (
     where check_name in ('state_reset', 'current_state_differs')
     union all
     -- Synapse records a reset like any other change: an older event replaces a newer one, or a piece of state is removed
-    -- although the server stays in the room.
+    -- although the server stays in the room. The stream IDs of backfilled events and of the state at a join are negative and
+    -- have no order. An earlier delta shows that such an event is older.
     select
         deltas.room_id,
         deltas.type,
@@ -26,6 +27,11 @@ with found as (
     left join {{ source('synapse', 'events') }} as earlier on deltas.prev_event_id = earlier.event_id
     left join {{ source('synapse', 'events') }} as later on deltas.event_id = later.event_id
     left join (
+        select event_id, min(stream_id) as stream_id
+        from {{ source('synapse', 'current_state_delta_stream') }}
+        group by event_id
+    ) as first_changes on deltas.event_id = first_changes.event_id
+    left join (
         select room_id, stream_id
         from {{ source('synapse', 'current_state_delta_stream') }}
         where type = 'm.room.create' and event_id is null
@@ -35,6 +41,7 @@ with found as (
         and departures.room_id is null
         and (
             deltas.event_id is null
+            or first_changes.stream_id < deltas.stream_id
             or (later.stream_ordering > 0 and later.stream_ordering < least(deltas.stream_id, earlier.stream_ordering))
         )
 ),
