@@ -205,6 +205,13 @@ KINDS: Final = {
         _CURRENT_MEMBERS,
         ("update current_state_events set membership = 'ban' where event_id = %(id)s",),
     ),
+    "a redaction is lost": Kind(
+        "event_incomplete",
+        """select room_id, event_id as id, redacts as other from redactions join events using (event_id)
+           where rejection_reason is null and event_id not in (select event_id from rejections)
+           and event_id not in (select redacts from redactions)""",
+        ("delete from redactions where event_id = %(id)s",),
+    ),
     "a membership has another sender": Kind(
         "copied_value_differs",
         _PAST_MEMBERSHIPS,

@@ -1,5 +1,5 @@
 -- Values without a target, for each reference that the catalogue declares: one row for each missing target. Legal cases that
--- depend on the row's own event are omitted here.
+-- depend on the row's own event are not reported.
 {%- set references = declared_references() -%}
 {%- set legal_events = [] -%}
 {%- for reference in references -%}
@@ -21,10 +21,12 @@ own as (
         events.event_id,
         events.room_id,
         events.outlier,
-        coalesce(events.rejection_reason, rejections.reason) is not null as rejected
+        coalesce(events.rejection_reason, rejections.reason) is not null as rejected,
+        fields.redacts is null as redacts_nothing
     from {{ rows_with(source('synapse', 'events'), ref('reference_faults')) }} as events
     left join {{ rows_with(source('synapse', 'rejections'), ref('reference_faults')) }} as rejections
         on events.event_id = rejections.event_id
+    left join {{ rows_with(ref('event_fields'), ref('reference_faults')) }} as fields on events.event_id = fields.event_id
 ),
 
 faults as (

@@ -18,7 +18,7 @@ class LegalCase(Declaration):
     """
 
     found_in: QualifiedColumn | None = None
-    event: Literal["outlier", "rejected"] | None = None
+    event: Literal["outlier", "rejected", "redacts_nothing"] | None = None
     why: Annotated[str, Field(min_length=1)]
 
     @model_validator(mode="after")

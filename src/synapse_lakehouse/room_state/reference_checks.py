@@ -19,9 +19,10 @@ REFERENCE_CHECKS: Final = (
     IntegrityCheck(
         "event_incomplete",
         "events without rows that belong to them",
-        "The event lacks its row in state_events, room_memberships, event_edges or rejections. Or it has fewer rows in "
-        "event_edges or event_auth than its JSON lists. The effect depends on the table: Synapse does not treat the "
-        "event as what it is (state, membership, history, rejected), or does not find the events before it.",
+        "The event lacks its row in state_events, room_memberships, event_edges, redactions or rejections. Or it has "
+        "fewer rows in event_edges or event_auth than its JSON lists. The effect depends on the table: Synapse does "
+        "not treat the event as what it is (state, membership, history, redaction, rejected), or does not find the "
+        "events before it.",
         _RESTORE_ROWS,
         harm=Harm.LOST,
     ),
