@@ -19,6 +19,7 @@ MODELS = {
     "gold.events": "event_id",
     "silver.unmatched_states": "event_hash",
     "silver.missing_edges": "event_hash",
+    "silver.unmatched_memberships": "event_hash",
     "silver.unmatched_references": "value_hash, reference",
 }
 """Incremental table → columns that order its rows."""

@@ -1,8 +1,8 @@
-"""Kinds of faults in values that Synapse derives from other tables: sliding sync and statistics."""
+"""Kinds of faults in values that Synapse derives from other rows: memberships, sliding sync and statistics."""
 
 from typing import Final
 
-from tests.support.fault_kinds import JOINED_ROOMS, Kind
+from tests.support.fault_kinds import CURRENT_MEMBERS, JOINED_ROOMS, PAST_MEMBERSHIPS, Kind
 
 _PROPERTIES: Final = """
 select room_id, room_id as id, '' as other from room_stats_state
@@ -16,6 +16,19 @@ def _sliding_sync(change: str) -> Kind:
 
 
 KINDS: Final = {
+    "current state has no membership": Kind(
+        "copied_value_differs",
+        CURRENT_MEMBERS,
+        ("update current_state_events set membership = null where event_id = %(id)s",),
+    ),
+    "a past membership is another one": Kind(
+        "copied_value_differs",
+        PAST_MEMBERSHIPS,
+        (
+            """update room_memberships set membership = case membership when 'join' then 'leave' else 'join' end
+               where event_id = %(id)s""",
+        ),
+    ),
     "sliding sync sees an event of another room": _sliding_sync(
         "event_stream_ordering = (select max(stream_ordering) from events where room_id <> %(id)s"
         " and stream_ordering not in (select event_stream_ordering from sliding_sync_joined_rooms))"

@@ -32,7 +32,7 @@ and event_id not in (select event_id from event_relations)
 and event_id not in (select relates_to_id from event_relations)
 and event_id in (select prev_event_id from event_edges join events using (event_id) where not outlier)
 and stream_ordering not in (select event_stream_ordering from sliding_sync_joined_rooms)"""
-_PAST_MEMBERSHIPS: Final = """
+PAST_MEMBERSHIPS: Final = """
 select room_id, event_id as id, event_id as other from room_memberships
 where event_id not in (select event_id from current_state_events)
 and event_id not in (select event_id from local_current_membership)"""
@@ -61,7 +61,7 @@ JOINED_ROOMS: Final = """
 select room_id, room_id as id, min(stream_ordering)::text as other from events
 where room_id in (select room_id from sliding_sync_joined_rooms) and stream_ordering > 0
 group by room_id having count(*) > 3"""
-_CURRENT_MEMBERS: Final = """
+CURRENT_MEMBERS: Final = """
 select room_id, event_id as id, event_id as other
 from current_state_events join room_memberships using (event_id, room_id)
 where current_state_events.membership = 'join'"""
@@ -74,7 +74,7 @@ _DELETE_EVENT: Final = tuple(
 
 KINDS: Final = {
     "a past membership is deleted": Kind(
-        "event_incomplete", _PAST_MEMBERSHIPS, ("delete from room_memberships where event_id = %(id)s",)
+        "event_incomplete", PAST_MEMBERSHIPS, ("delete from room_memberships where event_id = %(id)s",)
     ),
     "the edges of an event are cut": Kind(
         "event_incomplete", _MESSAGES, ("delete from event_edges where event_id = %(id)s",)
@@ -105,7 +105,7 @@ KINDS: Final = {
     "an event is deleted": Kind("event_missing", _MESSAGES, _DELETE_EVENT),
     "a membership belongs to another user": Kind(
         "copied_value_differs",
-        _PAST_MEMBERSHIPS,
+        PAST_MEMBERSHIPS,
         ("update room_memberships set user_id = '@nobody:here' where event_id = %(id)s",),
     ),
     "a state event has another type": Kind(
@@ -197,12 +197,12 @@ KINDS: Final = {
     ),
     "current state has another stream ID": Kind(
         "copied_value_differs",
-        _CURRENT_MEMBERS,
+        CURRENT_MEMBERS,
         ("update current_state_events set event_stream_ordering = 1 where event_id = %(id)s",),
     ),
     "current state has another membership": Kind(
         "copied_value_differs",
-        _CURRENT_MEMBERS,
+        CURRENT_MEMBERS,
         ("update current_state_events set membership = 'ban' where event_id = %(id)s",),
     ),
     "a redaction is lost": Kind(
@@ -214,7 +214,7 @@ KINDS: Final = {
     ),
     "a membership has another sender": Kind(
         "copied_value_differs",
-        _PAST_MEMBERSHIPS,
+        PAST_MEMBERSHIPS,
         ("update room_memberships set sender = '@nobody:here' where event_id = %(id)s",),
     ),
     "a current membership is lost": Kind(

@@ -267,7 +267,7 @@ INTEGRITY_CHECKS: Final = (
         "wrong numbers or properties.",
         "The job populate_stats_process_rooms of Synapse's admin API (background_updates/start_job) counts all rooms "
         "again.",
-        follows=("state_reset", "current_state_differs"),
+        follows=("state_reset", "current_state_differs", "copied_value_differs"),
     ),
     IntegrityCheck(
         "unreadable_value",

@@ -29,9 +29,10 @@ REFERENCE_CHECKS: Final = (
     IntegrityCheck(
         "copied_value_differs",
         "values that differ from the event that they were copied from",
-        "Synapse stores the room, the type, the state key, the sender or the stream ID of an event in several tables. "
-        "The values differ, so the answer depends on the table from which Synapse reads.",
-        _RESTORE_ROWS,
+        "Synapse stores the room, the type, the state key, the sender, the membership or the stream ID of an event in "
+        "several tables. The values differ, so the answer depends on the table from which Synapse reads.",
+        _RESTORE_ROWS + " A membership is in the JSON of its event: set it in room_memberships (insert the row if it "
+        "is missing) and in current_state_events.",
     ),
     IntegrityCheck(
         "room_missing",
@@ -55,8 +56,8 @@ REFERENCE_CHECKS: Final = (
     IntegrityCheck(
         "stray_event_rows",
         "leftover rows of events that are not stored",
-        "The event is not stored, or no stored event refers to the backward extremity. A row of event_to_state_groups "
-        "keeps a state group from deletion.",
+        "The event is not stored. A row of event_to_state_groups keeps a state group from deletion. A backward "
+        "extremity lets Synapse fetch an event that no stored event needs.",
         "If the event was purged, delete the rows with index scans off.",
         harm=Harm.UNTIDY,
     ),

@@ -6,6 +6,7 @@
     ref('sliding_sync_findings'),
     ref('event_findings'),
     ref('event_graph_findings'),
+    ref('membership_findings'),
     ref('missing_edge_findings'),
     ref('lost_event_findings'),
     ref('state_change_findings'),
