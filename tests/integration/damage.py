@@ -113,6 +113,11 @@ FAULT_STATEMENTS: Final[dict[str, str]] = {
                 and event_id in (select event_id from event_to_state_groups))
         delete from state_groups_state using lost where state_groups_state.event_id = lost.event_id
         returning lost.event_id""",
+    "state_row_repeated": f"""
+        with made as (insert into state_groups (id, room_id, event_id) values (900000070, {CALM_ROOM}, '$'))
+        insert into state_groups_state
+        select 900000070, {CALM_ROOM}, 'm.room.topic', '', unnest(array['$one', '$other'])
+        returning '900000070 m.room.topic '""",
     "state_group_without_creation": """
         with moved as (
             select event_id, room_id from events join event_to_state_groups using (event_id)

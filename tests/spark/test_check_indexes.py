@@ -76,7 +76,7 @@ def run(
 def read_planted_faults(dsn: str) -> set[tuple[str, str, str]]:
     """Return index, kind and key of each planted fault, without read errors."""
     queries = {
-        "state_groups_state_type_idx": ("missing foreign", "select state_group, type, state_key, room_id"
+        "state_groups_state_type_idx": ("missing foreign", "select state_group, type, state_key, event_id, room_id"
                                         " from state_groups_state where state_group > 1000000"),
         "state_groups_pkey": ("missing foreign", "select id, room_id from state_groups order by id desc limit 1"),
         "event_json_event_id_key": ("missing", "select event_id, room_id from event_json where length(event_id) = 45"),

@@ -145,7 +145,7 @@ def test_many_deleted_rows_do_not_fill_the_driver(lake: AdvancingLake, source: S
         lake.advance()
     keys = [json.loads(key) for table, key in lake.deletions() if table == "state_groups_state"]
     assert sum(key["state_group"] >= 50_000_000 for key in keys) == 2 * 900_000
-    assert keys[0].keys() == {"state_group", "type", "state_key"}
+    assert keys[0].keys() == {"state_group", "type", "state_key", "event_id"}
     assert lake.departures() == {}
 
 

@@ -97,6 +97,7 @@ CAUSES: dict[str, tuple[str, list[Finding]]] = {
             ("index_missing_entry", "fail", "!b", f'{GROUPS} {{"state_group": 3}}'),
             ("index_repeated_entry", "fail", "!b", f'{GROUPS} {{"state_group": 4}}'),
             ("index_unreadable", "fail", None, f"{GROUPS} could not read a block"),
+            ("state_row_repeated", "fail", "!a", "1 m.room.topic "),
             ("state_group_changed", "fail", "!a", "1"),
             ("state_group_without_creation", "fail", "!a", "1"),
             ("state_group_incomplete", "fail", "!a", "$1"),
@@ -119,6 +120,14 @@ CAUSES: dict[str, tuple[str, list[Finding]]] = {
             ("state_group_changed", "fail", "!a", "1"),
             ("state_group_without_creation", "fail", "!a", "1"),
             ("state_group_incomplete", "fail", "!a", "$1"),
+            ("state_not_of_previous_event", "fail", "!a", "$2"),
+        ],
+    ),
+    "a second row of state": (
+        "state_row_repeated",
+        [
+            ("state_row_repeated", "fail", "!a", "1 m.room.topic "),
+            ("state_group_changed", "fail", "!a", "1"),
             ("state_not_of_previous_event", "fail", "!a", "$2"),
         ],
     ),

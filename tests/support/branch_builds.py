@@ -21,11 +21,13 @@ MODELS = {
     "silver.missing_edges": "event_hash",
     "silver.unmatched_memberships": "event_hash",
     "silver.unmatched_references": "value_hash, reference",
+    "silver.repeated_state_rows": "state_group, type, state_key",
 }
 """Incremental table → columns that order its rows."""
 AFFECTED_KEYS = (
     "affected_event_fields", "changed_events", "affected_redactions", "affected_events", "affected_visibility_inputs",
     "visibility_lookup_events", "changed_event_states", "affected_event_states", "changed_references",
+    "changed_state_groups",
 )  # fmt: skip
 MODEL_NAMES = (*AFFECTED_KEYS, *(table.partition(".")[2] for table in MODELS))
 BRONZE_TABLES = (

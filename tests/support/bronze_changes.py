@@ -211,6 +211,11 @@ class BronzeChanges(BranchedBronze):
         groups = self.some("state_groups_state", "state_group", 2, SETTINGS)
         self.sql(f"delete from bronze.state_groups_state where state_group in ({groups}) and {SETTINGS}")
 
+    def repeat_settings_of_groups(self) -> None:
+        groups = self.some("state_groups_state", "state_group", 2, SETTINGS)
+        event = self.some("events", "event_id", 1, "type = 'm.room.history_visibility'")
+        self.copy("state_groups_state", f"state_group in ({groups}) and {SETTINGS}", event_id=event)
+
     def change_room_versions(self) -> None:
         version = self.chance.choice(["''", "'11'", "'1'", "'unheard of'"])
         self.set("rooms", f"room_version = {version}", f"room_id in ({self.some('rooms', 'room_id', 1)})")

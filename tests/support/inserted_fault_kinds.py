@@ -84,6 +84,16 @@ KINDS: Final = {
                values (%(id)s::bigint, %(room_id)s, 'm.room.topic', '', '$x')""",
         ),
     ),
+    "a piece of state has a second row": Kind(
+        "state_row_repeated",
+        _ROOMS.format(number=7),
+        (
+            _GROUP,
+            """insert into state_groups_state (state_group, room_id, type, state_key, event_id)
+               select %(id)s::bigint, %(room_id)s, 'm.room.topic', '', unnest(array['$one', '$other'])""",
+        ),
+        subject="{id} m.room.topic ",
+    ),
     "a group has lost its predecessor": _group("missing_predecessor", 2, _EDGE.format(target="920000000")),
     "a group follows a newer one": _group(
         "newer_predecessor",

@@ -25,6 +25,17 @@ from {{ source('state', 'state_faults') }}
 
 union all
 
+select
+    'state_row_repeated',
+    'fail',
+    room_id,
+    state_group || ' ' || replace(replace(type, '%', '%25'), ' ', '%20') || ' ' || state_key,
+    'one row',
+    number_of_rows || ' rows: ' || first_event_id || if(number_of_rows > 2, ' to ', ' and ') || last_event_id
+from {{ ref('repeated_state_rows') }}
+
+union all
+
 -- 175: the sum of the usual compressor's levels, 100, 50 and 25.
 select
     'state_chain_too_long',

@@ -24,7 +24,9 @@ _STOP: Final = (
 _INDEX_CAUSES: Final = ("index_foreign_entry", "index_missing_entry")
 """With an index that has such findings, Synapse deletes rows of other state groups, or stores a state without the rows
 that it did not find."""
-_GROUP_CAUSES: Final = (*_INDEX_CAUSES, "state_group_missing", "state_group_missing_predecessor")
+_GROUP_CAUSES: Final = (
+    *_INDEX_CAUSES, "state_row_repeated", "state_group_missing", "state_group_missing_predecessor",
+)  # fmt: skip
 
 
 INTEGRITY_CHECKS: Final = (
@@ -151,6 +153,17 @@ INTEGRITY_CHECKS: Final = (
         "The row of state_groups is missing, so Synapse stores no new event with this state group. If the other rows "
         "of the group are missing too, Synapse treats the room's state at the events as empty.",
         _RESTORE,
+        harm=Harm.LOST,
+        follows=_INDEX_CAUSES,
+    ),
+    IntegrityCheck(
+        "state_row_repeated",
+        "pieces of state with several rows in one state group",
+        "Synapse reads one of the rows; which one is not determined. Synapse stored the state again without finding "
+        "the earlier row, so the table's index is damaged, or rows were inserted by hand. The lake uses the event "
+        "with the last ID.",
+        _REBUILD + " With `--overwrite`, the plan deletes the newer row. If no release has the correct row alone, "
+        "delete the wrong row by its ctid.",
         harm=Harm.LOST,
         follows=_INDEX_CAUSES,
     ),

@@ -95,3 +95,37 @@ def test_a_group_with_another_predecessor_gets_no_second_one(
     run_sql(dsn, printed, tmp_path)
     edges = [row for row in read_tables(dsn)["state_group_edges"] if row[0] == third]
     assert edges == [(third, first)]
+
+
+@pytest.mark.parametrize("stored", ["as before", "in full"])
+def test_a_row_that_an_index_hid_stays_alone(
+    releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path, stored: str
+) -> None:
+    """Synapse stores the second topic again, because it does not find the row."""
+    dsn, (room, (first, second, *_)) = releases.dsn, chain
+    before = expected = read_states(dsn, room)
+    wrong = f"{second}, '{room}', 'topic', ''"
+    execute(dsn, f"insert into state_groups_state values ({wrong}, '$a'), ({wrong}, '$z')")
+    if stored == "in full":
+        rows = [
+            f"({second}, '{room}', '{type_}', '', '{event}')"
+            for (type_, _), event in before[first].items()
+            if type_ != "topic"
+        ]
+        execute(
+            dsn,
+            f"insert into state_groups_state values {', '.join(rows)}",
+            f"delete from state_group_edges where state_group = {second}",
+            f"delete from event_to_state_groups where state_group = {first}",
+        )
+        delete_group(dsn, first)
+        expected = {group: state for group, state in before.items() if group != first}
+    releases.publish()
+    # Both rows remain unless a user requests their deletion.
+    assert "DELETE FROM state_groups_state" not in print_plan(releases, "--room", room)
+    for _ in range(2):
+        run_sql(dsn, print_plan(releases, "--room", room, "--overwrite"), tmp_path)
+        assert read_states(dsn, room) == expected
+        with psycopg.connect(dsn) as source:
+            repeated = "select from state_groups_state group by state_group, type, state_key having count(*) > 1"
+            assert source.execute(repeated).rowcount == 0

@@ -12,6 +12,7 @@ from synapse_lakehouse.iceberg.read.sql_text import quote_literal
 
 GROUPS: Final = "bronze.state_groups"
 EDGES: Final = "bronze.state_group_edges"
+ROWS: Final = "bronze.state_groups_state"
 POSITIONS: Final = "silver.state_positions"
 
 Sources = Mapping[int, Mapping[str, str]]
@@ -27,7 +28,12 @@ where id in (select id from chosen)
 
 _DAMAGED: Final = """
 create or replace table damaged as
-with present as (
+with repeated as (
+    select distinct state_group from ({rows})
+    where state_group in (select id from chosen)
+    group by state_group, type, state_key having count(*) > 1
+),
+present as (
     select state_group, arg_max(struct_pack(room_id, event_id), release) as identity from history group by all
 ),
 same as (
@@ -37,13 +43,16 @@ same as (
 sound as (
     select state_group, arg_min(digest, release) as digest from same group by all
 )
-select state_group, max(release) as release
+select state_group, if(state_group in (select state_group from repeated), min(release), max(release)) as release
 from same
 join sound using (state_group, digest)
-group by all
-having max(release) <> {newest}
+group by state_group
+having max(release) <> {newest} or state_group in (select state_group from repeated)
 """
-"""After a restore of the database, Synapse uses the number of a group for another event: it is not the same group."""
+"""After a restore of the database, Synapse uses the number of a group for another event: it is not the same group.
+
+A group with several rows for one piece of state may have the right state in the lake, and another one in Synapse.
+"""
 
 _REUSED: Final = """
 select count(*) from (
@@ -90,7 +99,8 @@ def find_damaged_groups(connection: DuckDBPyConnection, sources: Sources) -> lis
     connection.execute(f"create or replace table history ({columns})")
     for release, tables in sources.items():
         connection.execute(_HISTORY.format(release=release, groups=tables[GROUPS], positions=tables[POSITIONS]))
-    connection.execute(_DAMAGED.format(newest=max(sources)))
+    newest = max(sources)
+    connection.execute(_DAMAGED.format(newest=newest, rows=sources[newest][ROWS]))
     found = connection.execute("select distinct release from damaged order by 1 desc").fetchall()
     return [release for (release,) in found]
 

@@ -91,8 +91,13 @@ from former_state_groups_state as former
 join present_state_groups_state as present using (state_group, type, state_key)
 where former.event_id <> present.event_id and state_group not in (select state_group from rewritten)
 union
-select state_group, type, state_key, event_before, event_now, release from differing_pieces where is_own
+select state_group, type, state_key, former.event_id, present.event_id, release
+from present_state_groups_state as present
+join rewritten using (state_group)
+left join former_pieces as former using (release, state_group, type, state_key)
+where former.event_id is distinct from present.event_id
 """
+"""Wrong rows. A damaged index can cause several rows for one piece of state."""
 
 
 @dataclass

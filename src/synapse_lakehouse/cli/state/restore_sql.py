@@ -27,7 +27,7 @@ def build_restore_sql(
 
     :param tables: name, columns, key and rows of each table. The names are those of the catalogue.
     :param changed: rows of ``state_groups_state`` to restore: state group, type, state key, earlier event, present
-        event. A row without an earlier event is deleted.
+        event. A row is deleted if there is no earlier event, or if another row has it.
     """
     tables = list(tables)
     yield "BEGIN;"
@@ -69,8 +69,12 @@ def _overwrite(changed: Iterable[Sequence[Any]]) -> Iterator[str]:
     yield "  (state_group bigint, type text, state_key text, event_before text, event_now text) ON COMMIT DROP;"
     yield from _insert("changed_rows", changed)
     yield "ANALYZE changed_rows;"
-    same_row = "ROW(present.state_group, present.type, present.state_key, present.event_id)"
-    same_row += " = ROW(changed.state_group, changed.type, changed.state_key, changed.event_now)"
+    row = "ROW(present.state_group, present.type, present.state_key, present.event_id)"
+    row += " = ROW(changed.state_group, changed.type, changed.state_key, {})"
+    same_row = row.format("event_now")
+    yield "-- If the row with the earlier event is present as well, the other row is deleted."
+    yield "UPDATE changed_rows AS changed SET event_before = NULL FROM state_groups_state AS present"
+    yield f"  WHERE {row.format('event_before')};"
     yield "UPDATE state_groups_state AS present SET event_id = event_before FROM changed_rows AS changed"
     yield f"  WHERE {same_row} AND event_before IS NOT NULL;"
     yield "DELETE FROM state_groups_state AS present USING changed_rows AS changed"
