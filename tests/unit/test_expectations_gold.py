@@ -143,8 +143,8 @@ def test_the_alert_of_a_finding_states_the_harm(
 def test_an_alert_of_lost_data_grows_with_new_findings(
     settings: Settings, lake: InMemoryCatalog, check: str, is_growing: bool
 ) -> None:
-    leave(settings, results())
-    find(lake, **{check: 2})
+    write_artifacts(settings, results())
+    record_findings(lake, **{check: 2})
     (finding,) = build_findings(validate.validate_gold(settings, lake, RUN), is_first=False, fails_on_warnings=False)
     assert finding.is_growing == is_growing
     rows = store.read_run_rows(lake, "audit.integrity", RUN.run_id)

@@ -1,8 +1,7 @@
 {{ config(meta={'affected_by': 'changed_state_groups'}) }}
 {%- set changed, pieces = ref('changed_state_groups'), source('synapse', 'state_groups_state') -%}
--- Synapse writes the rows of a group once, with each piece of state once. If it writes them again, it deletes those that it
--- finds first. A damaged index hides rows from this deletion. Synapse reads one row of the piece, which depends on the query
--- plan (DISTINCT ON in _get_state_groups_from_groups_txn).
+-- Synapse stores each piece of state of a group once. Before it stores a group again, it deletes the rows that it finds by an
+-- index. Synapse reads any one of several rows (_get_state_groups_from_groups_txn).
 select
     state_group,
     type,

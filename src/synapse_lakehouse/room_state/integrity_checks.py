@@ -159,9 +159,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_row_repeated",
         "pieces of state with several rows in one state group",
-        "Synapse reads one of the rows; which one is not determined. Synapse stored the state again without finding "
-        "the earlier row, so the table's index is damaged, or rows were inserted by hand. The lake uses the event "
-        "with the last ID.",
+        "Synapse reads any one of the rows. The table's index is damaged, so Synapse did not find the earlier row when "
+        "it stored the state again. Or rows were inserted by hand. The lake uses the event with the last ID.",
         _REBUILD + " With `--overwrite`, the plan deletes the newer row. If no release has the correct row alone, "
         "delete the wrong row by its ctid.",
         harm=Harm.LOST,

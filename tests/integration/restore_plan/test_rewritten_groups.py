@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from tests.support.restore_plan import execute, print_plan, read_states, read_tables, run_sql, store_group
+import psycopg
+import pytest
+
+from tests.support.restore_plan import delete_group, execute, print_plan, read_states, read_tables, run_sql, store_group
 from tests.support.state_releases import StateReleases
 
 
