@@ -2,8 +2,11 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -14,9 +17,11 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
-from synapse_lakehouse.ingest import index_progress
-from synapse_lakehouse.ingest.check_indexes import FAULTS_TABLE, check_indexes
+from synapse_lakehouse.ingest import check_indexes as comparison
+from synapse_lakehouse.ingest import index_progress, index_rows
+from synapse_lakehouse.ingest.check_indexes import check_indexes
 from synapse_lakehouse.ingest.copy_tables import copy_tables
+from synapse_lakehouse.ingest.index_fault_rows import FAULTS_TABLE
 from synapse_lakehouse.ingest.snapshot_session import snapshot_session
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.indexes import range_scan
@@ -24,7 +29,7 @@ from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry
 from synapse_lakehouse.postgres.indexes.key_range import KeyRange
 from tests.conftest import lake_maker
 from tests.support.incremental_lake import advancing
-from tests.support.index_damage import damaged_sample
+from tests.support.index_damage import damaged_sample, put_old_file_back
 from tests.support.reader_role import reader_role
 from tests.support.small_lake import SmallLake
 
@@ -46,11 +51,19 @@ def damaged_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def lake(
     server: EmbeddedServer, settings: Settings, damaged_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallLake]:
+    with open_lake(server, settings, damaged_dsn, tmp_path_factory.mktemp("lake"), COPIED) as lake:
+        yield lake
+
+
+@contextmanager
+def open_lake(
+    server: EmbeddedServer, settings: Settings, dsn: str, folder: Path, tables_copied: tuple[str, ...]
+) -> Iterator[SmallLake]:
+    """Open a lake of a few tables of the database."""
     small_catalogue = catalogue.load_catalogue()
-    small_catalogue = small_catalogue.model_copy(update={"tables": tuple(map(small_catalogue.table, COPIED))})
-    folder = tmp_path_factory.mktemp("lake")
+    small_catalogue = small_catalogue.model_copy(update={"tables": tuple(map(small_catalogue.table, tables_copied))})
     with (
-        reader_role(settings, damaged_dsn) as reader,
+        reader_role(settings, dsn) as reader,
         lake_maker(server, settings, folder) as make,
         advancing(make(synapse_dsn=reader.dsn)) as incremental,
     ):
@@ -58,16 +71,17 @@ def lake(
 
 
 def run(
-    lake: SmallLake, seconds: int = 600, *, publish: bool = True
+    lake: SmallLake, seconds: int = 600, *, publish: bool = True, on_drift: str = "fail"
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Run once, and return the rows of audit.index_checks and silver.index_faults."""
     app = lake.app()
-    app = replace(app, settings=app.settings.model_copy(update={"lakehouse_index_check_seconds": seconds}))
+    changed = {"lakehouse_index_check_seconds": seconds, "lakehouse_on_drift": on_drift}
+    app = replace(app, settings=app.settings.model_copy(update=changed))
     tables.ensure_tables(app.catalog, lake.declared)
     with snapshot_session(app, lake.declared) as session:
         copy_tables(session)
         check_indexes(session)
-    faults = [row.asDict() for row in app.spark.table(FAULTS_TABLE).collect()]
+    faults = [row.asDict() for row in app.spark.table(FAULTS_TABLE).orderBy("index_name", "kind", "key").collect()]
     if publish:
         lake.publish(app)
     return store.read_run_rows(app.catalog, "audit.index_checks", app.run.run_id), faults
@@ -120,9 +134,11 @@ def second_reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, float]]:
     reads: list[tuple[bool, float]] = []
     read_range = range_scan.IndexScan.read_range
 
-    def read(scan: range_scan.IndexScan, keys: KeyRange, until: float | None) -> list[IndexEntry] | None:
+    def read(
+        scan: range_scan.IndexScan, keys: KeyRange, until: float | None, groups: list[str] | None
+    ) -> list[IndexEntry] | None:
         start = time.monotonic()
-        entries = read_range(scan, keys, until)
+        entries = read_range(scan, keys, until, groups)
         reads.append((until is not None, time.monotonic() - start))
         return entries
 
@@ -166,4 +182,62 @@ def test_ranges_rotate_over_runs(
     checks, faults = run(lake)
     assert all(row["finished_at"] and row["not_checked"] is None for row in checks)
     assert {row["index_name"] for row in faults} == {"state_groups_pkey", "event_json_event_id_key"}
-    assert run(lake, 0) == ([], [])
+    assert run(lake, 0) == ([], faults)
+    with psycopg.connect(damaged, autocommit=True) as owner:
+        owner.execute(b"reindex table state_groups; alter table event_json rename format_version to other")
+        _, others = run(lake, on_drift="partial")
+        owner.execute(b"alter table event_json rename other to format_version")
+    assert {row["index_name"] for row in others} == {"event_json_event_id_key"}
+    assert run(lake, 0) == ([], others)
+
+
+FEW, MANY, OF_ONE_KEY = 7, 300, 150
+"""Numbers of new rows that an old index lacks: of a key with many rows, of many keys, and of one new key."""
+LARGE_CHANGES = (
+    # The new rows are the last in the order of the index, after its last entry.
+    "insert into event_json select '$~' || event_id, room_id, internal_metadata, json, format_version from event_json"
+    f" order by event_id limit {MANY}",
+    "create table largest as select room_id from state_groups group by room_id order by count(*) desc limit 1",
+    "insert into state_groups select 1000000 + number, room_id, 'few' from largest,"
+    f" generate_series(1, {FEW}) as number",
+    f"insert into state_groups select 2000000 + number, '~', 'one key' from generate_series(1, {OF_ONE_KEY}) as number",
+)
+BY_ROOM = "state_groups_room_id_idx"
+MAXIMUM = 100
+
+
+def test_a_run_compares_a_limited_number_of_rows(
+    server: EmbeddedServer, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_scan, "_MAXIMUM_ENTRIES", 150)
+    monkeypatch.setattr(index_progress, "_FIRST_ENTRIES", 150)
+    monkeypatch.setattr(index_rows, "MAX_EXAMINED", MAXIMUM)
+    monkeypatch.setattr(comparison, "MAX_EXAMINED", MAXIMUM)
+    damages = dict.fromkeys(("event_json_event_id_key", BY_ROOM), put_old_file_back)
+    with (
+        damaged_sample(tmp_path / "pg", damages, LARGE_CHANGES) as (_, dsn),
+        open_lake(server, settings, dsn, tmp_path / "lake", ("event_json", "state_groups")) as lake,
+    ):
+        stopped, finished = "", False
+        for _ in range(20):
+            checks, faults = run(lake)
+            by_index = {row["index_name"]: row for row in checks}
+            assert all(row["faults"] <= MAXIMUM for row in checks)
+            stopped = stopped or by_index[BY_ROOM]["not_checked"] or ""
+            finished |= by_index["event_json_event_id_key"]["finished_at"] is not None
+            if stopped and finished:
+                break
+        assert finished
+        assert stopped.endswith("of one key differ; REINDEX rebuilds the index")
+        kinds = {(row["index_name"], row["kind"]) for row in faults}
+        assert kinds == {(index, "missing") for index in damages}
+        rooms = Counter(row["room_id"] for row in faults if row["index_name"] == BY_ROOM)
+        assert sum(row["index_name"] != BY_ROOM for row in faults) == MANY
+        assert 0 < rooms.pop("~") <= MAXIMUM
+        assert list(rooms.values()) == [FEW]
+
+        monkeypatch.setattr(index_progress, "_MAX_RECORDED_FAULTS", MAXIMUM)
+        checks, again = run(lake)
+        assert again == faults
+        reasons = {row["index_name"]: row["not_checked"] for row in checks}
+        assert "faults are recorded" in reasons["event_json_event_id_key"]

@@ -4,40 +4,30 @@ The copy was read from the heap, so it has the rows that each index must return.
 the source's work per run.
 """
 
-import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from itertools import accumulate
 from typing import Any, Final
 
 from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from synapse_lakehouse.audit import store
-from synapse_lakehouse.iceberg.write import input_fingerprint
+from synapse_lakehouse.ingest.index_fault_rows import store_faults
 from synapse_lakehouse.ingest.index_progress import FEWEST_ENTRIES, IndexProgress, list_indexes_by_age
-from synapse_lakehouse.ingest.lake_digests import digest_hashes
+from synapse_lakehouse.ingest.index_rows import MAX_EXAMINED, ExaminedRanges, digest_lake, read_examined, read_groups
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession, wait_with_keepalive
-from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, Row, find_index_faults
-from synapse_lakehouse.postgres.indexes.key_range import KeyRange, build_spark_condition, to_spark_predicate
+from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, find_index_faults
+from synapse_lakehouse.postgres.indexes.key_range import KeyRange
 from synapse_lakehouse.postgres.indexes.range_scan import IndexScan, OtherPlanError, ScannedRange
-from synapse_lakehouse.postgres.rows.range_digest import EMPTY_DIGEST, RowDigest, row_hash_spark_sql
-from synapse_lakehouse.spark_app import SparkApp
-
-FAULTS_TABLE: Final = "silver.index_faults"
+from synapse_lakehouse.postgres.rows.range_digest import EMPTY_DIGEST, RowDigest
 
 _SCAN_SHARE: Final = 0.75
 """Share of the time for the scans. The rest is for a second scan of the ranges that differ."""
-_MAX_EXAMINED: Final = 200_000
-"""Maximum number of entries of an index that one run compares one by one."""
-_MAX_FAULTS: Final = 10_000
-"""Maximum number of recorded faults of an index in one run. ``audit.index_checks`` counts all of them."""
 
 _READ_ERROR: Final = "a read error stops the comparison; REINDEX rebuilds the index, unless the error is in the table"
+_TOO_MANY: Final = f"more than {MAX_EXAMINED:,} rows and entries of one key differ; REINDEX rebuilds the index"
 _TOO_SLOW: Final = "a range of its keys takes longer than LAKEHOUSE_INDEX_CHECK_SECONDS"
 
 
@@ -48,31 +38,39 @@ def check_indexes(session: SnapshotSession) -> None:
     """
     app, connection = session.app, session.connection
     seconds = app.settings.lakehouse_index_check_seconds
-    indexes, uncovered = list_indexes_by_age(session) if seconds else ([], [])
+    indexes, uncovered = list_indexes_by_age(session)
     started = time.monotonic()
     scanned = scan_source(indexes, seconds * _SCAN_SHARE)
     remaining = seconds - (time.monotonic() - started)
     with ThreadPoolExecutor(1) as pool:
-        with_spark_session = inheritable_thread_target(app.spark)
-        lake = wait_with_keepalive(pool.submit(with_spark_session(digest_lake), app.spark, scanned), connection)
-        faults, must_read = list[dict[str, Any]](), True
+
+        def run_on_spark(work: Callable[..., Any], *arguments: object) -> Any:
+            task = pool.submit(inheritable_thread_target(app.spark)(work), app.spark, *arguments)
+            return wait_with_keepalive(task, connection)
+
+        lake = run_on_spark(digest_lake, scanned)
+        faults, read_first_without_limit = list[dict[str, Any]](), True
         for number, unit in enumerate(scanned):
-            differing = [part for place, part in enumerate(unit.ranges) if _differs(part, lake.get((number, place)))]
-            examined = _select_examined(differing)
-            rows = wait_with_keepalive(
-                pool.submit(with_spark_session(_read_lake), app.spark, unit, examined), connection
-            )
-            _advance(unit, differing[len(examined) :])
+            differing = _find_differing(unit, [lake.get((number, place)) for place in range(len(unit.ranges))])
+            if len(faults) >= MAX_EXAMINED:
+                _advance(unit, [part for part, _ in differing])
+                continue
+            examined = run_on_spark(read_examined, unit, differing)
+            _advance(unit, examined.remaining)
             began = time.monotonic()
-            faults += _explain(unit, examined, rows, remaining, must_read=must_read)
+            until = None if read_first_without_limit else began + remaining
+            if examined.has_large_key:
+                _read_groups(unit, examined, until, run_on_spark)
+            faults += _explain(unit, examined, began + remaining, read_first_without_limit=read_first_without_limit)
             remaining -= time.monotonic() - began
-            must_read &= all(part.error for part in examined)
+            read_first_without_limit &= all(part.error for part in examined.ranges)
         now = datetime.now(UTC)
-        wait_with_keepalive(pool.submit(with_spark_session(_store_faults), app, indexes, faults), connection)
-    store.append_audit_rows(
-        app.catalog, "audit.index_checks", [*(unit.row(now) for unit in indexes), *uncovered], app.run
-    )
-    app.report_progress(_describe(indexes, seconds))
+        checks = [*(unit.row(now) for unit in indexes), *uncovered]
+        drifted = [name for part in session.exported for name in part.snapshot.drifted_tables]
+        run_on_spark(store_faults, app, checks, drifted, faults)
+    if seconds:
+        store.append_audit_rows(app.catalog, "audit.index_checks", checks, app.run)
+        app.report_progress(_describe(indexes, seconds))
 
 
 def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexProgress]:
@@ -99,87 +97,56 @@ def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexP
     return scanned
 
 
-def digest_lake(spark: SparkSession, scanned: Sequence[IndexProgress]) -> dict[tuple[int, int], RowDigest]:
-    """Return the digests of the same ranges of the copy, by number of the index and of the range."""
-    return digest_hashes(_hash_rows(spark, number, unit) for number, unit in enumerate(scanned))
-
-
-def _hash_rows(spark: SparkSession, number: int, unit: IndexProgress) -> DataFrame:
-    names = (*unit.index.columns, *unit.columns)
-    hashed = unit.table.model_copy(update={"columns": tuple(map(unit.table.column, names))})
-    places = [
-        f"when {build_spark_condition(unit.index, KeyRange(None, part.keys.end))} then {place}"
-        for place, part in enumerate(unit.ranges)
-    ]
-    return _select_rows(spark, unit, [part.keys for part in unit.ranges]).select(
-        f.lit(number).alias("unit"),
-        f.expr(f"case {' '.join(places)} end").alias("range"),
-        f.expr(row_hash_spark_sql(hashed)).alias("hash"),
-    )
-
-
-def _select_rows(spark: SparkSession, unit: IndexProgress, ranges: Sequence[KeyRange]) -> DataFrame:
-    """The copied rows that the index must contain in ``ranges``."""
-    condition = " or ".join(f"({build_spark_condition(unit.index, part)})" for part in _join_neighbours(ranges))
-    return spark.table(f"bronze.{unit.table.name}").where(f"({to_spark_predicate(unit.index)}) and ({condition})")
-
-
-def _join_neighbours(ranges: Sequence[KeyRange]) -> list[KeyRange]:
-    joined: list[KeyRange] = []
-    for part in ranges:
-        if joined and joined[-1].end is not None and joined[-1].end == part.first:
-            joined[-1] = KeyRange(joined[-1].first, part.end)
-        else:
-            joined.append(part)
-    return joined
-
-
-def _differs(part: ScannedRange, lake: RowDigest | None) -> bool:
-    return bool(part.error) or part.digest != (lake or EMPTY_DIGEST)
-
-
-def _read_lake(spark: SparkSession, unit: IndexProgress, differing: Sequence[ScannedRange]) -> list[Row]:
-    ranges = [part.keys for part in differing if not part.error]
-    if not ranges:
-        return []
-    names = [f"`{name}`" for name in (*unit.index.columns, *unit.columns)]
-    return [tuple(row) for row in _select_rows(spark, unit, ranges).select(*names).collect()]
-
-
-def _select_examined(differing: Sequence[ScannedRange]) -> list[ScannedRange]:
-    """Return the first of the ranges that have a limited number of entries together, and at least one range."""
-    entries = accumulate(part.digest.rows for part in differing)
+def _find_differing(unit: IndexProgress, lake: Sequence[RowDigest | None]) -> list[tuple[ScannedRange, int]]:
+    """Return the ranges that differ from the copy, each with the larger number of entries and of copied rows."""
+    both = [(part, copied or EMPTY_DIGEST) for part, copied in zip(unit.ranges, lake, strict=True)]
     return [
-        part
-        for place, (part, total) in enumerate(zip(differing, entries, strict=True))
-        if not place or total <= _MAX_EXAMINED
+        (part, 0 if part.error else max(part.digest.rows, copied.rows))
+        for part, copied in both
+        if part.error or part.digest != copied
     ]
+
+
+def _read_groups(
+    unit: IndexProgress, examined: ExaminedRanges, until: float | None, run_on_spark: Callable[..., Any]
+) -> None:
+    """Read the rows of the groups that differ. If they are too many, the index stops at this range."""
+    (part,) = examined.ranges
+    assert unit.scan
+    entries = unit.scan.digest_groups(part.keys, until)
+    if entries is None:
+        examined.ranges = []
+        _advance(unit, [part])
+    elif not run_on_spark(read_groups, unit, examined, entries):
+        unit.not_checked = _TOO_MANY
+        _advance(unit, [part])
 
 
 def _explain(
-    unit: IndexProgress, examined: Sequence[ScannedRange], rows: Sequence[Row], seconds: float, *, must_read: bool
+    unit: IndexProgress, examined: ExaminedRanges, until: float, *, read_first_without_limit: bool
 ) -> list[dict[str, Any]]:
     """Return the faults of the ``examined`` ranges as rows of ``silver.index_faults``.
 
     If the time is too short, the next run continues at the first range that was not examined.
 
-    :param must_read: whether one range is read without a limit, so that each run proceeds.
+    :param read_first_without_limit: whether the first range is read without a limit of time, so that each run proceeds.
     """
     assert unit.scan
-    until, found = time.monotonic() + seconds, list[dict[str, Any]]()
-    for part in examined:
+    found = list[dict[str, Any]]()
+    for part in examined.ranges:
         if part.error:
             faults = [IndexFault(IndexFaultKind.UNREADABLE, (part.error,))]
         else:
-            entries, must_read = unit.scan.read_range(part.keys, None if must_read else until), False
+            limit, read_first_without_limit = None if read_first_without_limit else until, False
+            entries = unit.scan.read_range(part.keys, limit, examined.groups)
             if entries is None:
                 _advance(unit, [part])
                 break
             keys = len(unit.index.columns)
-            faults = find_index_faults(entries, [row for row in rows if row[:keys] in part.keys])
+            faults = find_index_faults(entries, [row for row in examined.rows if row[:keys] in part.keys])
         unit.faults += len(faults)
         found += [_fault_row(unit, part.keys, fault) for fault in faults]
-    return found[:_MAX_FAULTS]
+    return found
 
 
 def _advance(unit: IndexProgress, remaining: Sequence[ScannedRange]) -> None:
@@ -202,23 +169,6 @@ def _fault_row(unit: IndexProgress, keys: KeyRange, fault: IndexFault) -> dict[s
         "filenode": unit.index.filenode,
         "pass": unit.number,
     }
-
-
-def _store_faults(app: SparkApp, indexes: Sequence[IndexProgress], faults: Sequence[dict[str, Any]]) -> None:
-    """Replace the recorded faults: new ones, and earlier ones of which the rows were not compared again yet."""
-    table = app.catalog.load_table(FAULTS_TABLE)
-    present = {(unit.index.name, unit.index.filenode): unit.number + unit.is_finished for unit in indexes}
-    earlier = [
-        row
-        for row in table.scan().to_arrow().to_pylist()
-        if row["pass"] >= present.get((row["index_name"], row["filenode"]), row["pass"] + 2) - 1
-    ]
-    rows = {(row["index_name"], row["kind"], row["key"]): row for row in (*earlier, *faults)}
-    content = [rows[key] for key in sorted(rows)]
-    fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    schema = app.spark.table(FAULTS_TABLE).schema
-    frame = app.spark.createDataFrame([tuple(row[name] for name in schema.names) for row in content], schema)
-    input_fingerprint.replace_table(app.spark, FAULTS_TABLE, app.run.branch, frame, fingerprint)
 
 
 def _describe(indexes: Sequence[IndexProgress], seconds: int) -> str:

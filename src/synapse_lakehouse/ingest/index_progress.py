@@ -10,6 +10,7 @@ from pyiceberg.catalog import Catalog
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Table
+from synapse_lakehouse.ingest.index_fault_rows import count_recorded_faults
 from synapse_lakehouse.ingest.snapshot_session import SnapshotSession
 from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex, read_indexes
@@ -20,6 +21,8 @@ from synapse_lakehouse.postgres.indexes.range_scan import IndexScan, ScannedRang
 _TABLE: Final = "audit.index_checks"
 _FIRST_ENTRIES: Final = 5_000
 FEWEST_ENTRIES: Final = 100
+_MAX_RECORDED_FAULTS: Final = 100_000
+"""Number of recorded faults at which an index is not read again before it is rebuilt."""
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 _State = Mapping[tuple[str, int], Mapping[str, Any]]
@@ -87,16 +90,18 @@ def list_indexes_by_age(session: SnapshotSession) -> tuple[list[IndexProgress], 
     The index whose pass is not finished comes first, then indexes by the age of their last pass. An index at which a
     run had to stop is ordered by the time of that stop, so that the other indexes have their turn.
     """
-    state, progress, uncovered = _read_state(session.app.catalog), list[IndexProgress](), list[dict[str, Any]]()
+    state, recorded = _read_state(session.app.catalog), count_recorded_faults(session.app.catalog)
+    progress, uncovered = list[IndexProgress](), list[dict[str, Any]]()
     for table in session.catalogue.copied_tables():
         connection = session.get_exported(table.database).connection
         indexes = read_indexes(connection, table)
         now = datetime.now(UTC)
         for name, reason in indexes.uncovered.items():
-            uncovered.append({"table_name": table.name, "index_name": name, "not_checked": reason, "written_at": now})
+            row = {"index_name": name, "filenode": indexes.filenodes[name], "not_checked": reason}
+            uncovered.append({"table_name": table.name, "written_at": now, **row})
         for index in indexes.checkable:
             resumed = _resume(connection, index, table, state.get((index.name, index.filenode)))
-            if reason := _find_reason(resumed):
+            if reason := _find_reason(resumed, recorded[index.name, index.filenode]):
                 uncovered.append({**resumed.row(now), "not_checked": reason})
             else:
                 progress.append(resumed)
@@ -123,9 +128,11 @@ def _resume(connection: Connection, index: BtreeIndex, table: Table, last: Mappi
     return unit
 
 
-def _find_reason(unit: IndexProgress) -> str:
-    """Return why Spark cannot select the rows of a range of the index; empty if it can."""
+def _find_reason(unit: IndexProgress, recorded_faults: int) -> str:
+    """Return why the run does not read the index, as Spark cannot select the rows of a range; empty if it reads it."""
     index = unit.index
+    if recorded_faults >= _MAX_RECORDED_FAULTS:
+        return f"{recorded_faults:,} of its faults are recorded; it is read again after a REINDEX"
     if index.has_expressions:
         return "its key has expressions"
     if not index.follows_bytes:

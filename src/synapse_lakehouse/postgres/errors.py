@@ -14,6 +14,8 @@ _SERIALIZATION_FAILURE: Final = "40001"
 _INVALID_TEXT: Final = "invalid byte sequence for encoding"
 _CHARACTER_NOT_IN_REPERTOIRE: Final = "22021"
 _SNAPSHOT_TOO_OLD: Final = "72000"
+DAMAGE_CODES: Final = frozenset({"XX000", "XX001", "XX002", "58030", "58P01"})
+"""SQLSTATEs of reads of damaged or missing files: internal error, data or index corrupted, I/O error, no such file."""
 
 _ADVICE: Final = {
     "password authentication failed|no password supplied": (

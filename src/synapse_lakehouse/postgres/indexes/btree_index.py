@@ -69,10 +69,11 @@ class BtreeIndex:
 
 @dataclass
 class TableIndexes:
-    """The indexes of a table that can be checked, and the reasons by name why others cannot be checked."""
+    """The indexes of a table that can be checked, the reasons by name why others cannot, and all filenodes by name."""
 
     checkable: list[BtreeIndex] = field(default_factory=list)
     uncovered: dict[str, str] = field(default_factory=dict)
+    filenodes: dict[str, int | None] = field(default_factory=dict)
 
 
 def read_indexes(connection: Connection, table: Table) -> TableIndexes:
@@ -85,6 +86,7 @@ def read_indexes(connection: Connection, table: Table) -> TableIndexes:
         _INDEXES, [table.name]
     ):
         method, is_partitioned, is_valid, has_expressions, follows_bytes = rest
+        indexes.filenodes[name] = filenode
         if method != "btree":
             indexes.uncovered[name] = f"an index of the type {method}"
         elif is_partitioned:

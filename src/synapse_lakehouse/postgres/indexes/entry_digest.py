@@ -5,7 +5,7 @@ from typing import Final
 
 from psycopg import sql
 
-from synapse_lakehouse.postgres.rows.range_digest import hash_sums_postgres_sql, value_text_postgres_sql
+from synapse_lakehouse.postgres.rows.range_digest import DigestsByRange, hash_sums_postgres_sql, value_text_postgres_sql
 
 GROUP_DIGITS: Final = 4
 """Hexadecimal digits of a row's hash that name its group: 65,536 groups, whatever the size of the table."""
@@ -21,7 +21,7 @@ def build_digest_query(
     :param are_grouped: whether there is a digest for each group of hashes; else one of all rows.
     """
     return sql.SQL("select {group}, count(*), {sums}, {not_own} from ({rows}) as hashed{by}").format(
-        group=group_sql() if are_grouped else sql.SQL("''"),
+        group=_group_sql() if are_grouped else sql.SQL("''"),
         sums=hash_sums_postgres_sql(),
         not_own=sql.SQL("count(*) filter (where not is_own)" if are_entries else "0"),
         rows=add_hash(rows, hashed),
@@ -35,6 +35,21 @@ def add_hash(rows: sql.Composed, hashed: Sequence[str]) -> sql.Composed:
     return sql.SQL("select *, md5({}) as hash from ({}) as plain").format(sql.SQL(" || ").join(texts), rows)
 
 
-def group_sql() -> sql.SQL:
-    """Return SQL of the name of a hash's group."""
+def choose_groups(differing: Sequence[str], entries: DigestsByRange, rows: DigestsByRange, max_rows: int) -> list[str]:
+    """Return the first of the groups that have at most ``max_rows`` together, and at least one group."""
+    chosen: list[str] = []
+    for name in differing:
+        max_rows -= sum(side[name].rows for side in (entries, rows) if name in side)
+        if chosen and max_rows < 0:
+            break
+        chosen.append(name)
+    return chosen
+
+
+def is_in_groups(groups: Sequence[str]) -> sql.Composed:
+    """Return the SQL condition that a hash is in one of ``groups``."""
+    return sql.SQL("{} = any({})").format(_group_sql(), sql.Literal(list(groups)))
+
+
+def _group_sql() -> sql.SQL:
     return sql.SQL(f"left(hash, {GROUP_DIGITS})")

@@ -8,13 +8,12 @@ import psycopg
 from psycopg import sql
 
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.errors import DAMAGE_CODES, ReadError
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
-from synapse_lakehouse.postgres.indexes.entry_digest import add_hash, build_digest_query, group_sql
+from synapse_lakehouse.postgres.indexes.entry_digest import add_hash, build_digest_query, choose_groups, is_in_groups
 from synapse_lakehouse.postgres.indexes.index_faults import IndexFault, IndexFaultKind, find_index_faults
 from synapse_lakehouse.postgres.indexes.index_scan_sql import (
     ALL_KEYS,
-    DAMAGE_CODES,
     PLAIN_INDEX_SCANS_ONLY,
     SEQUENTIAL_SCANS_ONLY,
     build_entries_query,
@@ -23,7 +22,7 @@ from synapse_lakehouse.postgres.indexes.index_scan_sql import (
     reads_only,
 )
 from synapse_lakehouse.postgres.indexes.read_entries import allow_scans, read_entries
-from synapse_lakehouse.postgres.rows.range_digest import DigestsByRange, RowDigest, find_differing_ranges
+from synapse_lakehouse.postgres.rows.range_digest import RowDigest, find_differing_ranges
 
 MAX_EXAMINED_ROWS: Final = 100_000
 """Maximum number of rows of differing groups that are compared one by one."""
@@ -89,33 +88,18 @@ def _compare(connection: Connection, result: IndexComparison, max_rows: int) -> 
         rows = _read_digests(connection, build_digest_query(rows_query, hashed, are_entries=False, are_grouped=True))
     result.entries, result.rows = (sum(digest.rows for digest in side.values()) for side in (entries, rows))
     differing = find_differing_ranges(entries, rows)
-    examined = _choose_groups(differing, entries, rows, max_rows)
+    examined = choose_groups(differing, entries, rows, max_rows)
     result.differing, result.examined = len(differing), len(examined)
     if not examined:
         return
     with allow_scans(connection, PLAIN_INDEX_SCANS_ONLY):
-        found = read_entries(connection, add_hash(entries_query, hashed), hashed, _is_in(examined))
+        found = read_entries(connection, add_hash(entries_query, hashed), hashed, is_in_groups(examined))
     with allow_scans(connection, SEQUENTIAL_SCANS_ONLY):
         query = sql.SQL("select {} from ({}) as hashed where {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, hashed)), add_hash(rows_query, hashed), _is_in(examined)
+            sql.SQL(", ").join(map(sql.Identifier, hashed)), add_hash(rows_query, hashed), is_in_groups(examined)
         )
         result.faults = find_index_faults(found, connection.execute(query).fetchall())
 
 
 def _read_digests(connection: Connection, query: sql.Composed) -> dict[str, RowDigest]:
     return {name: RowDigest(*map(int, digest)) for name, *digest in connection.execute(query)}
-
-
-def _choose_groups(differing: list[str], entries: DigestsByRange, rows: DigestsByRange, max_rows: int) -> list[str]:
-    """Return the first of the groups that have at most ``max_rows`` together, and at least one group."""
-    chosen: list[str] = []
-    for name in differing:
-        max_rows -= sum(side[name].rows for side in (entries, rows) if name in side)
-        if chosen and max_rows < 0:
-            break
-        chosen.append(name)
-    return chosen
-
-
-def _is_in(groups: list[str]) -> sql.Composed:
-    return sql.SQL("{} = any({})").format(group_sql(), sql.Literal(groups))

@@ -42,10 +42,6 @@ SEQUENTIAL_SCANS_ONLY: Final = "; ".join(
 )
 
 
-DAMAGE_CODES: Final = frozenset({"XX000", "XX001", "XX002", "58030", "58P01"})
-"""SQLSTATEs of reads of damaged or missing files: internal error, data or index corrupted, I/O error, no such file."""
-
-
 class KeySearch(Enum):
     """How the search for a row's own key is written, so that PostgreSQL searches this index and no other one."""
 

@@ -1,7 +1,7 @@
 """Read an index range by range, within a limit of time."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,12 +10,11 @@ from psycopg import sql
 
 from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.postgres.connection import Connection
-from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.errors import DAMAGE_CODES, ReadError
 from synapse_lakehouse.postgres.indexes.btree_index import BtreeIndex
-from synapse_lakehouse.postgres.indexes.entry_digest import build_digest_query
+from synapse_lakehouse.postgres.indexes.entry_digest import add_hash, build_digest_query, is_in_groups
 from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry
 from synapse_lakehouse.postgres.indexes.index_scan_sql import (
-    DAMAGE_CODES,
     PLAIN_INDEX_SCANS_ONLY,
     Key,
     KeySearch,
@@ -96,17 +95,36 @@ class IndexScan:
             pace = count * min(_SECONDS_PER_RANGE, seconds / 10) / max(time.monotonic() - started, 1e-3)
             count = int(min(max(pace, _MINIMUM_ENTRIES), _MAXIMUM_ENTRIES, 4 * count))
 
-    def read_range(self, keys: KeyRange, until: float | None) -> list[IndexEntry] | None:
-        """Return the entries of a range, with the columns ``names``; None if the read lasts beyond ``until``."""
+    def digest_groups(self, keys: KeyRange, until: float | None) -> dict[str, RowDigest] | None:
+        """Return the digests of the entries of a range by group of hashes; None if that lasts beyond ``until``."""
+        try:
+            with allow_scans(self._connection, PLAIN_INDEX_SCANS_ONLY):
+                entries = self._build_query(keys)
+                query = build_digest_query(entries, self.names, are_entries=True, are_grouped=True)
+                self._set_timeout(until)
+                return {group: RowDigest(*map(int, digest)) for group, *digest in self._connection.execute(query)}
+        except psycopg.errors.QueryCanceled:
+            return None
+
+    def read_range(
+        self, keys: KeyRange, until: float | None, groups: Sequence[str] | None = None
+    ) -> list[IndexEntry] | None:
+        """Return the entries of a range, with the columns ``names``; None if the read lasts beyond ``until``.
+
+        :param groups: only the entries whose hashes are in these groups.
+        """
+        condition = _TRUE if groups is None else is_in_groups(groups)
         try:
             with allow_scans(self._connection, PLAIN_INDEX_SCANS_ONLY):
                 query = self._build_query(keys)
+                if groups is not None:
+                    query = add_hash(query, self.names)
                 self._set_timeout(until)
                 return [
                     IndexEntry(
                         entry.place, entry.row_id, entry.row, entry.is_own and entry.row[: len(self.index.keys)] in keys
                     )
-                    for entry in read_entries(self._connection, query, self.names, _TRUE)
+                    for entry in read_entries(self._connection, query, self.names, condition)
                 ]
         except psycopg.errors.QueryCanceled:
             return None
