@@ -23,6 +23,7 @@ ALTER ROLE lakehouse_reader SET idle_in_transaction_session_timeout = '15min';
 ALTER ROLE lakehouse_reader SET idle_session_timeout = '0';
 ALTER ROLE lakehouse_reader SET client_connection_check_interval = '2s';
 ALTER ROLE lakehouse_reader SET max_parallel_workers_per_gather = '0';
+ALTER ROLE lakehouse_reader SET enable_indexonlyscan = 'off';
 ALTER ROLE lakehouse_reader SET row_security = 'off';
 ALTER ROLE lakehouse_reader SET TimeZone = 'UTC';
 GRANT SELECT (contains_url, depth, event_id, instance_name, origin_server_ts, outlier, processed, received_ts, rejection_reason, room_id, sender, state_key, stream_ordering, topological_ordering, type, ctid, xmin) ON events TO lakehouse_reader;

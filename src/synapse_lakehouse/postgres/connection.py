@@ -14,8 +14,8 @@ from synapse_lakehouse.config.libpq_variables import read_service
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.errors import (
     InvalidTextError,
-    ReadError,
     SourceError,
+    convert_read_error,
     explain_connection_failure,
     is_invalid_text,
 )
@@ -51,6 +51,8 @@ def build_session_settings(settings: Settings) -> dict[str, str]:
         "client_connection_check_interval": "2s",
         # One server process per connection, as LAKEHOUSE_SOURCE_CONNECTIONS promises.
         "max_parallel_workers_per_gather": "0",
+        # A count or a list of the keys of a whole table comes from the heap, because an index may be damaged.
+        "enable_indexonlyscan": "off",
         # A query fails if row-level security would remove rows from its result.
         "row_security": "off",
         "TimeZone": "UTC",
@@ -169,7 +171,7 @@ def connect(
             connection.isolation_level, connection.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
             yield connection
     except psycopg.Error as error:
-        raise (InvalidTextError() if is_invalid_text(error) else ReadError(error)) from None
+        raise (InvalidTextError() if is_invalid_text(error) else convert_read_error(error)) from None
 
 
 def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocommit: bool = False) -> Connection:

@@ -14,7 +14,8 @@ _SERIALIZATION_FAILURE: Final = "40001"
 _INVALID_TEXT: Final = "invalid byte sequence for encoding"
 _CHARACTER_NOT_IN_REPERTOIRE: Final = "22021"
 _SNAPSHOT_TOO_OLD: Final = "72000"
-DAMAGE_CODES: Final = frozenset({"XX000", "XX001", "XX002", "58030", "58P01"})
+_INTERNAL_ERROR: Final = "XX000"
+DAMAGE_CODES: Final = frozenset({_INTERNAL_ERROR, "XX001", "XX002", "58030", "58P01"})
 """SQLSTATEs of reads of damaged or missing files: internal error, data or index corrupted, I/O error, no such file."""
 
 _ADVICE: Final = {
@@ -65,6 +66,13 @@ _ADVICE: Final = {
 _UNREACHABLE: Final = "The server cannot be reached. Check host and port in {setting}, and that PostgreSQL is running."
 
 
+_DAMAGED_FILE_ADVICE: Final = (
+    "If the message names a path, `select pg_filenode_relation(0, N)` with the last number N of the path returns the "
+    'index or the table. For an index, follow "A damaged index" in docs/runbooks/integrity.md: copy its file, then run '
+    "REINDEX. For a table, restore the database from a backup."
+)
+
+
 class SourceError(LakehouseError):
     """Synapse's database cannot be read in its present state. Neither the lake nor the database was changed."""
 
@@ -87,6 +95,16 @@ class ReadError(LakehouseError):
             if is_recognized(error) and reason not in message:
                 message += f" ({reason})"
         super().__init__(message)
+
+
+class DamagedFileError(ReadError):
+    """PostgreSQL cannot read a file. Without the first page of an index, every query of the table fails."""
+
+    is_transient = False
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.args = (f"PostgreSQL cannot read a file of Synapse's database: {self}. {_DAMAGED_FILE_ADVICE}",)
 
 
 class LockedTableError(LakehouseError):
@@ -159,6 +177,12 @@ class SeveralServersError(SourceError):
             f"Several servers are behind {setting}: a reader reached another server than the one of the copy's "
             f"snapshot. Nothing was published. Set {setting} to the address of one server instead of a load balancer."
         )
+
+
+def convert_read_error(error: Exception) -> ReadError:
+    """Return the error for a failed statement. An internal error of PostgreSQL may have causes other than damage."""
+    is_damage = getattr(error, "sqlstate", None) in DAMAGE_CODES - {_INTERNAL_ERROR}
+    return DamagedFileError(error) if is_damage else ReadError(error)
 
 
 def is_recovery_conflict(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Error
 
 from synapse_lakehouse.postgres.connection import DISABLE_TRANSACTION_TIMEOUT
-from synapse_lakehouse.postgres.errors import ReadError
+from synapse_lakehouse.postgres.errors import convert_read_error
 
 BATCH_BYTES: Final = 2 << 20
 
@@ -32,7 +32,7 @@ def open_snapshot(conninfo: str, snapshot: str) -> Iterator[AdbcConnection]:
         # ADBC (in the middle of a result) and the warehouse both raise OSError.
         if isinstance(error, OSError) and "libpq" not in str(error):
             raise
-        raise ReadError(error) from None
+        raise convert_read_error(error) from None
 
 
 @contextmanager
