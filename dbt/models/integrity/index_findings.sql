@@ -15,9 +15,15 @@ select
         when 'unreadable' then 'readable entries'
     end as expected,
     case kind
-        when 'foreign' then 'an entry of another key in ' || searched
+        when 'foreign' then 'an entry of another key, found ' || place
         when 'missing' then 'no entry'
         when 'repeated' then 'several entries'
-        when 'unreadable' then 'an error in ' || searched
+        when 'unreadable' then 'an error ' || place
     end as found
-from {{ source('state', 'index_faults') }}
+from (
+    select
+        *,
+        'between ' || coalesce('the key ' || nullif(get_json_object(searched, '$[0]'), 'null'), 'the first key')
+        || ' and ' || coalesce('the key ' || nullif(get_json_object(searched, '$[1]'), 'null'), 'the last key') as place
+    from {{ source('state', 'index_faults') }}
+)
