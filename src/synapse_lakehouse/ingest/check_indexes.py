@@ -27,7 +27,7 @@ _SCAN_SHARE: Final = 0.75
 """Share of the time for the scans. The rest is for a second scan of the ranges that differ."""
 
 _READ_ERROR: Final = "a read error stops the comparison; REINDEX rebuilds the index, unless the error is in the table"
-_TOO_MANY: Final = f"more than {MAX_EXAMINED:,} rows and entries of one key differ; REINDEX rebuilds the index"
+_TOO_MANY: Final = f"in one range of keys, more than {MAX_EXAMINED:,} rows and entries differ; REINDEX rebuilds it"
 _TOO_SLOW: Final = "a range of its keys takes longer than LAKEHOUSE_INDEX_CHECK_SECONDS"
 
 
@@ -59,7 +59,7 @@ def check_indexes(session: SnapshotSession) -> None:
             _advance(unit, examined.remaining)
             began = time.monotonic()
             until = None if read_first_without_limit else began + remaining
-            if examined.has_large_key:
+            if examined.is_indivisible:
                 _read_groups(unit, examined, until, run_on_spark)
             faults += _explain(unit, examined, began + remaining, read_first_without_limit=read_first_without_limit)
             remaining -= time.monotonic() - began

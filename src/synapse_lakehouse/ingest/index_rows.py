@@ -29,14 +29,14 @@ MAX_EXAMINED: Final = 100_000
 class ExaminedRanges:
     """Ranges of an index that a run compares one by one, their copied ``rows``, and the ``remaining`` ranges.
 
-    * ``has_large_key``: one key has too many rows, so only groups of hashes that differ are read.
+    * ``is_indivisible``: one key has too many rows or entries, so only groups of hashes that differ are read.
     * ``groups``: these groups.
     """
 
     ranges: list[ScannedRange] = field(default_factory=list)
     remaining: list[ScannedRange] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
-    has_large_key: bool = False
+    is_indivisible: bool = False
     groups: list[str] | None = None
 
 
@@ -50,7 +50,8 @@ def read_examined(
 ) -> ExaminedRanges:
     """Return the first ranges that have at most ``MAX_EXAMINED`` entries, or copied rows, together.
 
-    If the first range alone has more, it is divided at a key of the copy. If that is impossible, its rows are not read.
+    If the first range alone has more rows, it is divided at a key of the copy. If that is impossible, or if it has more
+    entries, its rows are not read.
 
     :param differing: ranges, each with the larger of its numbers of entries and of copied rows.
     """
@@ -64,9 +65,10 @@ def read_examined(
         else:
             in_order = rows.orderBy(*(f.asc_nulls_last(name) for name in unit.index.columns))
             first_rows = _collect(unit, in_order.limit(MAX_EXAMINED + 1))
-            if end := _find_end(first_rows, len(unit.index.columns)):
+            end = _find_end(first_rows, len(unit.index.columns))
+            if end and examined.ranges[0].digest.rows <= MAX_EXAMINED:
                 return _divide(examined, end, first_rows)
-            examined.has_large_key = True
+            examined.is_indivisible = True
     return examined
 
 
