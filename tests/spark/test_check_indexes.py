@@ -183,7 +183,7 @@ def test_ranges_rotate_over_runs(
     assert all(row["finished_at"] and row["not_checked"] is None for row in checks)
     assert {row["index_name"] for row in faults} == {"state_groups_pkey", "event_json_event_id_key"}
     assert run(lake, 0) == ([], faults)
-    with psycopg.connect(damaged, autocommit=True) as owner:
+    with psycopg.connect(damaged_dsn, autocommit=True) as owner:
         owner.execute(b"reindex table state_groups; alter table event_json rename format_version to other")
         _, others = run(lake, on_drift="partial")
         owner.execute(b"alter table event_json rename other to format_version")
