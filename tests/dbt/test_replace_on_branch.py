@@ -222,7 +222,7 @@ def read_intervals(session: DbtSession, branch: str) -> list[dict[str, object]]:
 
 def test_changed_rooms_alone_are_resolved_again(session: DbtSession, lake: Settings) -> None:
     catalog = open_catalog(lake)
-    create_tables(catalog, GROUP_TABLES)
+    create_tables(catalog, (*GROUP_TABLES, "event_to_state_groups"))
     states = {group: {"create": "$create", "name": f"$name{group}"} for group in (1, 3, 4, 5)}
     append_groups(
         catalog, {1: "!a", 2: "!a", 3: "!a", 4: "!b", 5: "!c", 8: "!d"} | dict.fromkeys(range(10, 20), "!e"), {2: 1},

@@ -17,7 +17,7 @@ from synapse_lakehouse.postgres.rows.row_counts import count_rows
 from synapse_lakehouse.postgres.rows.select_sql import build_select, build_stream_id_counts
 from synapse_lakehouse.postgres.rows.snapshot_reader import open_snapshot, read_batches
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
-from tests.support.index_damage import PAGE_BYTES, Damage, damaged_sample, put_old_file_back
+from tests.support.index_damage import PAGE_BYTES, Damage, damaged_sample, restore_old_file
 
 ROWS: Final = 500
 """Number of new rows of each table, which an old index lacks."""
@@ -34,7 +34,7 @@ CHANGES: Final = (
 
 @pytest.mark.parametrize("page_cost", [4, 1.1])
 def test_a_damaged_index_changes_no_count(tmp_path: Path, page_cost: float) -> None:
-    with damaged_sample(tmp_path / "pg", dict.fromkeys((GROUPS, EVENTS), put_old_file_back), CHANGES) as (_, dsn):
+    with damaged_sample(tmp_path / "pg", dict.fromkeys((GROUPS, EVENTS), restore_old_file), CHANGES) as (_, dsn):
         settings = Settings(
             _env_file=None,
             synapse_dsn=make_conninfo(dsn, options=f"-c random_page_cost={page_cost}"),

@@ -29,7 +29,7 @@ from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry
 from synapse_lakehouse.postgres.indexes.key_range import KeyRange
 from tests.conftest import lake_maker
 from tests.support.incremental_lake import advancing
-from tests.support.index_damage import damaged_sample, put_old_file_back
+from tests.support.index_damage import damaged_sample, restore_old_file
 from tests.support.reader_role import reader_role
 from tests.support.small_lake import SmallLake
 
@@ -213,7 +213,7 @@ def test_a_run_compares_a_limited_number_of_rows(
     monkeypatch.setattr(index_progress, "_FIRST_ENTRIES", RANGE)
     monkeypatch.setattr(index_rows, "MAX_EXAMINED", MAXIMUM)
     monkeypatch.setattr(comparison, "MAX_EXAMINED", MAXIMUM)
-    damages = dict.fromkeys(("event_json_event_id_key", BY_ROOM), put_old_file_back)
+    damages = dict.fromkeys(("event_json_event_id_key", BY_ROOM), restore_old_file)
     with (
         damaged_sample(tmp_path / "pg", damages, LARGE_CHANGES) as (_, dsn),
         open_lake(server, settings, dsn, tmp_path / "lake", ("event_json", "state_groups")) as lake,

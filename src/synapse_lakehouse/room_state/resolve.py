@@ -128,7 +128,7 @@ def _find_changes(spark: SparkSession, catalog: Catalog, branch: str) -> DataFra
     changes = {name: _read_changes(spark, catalog, name, branch) for name in state_changes.COMPARED_TABLES}
     before = {
         name: read_rows_at(spark, name, input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main"))
-        for name in (_CHANGES, _INTERVALS, number_rooms.GROUPS)
+        for name in (_CHANGES, _INTERVALS, number_rooms.GROUPS, state_changes.USES)
     }
     return state_changes.find_state_changes(spark, changes, before, before[_CHANGES])
 

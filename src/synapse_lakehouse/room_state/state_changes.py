@@ -2,7 +2,7 @@
 
 Synapse never changes the state of a group. A compression changes the rows and predecessors of groups, but not their
 digests. A deleted group has no position, so it is not compared. After a restore of the database, Synapse uses the
-numbers of groups again. Such a group was created for another event.
+numbers of groups again. Such a group was created for another event, or the event has another group now.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from synapse_lakehouse.room_state.number_rooms import materialize
 
 POSITIONS: Final = "silver.state_positions"
 INTERVALS: Final = "silver.state_intervals"
+USES: Final = "bronze.event_to_state_groups"
 COMPARED_TABLES: Final = (POSITIONS, number_rooms.EDGES, number_rooms.ROWS)
 
 _PIECE: Final = ("state_group", "type", "state_key")
@@ -32,7 +33,8 @@ def find_state_changes(
 
     :param changes: changed rows of ``COMPARED_TABLES`` since the last release, as of
         :func:`changed_rows.read_changed_rows`. The session reads the new tables.
-    :param before: ``silver.state_intervals`` and ``bronze.state_groups`` of the last release.
+    :param before: ``silver.state_intervals``, ``bronze.state_groups`` and ``bronze.event_to_state_groups`` of the last
+        release.
     :param unresolved: ``silver.state_changes`` of the last release.
     """
     created = spark.table(number_rooms.GROUPS).selectExpr("id as state_group", "event_id as created_for_now")
@@ -44,19 +46,40 @@ def find_state_changes(
     if changed.isEmpty():
         return still
     changed = changed.join(created, "state_group").join(created_before, "state_group").where(_IS_SAME_GROUP)
+    changed = _omit_reused_numbers(changed, before[USES], spark.table(USES))
     edges = spark.table(number_rooms.EDGES).groupBy("state_group").agg(f.max("prev_state_group").alias("predecessor"))
     changed = materialize(changed.join(edges, "state_group", "left"))
     pieces = _find_changed_pieces(spark, changes[number_rooms.ROWS], before[INTERVALS], changed)
     found = _name_causes(changed, pieces, _diff(changes[number_rooms.EDGES], "state_group"))
-    return still.unionByName(_omit_reported(found, unresolved, still))
+    found = materialize(_omit_reported(found, unresolved, still))
+    found = _undo_earlier_changes(found, _find_inherited_changes(spark, found, still, before[INTERVALS]))
+    return still.unionByName(found.select(still.columns))
 
 
 def _find_changed_groups(positions: DataFrame) -> DataFrame:
     """Return the groups with another digest. ``position`` and ``digest`` are the earlier values."""
     new, old = (positions.where(f"_change_type = '{change}'") for change in ("INSERT", "DELETE"))
-    new = new.selectExpr("state_group", "room_id", "position as position_now", "digest as digest_now")
+    new = new.selectExpr(
+        "state_group",
+        "room_id",
+        "position as position_now",
+        "last_position as last_position_now",
+        "digest as digest_now",
+    )
     old = old.selectExpr("state_group", "room_id as room_before", "position", "digest")
-    return new.join(old, "state_group").where("digest <> digest_now").drop("digest_now")
+    return new.join(old, "state_group").where("digest <> digest_now")
+
+
+def _omit_reused_numbers(changed: DataFrame, uses_before: DataFrame, uses_now: DataFrame) -> DataFrame:
+    """Return ``changed`` without the groups of events that have another group now.
+
+    Synapse stores the states before and after an event as groups for this event. If it stores an event again after a
+    restore, the number of one group may belong to the other group.
+    """
+    events = changed.select(f.col("created_for").alias("event_id")).distinct()
+    earlier = uses_before.join(events, "event_id").selectExpr("event_id as created_for", "state_group as used_before")
+    moved = earlier.join(uses_now.withColumnRenamed("event_id", "created_for"), "created_for")
+    return changed.join(moved.where("used_before <> state_group").select("created_for"), "created_for", "left_anti")
 
 
 def _diff(rows: DataFrame, *columns: str) -> DataFrame:
@@ -82,12 +105,7 @@ def _find_changed_pieces(
         ("event_before", intervals_before, "room_before", "position"),
         ("event_after", spark.table(INTERVALS), "room_id", "position_now"),
     ):
-        valid = intervals.selectExpr(
-            f"room_id as {room}", "type", "state_key", "first_position", "last_position", f"event_id as {name}"
-        )
-        with_event = looked_up.join(valid, [room, "type", "state_key"])
-        with_event = with_event.where(f"{position} between first_position and last_position").select(*_PIECE, name)
-        looked_up = materialize(looked_up.join(with_event, [*_PIECE], "left"))
+        looked_up = materialize(_add_event(looked_up, intervals, room, position, name))
     looked_up = looked_up.where("not event_before <=> event_after").select(*_PIECE, "event_before", "event_after")
     own = own.join(looked_up, [*_PIECE])
     inherited = (
@@ -98,50 +116,108 @@ def _find_changed_pieces(
     return materialize(own)
 
 
+def _add_event(pieces: DataFrame, intervals: DataFrame, room: str, position: str, name: str) -> DataFrame:
+    """Return ``pieces`` with a column ``name``: the event that is valid at the position in the room, or NULL.
+
+    :param pieces: distinct _PIECE, and the columns ``room`` and ``position``.
+    """
+    valid = intervals.selectExpr(
+        f"room_id as {room}", "type", "state_key", "first_position", "last_position", f"event_id as {name}"
+    )
+    with_event = pieces.join(valid, [room, "type", "state_key"])
+    with_event = with_event.where(f"{position} between first_position and last_position").select(*_PIECE, name)
+    return pieces.join(with_event, [*_PIECE], "left")
+
+
 def _name_causes(changed: DataFrame, pieces: DataFrame, moved: DataFrame) -> DataFrame:
     """Return a row for each changed piece of state of a cause, and one for each other changed group.
 
-    A group is a cause if its own rows or edge changed, or if its predecessor did not change. In pre-order, the groups
-    that depend on a cause follow it.
+    A group is a cause if its own rows or edge changed, or if its predecessor in the room did not change. The cause of
+    another group is the last cause among its predecessors: in pre-order, the innermost range of a cause that contains
+    the group. Ranges of the same level do not overlap.
 
     :param moved: groups whose edge changed.
     """
     with_own_rows = pieces.select("state_group").distinct().withColumn("has_rows", f.lit(True))
+    is_cause = "has_rows is not null or is_moved is not null or depends is null"
     groups = (
         changed.join(with_own_rows, "state_group", "left")
         .join(moved.withColumn("is_moved", f.lit(True)), "state_group", "left")
-        .join(changed.selectExpr("state_group as predecessor", "true as depends"), "predecessor", "left")
-    )
-    is_cause = "has_rows is not null or is_moved is not null or depends is null"
-    last_cause = (
-        f"last(if({is_cause}, state_group, null), true)"
-        " over (partition by room_id order by position_now rows between unbounded preceding and current row)"
-    )
-    return (
-        groups.withColumn("cause", f.expr(last_cause))
-        .join(pieces, "state_group", "left")
-        .select(
-            "room_id", "state_group", "cause", "type", "state_key", "event_before", "event_after", "digest",
-            "created_for", f.unix_millis(f.current_timestamp()).alias("found_at"), "is_moved",
+        .join(
+            changed.selectExpr("state_group as predecessor", "room_id", "true as depends"),
+            ["predecessor", "room_id"],
+            "left",
         )
-    )  # fmt: skip
+        .withColumn("begun", f.expr(f"if({is_cause}, 1, 0)"))
+    )
+    groups = materialize(groups)
+    ended = groups.where("begun = 1").selectExpr("room_id", "last_position_now + 1 as position_now", "-1 as begun")
+    level = "sum(begun) over (partition by room_id order by position_now)"
+    last_cause = "last(if(begun = 1, state_group, null), true) over (partition by room_id, level order by position_now)"
+    return (
+        groups.unionByName(ended, allowMissingColumns=True)
+        .withColumn("level", f.expr(level))
+        .where("state_group is not null")
+        .withColumn("cause", f.expr(last_cause))
+        .join(pieces, "state_group", "left")
+        .withColumn("found_at", f.unix_millis(f.current_timestamp()))
+    )
 
 
 def _omit_reported(found: DataFrame, unresolved: DataFrame, still: DataFrame) -> DataFrame:
-    """Return the rows of ``found`` that are new. A group with earlier rows keeps its earliest digest.
+    """Return the rows of ``found`` that are new, with ``earliest_digest`` of groups with earlier rows.
 
-    Such a group has new rows only for changes of its own. A repaired group has none, and its repair is no cause.
+    Such a group has new rows only for changes of its own. A repaired group has none, and its repair is no cause. If the
+    cause of a group has no new row of its own, the group's row belongs to the last change of the cause.
     """
-    digests = unresolved.selectExpr("state_group", "digest as earliest_digest").distinct()
+    digests = unresolved.select("state_group", f.col("digest").alias("earliest_digest")).distinct()
     repaired = digests.join(still, "state_group", "left_anti").select("state_group")
     found = found.join(repaired, "state_group", "left_anti")
     found = found.join(repaired.withColumnRenamed("state_group", "cause"), "cause", "left_anti")
     is_same_piece = " and ".join(f"found.{column} <=> still.{column}" for column in _PIECE)
+    reported = still.groupBy("cause").agg(f.max("found_at").alias("reported_at"))
+    found_with_cause = "max(if(cause = state_group, found_at, null)) over (partition by cause)"
     return (
         found.alias("found")
         .join(still.alias("still"), f.expr(is_same_piece), "left_anti")
         .join(digests, "state_group", "left")
         .where("earliest_digest is null or cause = state_group and (type is not null or is_moved)")
-        .withColumn("digest", f.coalesce("earliest_digest", "digest"))
-        .select(still.columns)
+        .join(reported, "cause", "left")
+        .withColumn("found_at", f.expr(f"coalesce({found_with_cause}, reported_at, found_at)"))
     )
+
+
+def _find_inherited_changes(
+    spark: SparkSession, found: DataFrame, still: DataFrame, intervals_before: DataFrame
+) -> DataFrame:
+    """Return earlier changes that groups without earlier rows inherit: state_group, type, state_key, event_before,
+    event_after.
+
+    Synapse created such a group as a difference to a damaged one, so its digest is that of a damaged state.
+    """
+    damaged = (
+        still.where("cause = state_group and type is not null")
+        .drop("room_id", "digest")
+        .join(spark.table(POSITIONS).select("state_group", "room_id", "position", "last_position"), "state_group")
+    )
+    created = found.where("earliest_digest is null").selectExpr(
+        "state_group", "room_id", "position_now", "room_before", "position as position_before"
+    )
+    inherited = created.distinct().join(damaged.drop("state_group", "cause"), "room_id")
+    inherited = inherited.where("position_now > position and position_now <= last_position")
+    # The change of the nearest predecessor is valid.
+    innermost = "max_by(struct(event_before, event_after), position) as change"
+    inherited = inherited.groupBy(*_PIECE, "room_before", "position_before").agg(f.expr(innermost))
+    inherited = _add_event(materialize(inherited), intervals_before, "room_before", "position_before", "event_id")
+    return inherited.where("event_id <=> change.event_after").select(*_PIECE, "change.*")
+
+
+def _undo_earlier_changes(found: DataFrame, inherited: DataFrame) -> DataFrame:
+    """Return ``found`` with the digests before all changes, without groups that have such a state again."""
+    hashes = (
+        f"if({event} is null, 0L, xxhash64(type, state_key, {event}))" for event in ("event_before", "event_after")
+    )
+    changes = inherited.groupBy("state_group").agg(f.expr(f"bit_xor({' ^ '.join(hashes)})").alias("changes"))
+    digest = "coalesce(earliest_digest, digest ^ coalesce(changes, 0L))"
+    found = found.join(changes, "state_group", "left").withColumn("digest", f.expr(digest))
+    return found.where("digest <> digest_now")
