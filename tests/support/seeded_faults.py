@@ -13,7 +13,7 @@ from tests.support.fault_kinds import Kind
 from tests.support.state_faults import Fault, StateFaults
 
 KINDS: Final = fault_kinds.KINDS | inserted_fault_kinds.KINDS | derived_fault_kinds.KINDS
-STATE_KINDS: Final = 7
+STATE_KINDS: Final = 8
 
 Finding = tuple[str, str | None, str]
 """Check, room, subject."""

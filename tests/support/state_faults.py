@@ -44,7 +44,7 @@ class StateFaults:
         """Plant ``number`` faults, of all kinds in turn; yield each."""
         kinds: list[Callable[[], Fault | None]] = [
             self._delete_row, self._change_row, self._delete_creation, self._delete_membership, self._cut_edge,
-            self._move_edge, self._move_event,
+            self._move_edge, self._move_event, self._move_event_to_another_room,
         ]  # fmt: skip
         planted = 0
         while planted < number:
@@ -101,6 +101,12 @@ class StateFaults:
         return self._record_changed_group(kind, group)
 
     def _move_event(self) -> Fault | None:
+        return self._move_an_event("move event", is_of_room=True)
+
+    def _move_event_to_another_room(self) -> Fault | None:
+        return self._move_an_event("move event to another room", is_of_room=False)
+
+    def _move_an_event(self, kind: str, *, is_of_room: bool) -> Fault | None:
         rows = self.connection.execute("""
             select uses.event_id, uses.state_group from event_to_state_groups as uses join events using (event_id)
             join event_edges using (event_id) join events as earlier on earlier.event_id = prev_event_id
@@ -111,14 +117,16 @@ class StateFaults:
                 where other.event_id = uses.event_id and other.prev_event_id <> event_edges.prev_event_id)
             order by 1""").fetchall()
         event, group = self.chance.choice(rows)
-        target = self.chance.choice(sorted(g for g, room in self.rooms.items() if room == self.rooms[group]))
+        target = self.chance.choice(
+            sorted(g for g, room in self.rooms.items() if (room == self.rooms[group]) == is_of_room)
+        )
         if self._state(target) == self._state(group) or group in self.used:
             return None
         self.used.add(group)
         self.moved_events.add(event)
         statement = "update event_to_state_groups set state_group = %s where event_id = %s"
         self.connection.execute(statement.encode(), [target, event])
-        return Fault("move event", "state_not_of_previous_event", event, self.rooms[group])
+        return Fault(kind, "state_not_of_previous_event", event, self.rooms[group])
 
     def _state(self, group: int) -> State:
         return resolved(self.edges, self.rows, group)

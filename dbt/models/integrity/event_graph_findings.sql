@@ -4,10 +4,15 @@ select
     'fail' as severity,
     events.room_id,
     events.event_id as subject,
-    coalesce('the state after ' || previous.event_id, 'no state before it')
-    || if(events.is_state and not events.rejected, ' with this event', '')
-    || ', ' || unmatched.expected_rows || ' pieces of state' as expected,
-    'state group ' || events.state_group || ', ' || unmatched.state_rows || ' pieces of state' as found
+    if(
+        unmatched.expected_rows is null,
+        'a state group of the room',
+        coalesce('the state after ' || previous.event_id, 'no state before it')
+        || if(events.is_state and not events.rejected, ' with this event', '')
+        || ', ' || unmatched.expected_rows || ' pieces of state'
+    ) as expected,
+    'state group ' || events.state_group || if(unmatched.expected_rows is null, ' of another room', '')
+    || ', ' || unmatched.state_rows || ' pieces of state' as found
 from {{ unmatched }} as unmatched
 inner join (
     select *, {{ value_hash('event_id') }} as event_hash from {{ events }}

@@ -31,16 +31,33 @@ faulty as (
         and (state_groups.creation is null or expected.event_id is not null or stored.event_id is not null)
 ),
 
--- A group whose predecessor has the same fault has it for the same cause.
-causes as (
-    select
-        faulty.*,
-        sum(if(predecessor.state_group is null, 1, 0)) over (
-            partition by faulty.room_id order by faulty.position rows unbounded preceding
-        ) as cause
+-- A group whose predecessor has the same fault has it for the same cause: the innermost range of a cause that contains it.
+-- Ranges of the same level do not overlap.
+ranges as (
+    select faulty.*, positions.last_position, if(predecessor.state_group is null, 1, 0) as begun
     from faulty
+    inner join {{ source('state', 'state_positions') }} as positions
+        on faulty.room_id = positions.room_id and faulty.state_group = positions.state_group
     left join faulty as predecessor
-        on faulty.prev_state_group = predecessor.state_group and faulty.creation is not distinct from predecessor.creation
+        on
+            faulty.prev_state_group = predecessor.state_group
+            and faulty.room_id = predecessor.room_id
+            and faulty.creation is not distinct from predecessor.creation
+),
+
+levels as (
+    select *, sum(begun) over (partition by room_id order by position) as level
+    from (
+        select room_id, position, begun, state_group, creation, expected, events from ranges
+        union all
+        select room_id, last_position + 1, -1, null, null, null, null from ranges where begun = 1
+    ) as ends
+),
+
+causes as (
+    select *, sum(begun) over (partition by room_id, level order by position rows unbounded preceding) as cause
+    from levels
+    where state_group is not null
 )
 
 -- Groups that are the state of no event, and of no later group's event, are not needed. Synapse stores the state before and after
@@ -55,5 +72,5 @@ select
     coalesce(max(expected), 'the creation of the room') as expected,
     coalesce(min_by(creation, position), 'nothing') || ', in ' || count(*) || ' state groups' as found
 from causes
-group by room_id, cause
+group by room_id, level, cause
 having sum(events) > 0

@@ -16,7 +16,7 @@ with needs as (
 
 select
     'state_group_' || fault as check_name,
-    case when fault in ('other_room', 'several_predecessors') then 'warn' else 'fail' end as severity,
+    if(fault = 'other_room', 'warn', 'fail') as severity,
     room_id,
     string(state_group) as subject,
     'one older group of the room, or none, to rest on' as expected,

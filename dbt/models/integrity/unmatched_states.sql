@@ -14,12 +14,12 @@ with
         events.is_state and not events.rejected as sets_state,
         events.type = 'm.room.create' and events.state_key = '' as is_creation,
         events.stream_ordering,
+        events.room_id = positions.room_id as is_of_room,
         positions.position,
         positions.state_rows,
         positions.digest
     from {{ events }} as events
-    inner join {{ source('state', 'state_positions') }} as positions
-        on events.state_group = positions.state_group and events.room_id = positions.room_id
+    inner join {{ source('state', 'state_positions') }} as positions on events.state_group = positions.state_group
     left anti join {{ source('synapse', 'partial_state_events') }} as incomplete on events.event_id = incomplete.event_id
     {%- if is_partial %}
     where {{ value_hash('events.event_id') }} in (select {{ column }} from {{ affected }})
@@ -53,6 +53,7 @@ compared as (
         max(earlier.position) as position_before,
         max(earlier.state_rows) as rows_before,
         bool_or(later.sets_state) as sets_state,
+        bool_or(later.is_of_room) as is_of_room,
         max(later.state_rows) as state_rows,
         max(later.digest) as digest
     from edges
@@ -63,7 +64,9 @@ compared as (
         select distinct {{ value_hash('event_id') }} as event_hash from {{ source('synapse', 'ex_outlier_stream') }}
     ) as former_outliers on edges.previous_hash = former_outliers.event_hash
     group by edges.event_hash
-    having stored = previous and digest_before = other_digest_before and (sets_state or digest <> digest_before)
+    having
+        not is_of_room
+        or (stored = previous and digest_before = other_digest_before and (sets_state or digest <> digest_before))
 ),
 
 state_events as (
@@ -93,9 +96,16 @@ expected as (
             and state_events.state_key = replaced.state_key
             and compared.position_before >= replaced.first_position
             and compared.position_before <= replaced.last_position
-    where compared.sets_state
+    where compared.sets_state and compared.is_of_room
     union all
-    select event_hash, previous_hash, state_rows, digest, digest_before, rows_before from compared where not sets_state
+    select event_hash, previous_hash, state_rows, digest, digest_before, rows_before
+    from compared
+    where not sets_state and is_of_room
+    union all
+    -- A state group of another room is wrong, whatever precedes the event.
+    select event_hash, cast(null as bigint), state_rows, digest, cast(null as bigint), cast(null as bigint)
+    from compared
+    where not is_of_room
     union all
     -- Nothing precedes the creation of the room.
     select
@@ -104,10 +114,11 @@ expected as (
         creations.state_rows,
         creations.digest,
         xxhash64(state_events.type, state_events.state_key, state_events.event_id),
-        1L
+        if(creations.is_of_room, 1L, null)
     from later_states as creations
     inner join state_events on creations.event_hash = state_events.event_hash
     where creations.is_creation and creations.sets_state
 )
 
-select event_hash, previous_hash, expected_rows, state_rows from expected where digest <> expected_digest
+select event_hash, previous_hash, expected_rows, state_rows from expected
+where expected_rows is null or digest <> expected_digest
