@@ -101,7 +101,7 @@ lost_ranges as (
 select
     'event_lost' as check_name,
     if(
-        hex(room_id) in ('no room'{% for room in var('acknowledged_rooms') %}, '{{ room | upper }}'{% endfor %}),
+        hex(room_id) in ('no room'{% for entry in var('acknowledged_rooms') %}, '{{ entry.room | upper }}'{% endfor %}),
         'info', 'fail'
     ) as severity,
     room_id,

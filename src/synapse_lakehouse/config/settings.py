@@ -96,7 +96,9 @@ class Settings(BaseSettings):
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: str = Field(
-        "", description="rooms in which changed state groups, and lost events whose ID is unknown, are acknowledged"
+        "",
+        description="rooms in which lost events whose ID is unknown are acknowledged; with a time, like "
+        "'!a:example.org@2026-11-30T14:00Z', also changes of state groups that were found before this time",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"

@@ -181,7 +181,8 @@ INTEGRITY_CHECKS: Final = (
         "Rows of state were lost or changed in the database. Synapse answers with the wrong state. If a damaged index "
         "is the cause, Synapse may delete more rows.",
         _STOP + " silver.state_changes has every piece of state. `lakehouse state restore-plan` prints SQL that "
-        "restores the rows. If you accept the change, add the room to LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
+        "restores the rows. If you accept the changes, add the room and the time of the release to "
+        "LAKEHOUSE_ACKNOWLEDGED_ROOMS. Later changes are new findings.",
         harm=Harm.LOST,
         follows=_GROUP_CAUSES,
     ),
@@ -199,7 +200,7 @@ INTEGRITY_CHECKS: Final = (
         "state_not_of_previous_event",
         "events whose state does not follow from the previous events",
         "The state group of the event, or of the event before it, has lost or changed rows, or the event has the wrong "
-        "state group. Synapse answers with this wrong state.",
+        "state group, perhaps that of another room. Synapse answers with this wrong state.",
         "Compare both states with `lakehouse state-at`. `lakehouse state restore-plan` prints SQL that restores lost "
         "rows from an earlier release.",
         follows=(
@@ -245,9 +246,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "state_group_several_predecessors",
         "state groups with several predecessors",
-        "Only one predecessor is correct, but Synapse merges the state of all predecessors.",
+        "Only one predecessor is correct, but Synapse merges the state of all predecessors. The lake uses one of them.",
         "Delete the wrong rows of state_group_edges. The last release before the finding contains the correct row.",
-        harm=Harm.UNTIDY,
     ),
     IntegrityCheck(
         "state_group_newer_predecessor",
