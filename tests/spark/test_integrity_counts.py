@@ -20,6 +20,10 @@ COLUMNS = "check_name string, severity string, room_id string, subject string"
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 FEW_ROWS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 
+GROUPS, EDGES, MEMBERS = "state_groups_state_type_idx", "state_group_edges_idx", "room_memberships_room_id"
+INDEXES = {GROUPS: "state_groups_state", EDGES: "state_group_edges", MEMBERS: "room_memberships"}
+ACCEPTED = "!accepted"
+
 Finding = tuple[str, str, str | None, str]
 """Check, severity, room, subject."""
 
@@ -27,11 +31,15 @@ Finding = tuple[str, str, str | None, str]
 @pytest.fixture(scope="module")
 def app(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkApp]:
     with lake_maker(server, settings, tmp_path_factory.mktemp("lake")) as make:
-        app = SparkApp("counts", Run("counts", DAY, DAY + timedelta(days=1)), make())
+        lake = make(lakehouse_acknowledged_rooms=f"{ACCEPTED}@2026-01-01")
+        app = SparkApp("counts", Run("counts", DAY, DAY + timedelta(days=1)), lake)
         for name, value in FEW_ROWS.items():
             app.spark.conf.set(name, value)
         app.catalog.create_namespace("gold")
         app.spark.sql(f"create table {TABLE} ({COLUMNS}) using iceberg tblproperties ('write.wap.enabled' = 'true')")
+        app.catalog.create_namespace("silver")
+        app.spark.sql("create table silver.index_faults (index_name string, table_name string) using iceberg")
+        app.spark.sql(f"insert into silver.index_faults values {', '.join(map(str, INDEXES.items()))}")
         yield app
         app.spark.stop()
 
@@ -86,7 +94,22 @@ def test_a_finding_for_information_explains_no_other(app: SparkApp) -> None:
     assert count(app, findings)["room_statistics"]["unexplained"] == 1
 
 
-GROUPS, EDGES = "state_groups_state_type_idx", "state_group_edges_idx"
+def test_an_acknowledged_finding_explains_others(app: SparkApp) -> None:
+    changed = [("state_group_changed", "info", room, "1") for room in (ACCEPTED, "!a")]
+    incomplete = [("state_group_incomplete", "fail", room, f"$of{room}") for room in (ACCEPTED, "!a")]
+    counted = count(app, [*changed, *incomplete])
+    assert counted["state_group_changed"] == counts(2, 0, 0, 0, 0)
+    assert counted["state_group_incomplete"] == counts(2, 2, 2, 2, 1)
+
+
+def test_an_index_of_another_table_explains_no_change_of_state(app: SparkApp) -> None:
+    missing = ("index_missing_entry", "fail", "!a", f'{MEMBERS} {{"room_id": "!a"}}')
+    repeated = ("index_repeated_entry", "fail", "!a", f'{MEMBERS} {{"room_id": "!b"}}')
+    counted = count(app, [missing, repeated, ("state_group_changed", "fail", "!a", "1")])
+    unexplained = {name: row["unexplained"] for name, row in counted.items()}
+    assert unexplained == {"index_missing_entry": 1, "index_repeated_entry": 0, "state_group_changed": 1}
+
+
 CAUSES: dict[str, tuple[str, list[Finding]]] = {
     "a bad index": (
         "index_foreign_entry",
@@ -148,6 +171,7 @@ CAUSES: dict[str, tuple[str, list[Finding]]] = {
             ("stray_state_rows", "warn", "!a", "1"),
         ],
     ),
+    "a lost event": ("event_lost", [("event_lost", "fail", "!a", "$1"), ("event_missing", "fail", "!a", "$1")]),
     "damage before the first release": (
         "state_group_without_creation",
         [

@@ -23,7 +23,8 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.events import event_udfs
 from synapse_lakehouse.iceberg.spark.session import log_errors_only
 from synapse_lakehouse.iceberg.write import branches, input_fingerprint
-from synapse_lakehouse.room_state import integrity_checks, retention
+from synapse_lakehouse.room_state import integrity_checks, resolve, retention
+from synapse_lakehouse.room_state.acknowledged_rooms import parse_acknowledged_rooms
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams.gaps import gap_udfs
 
@@ -33,7 +34,9 @@ _RUNTIME_VARIABLES: Final = frozenset({"as_of", "built_from", "changes_are_known
 _CAUSES: Final = ", ".join(
     f"('{check.name}', '{cause}')" for check in integrity_checks.INTEGRITY_CHECKS for cause in check.follows
 )
-# A damaged index explains faults of the same index in all rooms, and faults of other checks in its rooms.
+_STATE_TABLES: Final = ", ".join(f"'{table}'" for table in resolve.SOURCE_TABLES)
+# A damaged index explains faults of the same index in all rooms. An index of room state also explains faults of other
+# checks in its rooms. An acknowledged finding explains others, although its severity is info.
 _FINDINGS: Final = f"""
 with findings as (
     select
@@ -41,12 +44,19 @@ with findings as (
         if(startswith(check_name, 'index_'), split_part(subject, ' ', 1), room_id) as place
     from gold.state_integrity
 ),
+state_indexes as (select distinct index_name from silver.index_faults where 'bronze.' || table_name in ({_STATE_TABLES})),
 previous as (select check_name, room_id, subject from gold.state_integrity {{previous}}),
 explained as (
-    select distinct causes.check_name, explode(array(findings.place, findings.room_id)) as place
+    select distinct
+        causes.check_name,
+        explode(array(
+            findings.place,
+            if(state_indexes.index_name is not null or findings.place = findings.room_id, findings.room_id, null)
+        )) as place
     from findings
     inner join (values {_CAUSES}) as causes(check_name, cause) on findings.check_name = causes.cause
-    where findings.is_serious
+    left join state_indexes on findings.place = state_indexes.index_name
+    where findings.is_serious or hex(findings.room_id) in ({{acknowledged}})
 )
 select
     findings.check_name,
@@ -144,7 +154,13 @@ def build_view_rows(result: dbtRunnerResult) -> list[dict[str, Any]]:
 def count_integrity_findings(app: SparkApp) -> list[dict[str, Any]]:
     """Return the rows of ``audit.integrity``: one row for each check, even if it has no findings."""
     released = "main" in app.catalog.load_table("gold.state_integrity").refs()
-    counted = app.spark.sql(_FINDINGS.format(previous="version as of 'main'" if released else "where false"))
+    rooms = parse_acknowledged_rooms(app.settings.lakehouse_acknowledged_rooms)
+    counted = app.spark.sql(
+        _FINDINGS.format(
+            previous="version as of 'main'" if released else "where false",
+            acknowledged=", ".join(["null", *(f"'{room['room']}'".upper() for room in rooms)]),
+        )
+    )
     rows = {row["check_name"]: row.asDict() for row in counted.collect()}
     none = dict.fromkeys(("findings", "serious", "rooms", "new_findings", "unexplained"), 0)
     return [
@@ -166,8 +182,7 @@ def get_dbt_variables(app: SparkApp) -> dict[str, Any]:
         "server_name": app.settings.synapse_server_name,
         "built_from": dict(zip(names, fingerprints, strict=True)),
         "rules_of_events": event_udfs.RULES_FINGERPRINT,
-        # Room IDs are written in hexadecimal, because they may contain any character.
-        "acknowledged_rooms": [room.encode().hex() for room in app.settings.lakehouse_acknowledged_rooms.split()],
+        "acknowledged_rooms": parse_acknowledged_rooms(app.settings.lakehouse_acknowledged_rooms),
         "feed_length": app.settings.lakehouse_feed_length,
         "recent_rooms_per_user": app.settings.lakehouse_recent_rooms,
         "recent_events_per_room": app.settings.lakehouse_recent_events,

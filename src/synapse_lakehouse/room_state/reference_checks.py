@@ -15,6 +15,7 @@ REFERENCE_CHECKS: Final = (
         _RESTORE_ROWS + " If other servers have the event and it is only history, insert its ID into "
         "event_backward_extremities, so that Synapse fetches it.",
         harm=Harm.LOST,
+        follows=("event_lost",),
     ),
     IntegrityCheck(
         "event_incomplete",
