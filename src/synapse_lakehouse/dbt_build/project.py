@@ -44,7 +44,9 @@ with findings as (
         if(startswith(check_name, 'index_'), split_part(subject, ' ', 1), room_id) as place
     from gold.state_integrity
 ),
-state_indexes as (select distinct index_name from silver.index_faults where 'bronze.' || table_name in ({_STATE_TABLES})),
+state_indexes as (
+    select distinct index_name from silver.index_faults where 'bronze.' || table_name in ({_STATE_TABLES})
+),
 previous as (select check_name, room_id, subject from gold.state_integrity {{previous}}),
 explained as (
     select distinct
