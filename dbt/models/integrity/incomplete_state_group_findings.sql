@@ -31,7 +31,10 @@ owed as (
 )
 
 select
-    if(bool_or(owed.is_own), 'state_group_incomplete', 'current_state_differs') as check_name,
+    case
+        when bool_or(owed.is_own) then 'state_group_incomplete'
+        else 'current_state_differs'
+    end as check_name,
     'fail' as severity,
     owed.room_id,
     if(bool_or(owed.is_own), owed.event_id, {{ piece_of_state('max(owed.type)', 'max(owed.state_key)') }}) as subject,

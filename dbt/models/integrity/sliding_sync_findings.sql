@@ -29,7 +29,8 @@ latest_events as (
     group by events.room_id
 ),
 
--- The stored ID may be a rejected event's if that event existed when the row was created. It is never another room's.
+-- The stored ID may be a rejected event's if that event existed when the row was created, or that of an event that was accepted
+-- later. It is never another room's.
 foreign_orderings as (
     select joined_rooms.room_id
     from {{ source('synapse', 'sliding_sync_joined_rooms') }} as joined_rooms

@@ -29,7 +29,7 @@ select
     'state_row_repeated',
     'fail',
     room_id,
-    state_group || ' ' || replace(replace(type, '%', '%25'), ' ', '%20') || ' ' || state_key,
+    state_group || ' ' || {{ piece_of_state('type', 'state_key') }},
     'one row',
     number_of_rows || ' rows: ' || first_event_id || if(number_of_rows > 2, ' to ', ' and ') || last_event_id
 from {{ ref('repeated_state_rows') }}
