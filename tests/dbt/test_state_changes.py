@@ -26,6 +26,8 @@ DAMAGE = [
     # Group 70 loses the topic, so 72 loses it too. Group 71 before 72 loses its own name.
     "delete from bronze.state_groups_state where state_group = 70 and type = 'topic'",
     "delete from bronze.state_groups_state where state_group = 71 and type = 'name'",
+    # An event needs group 90.
+    "delete from bronze.state_groups where id = 90",
 ]
 LEGAL_CHANGES = [
     # A compression stores group 5 as a delta of group 4.
@@ -49,6 +51,7 @@ CREATED_AFTER_A_LOSS = [
 REPAIR = [
     "insert into bronze.state_groups_state (state_group, type, state_key, event_id) values (1, 'topic', '', '$t')",
     "insert into bronze.state_group_edges (state_group, prev_state_group) values (11, 10)",
+    "insert into bronze.state_groups_state (state_group, type, state_key, event_id) values (90, 'name', '', '$y')",
 ]
 CHANGES = {
     (1, 1, "topic", "$t", None),
@@ -59,6 +62,7 @@ CHANGES = {
     (70, 70, "topic", "$t", None),
     (71, 71, "name", "$n71", "$n70"),
     (72, 70, None, None, None),
+    (90, 90, None, None, None),
 }
 
 
@@ -133,7 +137,7 @@ def test_a_loss_that_continues_is_found_in_each_run(session: DbtSession, lake: S
 def test_changed_state_is_found_until_it_is_repaired(session: DbtSession, lake: Settings) -> None:
     create_tables(open_catalog(lake), [name.removeprefix("bronze.") for name in TABLES])
     rooms = {"!a": range(1, 6), "!b": range(10, 13), "!c": range(20, 22), "!d": [30], "!e": [31], "!f": range(40, 60)}
-    rooms["!g"] = range(70, 73)
+    rooms |= {"!g": range(70, 73), "!i": [90]}
     append_groups(
         open_catalog(lake), {group: room for room, groups in rooms.items() for group in groups},
         {2: 1, 3: 2, 4: 3, 11: 10, 12: 11, 21: 20, 71: 70, 72: 70},
@@ -142,11 +146,12 @@ def test_changed_state_is_found_until_it_is_repaired(session: DbtSession, lake: 
             5: {"create": "$a", "topic": "$t3", "name": "$n5"}, 10: {"create": "$b"}, 11: {"name": "$n11"}, 12: {},
             20: {"create": "$c", "name": "$n20"}, 21: {"name": "$n21"}, 30: {"create": "$d"}, 31: {"create": "$e"},
             70: {"create": "$g", "topic": "$t", "name": "$n70"}, 71: {"name": "$n71"}, 72: {"avatar": "$v"},
-            80: {"create": "$h", "name": "$x"},
+            80: {"create": "$h", "name": "$x"}, 90: {"create": "$i", "name": "$y"},
         },
     )  # fmt: skip
     append(open_catalog(lake), "state_groups", [{"id": 80, "room_id": "!h", "event_id": "$x"}])
-    append(open_catalog(lake), "event_to_state_groups", [{"event_id": "$x", "state_group": 80}])
+    uses = [{"event_id": "$x", "state_group": 80}, {"event_id": "$y", "state_group": 90}]
+    append(open_catalog(lake), "event_to_state_groups", uses)
     first, second, third, fourth, *_ = BRANCHES
     assert _resolve(session, first) == set()
     _publish(session, first)
@@ -157,11 +162,15 @@ def test_changed_state_is_found_until_it_is_repaired(session: DbtSession, lake: 
     assert _resolve(session, second) == CHANGES
     _publish(session, second)
 
-    # One damage is repaired. The others are still reported, although nothing else changes.
+    # One damage is repaired. The others are still reported, although nothing else changes. A lost group returns without
+    # a row.
     session.sql(REPAIR[0], third)
+    session.sql("insert into bronze.state_groups (id, room_id) values (90, '!i')", third)
+    session.sql("delete from bronze.state_groups_state where state_group = 90 and type = 'name'", third)
     assert _resolve(session, third) == {row for row in CHANGES if row[1] != 1}
     _publish(session, third)
 
     session.sql(REPAIR[1], fourth)
+    session.sql(REPAIR[2], fourth)
     session.sql("delete from bronze.state_groups where id in (21, 70, 71, 72)", fourth)
     assert _resolve(session, fourth) == set()

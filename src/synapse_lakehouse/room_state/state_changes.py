@@ -1,8 +1,9 @@
 """Find state groups whose state differs from that in an earlier release: ``silver.state_changes``.
 
 Synapse never changes the state of a group. A compression changes the rows and predecessors of groups, but not their
-digests. A deleted group has no position, so it is not compared. After a restore of the database, Synapse uses the
-numbers of groups again. Such a group was created for another event, or the event has another group now.
+digests. A deleted group has no position, so it is not compared, unless an event needs it. After a restore of the
+database, Synapse uses the numbers of groups again. Such a group was created for another event, or the event has another
+group now.
 """
 
 from collections.abc import Mapping
@@ -41,23 +42,30 @@ def find_state_changes(
     created_before = before[number_rooms.GROUPS].selectExpr("id as state_group", "event_id as created_for")
     now = spark.table(POSITIONS).selectExpr("state_group", "digest as digest_now")
     still = unresolved.join(now, "state_group").where("digest <> digest_now").join(created, "state_group")
-    still = materialize(still.where(_IS_SAME_GROUP).select(unresolved.columns))
+    still = still.where(_IS_SAME_GROUP).select(unresolved.columns)
     changed = materialize(_find_changed_groups(changes[POSITIONS]))
+    lost = changed.where("digest_now is null").join(created_before, "state_group")
+    lost = unresolved.join(now, "state_group", "left_anti").unionByName(
+        _describe_lost_groups(lost).join(unresolved, "state_group", "left_anti"), allowMissingColumns=True
+    )
+    needed = spark.table(USES).select("state_group")
+    still = materialize(still.unionByName(lost.join(needed, "state_group", "left_semi")))
+    changed = changed.where("digest_now is not null")
     if changed.isEmpty():
         return still
     changed = changed.join(created, "state_group").join(created_before, "state_group").where(_IS_SAME_GROUP)
-    changed = _omit_reused_numbers(changed, before[USES], spark.table(USES))
     edges = spark.table(number_rooms.EDGES).groupBy("state_group").agg(f.max("prev_state_group").alias("predecessor"))
     changed = materialize(changed.join(edges, "state_group", "left"))
     pieces = _find_changed_pieces(spark, changes[number_rooms.ROWS], before[INTERVALS], changed)
     found = _name_causes(changed, pieces, _diff(changes[number_rooms.EDGES], "state_group"))
+    found = found.join(_find_reused_numbers(changed, before[USES], spark.table(USES)), "state_group", "left_anti")
     found = materialize(_omit_reported(found, unresolved, still))
     found = _undo_earlier_changes(found, _find_inherited_changes(spark, found, still, before[INTERVALS]))
     return still.unionByName(found.select(still.columns))
 
 
 def _find_changed_groups(positions: DataFrame) -> DataFrame:
-    """Return the groups with another digest. ``position`` and ``digest`` are the earlier values."""
+    """Return the groups with another digest, or without one now. ``position`` and ``digest`` are the earlier values."""
     new, old = (positions.where(f"_change_type = '{change}'") for change in ("INSERT", "DELETE"))
     new = new.selectExpr(
         "state_group",
@@ -67,19 +75,27 @@ def _find_changed_groups(positions: DataFrame) -> DataFrame:
         "digest as digest_now",
     )
     old = old.selectExpr("state_group", "room_id as room_before", "position", "digest")
-    return new.join(old, "state_group").where("digest <> digest_now")
+    return old.join(new, "state_group", "left").where("not digest <=> digest_now")
 
 
-def _omit_reused_numbers(changed: DataFrame, uses_before: DataFrame, uses_now: DataFrame) -> DataFrame:
-    """Return ``changed`` without the groups of events that have another group now.
+def _describe_lost_groups(lost: DataFrame) -> DataFrame:
+    """Return rows of ``silver.state_changes`` for groups that have no position any more."""
+    return lost.selectExpr(
+        "room_before as room_id", "state_group", "state_group as cause", "digest", "created_for",
+        "unix_millis(current_timestamp()) as found_at",
+    )  # fmt: skip
+
+
+def _find_reused_numbers(changed: DataFrame, uses_before: DataFrame, uses_now: DataFrame) -> DataFrame:
+    """Return ``state_group`` of the groups of ``changed`` whose event has another group now.
 
     Synapse stores the states before and after an event as groups for this event. If it stores an event again after a
     restore, the number of one group may belong to the other group.
     """
-    events = changed.select(f.col("created_for").alias("event_id")).distinct()
-    earlier = uses_before.join(events, "event_id").selectExpr("event_id as created_for", "state_group as used_before")
-    moved = earlier.join(uses_now.withColumnRenamed("event_id", "created_for"), "created_for")
-    return changed.join(moved.where("used_before <> state_group").select("created_for"), "created_for", "left_anti")
+    groups = changed.selectExpr("state_group as number", "created_for as event_id")
+    groups = groups.join(uses_before.withColumnRenamed("state_group", "used_before"), "event_id")
+    moved = groups.join(uses_now.withColumnRenamed("state_group", "used_now"), "event_id")
+    return moved.where("used_before <> used_now").selectExpr("number as state_group").distinct()
 
 
 def _diff(rows: DataFrame, *columns: str) -> DataFrame:
