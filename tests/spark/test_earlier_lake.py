@@ -24,6 +24,8 @@ from synapse_lakehouse.streams.gaps.record_gaps import add_recorded_ids
 from tests.support.incremental_lake import AdvancingLake, advancing
 from tests.upgrade.keep import KEPT, PLACE
 
+HISTORY = ("silver.state_changes", "gold.state_resets")
+"""Tables of what earlier releases contained."""
 DATABASES = {"source": "earlier_source", "catalog": "earlier_catalog"}
 
 
@@ -65,6 +67,10 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
         pa.Table.from_pylist([{"room_id": "!a", "outcome": "put_back", "groups_left": 3}], runs.schema().as_arrow())
     )
     leases = app.catalog.load_table("audit.leases").scan().to_arrow()
+    history = pa.table({"room_id": ["!a"]})
+    for name in HISTORY:
+        app.catalog.create_namespace_if_not_exists(name.partition(".")[0])
+        app.catalog.create_table_if_not_exists(name, history.schema).append(history)
     assert former_files
     assert discard_earlier_format.is_earlier(app.catalog)
 
@@ -75,6 +81,8 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
     assert store.read_releases(app.catalog) == []
     assert not discard_earlier_format.is_earlier(app.catalog)
     assert app.catalog.load_table("audit.leases").scan().to_arrow() == leases
+    for name in HISTORY:
+        assert app.catalog.load_table(name).scan().to_arrow()["room_id"].to_pylist() == ["!a"]
     retained = {
         name: app.catalog.load_table(name) for name in discard_earlier_format.RETAINED & store.AUDIT_SCHEMAS.keys()
     }

@@ -23,6 +23,9 @@ RETAINED: Final = frozenset(
         "audit.stream_watch",
         COMPRESSION_PLAN_TABLE,
         COMPRESSION_RUNS_TABLE,
+        # The state of groups in earlier releases, and the history of state resets.
+        "silver.state_changes",
+        "gold.state_resets",
     }
 )
 """Tables that cannot be rebuilt from the source."""
