@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -211,6 +212,7 @@ def test_a_run_compares_a_limited_number_of_rows(
 ) -> None:
     monkeypatch.setattr(range_scan, "_MAXIMUM_ENTRIES", RANGE)
     monkeypatch.setattr(index_progress, "_FIRST_ENTRIES", RANGE)
+    monkeypatch.setattr(index_progress, "IndexProgress", partial(index_progress.IndexProgress, count=RANGE))
     monkeypatch.setattr(index_rows, "MAX_EXAMINED", MAXIMUM)
     monkeypatch.setattr(comparison, "MAX_EXAMINED", MAXIMUM)
     damages = dict.fromkeys(("event_json_event_id_key", BY_ROOM), restore_old_file)
