@@ -58,12 +58,9 @@ PUBLISHED: list[tuple[str, dict[str, Any]]] = [
     ("audit.checks", {"stage": "bronze", "suite": "s", "expectation": "e", "subject": "x", "checked_at": after(60)}),
     ("audit.views", {"view_name": "gold.x", "sql": "select 1", "tried_at": after(160)}),
     ("audit.checks", {"stage": "gold", "suite": "s", "expectation": "e", "subject": "x", "checked_at": after(170)}),
-    ("audit.integrity", {
-        "check_name": "lost_events", "findings": 5, "serious": 3, "new_findings": 1, "counted_at": after(170),
-    }),
-    ("audit.integrity", {
-        "check_name": "event_missing", "findings": 2, "serious": 2, "new_findings": 2, "counted_at": after(170),
-    }),
+    *(("audit.integrity", {
+        "check_name": name, "findings": 5, "serious": 3, "new_findings": new_findings, "counted_at": after(170),
+    }) for name, new_findings in (("lost_events", 1), ("event_missing", 2))),
     ("audit.releases", {
         "release": 7, "server_name": "example.org", "tables": [], "positions": [], "views": [], "checks_passed": 40,
         "checks_warned": 2, "published_at": after(180), "accepted_at": after(180), "partial": ["rooms"],

@@ -97,8 +97,7 @@ class Settings(BaseSettings):
     )
     lakehouse_acknowledged_rooms: str = Field(
         "",
-        description="rooms in which lost events whose ID is unknown are acknowledged; with a time, like "
-        "'!a:example.org@2026-11-30T14:00Z', also changes of state groups that were found before this time",
+        description="rooms with acknowledged lost events of unknown ID; with @TIME, and earlier changes of state",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Harm(StrEnum):
@@ -26,3 +27,14 @@ class IntegrityCheck:
     advice: str
     harm: Harm = Harm.WRONG
     follows: tuple[str, ...] = ()
+
+
+REBUILD_INDEX: Final = (
+    "Stop Synapse. Run no statement that deletes rows by this index. `lakehouse doctor --deep --indexes TABLE` reads "
+    "the whole index. Then run REINDEX TABLE, and restore lost rows: `lakehouse state restore-plan`."
+)
+"""The remedy for a damaged index."""
+
+INDEX_CAUSES: Final = ("index_foreign_entry", "index_missing_entry")
+"""With an index that has such findings, Synapse deletes rows of other state groups, or stores a state without the rows
+that it did not find."""
