@@ -38,7 +38,7 @@ def build_read_chunk(
         snapshot=snapshot.name,
         statement=statement.as_string(),
         schema=get_parquet_schema(lake, [column.name for column in table.columns]),
-        unique_columns=(*table.primary_key, "json"),
+        unique_columns=(*(table.primary_key if table.key_enforced else ()), "json"),
         folder=f"{lake.location()}/data",
         io_properties=remove_secrets(app.catalog.properties | app.settings.lakehouse_catalog_properties),
     )
