@@ -72,7 +72,7 @@ def main(folder: Folder = DOCS) -> None:
     ):
         client = Redis(port=port)
         tap_settings = settings.model_copy(update={"lakehouse_redis_url": f"redis://127.0.0.1:{port}"})
-        with running_tap(tap_settings, client) as tap:
+        with run_tap(tap_settings, client) as tap:
             runs = []
             for number, rate in enumerate(RATES, 1):
                 runs.append(_measure_rate(settings, port, tap.pid, rate, TOKENS_PER_RUN * number))
@@ -93,7 +93,7 @@ def main(folder: Folder = DOCS) -> None:
 
 
 @contextmanager
-def running_tap(settings: Settings, redis_client: Redis) -> Iterator[subprocess.Popen[str]]:
+def run_tap(settings: Settings, redis_client: Redis) -> Iterator[subprocess.Popen[str]]:
     """Start ``lakehouse replicate tap``, wait for its subscription, and kill it at the end.
 
     :raises TimeoutError: if the tap does not subscribe within 60 seconds.

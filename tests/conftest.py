@@ -33,7 +33,7 @@ from synapse_lakehouse.local.services import connect_services, run_embedded_serv
 from tests.support.cluster import cluster
 from tests.support.dbt import DbtSession, dbt_session
 from tests.support.privacy_canaries import PlantedSample, planted_sample
-from tests.support.scheduler import LAST, Sharing, lake, length
+from tests.support.scheduler import LAST, LakeScheduling, lake, length
 from tests.visibility import record
 
 BIN = Path(sys.executable).parent
@@ -47,9 +47,9 @@ hypothesis_settings.register_profile("search", deadline=None)
 hypothesis_settings.load_profile("unhurried")
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LakeScheduling:
     """Return the scheduler that distributes the tests to processes."""
-    return Sharing(config, log)
+    return LakeScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,7 +64,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedLake:
     """A lake that ``lakehouse run`` published from the sample, and what the command printed."""
 
     settings: Settings
@@ -84,7 +84,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class HarshLake:
+class VisibilityLake:
     """A lake with one run that built all tables on its branch and published nothing.
 
     Its source contains all cases that affect visibility. ``applications`` Spark apps ran on a cluster. ``session``
@@ -208,28 +208,30 @@ def new_lake(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> Iter
 
 
 @pytest.fixture(scope="session")
-def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
+def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedLake]:
     """The shared lake after one run of the DAG on the sample."""
     with planted_sample(tmp_path_factory.mktemp("planted")) as source:
         own = {"synapse_dsn": source.dsn, "lakehouse_metrics_file": settings.lakehouse_home / METRICS_FILE}
         yield publish(settings.model_copy(update=own), source)
 
 
-def publish(settings: Settings, source: PlantedSample, **variables: str) -> Published:
+def publish(settings: Settings, source: PlantedSample, **variables: str) -> PublishedLake:
     """Run the DAG on ``source`` in the lake of ``settings``."""
     result = lakehouse(settings, "run", **variables)
     assert result.returncode == 0, result.stdout + result.stderr
-    return Published(settings, result.stdout + result.stderr, source)
+    return PublishedLake(settings, result.stdout + result.stderr, source)
 
 
 @pytest.fixture(scope="session")
-def harsh(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HarshLake]:
+def visibility_lake(
+    server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VisibilityLake]:
     """The shared lake of the sample with all visibility cases. Synapse's answers are recorded, a cluster copied it."""
-    run = Run("harsh", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
-    with copied_source(server) as dsn, lake_maker(server, settings, tmp_path_factory.mktemp("harsh")) as new_lake:
+    run = Run("visibility", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
+    with copied_source(server) as dsn, lake_maker(server, settings, tmp_path_factory.mktemp("visibility")) as new_lake:
         with psycopg.connect(dsn) as source:
-            source.execute(record.HARSH_SQL.read_text())
-        retention = visibility_answers.load(record.HARSH).about["sections"]["retention"]
+            source.execute(record.CASES_SQL.read_text())
+        retention = visibility_answers.load(record.CASES).about["sections"]["retention"]
         lifetime = retention["default_policy"]["max_lifetime"]
         own = new_lake(
             synapse_dsn=dsn, lakehouse_retention_enabled=True, lakehouse_retention_max_lifetime=str(lifetime)
@@ -239,12 +241,12 @@ def harsh(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.T
             for app in ("snapshot_tables", "resolve_state"):
                 result = run_app(app, own, run, SPARK_MASTER=spark.master, **spark.variables())
                 assert result.returncode == 0, result.stdout + result.stderr
-        with dbt_session(environment(own), tmp_path_factory.mktemp("harsh_models")) as session:
+        with dbt_session(environment(own), tmp_path_factory.mktemp("visibility_models")) as session:
             session.build(run)
             for table in load_run_tables(open_catalog(own)):
                 assert set(table.refs()) <= {run.branch}, f"the build published {table.name()}"
             assert "redacted_by" in (own.lakehouse_home / "dbt" / "target" / "static_index.html").read_text()
-            yield HarshLake(own, run, spark.applications(), session)
+            yield VisibilityLake(own, run, spark.applications(), session)
 
 
 def run_app(name: str, settings: Settings, run: Run, **variables: str) -> subprocess.CompletedProcess[str]:

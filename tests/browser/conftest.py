@@ -18,7 +18,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import find_free_port
-from tests.conftest import BIN, Published, environment
+from tests.conftest import BIN, PublishedLake, environment
 
 # The tests need no scheduled runs, which would take longer than all of these tests.
 NO_SCHEDULED_RUNS = {"AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False"}
@@ -54,7 +54,7 @@ class Ui:
 
 
 @pytest.fixture(scope="module")
-def ui_settings(published: Published) -> Settings:
+def ui_settings(published: PublishedLake) -> Settings:
     """Return the settings of ``lakehouse ui``."""
     return published.settings
 

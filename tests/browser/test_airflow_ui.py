@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser.conftest import LOAD_SECONDS, Ui
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 
 PATHS = (
     "/", "/dags/lakehouse", "/auth/login", "/auth/token", "/auth/token/cli", "/api/v2/monitor/health", "/api/v2/dags",
@@ -120,7 +120,7 @@ def test_no_service_has_another_port(ui: Ui) -> None:
     assert addresses == {ui.address}
 
 
-def test_a_used_port_is_named(ui: Ui, published: Published) -> None:
+def test_a_used_port_is_named(ui: Ui, published: PublishedLake) -> None:
     port = ui.address.rpartition(":")[2]
     result = published.lakehouse("ui", "--port", port)
     assert result.returncode == 1

@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.browser.conftest import Ui, wait_until
-from tests.conftest import Published, copied_source
+from tests.conftest import PublishedLake, copied_source
 from tests.support.state_database import all_states, read_state
 
 pytestmark = pytest.mark.heavy
@@ -30,7 +30,7 @@ def synapse(server: EmbeddedServer, sample_dsn: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def ui_settings(published: Published, synapse: str) -> Settings:
+def ui_settings(published: PublishedLake, synapse: str) -> Settings:
     compressor_settings = {"lakehouse_compressor_enabled": "true", "lakehouse_compressor_strategy": "best"}
     return published.settings.model_copy(
         update={"synapse_dsn": synapse, "synapse_write_dsn": synapse} | compressor_settings

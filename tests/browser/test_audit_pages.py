@@ -7,10 +7,10 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from expectations.gx_validation import index_page
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 
 
-def test_data_docs_link_a_run_to_its_checks(published: Published, browser: Chrome) -> None:
+def test_data_docs_link_a_run_to_its_checks(published: PublishedLake, browser: Chrome) -> None:
     browser.get(index_page(published.settings).as_uri())
     assert "Audits of the lakehouse" in browser.find_element(By.TAG_NAME, "h1").text
 

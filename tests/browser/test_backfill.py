@@ -10,7 +10,7 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from tests.browser.conftest import Ui, wait_until
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 
 pytestmark = pytest.mark.heavy
 
@@ -19,7 +19,7 @@ RUNS = "/api/v2/dags/lakehouse/dagRuns?run_type=backfill"
 
 
 def test_each_day_of_a_backfill_has_equal_content(
-    published: Published, airflow: httpx.Client, ui: Ui, logged_in: Chrome
+    published: PublishedLake, airflow: httpx.Client, ui: Ui, logged_in: Chrome
 ) -> None:
     catalog = open_catalog(published.settings)
     before = store.read_releases(catalog)

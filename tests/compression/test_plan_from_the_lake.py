@@ -12,7 +12,7 @@ import pytest
 from synapse_lakehouse.compressor.postgres import progress_store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
-from tests.conftest import Published, lakehouse, run_app
+from tests.conftest import PublishedLake, lakehouse, run_app
 from tests.support.cluster import cluster
 
 START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
@@ -21,7 +21,7 @@ START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=U
 @pytest.mark.heavy
 @pytest.mark.parametrize("strategy", ["best", "levels"])
 def test_the_plan_from_the_lake_equals_that_of_the_database(
-    published: Published, strategy: str, tmp_path: Path
+    published: PublishedLake, strategy: str, tmp_path: Path
 ) -> None:
     # Other tests plan in this lake with another chunk size, so no room counts as one without savings.
     overrides = {
@@ -44,7 +44,7 @@ def test_the_plan_from_the_lake_equals_that_of_the_database(
 
 
 @pytest.mark.heavy
-def test_a_skipped_room_takes_no_place_in_the_next_plan(published: Published, source_copy: str) -> None:
+def test_a_skipped_room_takes_no_place_in_the_next_plan(published: PublishedLake, source_copy: str) -> None:
     overrides = {"synapse_dsn": source_copy, "lakehouse_compressor_number_of_rooms": "1"}
     settings = published.settings.model_copy(update=overrides)
     (skipped_room,) = plan_in_lake(settings, "plan first")

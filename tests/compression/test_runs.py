@@ -28,7 +28,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMPRESSION_PLAN_TABLE, COMPRESSION_RUNS_TABLE, open_catalog
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.postgres.errors import ReadError
-from tests.conftest import Published, lakehouse
+from tests.conftest import PublishedLake, lakehouse
 from tests.support.state_database import all_states, read_state
 
 RUN = Run("state_compression 1", datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
@@ -236,7 +236,7 @@ def test_rooms_without_savings_make_way_for_other_rooms(lake: Catalog) -> None:
 
 
 @pytest.mark.heavy
-def test_the_dag_applies_its_plan(published: Published, source_copy: str) -> None:
+def test_the_dag_applies_its_plan(published: PublishedLake, source_copy: str) -> None:
     options = {"enabled": "true", "apply": "true", "strategy": "best"}
     settings = published.settings.model_copy(
         update={"synapse_dsn": source_copy, "synapse_write_dsn": source_copy}

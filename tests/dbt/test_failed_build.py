@@ -9,13 +9,13 @@ from pyiceberg.catalog import Catalog
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import branches
-from tests.conftest import Published, run_app
+from tests.conftest import PublishedLake, run_app
 
 RUN = Run("test_gate", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 18, tzinfo=UTC))
 
 
 @pytest.fixture
-def catalog(published: Published) -> Iterator[Catalog]:
+def catalog(published: PublishedLake) -> Iterator[Catalog]:
     catalog = open_catalog(published.settings)
     yield catalog
     branches.drop_branch(catalog, RUN.branch)
@@ -36,7 +36,7 @@ def _duplicate_row(catalog: Catalog, table: str) -> None:
     iceberg_table.append(iceberg_table.scan(limit=1).to_arrow(), branch=RUN.branch)
 
 
-def test_failed_tests_are_reported_and_main_is_unchanged(catalog: Catalog, published: Published) -> None:
+def test_failed_tests_are_reported_and_main_is_unchanged(catalog: Catalog, published: PublishedLake) -> None:
     before = _read_main_snapshot_ids(catalog)
     assert before["gold.events"]
     assert before["gold.current_rooms"]

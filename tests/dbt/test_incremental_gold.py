@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.conftest import HarshLake
+from tests.conftest import VisibilityLake
 from tests.support.branch_builds import (
     AFFECTED_KEYS,
     FULL,
@@ -24,22 +24,22 @@ STORED = ("path:models/silver", "path:models/gold", "path:models/integrity", "--
 
 
 @pytest.mark.heavy
-def test_an_increment_equals_a_full_refresh(harsh: HarshLake) -> None:
-    session, history = harsh.session, BronzeChanges(harsh, random.Random("gold"))
+def test_an_increment_equals_a_full_refresh(visibility_lake: VisibilityLake) -> None:
+    session, history = visibility_lake.session, BronzeChanges(visibility_lake, random.Random("gold"))
     bronze, models = _list_tables(session, "bronze"), [*_list_tables(session, "silver"), *_list_tables(session, "gold")]
-    with branched_tables(harsh, {*bronze, *models}):
-        build_models(harsh, PART, STORED)
+    with branched_tables(visibility_lake, {*bronze, *models}):
+        build_models(visibility_lake, PART, STORED)
         publish(session, {*bronze, *models})
         for change in (
-            history.events_come, history.events_go, history.settings_are_rejected, history.redactions_come,
-            history.outliers_get_a_place, history.people_are_erased, history.rooms_keep_messages_otherwise,
+            history.add_events, history.delete_events, history.reject_room_settings, history.add_redactions,
+            history.add_positions_of_outliers, history.erase_users, history.change_retention,
         ):  # fmt: skip
             change()
         session.resolve(PART, FULL)
         for table in (*bronze, *STATE_TABLES):
             copy_branch(session, table, PART, WHOLE)
-        build_models(harsh, PART, STORED, in_part=True)
-        build_models(harsh, WHOLE, STORED)
+        build_models(visibility_lake, PART, STORED, is_partial=True)
+        build_models(visibility_lake, WHOLE, STORED)
         row_counts = (
             session.rows_of_last_commit("silver.event_visibility_inputs", PART),
             session.rows_of_last_commit("silver.event_visibility_inputs", WHOLE),

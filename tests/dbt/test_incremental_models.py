@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.conftest import HarshLake
+from tests.conftest import VisibilityLake
 from tests.support.branch_builds import (
     BRONZE_TABLES,
     FULL,
@@ -22,7 +22,7 @@ from tests.support.branch_builds import (
 from tests.support.bronze_changes import CHANGES, BronzeChanges
 
 
-def _check_builds_in_part(lake: HarshLake, batches: list[list[str]], seed: str) -> None:
+def _check_builds_in_part(lake: VisibilityLake, batches: list[list[str]], seed: str) -> None:
     history = BronzeChanges(lake, random.Random(seed))
     with branched_tables(lake):
         row_count = len(build_rows(lake, PART)["silver.event_visibility_inputs"])
@@ -40,7 +40,7 @@ def _check_builds_in_part(lake: HarshLake, batches: list[list[str]], seed: str) 
                     Counter(map(repr, lake.session.sql(f"select * from {table}", branch))) for branch in (PART, WHOLE)
                 ]
                 assert state[0] == state[1], (changes, table)
-            partial, full = build_rows(lake, PART, in_part=True), build_rows(lake, WHOLE)
+            partial, full = build_rows(lake, PART, is_partial=True), build_rows(lake, WHOLE)
             shares.append(lake.session.rows_of_last_commit("silver.event_visibility_inputs", PART) / row_count)
             for model in MODELS:
                 differing_rows = set(map(repr, partial[model])) ^ set(map(repr, full[model]))
@@ -51,34 +51,34 @@ def _check_builds_in_part(lake: HarshLake, batches: list[list[str]], seed: str) 
         assert any(partial_resolves)
 
 
-def test_affected_rows_are_those_of_a_full_build(harsh: HarshLake) -> None:
+def test_affected_rows_are_those_of_a_full_build(visibility_lake: VisibilityLake) -> None:
     """A quick variant of the tests below: three changes that need no new state."""
-    history = BronzeChanges(harsh, random.Random("few"))
-    with branched_tables(harsh):
-        build_rows(harsh, PART)
-        publish(harsh.session)
-        history.people_were_somewhere()
-        history.outliers_flip()
-        history.redactions_go()
+    history = BronzeChanges(visibility_lake, random.Random("few"))
+    with branched_tables(visibility_lake):
+        build_rows(visibility_lake, PART)
+        publish(visibility_lake.session)
+        history.add_memberships()
+        history.toggle_outliers()
+        history.delete_redactions()
         for table in (*BRONZE_TABLES, *STATE_TABLES):
-            copy_branch(harsh.session, table, PART, WHOLE)
-        partial, full = build_rows(harsh, PART, in_part=True), build_rows(harsh, WHOLE)
+            copy_branch(visibility_lake.session, table, PART, WHOLE)
+        partial, full = build_rows(visibility_lake, PART, is_partial=True), build_rows(visibility_lake, WHOLE)
         assert partial == full
         rows = len(full["silver.event_visibility_inputs"])
-        assert 0 < harsh.session.rows_of_last_commit("silver.event_visibility_inputs", PART) < rows / 4
+        assert 0 < visibility_lake.session.rows_of_last_commit("silver.event_visibility_inputs", PART) < rows / 4
         # An earlier try of the run wrote to the branch: its next try starts from main.
-        harsh.session.sql("delete from silver.event_fields where event_id > '$b'", PART)
-        assert build_rows(harsh, PART, in_part=True) == full
+        visibility_lake.session.sql("delete from silver.event_fields where event_id > '$b'", PART)
+        assert build_rows(visibility_lake, PART, is_partial=True) == full
 
 
 @pytest.mark.heavy
-def test_a_build_in_part_equals_a_full_build(harsh: HarshLake) -> None:
+def test_a_build_in_part_equals_a_full_build(visibility_lake: VisibilityLake) -> None:
     _check_builds_in_part(
-        harsh,
+        visibility_lake,
         [
             [
-                "events_come", "settings_are_rejected", "redactions_go", "events_go", "people_are_erased",
-                "outliers_get_a_place", "states_of_events_are_whole",
+                "add_events", "reject_room_settings", "delete_redactions", "delete_events", "erase_users",
+                "add_positions_of_outliers", "complete_partial_states",
             ]
         ],
         "few",
@@ -86,21 +86,25 @@ def test_a_build_in_part_equals_a_full_build(harsh: HarshLake) -> None:
 
 
 @pytest.mark.heavy
-def test_many_changes_cause_a_full_build(harsh: HarshLake) -> None:
-    history = BronzeChanges(harsh, random.Random("too much"))
-    with branched_tables(harsh):
-        before = build_rows(harsh, PART)["silver.event_visibility_inputs"]
-        publish(harsh.session)
+def test_many_changes_cause_a_full_build(visibility_lake: VisibilityLake) -> None:
+    history = BronzeChanges(visibility_lake, random.Random("too much"))
+    with branched_tables(visibility_lake):
+        before = build_rows(visibility_lake, PART)["silver.event_visibility_inputs"]
+        publish(visibility_lake.session)
         history.set("events", "outlier = not outlier", "true")
-        after = build_rows(harsh, PART, in_part=True, share=0.99)["silver.event_visibility_inputs"]
-        assert harsh.session.rows_of_last_commit("silver.event_visibility_inputs", PART) == len(after) == len(before)
+        after = build_rows(visibility_lake, PART, is_partial=True, share=0.99)["silver.event_visibility_inputs"]
+        assert (
+            visibility_lake.session.rows_of_last_commit("silver.event_visibility_inputs", PART)
+            == len(after)
+            == len(before)
+        )
         assert [row["outlier"] for row in after] == [not row["outlier"] for row in before]
 
 
 @pytest.mark.heavy
-def test_random_changes_in_part_equal_a_full_build(harsh: HarshLake) -> None:
+def test_random_changes_in_part_equal_a_full_build(visibility_lake: VisibilityLake) -> None:
     """Every change is made once, and then some are made again."""
     rng = random.Random("much")
     shuffled = rng.sample(CHANGES, len(CHANGES))
     batches = [shuffled[first : first + 3] for first in range(0, len(shuffled), 3)]
-    _check_builds_in_part(harsh, [*batches, *(rng.sample(CHANGES, 3) for _ in range(4))], "much")
+    _check_builds_in_part(visibility_lake, [*batches, *(rng.sample(CHANGES, 3) for _ in range(4))], "much")

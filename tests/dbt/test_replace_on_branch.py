@@ -10,15 +10,15 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import environment, lake_maker
 from tests.support.bronze_rows import GROUP_TABLES, append_groups, create_tables
-from tests.support.dbt import DbtSession, OneModelProject, dbt_session
+from tests.support.dbt import DbtSession, SingleModelProject, dbt_session
 
 FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
 ROW_GROUP = "write.parquet.row-group-size-bytes"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> OneModelProject:
-    return OneModelProject(tmp_path / "project")
+def project(tmp_path: Path) -> SingleModelProject:
+    return SingleModelProject(tmp_path / "project")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def session(shared_session: DbtSession) -> Iterator[DbtSession]:
         shared_session.sql(f"drop table silver.{table['tableName']}")
 
 
-def build(session: DbtSession, project: OneModelProject, branch: str) -> tuple[str, str]:
+def build(session: DbtSession, project: SingleModelProject, branch: str) -> tuple[str, str]:
     """Build the model, and return its status and message."""
     result = session.dbt("run", branch=branch, project=project.folder)
     assert result["results"], result
@@ -55,7 +55,7 @@ def fast_forward(session: DbtSession, name: str = "thing") -> None:
     session.sql(f"alter table silver.{name} drop branch `{FIRST}`")
 
 
-def test_properties_of_a_table_are_those_of_its_model(session: DbtSession, project: OneModelProject) -> None:
+def test_properties_of_a_table_are_those_of_its_model(session: DbtSession, project: SingleModelProject) -> None:
     project.model("{{ config(clustered_by='a') }} select 1 as a", a="int")
     results = []
     for _ in range(2):
@@ -65,7 +65,7 @@ def test_properties_of_a_table_are_those_of_its_model(session: DbtSession, proje
     assert [row["value"] for row in results] == ["4194304", "4194304"]
 
 
-def test_a_table_is_rebuilt_on_a_branch(session: DbtSession, project: OneModelProject) -> None:
+def test_a_table_is_rebuilt_on_a_branch(session: DbtSession, project: SingleModelProject) -> None:
     # In the first run, main does not exist yet.
     project.model("select 1 as a, 'x' as b union all select 2, 'y'", a="int", b="string")
     assert build(session, project, FIRST)[0] == "success"
@@ -101,7 +101,7 @@ def test_a_table_is_rebuilt_on_a_branch(session: DbtSession, project: OneModelPr
         pytest.param("('a', 1, 1), ('a', 1, 1), (null, 2, 1), ('b', 2, null)", 3, id="several faults"),
     ],
 )
-def test_keys_of_a_table_are_valid(session: DbtSession, project: OneModelProject, rows: str, failures: int) -> None:
+def test_keys_of_a_table_are_valid(session: DbtSession, project: SingleModelProject, rows: str, failures: int) -> None:
     project.model(
         f"select * from values {rows} as rows(a, b, c)",
         meta="{primary_key: [a, b], nullable_key: [b]}",
@@ -115,7 +115,7 @@ def test_keys_of_a_table_are_valid(session: DbtSession, project: OneModelProject
     assert failures == 0 or f"Got {failures} result" in message
 
 
-def test_columns_may_not_be_dropped_or_changed(session: DbtSession, project: OneModelProject) -> None:
+def test_columns_may_not_be_dropped_or_changed(session: DbtSession, project: SingleModelProject) -> None:
     project.model("select 3 as a, 'z' as b, 7L as c", a="int", b="string", c="bigint")
     assert build(session, project, FIRST)[0] == "success"
     fast_forward(session)
@@ -134,7 +134,7 @@ def test_columns_may_not_be_dropped_or_changed(session: DbtSession, project: One
         assert session.sql("select * from silver.thing", SECOND) == [{"a": 3, "b": "z", "c": 7}]
 
 
-def test_a_table_is_refused_and_a_view_is_only_checked(session: DbtSession, project: OneModelProject) -> None:
+def test_a_table_is_refused_and_a_view_is_only_checked(session: DbtSession, project: SingleModelProject) -> None:
     """dbt's own materializations would change main before the audit."""
     columns = {"a": "int", "b": "string", "c": "bigint"}
     project.model("select 1 as a, 'x' as b, 7L as c", **columns)
@@ -153,7 +153,7 @@ def test_a_table_is_refused_and_a_view_is_only_checked(session: DbtSession, proj
     assert session.sql("select a from silver.thing") == [{"a": 1}]
 
 
-def test_a_table_is_only_rewritten_when_its_inputs_changed(session: DbtSession, project: OneModelProject) -> None:
+def test_a_table_is_only_rewritten_when_its_inputs_changed(session: DbtSession, project: SingleModelProject) -> None:
     project.model("select 1 as a", a="int")
     models = project.folder / "models" / "silver"
     (models / "more.sql").write_text("select a + 1 as b from {{ ref('thing') }}")
@@ -196,7 +196,7 @@ def test_a_table_is_only_rewritten_when_its_inputs_changed(session: DbtSession, 
     assert session.sql("select b from silver.more", SECOND) == [{"b": 4}]
 
 
-def test_concurrent_builds_record_their_own_inputs(session: DbtSession, project: OneModelProject) -> None:
+def test_concurrent_builds_record_their_own_inputs(session: DbtSession, project: SingleModelProject) -> None:
     project.model("select 0 as a", a="int")
     models = project.folder / "models" / "silver"
     names = [f"other_{number}" for number in range(7)]

@@ -17,7 +17,7 @@ from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.postgres.snapshot import wal_flush
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.postgres.snapshot.timeline import read_wal_position
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 
 ASYNC_COMMIT = "set synchronous_commit = off"
 IS_FLUSHED = "select exists (select from blocked_rooms where room_id = %s), pg_current_wal_flush_lsn() >= %s::pg_lsn"
@@ -75,7 +75,7 @@ def test_rows_after_a_crash_of_the_source_are_copied(
     )
     with embedded_postgres.run_server(tmp_path / "source", options=["autovacuum=off"]) as server:
         dsn = sample.restore_sample(server)
-        with advancing(new_lake(synapse_dsn=dsn)) as lake:
+        with open_incremental_lake(new_lake(synapse_dsn=dsn)) as lake:
             lake.advance()
             monkeypatch.setattr(wal_flush, "_MAX_SECONDS", most_seconds)
             with psycopg.connect(dsn, autocommit=True) as writer, _stop_walwriter(writer, seconds=8) as walwriter:
@@ -87,7 +87,7 @@ def test_rows_after_a_crash_of_the_source_are_copied(
             with psycopg.connect(dsn, autocommit=True) as writer:
                 writer.execute(BLOCK, ["!after:it"])
             ledger = lake.advance()
-            assert lake.departures() == {}
+            assert lake.compare_with_source() == {}
             assert {row["extent"] for row in ledger.values()} == extents
 
 

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.read.catalog_entries import list_catalog_entries
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 
 FAULTS = """
 drop index events_stream_ordering cascade;
@@ -27,7 +27,7 @@ insert into erased_users select user_id from erased_users limit 1;
 
 
 @pytest.fixture
-def with_faults(published: Published) -> Iterator[Published]:
+def with_faults(published: PublishedLake) -> Iterator[PublishedLake]:
     """Add faults to the published lake's source, and yield the lake; afterwards, restore the source."""
     source, spare = sql.Identifier(str(conninfo_to_dict(published.source.owner)["dbname"])), sql.Identifier("spare")
     with psycopg.connect(make_conninfo(published.source.owner, dbname="postgres"), autocommit=True) as server:
@@ -39,7 +39,7 @@ def with_faults(published: Published) -> Iterator[Published]:
         server.execute(sql.SQL("alter database {} rename to {}").format(spare, source))
 
 
-def test_faults_are_found_and_readers_keep_the_release(with_faults: Published) -> None:
+def test_faults_are_found_and_readers_keep_the_release(with_faults: PublishedLake) -> None:
     published = with_faults
     before = json.loads(published.lakehouse("query", "from audit.releases", "--format", "json").stdout)
     events = published.lakehouse("query", "select count(*) as n from gold.events", "--format", "json").stdout
@@ -60,7 +60,7 @@ def test_faults_are_found_and_readers_keep_the_release(with_faults: Published) -
     assert json.loads(published.lakehouse("branches", "--format", "json").stdout) == []
 
 
-def test_main_of_every_table_is_at_the_release(published: Published) -> None:
+def test_main_of_every_table_is_at_the_release(published: PublishedLake) -> None:
     with duckdb_reader.open_duckdb(published.settings) as connection:
         release = duckdb_reader.get_release(connection, published.settings)
         for name, snapshot in release.tables.items():

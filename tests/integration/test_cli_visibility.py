@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from synapse_lakehouse.room_state.visibility_explanations import explain_rule
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 
 
 @pytest.fixture(scope="module")
-def message(published: Published) -> dict[str, Any]:
+def message(published: PublishedLake) -> dict[str, Any]:
     """Return a message that only some members may see, from a room with the history visibility ``joined``."""
     (row,) = published.rows(
         "query",
@@ -20,7 +20,7 @@ def message(published: Published) -> dict[str, Any]:
     return row
 
 
-def test_who_can_see_prints_the_stored_outcomes(published: Published, message: dict[str, Any]) -> None:
+def test_who_can_see_prints_the_stored_outcomes(published: PublishedLake, message: dict[str, Any]) -> None:
     rows = published.rows("who-can-see", message["event_id"])
     expected = published.rows(
         "query",
@@ -33,20 +33,20 @@ def test_who_can_see_prints_the_stored_outcomes(published: Published, message: d
     assert {row["peeking_outcome"] for row in rows} <= {"full", "redacted", "hidden"}
 
 
-def test_a_user_that_was_never_in_the_room_gets_an_answer(published: Published, message: dict[str, Any]) -> None:
+def test_a_user_that_was_never_in_the_room_gets_an_answer(published: PublishedLake, message: dict[str, Any]) -> None:
     all_rows = published.rows("who-can-see", message["event_id"])
     (row,) = published.rows("who-can-see", message["event_id"], "--user", "@nobody.at.all:synapse.example")
     assert row == all_rows[-1] | {"user": "@nobody.at.all:synapse.example"}
 
 
-def test_an_answer_is_explained_step_by_step(published: Published, message: dict[str, Any]) -> None:
+def test_an_answer_is_explained_step_by_step(published: PublishedLake, message: dict[str, Any]) -> None:
     output = published.lakehouse("who-can-see", message["event_id"], "--explain").stdout
     assert f"{message['sender']} (join): full, by the rule joined" in output
     assert explain_rule("joined")[-1] in output
     assert explain_rule("not_joined")[-1] in output
 
 
-def test_unknown_events_are_reported(published: Published, message: dict[str, Any]) -> None:
+def test_unknown_events_are_reported(published: PublishedLake, message: dict[str, Any]) -> None:
     for command in ("who-can-see", "state-at"):
         result = published.lakehouse(command, "$no:such'event")
         assert result.returncode == 1
@@ -59,7 +59,7 @@ def test_unknown_events_are_reported(published: Published, message: dict[str, An
     assert "no event of the room !none" in result.stderr
 
 
-def test_visible_events_of_a_user(published: Published, message: dict[str, Any]) -> None:
+def test_visible_events_of_a_user(published: PublishedLake, message: dict[str, Any]) -> None:
     rooms = {row["room_id"]: row for row in published.rows("visible", message["sender"])}
     events = published.rows("visible", message["sender"], "--room", message["room_id"])
     room = rooms[message["room_id"]]
@@ -68,7 +68,7 @@ def test_visible_events_of_a_user(published: Published, message: dict[str, Any])
     assert message["event_id"] in {event["event_id"] for event in events if event["outcome"] == "full"}
 
 
-def test_retention_is_evaluated_at_the_given_time(published: Published) -> None:
+def test_retention_is_evaluated_at_the_given_time(published: PublishedLake) -> None:
     (row,) = published.rows(
         "query",
         "select event_id from silver.event_visibility_inputs where expires_at is not null and withheld is null"
@@ -80,7 +80,7 @@ def test_retention_is_evaluated_at_the_given_time(published: Published) -> None:
     assert "retention" not in {item["rule"] for item in long_before}
 
 
-def test_the_state_at_an_event(published: Published, message: dict[str, Any]) -> None:
+def test_the_state_at_an_event(published: PublishedLake, message: dict[str, Any]) -> None:
     after = published.rows("state-at", message["event_id"])
     assert after == published.rows("state-at", message["event_id"], "--before")
     assert {"m.room.create", "m.room.member", "m.room.power_levels"} <= {row["type"] for row in after}
@@ -89,7 +89,7 @@ def test_the_state_at_an_event(published: Published, message: dict[str, Any]) ->
     assert {row["membership"] for row in members if row["state_key"] == message["sender"]} == {"join"}
 
 
-def test_the_state_before_the_creation_is_empty(published: Published) -> None:
+def test_the_state_before_the_creation_is_empty(published: PublishedLake) -> None:
     (create,) = published.rows(
         "query",
         "select event_id from silver.event_visibility_inputs where type = 'm.room.create' and position >= 0"
@@ -100,7 +100,7 @@ def test_the_state_before_the_creation_is_empty(published: Published) -> None:
     assert [row["type"] for row in published.rows("state-at", create["event_id"])] == ["m.room.create"]
 
 
-def test_an_unknown_state_is_reported(published: Published) -> None:
+def test_an_unknown_state_is_reported(published: PublishedLake) -> None:
     (outlier,) = published.rows(
         "query", "select event_id from gold.events where outlier order by event_id limit 1",
     )  # fmt: skip
@@ -109,11 +109,11 @@ def test_an_unknown_state_is_reported(published: Published) -> None:
     assert "is unknown: the event is an outlier" in result.stderr
 
 
-def _outcomes(published: Published, *arguments: str) -> dict[str, str]:
+def _outcomes(published: PublishedLake, *arguments: str) -> dict[str, str]:
     return {row["event_id"]: row["outcome"] for row in published.rows("visible", *arguments)}
 
 
-def test_a_former_member_reads_as_a_member(published: Published) -> None:
+def test_a_former_member_reads_as_a_member(published: PublishedLake) -> None:
     (row,) = published.rows(
         "query",
         "select mine.user_id, mine.room_id from bronze.local_current_membership as mine"
@@ -133,7 +133,7 @@ def test_a_former_member_reads_as_a_member(published: Published) -> None:
 
 
 @pytest.mark.parametrize(("membership", "forgotten"), [("ban", 0), ("leave", 1)])
-def test_a_user_that_was_banned_or_forgot_only_peeks(published: Published, membership: str, forgotten: int) -> None:
+def test_a_user_that_was_banned_or_forgot_only_peeks(published: PublishedLake, membership: str, forgotten: int) -> None:
     (row,) = published.rows(
         "query",
         "select mine.user_id, mine.room_id from bronze.local_current_membership as mine"

@@ -14,7 +14,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from tests.conftest import HarshLake, Published, lakehouse, run_app
+from tests.conftest import PublishedLake, VisibilityLake, lakehouse, run_app
 from tests.integration.test_maintenance_run import ERIN, PURGE
 from tests.support.branch_views import create_branch_views
 from tests.support.cluster import Cluster, WorkerMachine, cluster
@@ -59,11 +59,16 @@ class RemoteLake:
     spark: Cluster
 
 
-def test_workers_copied_every_row(harsh: HarshLake) -> None:
-    assert harsh.applications == 2, "the copy and the state resolution had executors on both workers"
+def test_workers_copied_every_row(visibility_lake: VisibilityLake) -> None:
+    assert visibility_lake.applications == 2, "the copy and the state resolution had executors on both workers"
     tables = catalogue.load_catalogue().copied_tables()
-    with duckdb_reader.open_duckdb(harsh.settings) as lake, psycopg.connect(str(harsh.settings.synapse_dsn)) as source:
-        create_branch_views(lake, harsh.settings, harsh.run.branch, [f"bronze.{table.name}" for table in tables])
+    with (
+        duckdb_reader.open_duckdb(visibility_lake.settings) as lake,
+        psycopg.connect(str(visibility_lake.settings.synapse_dsn)) as source,
+    ):
+        create_branch_views(
+            lake, visibility_lake.settings, visibility_lake.run.branch, [f"bronze.{table.name}" for table in tables]
+        )
         assert {table.name: differences(table, lake, source) for table in tables} == {
             table.name: (0, 0) for table in tables
         }
@@ -135,7 +140,7 @@ def _require_no_access(machines: Iterable[WorkerMachine], *paths: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_cluster_publishes_the_same_content(
-    published: Published, new_lake: Callable[..., Settings], tmp_path: Path
+    published: PublishedLake, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     release = release_of(published.settings)
     local_contents = contents(published.settings, release.tables)

@@ -10,12 +10,12 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 from tests.support.dataframe_compare import differences
 
 
 @pytest.fixture(scope="module")
-def lake(published: Published) -> Iterator[DuckDBPyConnection]:
+def lake(published: PublishedLake) -> Iterator[DuckDBPyConnection]:
     with duckdb_reader.open_duckdb(published.settings) as connection:
         release = duckdb_reader.get_release(connection, published.settings)
         duckdb_reader.create_views(connection, published.settings, release, release.tables)
@@ -47,7 +47,7 @@ def test_event_json_is_byte_for_byte_the_same(
     assert len(in_lake) > 3000
 
 
-def test_the_summary_has_results_and_links(published: Published) -> None:
+def test_the_summary_has_results_and_links(published: PublishedLake) -> None:
     for words in ("Release 1", "event_json", "Stream positions", "Checks", "0 failed", "Data Docs", "make ui"):
         assert words in published.output
     assert published.output.count("lakehouse query") == 3

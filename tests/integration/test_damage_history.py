@@ -15,7 +15,7 @@ from sample.settle import settle
 from sample.traffic.moderation import delete_room
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 from tests.support.integrity_runs import IntegrityRuns
 from tests.support.state_loss import execute, read_states
 
@@ -32,7 +32,7 @@ def lake(server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Pa
     settings = new_lake(
         synapse_dsn=server.dsn(DATABASE), synapse_server_name=SERVER_NAME, synapse_config=tmp_path / "homeserver.yaml"
     )
-    with advancing(settings):
+    with open_incremental_lake(settings):
         yield IntegrityRuns(settings)
     server.tool("dropdb", "--force", DATABASE)
 

@@ -18,7 +18,7 @@ from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
-from tests.conftest import Published, run_app
+from tests.conftest import PublishedLake, run_app
 from tests.integration import damage
 from tests.support.branch_views import create_branch_views
 
@@ -26,7 +26,7 @@ RUN = Run("test_integrity", datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 1
 FINDINGS = "select check_name, subject from gold.state_integrity where severity <> 'info'"
 
 
-def test_a_healthy_database_has_no_finding(published: Published) -> None:
+def test_a_healthy_database_has_no_finding(published: PublishedLake) -> None:
     with duckdb_reader.open_duckdb(published.settings) as connection:
         release = duckdb_reader.get_release(connection, published.settings)
         duckdb_reader.create_views(connection, published.settings, release, ["gold.state_integrity", "audit.checks"])

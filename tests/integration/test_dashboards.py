@@ -12,14 +12,14 @@ from docker.monitoring.dashboards import DASHBOARDS, Panel
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 from tests.support.prometheus import Query, prometheus
 
 PANELS = [panel for panels in DASHBOARDS.values() for panel in panels]
 
 
 @pytest.fixture(scope="module")
-def metrics(published: Published) -> str:
+def metrics(published: PublishedLake) -> str:
     """Return the metrics after a run, with ten earlier days of lake sizes."""
     now = datetime.now(UTC)
     earlier = [
@@ -47,7 +47,7 @@ def query(metrics: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qu
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=[panel.title for panel in PANELS])
-def test_a_panel_has_data_of_one_homeserver(panel: Panel, query: Query, published: Published) -> None:
+def test_a_panel_has_data_of_one_homeserver(panel: Panel, query: Query, published: PublishedLake) -> None:
     promql = panel.query.replace("$server_name", str(published.settings.synapse_server_name))
     assert query(promql.replace("$homeserver", ".*"))
     result = query(promql.replace("$homeserver", ""))
@@ -62,6 +62,6 @@ def test_a_fresh_release_raises_no_alert(query: Query) -> None:
     assert firing <= {"LakehouseIncident"}
 
 
-def test_metrics_contain_no_private_text(metrics: str, published: Published) -> None:
+def test_metrics_contain_no_private_text(metrics: str, published: PublishedLake) -> None:
     assert published.source.canaries.list_columns_in(metrics.encode()) == set()
     assert not re.search(r"@|![A-Za-z]|\$[A-Za-z]|\d+\.\d+\.\d+\.\d+", metrics)

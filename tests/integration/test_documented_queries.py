@@ -8,7 +8,7 @@ import pytest
 from dbt.cli.main import dbtRunner
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 
 GUIDE = (PROJECT_FOLDER / "docs" / "how-to" / "see-who-may-see-what.md").read_text()
 QUERIES = [
@@ -22,7 +22,7 @@ FEED_QUERY = next(query for query in QUERIES if "<= (" in query and "safe_bound"
 
 
 @pytest.fixture(scope="module")
-def reader(published: Published) -> dict[str, Any]:
+def reader(published: PublishedLake) -> dict[str, Any]:
     """Return the user with the longest feed, and the last position in one of the user's rooms."""
     (row,) = published.rows(
         "query",
@@ -48,11 +48,11 @@ def _set_parameters(query: str, reader: dict[str, Any], since: int = 0) -> str:
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
-def test_a_query_of_the_guide_returns_rows(published: Published, reader: dict[str, Any], query: str) -> None:
+def test_a_query_of_the_guide_returns_rows(published: PublishedLake, reader: dict[str, Any], query: str) -> None:
     assert published.rows("query", _set_parameters(query, reader))
 
 
-def test_a_feed_continues_after_the_release(published: Published, reader: dict[str, Any]) -> None:
+def test_a_feed_continues_after_the_release(published: PublishedLake, reader: dict[str, Any]) -> None:
     (position,) = published.rows(
         "query", "select safe_bound from audit.stream_positions join audit.releases using (run_id)"
         " where release = 1 and stream = 'events'",
@@ -86,14 +86,16 @@ def compile_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str 
     return compile
 
 
-def _page(published: Published, compile_page: Callable[..., str | None], *arguments: object) -> list[dict[str, Any]]:
+def _page(
+    published: PublishedLake, compile_page: Callable[..., str | None], *arguments: object
+) -> list[dict[str, Any]]:
     sql = compile_page(*arguments)
     assert sql
     return published.rows("query", sql)
 
 
 def test_pages_follow_each_other(
-    published: Published, reader: dict[str, Any], compile_page: Callable[..., str | None]
+    published: PublishedLake, reader: dict[str, Any], compile_page: Callable[..., str | None]
 ) -> None:
     reader_ids = reader["room_id"], reader["user_id"]
     full = published.rows(
@@ -114,7 +116,7 @@ def test_pages_follow_each_other(
 
 
 def test_a_page_begins_with_the_event_that_its_token_names(
-    published: Published, reader: dict[str, Any], compile_page: Callable[..., str | None]
+    published: PublishedLake, reader: dict[str, Any], compile_page: Callable[..., str | None]
 ) -> None:
     token = f"t{reader['depth']}-{reader['position']}"
     page = _page(published, compile_page, reader["room_id"], reader["user_id"], token)
@@ -124,7 +126,7 @@ def test_a_page_begins_with_the_event_that_its_token_names(
 
 
 def test_arguments_of_page_back_are_data(
-    published: Published, reader: dict[str, Any], compile_page: Callable[..., str | None]
+    published: PublishedLake, reader: dict[str, Any], compile_page: Callable[..., str | None]
 ) -> None:
     for room_id in ("!it's", "!o\\'r true --", "' or true --", "${room}"):
         assert _page(published, compile_page, room_id, reader["user_id"]) == []

@@ -20,7 +20,7 @@ from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams.pipeline import measure
 from tests.integration.federated_load import LOCAL, REMOTE, Load, federation
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 
 pytestmark = pytest.mark.heavy
 
@@ -30,7 +30,7 @@ LARGE = ("events", "event_json", "state_groups_state")
 
 
 @dataclass
-class MeasuredLake(AdvancingLake):
+class MeasuredLake(IncrementalLake):
     """A lake that measures its streams before it publishes, and so compares each run with the accepted bounds.
 
     ``removed_events``: IDs of events that an earlier release contains, but the latest one does not.
@@ -75,9 +75,9 @@ def test_increments_under_federation_equal_the_source(new_lake: Callable[..., Se
             early_settings, soaked_settings = (new_lake(**source_settings) for _ in range(2))
             load = Load(local, remote, SEED)
             with load.running():
-                with advancing(early_settings) as first:
+                with open_incremental_lake(early_settings) as first:
                     first.advance()
-                with advancing(soaked_settings) as started:
+                with open_incremental_lake(soaked_settings) as started:
                     lake = MeasuredLake(started.settings)
                     deadline = time.monotonic() + SECONDS
                     while time.monotonic() < deadline:
@@ -88,9 +88,9 @@ def test_increments_under_federation_equal_the_source(new_lake: Callable[..., Se
             assert load.done.keys() >= ACTS
             settle(source)
 
-        with advancing(soaked_settings):
+        with open_incremental_lake(soaked_settings):
             lake.advance()
-            assert lake.departures() == {}
+            assert lake.compare_with_source() == {}
             assert {"events", "receipts", "backfill"} <= lake.bounded_streams
             deleted = {json.loads(key)["event_id"] for table, key in lake.deletions() if table == "events"}
             assert lake.removed_events, "nothing was purged"
@@ -98,9 +98,9 @@ def test_increments_under_federation_equal_the_source(new_lake: Callable[..., Se
             with psycopg.connect(source) as connection:
                 for table, statement in REQUIRED_ACTIVITY.items():
                     assert connection.execute(statement.encode()).fetchone() != (0,), table
-        with advancing(early_settings):
+        with open_incremental_lake(early_settings):
             by_table = {name: row["extent"] for name, row in first.advance().items()}
-            assert first.departures() == {}
+            assert first.compare_with_source() == {}
             print({name: by_table[name] for name in LARGE})
 
 

@@ -30,7 +30,7 @@ from tests.conftest import environment, lakehouse
 from tests.support import hostile_source, hostile_text
 from tests.support.alert_receivers import Receivers, receivers
 from tests.support.hostile_commands import ELSEWHERE, QUOTING, TRIED, commands
-from tests.support.tap import replicating
+from tests.support.tap import run_replicate
 
 READER = "hostile_reader"
 FORGED = re.compile(r"^(error|progress): forged", re.MULTILINE)
@@ -77,7 +77,7 @@ def lake(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosti
             hostile_source.plant_refusal(connection)
         hostile_lake.outputs.append(lakehouse(settings, "run"))
         with psycopg.connect(owner) as connection:
-            hostile_source.take_refusal_back(connection)
+            hostile_source.remove_refusal(connection)
         yield hostile_lake
 
 
@@ -153,14 +153,14 @@ def test_logs_of_runs_and_of_tasks_are_lines_of_the_product(lake: HostileLake) -
 @pytest.mark.heavy
 @pytest.mark.parametrize("dialect", ["tokens", "instances"])
 def test_logs_of_replication_are_lines_of_the_product(lake: HostileLake, dialect: str) -> None:
-    with replicating(lake.settings, "serve", "--dialect", dialect, "--port", "0") as (line, serve):
+    with run_replicate(lake.settings, "serve", "--dialect", dialect, "--port", "0") as (line, serve):
         port = line.partition("127.0.0.1:")[2].partition(",")[0]
         with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as client:
             client.sendall(f"NAME {HOSTILE_LINE}\nUSER_SYNC {HOSTILE_LINE}\n{HOSTILE_LINE}\nREPLICATE\n".encode())
             client.sendall(b"REPLICATE receipts 0\n" * (dialect == "tokens"))
             # The client gets an error for an unknown command, or the rows.
             assert client.recv(1 << 16)
-        with replicating(lake.settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
+        with run_replicate(lake.settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
             _wait_for_commands(lake.settings)
             tap.send_signal(signal.SIGTERM)
             logs = [line, *tap.communicate(timeout=60)]

@@ -28,7 +28,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER, Settings
 from synapse_lakehouse.iceberg.maintenance import maintenance
 from synapse_lakehouse.iceberg.write.branches import load_run_tables
 from tests.conftest import environment
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 from tests.support.kill_processes import VICTIMS
 from tests.support.killable_run import few_tables
 from tests.support.runs import acquire_when_free
@@ -88,7 +88,7 @@ class KilledRuns:
     ``duration``: seconds of an undisturbed run; ``missed``: consecutive runs without a victim.
     """
 
-    lake: AdvancingLake
+    lake: IncrementalLake
     source: psycopg.Connection[tuple[object, ...]]
     log: IO[str]
     rng: random.Random
@@ -150,15 +150,15 @@ def test_a_run_after_killed_runs_equals_the_source(
     monkeypatch.setattr(catalogue, "load_catalogue", lambda: declared)
     with psycopg.connect(source_copy, autocommit=True) as source, (tmp_path / "log").open("w") as log:
         source.execute("set session_replication_role = replica")
-        killed_runs = KilledRuns(AdvancingLake(settings), source, log, random.Random(SEED))
+        killed_runs = KilledRuns(IncrementalLake(settings), source, log, random.Random(SEED))
         while sum(killed_runs.killed.values()) < KILLS:
             killed_runs.run()
         killed_runs.stop()
 
-    with advancing(settings) as last:
+    with open_incremental_lake(settings) as last:
         last.runs = killed_runs.runs
         last.advance()
-        assert last.departures() == {}
+        assert last.compare_with_source() == {}
         extents = {row["extent"] for row in _ledger(last)}
         assert {"full", "changed", "none", "resumed"} <= extents
         monkeypatch.setattr(maintenance, "UNFINISHED", timedelta(0))
@@ -169,10 +169,10 @@ def test_a_run_after_killed_runs_equals_the_source(
         runpy.run_path(str(PROJECT_FOLDER / "spark_apps" / "maintain_lake.py"))["maintain_lake"](app)
         assert _orphans(app.catalog) == set()
         assert _branches(app.catalog) == set()
-        assert last.departures() == {}
+        assert last.compare_with_source() == {}
 
 
-def _await_chunk(lake: AdvancingLake, run: int, process: KillableProcess) -> None:
+def _await_chunk(lake: IncrementalLake, run: int, process: KillableProcess) -> None:
     """Wait until the run has written a part of ``event_json`` on its branch."""
     lake.runs = run - 1
     app, deadline = lake.app(), time.monotonic() + TIMEOUT_SECONDS
@@ -184,9 +184,9 @@ def _await_chunk(lake: AdvancingLake, run: int, process: KillableProcess) -> Non
         time.sleep(0.02)
 
 
-def _check_published(lake: AdvancingLake) -> None:
+def _check_published(lake: IncrementalLake) -> None:
     """Assert that the release equals the source, main equals the release, and no crashed run left a branch."""
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     catalog = lake.app().catalog
     latest = store.read_releases(catalog)[-1]
     heads = {
@@ -198,7 +198,7 @@ def _check_published(lake: AdvancingLake) -> None:
     assert _branches(catalog) == set()
 
 
-def _ledger(lake: AdvancingLake) -> list[dict[str, object]]:
+def _ledger(lake: IncrementalLake) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = lake.app().catalog.load_table("audit.ledger").scan().to_arrow().to_pylist()
     return rows
 

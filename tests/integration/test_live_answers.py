@@ -62,7 +62,7 @@ def synapse_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
         stage.play(forks.forks)
         answers = ask_synapse(list(users.values()), admin, since)
         answers.purged = answers.pages[users["alice"].user_id, purged][-1]
-        answers.farewells = {pair: answers.farewells[pair] for pair in departed}
+        answers.left_rooms = {pair: answers.left_rooms[pair] for pair in departed}
         yield hs, answers
 
 
@@ -150,7 +150,7 @@ def test_the_feed_has_events_since_a_token(
 def test_the_feed_has_events_before_a_leave(synapse_answers: tuple[Synapse, Answers], lake: DuckDBPyConnection) -> None:
     _, answers = synapse_answers
     current = {event for (event,) in lake.sql("select event_id from gold.events where is_current_state").fetchall()}
-    users, rooms = zip(*answers.farewells, strict=True)
+    users, rooms = zip(*answers.left_rooms, strict=True)
     lake.register("left_rooms", pa.table({"user_id": users, "room_id": rooms}))
     visible = group_by_pair(
         lake.sql(
@@ -159,7 +159,7 @@ def test_the_feed_has_events_before_a_leave(synapse_answers: tuple[Synapse, Answ
         ).fetchall()
     )
     feed, _ = _read_feed(lake, answers)
-    expected = without_hidden_state(answers.farewells, visible, current)
+    expected = without_hidden_state(answers.left_rooms, visible, current)
     assert all(len(events) > 1 for events in expected.values())
     # The feed also contains an invite after the leave, which is not compared.
     feed_events = {

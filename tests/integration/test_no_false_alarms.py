@@ -15,7 +15,7 @@ from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import lakehouse
 from tests.integration.federated_load import LOCAL, Load, federation
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 from tests.support.integrity_runs import IntegrityRuns
 from tests.support.reference_compressor import run_reference
 
@@ -56,7 +56,7 @@ def test_a_healthy_homeserver_has_no_damage(new_lake: Callable[..., Settings], t
             synapse_dsn=dsn, synapse_server_name=LOCAL, synapse_config=tmp_path / "here" / "homeserver.yaml"
         )
         load, damage = None, []
-        with advancing(settings):
+        with open_incremental_lake(settings):
             lake = IntegrityRuns(settings)
             while lake.runs < RUNS:
                 with run_homeservers(server, tmp_path, load) as load:

@@ -10,7 +10,7 @@ import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from tests.conftest import Published, lakehouse
+from tests.conftest import PublishedLake, lakehouse
 from tests.support.dataframe_compare import contents, release_of
 from tests.support.object_store import SECRET, s3_warehouse
 
@@ -25,7 +25,7 @@ def warehouse(tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 
 def test_a_lake_on_s3_has_the_same_content_and_is_read_the_same(
-    published: Published, new_lake: Callable[..., Settings], warehouse: dict[str, Any]
+    published: PublishedLake, new_lake: Callable[..., Settings], warehouse: dict[str, Any]
 ) -> None:
     release = release_of(published.settings)
     with duckdb_reader.open_duckdb(published.settings) as connection:

@@ -22,7 +22,7 @@ from synapse_lakehouse.local.postgres.sample import SAMPLE_DUMP, restore_sample
 from synapse_lakehouse.postgres.collation import describe_collation, find_collation_faults
 from synapse_lakehouse.postgres.connection import Connection, connect
 from synapse_lakehouse.postgres.errors import SourceError
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 from tests.support.postgres_builds import server_of_version
 from tests.support.reader_role import reader_role
 from tests.support.sockets import listening
@@ -55,15 +55,15 @@ def restore(server: EmbeddedServer, database: str, dump: bytes, *options: str) -
 
 def require_equal_copies(settings: Settings, owner: str, extents: set[str] | None = None) -> None:
     """Copy the source, copy it after changes by ``owner``, and copy it without changes; require equal content."""
-    with advancing(settings) as lake:
+    with open_incremental_lake(settings) as lake:
         first = {row["extent"] for row in lake.advance().values()}
         assert first == (extents or {"full"})
-        assert lake.departures() == {}
+        assert lake.compare_with_source() == {}
         with psycopg.connect(owner) as source:
             source.execute(CHANGES.encode())
         second = {name: row["extent"] for name, row in lake.advance().items()}
         assert {name for name, extent in second.items() if extent != "none"} == CHANGED_TABLES
-        assert lake.departures() == {}
+        assert lake.compare_with_source() == {}
         assert {row["extent"] for row in lake.advance().values()} == {"none"}
 
 
@@ -104,18 +104,18 @@ def test_a_restored_dump_is_copied_in_full(
 ) -> None:
     """A restored dump has other transaction IDs and ctids than the database that the lake has copied."""
     settings = new_lake(synapse_dsn=source_copy)
-    with advancing(settings) as lake:
+    with open_incremental_lake(settings) as lake:
         lake.advance()
         name = conninfo_to_dict(source_copy)["dbname"]
         dump = server.tool("pg_dump", "--no-owner", database=str(name), stdout=subprocess.PIPE).stdout
         restored_dsn = restore(server, f"{name}_restored", dump, "--locale", "C")
         lake.settings = settings.model_copy(update={"synapse_dsn": restored_dsn})
         assert {row["extent"] for row in lake.advance().values()} == {"full"}
-        assert lake.departures() == {}
+        assert lake.compare_with_source() == {}
         with psycopg.connect(restored_dsn) as owner:
             owner.execute(CHANGES.encode())
         assert {name for name, row in lake.advance().items() if row["extent"] != "none"} == CHANGED_TABLES
-        assert lake.departures() == {}
+        assert lake.compare_with_source() == {}
     server.tool("dropdb", "--force", f"{name}_restored")
 
 

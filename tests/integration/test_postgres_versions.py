@@ -18,7 +18,7 @@ from synapse_lakehouse.postgres.connection import build_conninfo, connect
 from synapse_lakehouse.postgres.relation_sizes import read_relation_sizes
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from tests.conftest import lake_maker
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 from tests.support.postgres_builds import server_of_version
 from tests.support.reader_role import create_role
 from tests.support.small_lake import SmallLake
@@ -54,7 +54,7 @@ def other(
             owner.execute(f"alter role {READER} password 'p'".encode())
             owner.execute("set session_replication_role = replica")
             lake_settings = new_lake(synapse_dsn=make_conninfo(dsn, user=READER, password="p"))
-            with advancing(lake_settings) as lake:
+            with open_incremental_lake(lake_settings) as lake:
                 yield OtherServer(SmallLake(lake.settings), owner, running, request.param)
 
 
@@ -62,7 +62,7 @@ def test_the_source_is_copied_and_so_are_its_changes(other: OtherServer) -> None
     lake, source, server, version = other
     assert server.tool("postgres", "--version", stdout=-1).stdout.decode().split()[-1] == version.removesuffix(".0")
     assert {row["extent"] for row in lake.advance().values()} == {"full"}
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
     source.execute("update events set outlier = not outlier where stream_ordering % 50 = 0")
     source.execute("update event_json set json = '{}' where event_id in (select event_id from events limit 20)")
@@ -81,7 +81,7 @@ def test_the_source_is_copied_and_so_are_its_changes(other: OtherServer) -> None
     source.execute(f"alter role {READER} set log_statement = 'all'".encode())
     log_size = server.log.stat().st_size
     ledger = lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     assert {name for name, row in ledger.items() if row["extent"] != "none"} == {
         "events", "event_json", "rejections", "event_edges", "erased_users", "receipts_linearized",
     }  # fmt: skip

@@ -26,7 +26,7 @@ from synapse_lakehouse.postgres.connection import build_conninfo
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.postgres.rows.copy_to_parquet import ReadChunk, copy_chunks
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
-from tests.conftest import METRICS_FILE, Published, copied_source, lakehouse, publish
+from tests.conftest import METRICS_FILE, PublishedLake, copied_source, lakehouse, publish
 from tests.support.privacy_canaries import contents
 from tests.support.two_releases import publish_after_emptied
 
@@ -76,13 +76,13 @@ def test_errors_quote_no_table_content(settings: Settings, source_copy: str, tmp
         assert CANARY not in text
 
 
-def test_canaries_are_in_no_output(published: Published, server: EmbeddedServer, tmp_path: Path) -> None:
+def test_canaries_are_in_no_output(published: PublishedLake, server: EmbeddedServer, tmp_path: Path) -> None:
     searched, warehouses = search_outputs(published, server, tmp_path)
     assert warehouses == {"warehouse"}
     assert {"logs", "postgres", "data_docs", "dbt", "printed", "report", METRICS_FILE, *OUTPUTS} <= searched
 
 
-def test_the_lake_s_files_are_private(published: Published) -> None:
+def test_the_lake_s_files_are_private(published: PublishedLake) -> None:
     (first, *_) = sorted((published.settings.lakehouse_home / "logs").glob("run_*.log"), key=_last_written)
     paths = Path(published.settings.warehouse.removeprefix("file://")).rglob("*")
     # Tests may have written later files, with their own umask.
@@ -97,7 +97,7 @@ def _last_written(file: Path) -> float:
 
 @pytest.mark.heavy
 def test_canaries_are_in_no_debug_output(
-    published: Published, server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
+    published: PublishedLake, server: EmbeddedServer, new_lake: Callable[..., Settings], tmp_path: Path
 ) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "events").mkdir()
@@ -140,7 +140,7 @@ def test_airflows_task_logs_are_private(tmp_path: Path) -> None:
 
 
 @contextmanager
-def add_differences(published: Published, server: EmbeddedServer) -> Iterator[Settings]:
+def add_differences(published: PublishedLake, server: EmbeddedServer) -> Iterator[Settings]:
     """Yield the lake with a copy of its catalog, and with further releases that differ in all rows of some tables."""
     database = str(conninfo_to_dict(published.settings.lakehouse_catalog_uri or "")["dbname"])
     with copied_source(server, database) as uri:
@@ -152,7 +152,7 @@ def add_differences(published: Published, server: EmbeddedServer) -> Iterator[Se
     shutil.rmtree(folder.removeprefix("file://"))
 
 
-def search_outputs(published: Published, server: EmbeddedServer, scratch: Path) -> tuple[set[str], set[str]]:
+def search_outputs(published: PublishedLake, server: EmbeddedServer, scratch: Path) -> tuple[set[str], set[str]]:
     """Require that no output contains a canary; return the searched places, and the folders of the copied rows."""
     source, home = published.source, published.settings.lakehouse_home
     assert len(source.canaries.places) > 150

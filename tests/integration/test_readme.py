@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 
 EXAMPLES = [
     example
@@ -20,7 +20,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=range(len(EXAMPLES)))
-def test_an_example_prints_the_shown_output(published: Published, command: str, output: str) -> None:
+def test_an_example_prints_the_shown_output(published: PublishedLake, command: str, output: str) -> None:
     printed = published.lakehouse(*shlex.split(command)).stdout
     # Blank lines and trailing spaces are not compared.
     assert [line.rstrip() for line in printed.splitlines() if line.strip()] == output.splitlines()

@@ -12,7 +12,7 @@ import pytest
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres import embedded_postgres, sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.support.incremental_lake import AdvancingLake, lake_of_tables
+from tests.support.incremental_lake import IncrementalLake, open_lake_of_tables
 
 pytestmark = pytest.mark.heavy
 TABLES = ("presence_stream", "rooms")
@@ -66,8 +66,8 @@ def test_copies_continue_on_the_primary(
                 while connection.execute("select pg_is_in_recovery()").fetchone() == (True,):
                     time.sleep(0.1)
             _write_transactions(source, 20)
-        with lake_of_tables(TABLES, server, settings, source, tmp_path) as lake:
-            assert lake.departures() == {}
+        with open_lake_of_tables(TABLES, server, settings, source, tmp_path) as lake:
+            assert lake.compare_with_source() == {}
             with psycopg.connect(primary.dsn(sample.SAMPLE_DATABASE)) as connection:
                 connection.execute(PRESENCE)
             # This gives the primary a longer WAL and higher transaction IDs than the restored server has.
@@ -86,8 +86,8 @@ def _write_transactions(dsn: str, number: int) -> None:
                 connection.execute("select pg_switch_wal()")
 
 
-def _advance(lake: AdvancingLake) -> dict[str, str]:
+def _advance(lake: IncrementalLake) -> dict[str, str]:
     """Copy and publish, require that the lake equals the source, and return the read extents."""
     extents = {name: row["extent"] for name, row in lake.advance().items()}
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     return extents

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 from tests.support.state_rooms import State, resolved
 
 RUNBOOK = (PROJECT_FOLDER / "docs/runbooks/integrity.md").read_text()
@@ -21,7 +21,7 @@ OTHER_EXAMPLE = "1235"
 GROUPS = 20
 
 
-def test_the_state_of_a_group_without_an_index(published: Published) -> None:
+def test_the_state_of_a_group_without_an_index(published: PublishedLake) -> None:
     rows: dict[int, State] = defaultdict(dict)
     with psycopg.connect(published.source.dsn, autocommit=True) as source:
         edges: dict[int, int] = dict(
@@ -40,7 +40,7 @@ def test_the_state_of_a_group_without_an_index(published: Published) -> None:
             assert state == resolved(edges, rows, group)
 
 
-def test_the_events_of_changed_groups(published: Published) -> None:
+def test_the_events_of_changed_groups(published: PublishedLake) -> None:
     assert EXAMPLE in AFFECTED_EVENTS
     assert published.rows("query", AFFECTED_EVENTS) == []
     state_changes = "(select state_group as cause, state_group from bronze.event_to_state_groups)"

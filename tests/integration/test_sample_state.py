@@ -7,7 +7,7 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 from tests.support.state_rooms import State, resolved
 
 STATE = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state", "bronze.event_to_state_groups"]
@@ -21,7 +21,7 @@ DERIVED = [
 
 
 @pytest.fixture(scope="module")
-def lake(published: Published) -> Iterator[DuckDBPyConnection]:
+def lake(published: PublishedLake) -> Iterator[DuckDBPyConnection]:
     with duckdb_reader.open_duckdb(published.settings) as connection:
         release = duckdb_reader.get_release(connection, published.settings)
         duckdb_reader.create_views(connection, published.settings, release, STATE + DERIVED)

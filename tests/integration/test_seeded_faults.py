@@ -24,7 +24,7 @@ from synapse_lakehouse.room_state.resolve import resolve_rooms
 from tests.integration.federated_load import LOCAL, Load, federation
 from tests.support import seeded_faults
 from tests.support.branch_views import create_branch_views
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 
 pytestmark = pytest.mark.heavy
 
@@ -52,7 +52,7 @@ def test_faults_after_federation_are_found(new_lake: Callable[..., Settings], tm
 def _check_faults(lake: Settings, dsn: str, per_kind: int) -> int:
     """Plant faults after a release, and compare them with the findings of a second run; return their number."""
     print(f"FAULT_SEED={SEED}")
-    with advancing(lake) as releases:
+    with open_incremental_lake(lake) as releases:
         before = _read_findings(lake, _build(releases))
         with psycopg.connect(dsn) as source:
             faults = seeded_faults.plant(source, SEED, per_kind)
@@ -71,7 +71,7 @@ def _check_faults(lake: Settings, dsn: str, per_kind: int) -> int:
     return len(faults)
 
 
-def _build(releases: AdvancingLake) -> str:
+def _build(releases: IncrementalLake) -> str:
     """Copy the database, resolve its state, build all models, and publish; return the run's branch."""
     app = releases.app()
     releases.copy(app)

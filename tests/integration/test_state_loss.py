@@ -10,7 +10,7 @@ from sample.homeserver import DATABASE, SERVER_NAME
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import BIN
 from tests.conftest import lakehouse
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 from tests.support.integrity_runs import IntegrityRuns
 from tests.support.state_loss import StateLoss, States, execute, read_states
 
@@ -27,14 +27,14 @@ def test_rows_deleted_because_of_a_bad_index_are_restored(new_lake: Callable[...
         dsn = server.dsn(DATABASE)
         source = {"synapse_dsn": dsn, "synapse_server_name": SERVER_NAME, "synapse_config": config}
         settings = new_lake(**source, lakehouse_index_check_seconds=600)
-        with advancing(settings):
+        with open_incremental_lake(settings):
             lake = IntegrityRuns(settings)
             assert findings_of_run(lake) == {}
             with loss.synapse(server):
                 answers = loss.answers()
             states = read_states(dsn)
-    loss.put_old_index_back()
-    with loss.postgres() as server, advancing(settings):
+    loss.restore_old_index()
+    with loss.postgres() as server, open_incremental_lake(settings):
         first, second = loss.rooms["purged"]
         with loss.synapse(server) as hs:
             loss.purge(hs, first)

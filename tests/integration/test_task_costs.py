@@ -11,7 +11,7 @@ from synapse_lakehouse.audit.task_costs import COSTS_TABLE, record_cost
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write.tables import ensure_audit_tables
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 from tests.support.report_lake import RUNS
 
 BURN = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
@@ -34,7 +34,7 @@ def test_a_completed_task_is_recorded(new_lake: Callable[..., Settings]) -> None
     assert row["seconds"] >= 0.5
 
 
-def test_a_run_records_all_of_its_tasks(published: Published) -> None:
+def test_a_run_records_all_of_its_tasks(published: PublishedLake) -> None:
     rows = published.rows("query", "select task, seconds, cpu_seconds from audit.task_costs")
     assert {row["task"] for row in rows} >= {
         "snapshot_tables", "measure_streams", "validate_bronze", "resolve_state", "build_models", "validate_gold",

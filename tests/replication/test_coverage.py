@@ -36,7 +36,7 @@ from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import lake_maker
 from tests.replication.database import CATALOGUE
-from tests.support.incremental_lake import advancing, plan_for_few_rows
+from tests.support.incremental_lake import open_incremental_lake, plan_for_few_rows
 
 STREAMS = ("events", "backfill", "receipts", "to_device", "device_lists")
 TABLES = (
@@ -97,7 +97,10 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def app(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkApp]:
-    with lake_maker(server, settings, tmp_path_factory.mktemp("lake")) as make_lake, advancing(make_lake()) as lake:
+    with (
+        lake_maker(server, settings, tmp_path_factory.mktemp("lake")) as make_lake,
+        open_incremental_lake(make_lake()) as lake,
+    ):
         app = lake.app()
         plan_for_few_rows(app.spark)
         for schema in ("audit", "bronze"):

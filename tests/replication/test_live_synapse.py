@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from redis import Redis
 
-from bench.tap import running_tap
+from bench.tap import run_tap
 from sample.client import MatrixError
 from sample.homeserver import Synapse, homeserver
 from sample.redis import redis
@@ -34,7 +34,7 @@ from synapse_lakehouse.replication.tap.tcp_client import ServerAddress, follow_s
 from synapse_lakehouse.spark_app import SparkApp
 from tests.replication.conversation import run_server
 from tests.replication.database import CATALOGUE, Database
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 
 pytestmark = pytest.mark.heavy
 
@@ -151,12 +151,12 @@ def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., S
         )  # fmt: skip
         hub, stop = Redis(port=hs.redis_port), threading.Event()
         traffic = threading.Thread(target=_generate_traffic, args=(hs, stop, MatrixError))
-        with running_tap(settings, hub):
+        with run_tap(settings, hub):
             time.sleep(5)
             traffic.start()
             time.sleep(15)
         time.sleep(10)
-        with running_tap(settings, hub) as tap:
+        with run_tap(settings, hub) as tap:
             time.sleep(10)
             os.kill(hub.info()["process_id"], signal.SIGKILL)
             time.sleep(3)
@@ -186,7 +186,7 @@ def test_every_row_is_written_or_its_absence_explained(new_lake: Callable[..., S
 
 def _compare(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
     """Return the coverage of the received commands, the announced rows that are not stored, and all received tokens."""
-    with Database(settings) as database, closing(open_catalog(settings)) as catalog, advancing(settings):
+    with Database(settings) as database, closing(open_catalog(settings)) as catalog, open_incremental_lake(settings):
         bounds = database.open_reader().read_positions().by_stream
         tables.ensure_tables(catalog, CATALOGUE)
         for table in CATALOGUE.copied_tables():

@@ -10,14 +10,14 @@ import pytest
 from redis import Redis
 
 from bench.meter import Meter
-from bench.tap import publish, running_tap
+from bench.tap import publish, run_tap
 from sample.redis import redis
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import COMMANDS_TABLE, open_catalog
 from synapse_lakehouse.iceberg.write.tables import load_table_or_none
 from tests.conftest import lakehouse
 from tests.replication.database import Database
-from tests.support.tap import replicating
+from tests.support.tap import run_replicate
 
 pytestmark = pytest.mark.heavy
 
@@ -48,14 +48,14 @@ def test_a_tap_reads_the_rows_that_a_killed_tap_missed(
         )
         settings = new_lake(**overrides, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
         catalog = open_catalog(settings)
-        with running_tap(settings, hub) as tap:
+        with run_tap(settings, hub) as tap:
             time.sleep(1)
             write_event(2)
             assert wait_for_tokens(1) == [(2, "redis")]
             write_event(3)
             tap.kill()
         write_event(4)
-        with running_tap(settings, hub) as tap:
+        with run_tap(settings, hub) as tap:
             time.sleep(1)
             write_event(5)
             assert wait_for_tokens(4) == [(2, "redis"), (3, "database"), (4, "database"), (5, "redis")]
@@ -95,16 +95,16 @@ def test_a_tap_over_tcp_writes_served_and_missed_rows(
     overrides = homeserver.settings.model_dump(include={"synapse_dsn", "lakehouse_stream_writers", "synapse_config"})
     settings = new_lake(**overrides)
     write_event(2)
-    with replicating(settings, "serve", "--dialect", dialect, "--port", "0") as (output, _):
+    with run_replicate(settings, "serve", "--dialect", dialect, "--port", "0") as (output, _):
         port = output.partition("127.0.0.1:")[2].partition(",")[0]
-        with replicating(settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
+        with run_replicate(settings, "tap", "--dialect", dialect, "--port", port) as (_, tap):
             wait_for_commands("POSITION", [2])
             write_event(3)
             wait_for_commands("RDATA", [3])
             tap.send_signal(signal.SIGTERM)
             assert tap.wait(timeout=30) == 0
         write_event(4)
-        with replicating(settings, "tap", "--dialect", dialect, "--port", port):
+        with run_replicate(settings, "tap", "--dialect", dialect, "--port", port):
             wait_for_commands("RDATA", [3, 4])
             write_event(5)
             wait_for_commands("RDATA", [3, 4, 5])
@@ -118,7 +118,7 @@ def test_a_tap_s_memory_does_not_grow(homeserver: Database, new_lake: Callable[.
         )
         settings = new_lake(**overrides, lakehouse_redis_url=f"redis://127.0.0.1:{port}")
         memory = []
-        with running_tap(settings, hub) as tap:
+        with run_tap(settings, hub) as tap:
             for number in range(6):
                 with Meter(tap.pid) as meter:
                     publish(port, "synapse.example", 5_000, 1_000_000 * (number + 1))

@@ -12,7 +12,7 @@ from tests.conftest import copied_source
 from tests.support import stream_lake
 from tests.support.incremental_lake import Source
 from tests.support.small_lake import SmallLake, small_lake
-from tests.support.stream_lake import Database, Examined
+from tests.support.stream_lake import Database, MeasuredLake
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def source(source_dsn: str) -> Iterator[Source]:
 
 
 @pytest.fixture
-def examined_lake(
+def open_measured_lake(
     new_lake: Callable[..., Settings], source_copy: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Examined, Database]]:
-    with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as lake_and_source:
+) -> Iterator[tuple[MeasuredLake, Database]]:
+    with stream_lake.open_measured_lake(new_lake(), source_copy, monkeypatch) as lake_and_source:
         yield lake_and_source

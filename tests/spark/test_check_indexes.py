@@ -29,7 +29,7 @@ from synapse_lakehouse.postgres.indexes import range_scan
 from synapse_lakehouse.postgres.indexes.index_faults import IndexEntry
 from synapse_lakehouse.postgres.indexes.key_range import KeyRange
 from tests.conftest import lake_maker
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 from tests.support.index_damage import damaged_sample, restore_old_file
 from tests.support.reader_role import reader_role
 from tests.support.small_lake import SmallLake
@@ -66,7 +66,7 @@ def open_lake(
     with (
         reader_role(settings, dsn) as reader,
         lake_maker(server, settings, folder) as make,
-        advancing(make(synapse_dsn=reader.dsn)) as incremental,
+        open_incremental_lake(make(synapse_dsn=reader.dsn)) as incremental,
     ):
         yield SmallLake(incremental.settings, declared=small_catalogue)
 

@@ -58,7 +58,7 @@ def test_changes_before_a_failed_retry_are_copied(lake: SmallLake) -> None:
     ledger = lake.advance()
     assert ledger["event_json"]["extent"] == "changed"
     assert ledger["event_json"]["rows_replaced"] == 7
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
 
 def _position(bound: int) -> dict[str, object]:

@@ -18,7 +18,7 @@ def test_push_rules_of_a_reopened_account_are_not_lost(
     monkeypatch.setattr(stream_lake, "TABLES", (*stream_lake.TABLES, "users", "push_rules_stream"))
     monkeypatch.setattr(stream_lake, "STREAMS", ("push_rules", "account_data"))
     monkeypatch.setattr(stream_lake, "WRITERS", "push_rules:worker1 account_data:worker1")
-    with stream_lake.examined_lake(new_lake(), source_copy, monkeypatch) as (lake, database):
+    with stream_lake.open_measured_lake(new_lake(), source_copy, monkeypatch) as (lake, database):
         users = [name for (name,) in database.run("select name from users order by 1 limit 4").fetchall()]
         closed_user, reopened_user, user_with_loss, new_user = users
         ids = {

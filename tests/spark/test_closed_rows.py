@@ -6,12 +6,12 @@ from synapse_lakehouse.audit import store
 from synapse_lakehouse.postgres.rows.key_ranges import RANGE_DIGITS
 from synapse_lakehouse.postgres.rows.range_digest import RANGE_COUNT
 from synapse_lakehouse.spark_app import SparkApp
-from tests.support.stream_lake import Database, Examined, Found
+from tests.support.stream_lake import Database, Found, MeasuredLake
 
 
 @pytest.mark.heavy
-def test_closed_rows_may_change_only_as_synapse_changes_them(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_closed_rows_may_change_only_as_synapse_changes_them(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     ((outlier_event, _), (rejected_event, rejected_id), (capped_event, capped_id), (purged_event, _)) = source.run(
         "select event_id, stream_ordering from events where state_key is null and stream_ordering between 50 and 2000"
         " and stream_ordering % 5 = 0 order by stream_ordering limit 4"
@@ -47,7 +47,7 @@ def test_closed_rows_may_change_only_as_synapse_changes_them(examined_lake: tupl
 
     # Reconciliation repairs these ranges, so the lake was wrong and the rows did not change.
     def copy_and_repair(app: SparkApp) -> None:
-        Examined.copy(lake, app)
+        MeasuredLake.copy(lake, app)
         ranges = [f"{number:0{RANGE_DIGITS}x}" for number in range(RANGE_COUNT)]
         store.append_audit_rows(app.catalog, "audit.repairs", [{"table_name": "events", "ranges": ranges}], app.run)
 
@@ -86,6 +86,6 @@ def _change_as_synapse_does(
     )  # fmt: skip
 
 
-def _find_changed_rows(lake: Examined) -> Found:
+def _find_changed_rows(lake: MeasuredLake) -> Found:
     """Return the changed rows that an unpublished run finds."""
     return {gap for gap in lake.examine(publish=False) if gap[4] == "changed"}

@@ -16,7 +16,7 @@ from synapse_lakehouse.iceberg.write.position_deletes import delete_keys
 from synapse_lakehouse.iceberg.write.publish import fast_forward_main
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import lake_maker
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 
 NAME = "bronze.numbers"
 PROPERTIES = "'format-version' = '2', 'write.wap.enabled' = 'true', 'write.delete.mode' = 'merge-on-read'"
@@ -25,14 +25,17 @@ PROPERTIES = "'format-version' = '2', 'write.wap.enabled' = 'true', 'write.delet
 @pytest.fixture(scope="module")
 def lake(
     server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AdvancingLake]:
-    with lake_maker(server, settings, tmp_path_factory.mktemp("compacted")) as make, advancing(make()) as lake:
+) -> Iterator[IncrementalLake]:
+    with (
+        lake_maker(server, settings, tmp_path_factory.mktemp("compacted")) as make,
+        open_incremental_lake(make()) as lake,
+    ):
         lake.app().spark.sql("create namespace if not exists bronze")
         yield lake
 
 
 @pytest.fixture
-def table(lake: AdvancingLake) -> Iterator[SparkSession]:
+def table(lake: IncrementalLake) -> Iterator[SparkSession]:
     """Yield a Spark session with an empty table."""
     spark = lake.app().spark
     spark.conf.unset("spark.wap.branch")
@@ -160,7 +163,7 @@ def test_rows_of_changed_files_are_compared(table: SparkSession) -> None:
         assert len({content for _, content in hashes}) == 2
 
 
-def test_compaction_applies_deletes_of_several_files(lake: AdvancingLake, table: SparkSession) -> None:
+def test_compaction_applies_deletes_of_several_files(lake: IncrementalLake, table: SparkSession) -> None:
     spark = table
     for first in (0, 100):
         add_file(spark, first)

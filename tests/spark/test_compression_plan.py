@@ -28,7 +28,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
-from tests.support.incremental_lake import advancing
+from tests.support.incremental_lake import open_incremental_lake
 from tests.support.state_database import read_table, state_database, store
 from tests.support.state_rooms import KINDS, World, begin, grow, purge
 
@@ -112,7 +112,7 @@ def assert_same(app: SparkApp, release: Release, dsn: str) -> None:
 def test_the_lake_plans_as_the_database_does(
     server: EmbeddedServer, new_lake: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with rooms_database(server) as (dsn, world, add_groups), advancing(new_lake(synapse_dsn=dsn)) as lake:
+    with rooms_database(server) as (dsn, world, add_groups), open_incremental_lake(new_lake(synapse_dsn=dsn)) as lake:
         now = datetime.now(UTC)
         app = SparkApp("test", Run("plan", now.replace(year=2025), now), lake.settings, writes_branches=False)
         tables.ensure_tables(app.catalog, catalogue.load_catalogue())

@@ -15,7 +15,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Gap, Update
 from synapse_lakehouse.replication.tap.iceberg_sink import Batch, IcebergSink
 from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from tests.replication.database import CATALOGUE
-from tests.support.stream_lake import Database, Examined
+from tests.support.stream_lake import Database, MeasuredLake
 
 P1, P2, RECEIPTS = ("events", "persister1"), ("events", "persister2"), ("receipts", "worker1")
 
@@ -51,7 +51,7 @@ def event_update(
     return Update(*P2, token, (row,), is_read)
 
 
-def read_coverage(lake: Examined) -> dict[tuple[str, str], dict[str, Any]]:
+def read_coverage(lake: MeasuredLake) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the latest run's rows by stream and writer."""
     with closing(open_catalog(lake.settings)) as catalog:
         run = store.read_releases(catalog)[-1].run_id
@@ -63,8 +63,8 @@ def reasons(row: dict[str, Any]) -> set[tuple[str, str, int, int]]:
 
 
 @pytest.mark.heavy
-def test_missing_rows_are_found_on_both_sides_with_reasons(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_missing_rows_are_found_on_both_sides_with_reasons(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     start_position = source.store()
     (receipt,) = source.fetch_one("select stream_id from stream_positions where stream_name = 'receipts'")
     tap = Tap(lake.settings, events=start_position, receipts=receipt)

@@ -14,7 +14,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 
 Source = psycopg.Connection[tuple[object, ...]]
 
@@ -22,27 +22,27 @@ Source = psycopg.Connection[tuple[object, ...]]
 @pytest.fixture(scope="module")
 def lake(
     server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AdvancingLake]:
+) -> Iterator[IncrementalLake]:
     """Yield a lake that equals its source before and after each test."""
     folder = tmp_path_factory.mktemp("drift")
     with (
         copied_source(server) as dsn,
         lake_maker(server, settings, folder) as make,
-        advancing(make(synapse_dsn=dsn, lakehouse_on_drift="partial")) as lake,
+        open_incremental_lake(make(synapse_dsn=dsn, lakehouse_on_drift="partial")) as lake,
     ):
         lake.advance()
         yield lake
 
 
 @pytest.fixture
-def source(lake: AdvancingLake) -> Iterator[Source]:
+def source(lake: IncrementalLake) -> Iterator[Source]:
     with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as connection:
         connection.execute("set session_replication_role = replica")
         yield connection
 
 
-def test_a_drifted_table_keeps_its_content(lake: AdvancingLake, source: Source) -> None:
-    differences_before = lake.departures()
+def test_a_drifted_table_keeps_its_content(lake: IncrementalLake, source: Source) -> None:
+    differences_before = lake.compare_with_source()
     source.execute("alter table room_depth drop column min_depth")
     source.execute("alter table threads alter column topological_ordering type text")
     source.execute("create table polls (id bigint)")
@@ -64,21 +64,21 @@ def test_a_drifted_table_keeps_its_content(lake: AdvancingLake, source: Source) 
         "alter table threads alter column topological_ordering type bigint using topological_ordering::bigint"
     )
     lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     assert store.read_releases(lake.app().catalog)[-1].partial == ()
 
 
-def test_a_recreated_column_is_read_again(lake: AdvancingLake, source: Source) -> None:
+def test_a_recreated_column_is_read_again(lake: IncrementalLake, source: Source) -> None:
     source.execute("alter table room_depth drop column min_depth")
     source.execute("alter table room_depth add column min_depth bigint default 7")
     assert lake.advance()["room_depth"]["extent"] == "full"
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
 def test_by_default_nothing_is_copied(new_lake: Callable[..., Settings], source_copy: str) -> None:
     with psycopg.connect(source_copy) as source:
         source.execute("alter table room_depth drop column min_depth")
-    with advancing(new_lake(synapse_dsn=source_copy)) as lake:
+    with open_incremental_lake(new_lake(synapse_dsn=source_copy)) as lake:
         with pytest.raises(SourceError, match=r"room_depth .*min_depth"):
             lake.advance()
         assert store.read_releases(lake.app().catalog) == []
@@ -100,7 +100,7 @@ def test_new_columns_keep_the_ids_of_the_others() -> None:
     assert {field.name for field in lake.load_table("bronze.rooms").schema().fields} == set(ids_after)
 
 
-def test_a_retry_publishes_nothing_of_a_drifted_table(lake: AdvancingLake, source: Source) -> None:
+def test_a_retry_publishes_nothing_of_a_drifted_table(lake: IncrementalLake, source: Source) -> None:
     release_before = store.read_latest_release(lake.app().catalog)
     assert release_before
     first_app = lake.app()

@@ -21,7 +21,7 @@ from synapse_lakehouse.local.postgres import sample
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.orchestration.run_lifecycle import replace_earlier_lake
 from synapse_lakehouse.streams.gaps.record_gaps import add_recorded_ids
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 from tests.upgrade.keep import KEPT, PLACE
 
 HISTORY = ("silver.state_changes", "gold.state_resets")
@@ -30,7 +30,7 @@ DATABASES = {"source": "earlier_source", "catalog": "earlier_catalog"}
 
 
 @pytest.fixture
-def lake(server: EmbeddedServer, settings: Settings) -> Iterator[AdvancingLake]:
+def lake(server: EmbeddedServer, settings: Settings) -> Iterator[IncrementalLake]:
     """Yield the stored lake in its original folder, with its catalog and source restored."""
     with PLACE.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -50,7 +50,7 @@ def lake(server: EmbeddedServer, settings: Settings) -> Iterator[AdvancingLake]:
                 "lakehouse_catalog_uri": server.dsn(DATABASES["catalog"]),
                 "lakehouse_warehouse": str(PLACE / "warehouse"),
             }
-            with advancing(settings.model_copy(update=overrides)) as lake:
+            with open_incremental_lake(settings.model_copy(update=overrides)) as lake:
                 yield lake
         finally:
             shutil.rmtree(PLACE)
@@ -58,7 +58,7 @@ def lake(server: EmbeddedServer, settings: Settings) -> Iterator[AdvancingLake]:
                 server.tool("dropdb", "--force", "--if-exists", database)
 
 
-def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
+def test_a_lake_of_an_earlier_format_is_rebuilt(lake: IncrementalLake) -> None:
     app = lake.app()
     former_files = set((PLACE / "warehouse").rglob("*.parquet"))
     acknowledge(app.catalog, "events", 5, 7)
@@ -95,7 +95,7 @@ def test_a_lake_of_an_earlier_format_is_rebuilt(lake: AdvancingLake) -> None:
     assert (gap["evidence"], gap["flags"]) == ("event_json", ["acknowledged"])
 
     ledger = lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     assert {row["extent"] for row in ledger.values()} == {"full"}
     assert [release.number for release in store.read_releases(app.catalog)] == [1]
     assert count_tables_by_commands(lake.settings) > 0

@@ -3,16 +3,16 @@
 import pytest
 
 from synapse_lakehouse.streams import stream_tables
-from tests.support.stream_lake import WRITERS, Database, Examined, Found, id_ranges
+from tests.support.stream_lake import WRITERS, Database, Found, MeasuredLake, id_ranges
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("large_table_rows", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by changes", "as a whole"])
 def test_every_class_is_found_with_its_evidence(
-    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large_table_rows: int
+    open_measured_lake: tuple[MeasuredLake, Database], monkeypatch: pytest.MonkeyPatch, large_table_rows: int
 ) -> None:
     monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large_table_rows)
-    lake, source = examined_lake
+    lake, source = open_measured_lake
     source.store()
     source.store("backfill")
     first_gaps = lake.examine()
@@ -96,8 +96,8 @@ def _break_ids(source: Database, event_id: str, used_id: int) -> Found:
 
 
 @pytest.mark.heavy
-def test_a_purge_beyond_an_idle_writer_keeps_the_bound(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_a_purge_beyond_an_idle_writer_keeps_the_bound(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     lake.examine()
     (idle_position, last_position) = source.fetch_one(
         "select min(stream_id), max(stream_id) from stream_positions where stream_name = 'events'"
@@ -120,9 +120,9 @@ def test_a_purge_beyond_an_idle_writer_keeps_the_bound(examined_lake: tuple[Exam
 
 @pytest.mark.heavy
 def test_a_late_row_is_found_while_a_writer_has_no_position(
-    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch
+    open_measured_lake: tuple[MeasuredLake, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, source = examined_lake
+    lake, source = open_measured_lake
     source.store(), source.store("backfill")
     first_gaps = lake.examine()
     accepted_bound = lake.bound()
@@ -140,8 +140,8 @@ def test_a_late_row_is_found_while_a_writer_has_no_position(
 
 
 @pytest.mark.heavy
-def test_rows_deleted_with_their_event_or_room_are_purged(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_rows_deleted_with_their_event_or_room_are_purged(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     event_table, room_table = "un_partial_stated_event_stream", "un_partial_stated_room_stream"
     (rejoined_room,), (remaining_room,), (purged_room,) = source.run(
         "select room_id from events where stream_ordering > 0 group by room_id"
@@ -189,8 +189,8 @@ def test_rows_deleted_with_their_event_or_room_are_purged(examined_lake: tuple[E
 
 
 @pytest.mark.heavy
-def test_another_row_with_an_accepted_id_is_late(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_another_row_with_an_accepted_id_is_late(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     source.store(), source.store("backfill")
     lake.examine()
     (first_id,) = source.fetch_one("select min(stream_id) from current_state_delta_stream")

@@ -19,7 +19,7 @@ from synapse_lakehouse.ingest import copy_tables
 from synapse_lakehouse.ingest.count_tables import count_tables
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.conftest import copied_source
-from tests.support.incremental_lake import AdvancingLake, Source, lake_of_tables
+from tests.support.incremental_lake import IncrementalLake, Source, open_lake_of_tables
 from tests.support.random_row_changes import run_random_history
 
 # Without schema_version a database is not accepted as Synapse's.
@@ -35,12 +35,14 @@ VARIED_TABLES = [
 @pytest.fixture(scope="module")
 def lake(
     server: EmbeddedServer, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AdvancingLake]:
-    with lake_of_tables(VARIED_TABLES, server, settings, source_dsn, tmp_path_factory.mktemp("increments")) as lake:
+) -> Iterator[IncrementalLake]:
+    with open_lake_of_tables(
+        VARIED_TABLES, server, settings, source_dsn, tmp_path_factory.mktemp("increments")
+    ) as lake:
         yield lake
 
 
-def test_changed_rows_alone_are_read(lake: AdvancingLake, source: Source, source_dsn: str) -> None:
+def test_changed_rows_alone_are_read(lake: IncrementalLake, source: Source, source_dsn: str) -> None:
     first_ledger = lake.advance()
     assert {row["extent"] for row in first_ledger.values()} == {"none"}
     assert sum(row["rows_read"] for row in first_ledger.values()) == 0
@@ -55,7 +57,7 @@ def test_changed_rows_alone_are_read(lake: AdvancingLake, source: Source, source
     source.execute("delete from event_edges where event_id in (select event_id from events limit 30)")
     source.execute("truncate erased_users")
     ledger = lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     assert ledger["events"]["extent"] == ledger["event_edges"]["extent"] == "changed"
     assert ledger["state_groups"]["extent"] == "none"
     assert 0 < ledger["events"]["rows_read"] < 0.1 * ledger["events"]["rows_source"]
@@ -74,10 +76,10 @@ def test_changed_rows_alone_are_read(lake: AdvancingLake, source: Source, source
         writer.execute("release inner_one")
         source.execute("insert into erased_users values ('@committed:meanwhile')")
         lake.advance()
-        assert lake.departures() == {}
+        assert lake.compare_with_source() == {}
         writer.commit()
     lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
     # Vacuums move and freeze rows without changing them.
     source.execute("vacuum (full) events")
@@ -86,7 +88,7 @@ def test_changed_rows_alone_are_read(lake: AdvancingLake, source: Source, source
 
 
 def test_deleted_rows_are_found_without_hashes_of_the_source(
-    lake: AdvancingLake, source: Source, server: EmbeddedServer
+    lake: IncrementalLake, source: Source, server: EmbeddedServer
 ) -> None:
     lake.advance()
     source.execute(sql.SQL("alter database {} set log_statement = 'all'").format(sql.Identifier(source.info.dbname)))
@@ -106,14 +108,14 @@ def test_deleted_rows_are_found_without_hashes_of_the_source(
     assert min(deleted_counts.values()) > 0
     assert {name: ledger[name]["rows_deleted"] for name in conditions} == deleted_counts
     assert {ledger[name]["extent"] for name in conditions} == {"changed"}
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     statements = server.log.read_bytes()[log_size:].decode().lower()
     assert """convert_to("event_id", 'sql_ascii'), 1, 3)""" in statements
     assert not re.search(r"md5|hash|sha\d", statements)
 
 
 @pytest.mark.heavy
-def test_many_deleted_rows_do_not_fill_the_driver(lake: AdvancingLake, source: Source) -> None:
+def test_many_deleted_rows_do_not_fill_the_driver(lake: IncrementalLake, source: Source) -> None:
     """Counts and keys, or a full copy, find the deletions of a purge or a compression."""
     source.execute(
         "insert into event_to_state_groups select '$' || md5(n::text), 60000000 from generate_series(1, 900000) n"
@@ -126,7 +128,7 @@ def test_many_deleted_rows_do_not_fill_the_driver(lake: AdvancingLake, source: S
     assert row["extent"] == "changed"
     assert 200_000 < row["rows_deleted"] < 400_000
     assert _peak_memory() - memory_before < 150e6
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     source.execute("delete from event_to_state_groups where state_group = 60000000")
     for rewrites in (False, True):
         source.execute(
@@ -146,7 +148,7 @@ def test_many_deleted_rows_do_not_fill_the_driver(lake: AdvancingLake, source: S
     keys = [json.loads(key) for table, key in lake.deletions() if table == "state_groups_state"]
     assert sum(key["state_group"] >= 50_000_000 for key in keys) == 2 * 900_000
     assert keys[0].keys() == {"state_group", "type", "state_key", "event_id"}
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
 def _peak_memory(*, is_reset: bool = False) -> float:
@@ -157,7 +159,7 @@ def _peak_memory(*, is_reset: bool = False) -> float:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-def test_random_histories(lake: AdvancingLake, source: Source) -> None:
+def test_random_histories(lake: IncrementalLake, source: Source) -> None:
     run_random_history(lake, source, VARIED_TABLES[::3], runs=2)
 
 
@@ -165,14 +167,14 @@ def test_random_histories(lake: AdvancingLake, source: Source) -> None:
 def test_random_histories_of_all_tables(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> None:
     with (
         copied_source(server) as dsn,
-        lake_of_tables(ALL_TABLES, server, settings, dsn, tmp_path) as lake,
+        open_lake_of_tables(ALL_TABLES, server, settings, dsn, tmp_path) as lake,
         psycopg.connect(dsn, autocommit=True) as source,
     ):
         source.execute("set session_replication_role = replica")
         run_random_history(lake, source, ALL_TABLES, runs=6)
 
 
-def test_one_of_several_rows_with_a_key_changes(lake: AdvancingLake, source: Source) -> None:
+def test_one_of_several_rows_with_a_key_changes(lake: IncrementalLake, source: Source) -> None:
     """The row counts agree, because another row is deleted at the same time. Only the keys show the change."""
     source.execute(
         "insert into scheduled_tasks (id, action, status, timestamp, resource_id)"
@@ -182,10 +184,10 @@ def test_one_of_several_rows_with_a_key_changes(lake: AdvancingLake, source: Sou
     source.execute("update scheduled_tasks set status = 'complete' where id = 'twin 1'")
     source.execute("delete from scheduled_tasks where id = (select min(id) from scheduled_tasks where id <> 'twin 1')")
     lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
-def test_rows_read_twice_are_matched_where_keys_repeat(lake: AdvancingLake, source: Source, source_dsn: str) -> None:
+def test_rows_read_twice_are_matched_where_keys_repeat(lake: IncrementalLake, source: Source, source_dsn: str) -> None:
     """On a busy server, a transaction is always open at the PostgreSQL snapshot.
 
     The next run reads again all rows written since that transaction began. It must not copy the table in full.
@@ -209,15 +211,15 @@ def test_rows_read_twice_are_matched_where_keys_repeat(lake: AdvancingLake, sour
         source.execute("delete from event_auth where event_id in ('$event 1', '$event 7')")
         row = lake.advance()["event_auth"]
         assert (row["extent"], row["rows_replaced"], row["rows_deleted"]) == ("changed", 2 * 11_994, 3)
-        assert lake.departures() == {}
+        assert lake.compare_with_source() == {}
         # The lake already has a row for these keys.
         add_auth_rows("generate_series(2, 3)", 1)
         assert lake.advance()["event_auth"]["extent"] == "full"
-        assert lake.departures() == {}
+        assert lake.compare_with_source() == {}
 
 
 def test_a_table_that_drifted_once_stays_incremental(
-    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+    lake: IncrementalLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest release lacks the table, so its baseline is the previous release."""
     lake.advance()
@@ -226,20 +228,20 @@ def test_a_table_that_drifted_once_stays_incremental(
     assert "receipts_linearized" not in lake.advance()
     source.execute("alter table receipts_linearized rename column target to event_id")
     assert lake.advance()["receipts_linearized"]["extent"] == "none"
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
-def test_a_compaction_between_runs_changes_nothing(lake: AdvancingLake, source: Source) -> None:
+def test_a_compaction_between_runs_changes_nothing(lake: IncrementalLake, source: Source) -> None:
     lake.app().spark.sql(
         "call lake.system.rewrite_data_files(table => 'bronze.events', options => map('rewrite-all', 'true'))"
     )
     source.execute("update events set depth = depth + 1 where stream_ordering % 9 = 0")
     assert lake.advance()["events"]["extent"] == "changed"
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
 def test_a_table_cannot_be_truncated_during_a_copy(
-    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+    lake: IncrementalLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To an older PostgreSQL snapshot, a table that was truncated and refilled is empty."""
     source.execute("set lock_timeout = '1s'")
@@ -258,11 +260,11 @@ def test_a_table_cannot_be_truncated_during_a_copy(
     with monkeypatch.context() as patch:
         patch.setattr(copy_tables, "count_tables", rewrite)
         lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     assert len(lock_errors) == 1
 
 
-def test_a_source_that_went_back_is_copied_in_full(lake: AdvancingLake, source: Source) -> None:
+def test_a_source_that_went_back_is_copied_in_full(lake: IncrementalLake, source: Source) -> None:
     """A failed run reads a source that was restored to an earlier state. Then the source is ahead of the copy again."""
     lake.advance()
     assert {row["extent"] for row in lake.advance().values()} == {"none"}
@@ -283,12 +285,12 @@ def test_a_source_that_went_back_is_copied_in_full(lake: AdvancingLake, source: 
     )
     time.sleep(1.1)
     assert {row["extent"] for row in lake.advance().values()} == {"full"}
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     assert {row["extent"] for row in lake.advance().values()} == {"none"}
 
 
-def test_a_restored_dump_is_copied_in_full(lake: AdvancingLake, sample_dsn: str) -> None:
+def test_a_restored_dump_is_copied_in_full(lake: IncrementalLake, sample_dsn: str) -> None:
     """The dump's transaction IDs are of other transactions, so no row counts as unchanged."""
     lake.settings = lake.settings.model_copy(update={"synapse_dsn": sample_dsn})
     assert {row["extent"] for row in lake.advance().values()} == {"full"}
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}

@@ -18,8 +18,8 @@ from synapse_lakehouse.iceberg.write import tables
 from synapse_lakehouse.ingest.ledger import record_measured_tables
 from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, PROVISIONAL_FLAG
 from synapse_lakehouse.streams.pipeline import measure
-from tests.support.incremental_lake import advancing
-from tests.support.stream_lake import Database, Examined
+from tests.support.incremental_lake import open_incremental_lake
+from tests.support.stream_lake import Database, MeasuredLake
 
 WRITERS = "backfill:persister2 receipts:worker1 account_data:worker1"
 TABLES = ("account_data", "room_account_data", "room_tags_revisions", "stream_positions")
@@ -34,7 +34,7 @@ def test_rows_without_a_writer_make_no_writer_missing(
         update={"tables": tuple(map(declared.table, TABLES)), "streams": (declared.stream("account_data"),)}
     )
     monkeypatch.setattr(catalogue, "load_catalogue", lambda: small_catalogue)
-    with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
+    with open_incremental_lake(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
         app = lake.app()
         lake.copy(app)
         measure(app).append(app.catalog, app.run)
@@ -49,7 +49,7 @@ def test_counted_rows_without_a_writer_are_the_only_writer_s(
     new_lake: Callable[..., Settings], source_copy: str
 ) -> None:
     """Old versions of Synapse stored messages to devices without the writer."""
-    with advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
+    with open_incremental_lake(new_lake(synapse_dsn=source_copy, synapse_config=None)) as lake:
         app = lake.app()
         tables.ensure_audit_tables(app.catalog)
         with psycopg.connect(source_copy) as connection:
@@ -76,7 +76,7 @@ class MeasuredEvents:
         return self.position["safe_bound"], self.position["rule"], self.position["previous_rule"]
 
 
-def measure_events(lake: Examined) -> MeasuredEvents:
+def measure_events(lake: MeasuredLake) -> MeasuredEvents:
     """Run, validate and publish; return the run's rows of events."""
     lake.examine()
     app = lake.app()
@@ -98,9 +98,9 @@ def measure_events(lake: Examined) -> MeasuredEvents:
     )
 
 
-def test_a_provisional_bound_blocks_nothing(examined_lake: tuple[Examined, Database]) -> None:
+def test_a_provisional_bound_blocks_nothing(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
     """A new worker, ep3, has two transactions open in the first run. One ends before the next run, one much later."""
-    lake, source = examined_lake
+    lake, source = open_measured_lake
     lake.settings = lake.settings.model_copy(update={"lakehouse_stream_writers": ""})
     (template_event,) = source.fetch_one(
         "select event_id from events where state_key is null and stream_ordering > 0 limit 1"

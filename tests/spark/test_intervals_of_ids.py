@@ -14,14 +14,14 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams import stream_tables
 from synapse_lakehouse.streams.pipeline import measure
-from tests.support.incremental_lake import DAY, AdvancingLake, advancing
+from tests.support.incremental_lake import DAY, IncrementalLake, open_incremental_lake
 
 NAMES = ("receipts_linearized", "stream_positions")
 MOVE_RECEIPTS = "update receipts_linearized set stream_id = nextval('receipts_sequence') where stream_id % 3 = 0"
 
 
 @dataclass
-class DayLake(AdvancingLake):
+class DayLake(IncrementalLake):
     """A lake whose runs have the data interval of a chosen day."""
 
     day: int = 0
@@ -54,7 +54,7 @@ def test_an_id_stays_in_the_interval_that_first_read_it(
     )
     monkeypatch.setattr(catalogue, "load_catalogue", lambda: small_catalogue)
     with (
-        advancing(new_lake(synapse_dsn=source_copy, synapse_config=None)) as incremental,
+        open_incremental_lake(new_lake(synapse_dsn=source_copy, synapse_config=None)) as incremental,
         psycopg.connect(source_copy) as source,
     ):
         lake = DayLake(incremental.settings)

@@ -6,12 +6,12 @@ import pytest
 
 from synapse_lakehouse.streams import stream_tables
 from synapse_lakehouse.streams.gaps import locate_orphaned_json
-from tests.support.stream_lake import Database, Examined
+from tests.support.stream_lake import Database, MeasuredLake
 
 
 @pytest.mark.heavy
-def test_other_rows_are_evidence_of_earlier_losses(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_other_rows_are_evidence_of_earlier_losses(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     (join_event,) = source.fetch_one(
         "select event_id from room_memberships where membership = 'join' order by event_id limit 1"
     )
@@ -52,10 +52,10 @@ def test_other_rows_are_evidence_of_earlier_losses(examined_lake: tuple[Examined
 @pytest.mark.heavy
 @pytest.mark.parametrize("large_table_rows", [0, stream_tables.LARGE_TABLE_ROWS], ids=["by changes", "as a whole"])
 def test_json_is_evidence_of_consecutive_lost_events(
-    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch, large_table_rows: int
+    open_measured_lake: tuple[MeasuredLake, Database], monkeypatch: pytest.MonkeyPatch, large_table_rows: int
 ) -> None:
     monkeypatch.setattr(stream_tables, "LARGE_TABLE_ROWS", large_table_rows)
-    lake, source = examined_lake
+    lake, source = open_measured_lake
     source.store(), source.store("backfill")
     lake.examine()
     *_, (last_event, previous_event) = source.run(
@@ -91,8 +91,8 @@ def link(source: Database, *chain: str) -> None:
 
 
 @pytest.mark.heavy
-def test_evidence_with_an_id_leaves_rolled_back_ids(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_evidence_with_an_id_leaves_rolled_back_ids(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     source.store(), source.store("backfill")
     lake.examine()
     last, room = source.fetch_one(
@@ -128,10 +128,10 @@ def test_evidence_with_an_id_leaves_rolled_back_ids(examined_lake: tuple[Examine
 
 @pytest.mark.heavy
 def test_old_orphaned_json_hides_no_lost_event(
-    examined_lake: tuple[Examined, Database], monkeypatch: pytest.MonkeyPatch
+    open_measured_lake: tuple[MeasuredLake, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locate_orphaned_json, "_MAXIMUM_ORPHANS", 3)
-    lake, source = examined_lake
+    lake, source = open_measured_lake
     (last,) = source.fetch_one(
         "select event_id from events where state_key is null order by stream_ordering desc limit 1"
     )

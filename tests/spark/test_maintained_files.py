@@ -26,7 +26,7 @@ def test_deleted_content_is_rewritten_before_other_rows(lake: SmallLake) -> None
     # The latest release is also the oldest, so its deleted rows are old.
     lake.maintain()
     assert [lake.count_delete_files(name) for name in TABLES] == [0, 0]
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
 
 def test_an_untouched_lake_is_not_rewritten(lake: SmallLake) -> None:
@@ -52,7 +52,7 @@ def test_orphan_files_stay_if_a_file_is_missing(lake: SmallLake) -> None:
         moved_file.rename(file)
     lake.maintain()
     assert not orphans[0].exists()
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
 
 def test_damaged_metadata_stops_one_table_only(lake: SmallLake) -> None:

@@ -53,7 +53,7 @@ def test_other_tables_are_maintained_if_one_is_damaged(
     finally:
         damaged_file.write_bytes(content)
     lake.maintain()
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
 
 def test_files_in_a_shared_warehouse_are_not_deleted(lake: SmallLake) -> None:
@@ -114,7 +114,7 @@ def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg
     assert json.loads(lake.ask("branches", "--format", "json").stdout) == []
     extents = {row["extent"] for row in lake.advance().values()}
     assert extents == {"none", "changed"}
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
     _prune(source, "")
     lake.advance()
@@ -122,7 +122,7 @@ def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg
     code, after = lake.prove(ERIN)
     assert code == 0
     assert {kind for _, kind in after} == {"ids and membership"}
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
 
 def test_a_user_who_is_not_erased_gets_no_proof(lake: SmallLake) -> None:

@@ -18,7 +18,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.streams import pipeline
 from tests.conftest import copied_source, lake_maker
 from tests.support.dataframe_compare import differences
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 from tests.support.older_source import Source, hide_additions, show_additions
 
 DECLARED = catalogue.load_catalogue()
@@ -27,18 +27,18 @@ DECLARED = catalogue.load_catalogue()
 @pytest.fixture(scope="module")
 def lake(
     server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AdvancingLake]:
+) -> Iterator[IncrementalLake]:
     folder = tmp_path_factory.mktemp("older")
     with (
         copied_source(server) as dsn,
         lake_maker(server, settings, folder) as make,
-        advancing(make(synapse_dsn=dsn)) as lake,
+        open_incremental_lake(make(synapse_dsn=dsn)) as lake,
     ):
         yield lake
 
 
 @pytest.fixture(scope="module")
-def source(lake: AdvancingLake) -> Iterator[Source]:
+def source(lake: IncrementalLake) -> Iterator[Source]:
     with psycopg.connect(str(lake.settings.synapse_dsn), autocommit=True) as connection:
         yield connection
 
@@ -48,7 +48,7 @@ def absent_tables(source: Source) -> set[str]:
     return hide_additions(source, DECLARED)
 
 
-def copy_and_measure(lake: AdvancingLake) -> tuple[set[str], list[str], dict[str, str]]:
+def copy_and_measure(lake: IncrementalLake) -> tuple[set[str], list[str], dict[str, str]]:
     """Copy, measure and publish; return the streams, the subjects of failed checks, and the extents by table."""
     app = lake.app()
     tables.ensure_tables(app.catalog, DECLARED)
@@ -64,7 +64,7 @@ def copy_and_measure(lake: AdvancingLake) -> tuple[set[str], list[str], dict[str
     return streams, [check.subject for check in checks if not check.success], extents
 
 
-def compare_with_source(lake: AdvancingLake, absent_tables: set[str]) -> dict[str, tuple[int, int]]:
+def compare_with_source(lake: IncrementalLake, absent_tables: set[str]) -> dict[str, tuple[int, int]]:
     with (
         duckdb_reader.open_duckdb(lake.settings) as connection,
         psycopg.connect(str(lake.settings.synapse_dsn)) as source,
@@ -80,7 +80,9 @@ def compare_with_source(lake: AdvancingLake, absent_tables: set[str]) -> dict[st
     return {name: counts for name, counts in actual.items() if counts != (0, 0)}
 
 
-def test_an_older_release_is_copied_and_upgraded(lake: AdvancingLake, source: Source, absent_tables: set[str]) -> None:
+def test_an_older_release_is_copied_and_upgraded(
+    lake: IncrementalLake, source: Source, absent_tables: set[str]
+) -> None:
     copied_tables = {table.name for table in DECLARED.copied_tables()}
     streams, failed_checks, extents = copy_and_measure(lake)
     assert streams == {stream.name for stream in DECLARED.streams if not DECLARED.is_evolving(stream)}
@@ -101,4 +103,4 @@ def test_an_older_release_is_copied_and_upgraded(lake: AdvancingLake, source: So
     assert {name for name, extent in extents.items() if extent == "full"} == {
         name.partition(".")[0] for name in absent_tables
     }
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}

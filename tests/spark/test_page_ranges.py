@@ -15,19 +15,19 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.content_hash import combine_hashes
 from synapse_lakehouse.spark_app import SparkApp
-from tests.support.incremental_lake import AdvancingLake, Source, lake_of_tables
+from tests.support.incremental_lake import IncrementalLake, Source, open_lake_of_tables
 
 
 @pytest.fixture(scope="module")
 def lake(
     server: EmbeddedServer, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AdvancingLake]:
+) -> Iterator[IncrementalLake]:
     names = ("events", "event_json", "event_edges")
-    with lake_of_tables(names, server, settings, source_dsn, tmp_path_factory.mktemp("page_ranges")) as lake:
+    with open_lake_of_tables(names, server, settings, source_dsn, tmp_path_factory.mktemp("page_ranges")) as lake:
         yield lake
 
 
-def test_a_full_copy_has_few_commits(lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_copy_has_few_commits(lake: IncrementalLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_ranges, "PAGES_PER_CHUNK", 5)
     monkeypatch.setattr(table_copy, "MAX_COMMITS", 4)
     source.execute("update event_json set format_version = format_version")
@@ -37,17 +37,17 @@ def test_a_full_copy_has_few_commits(lake: AdvancingLake, source: Source, monkey
     assert row["extent"] == "full"
     assert len(row["ranges"]) > 20
     assert len(lake.app().catalog.load_table("bronze.event_json").snapshots()) - snapshots_before in (4, 5)
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
-def test_an_interrupted_copy_is_resumed(lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_copy_is_resumed(lake: IncrementalLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finished page ranges are not read again; only rows that changed since are read."""
     app = _interrupt_copy(lake, source, monkeypatch)
     source.execute("update event_json set json = '{}' where ctid < '(30,0)' and random() < 0.1")
     source.execute("delete from event_json where random() < 0.05")
     lake.copy(app)
     lake.publish(app)
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     (row,) = [row for row in lake.ledger(app) if row["table_name"] == "event_json"]
     assert row["extent"] == "resumed"
     assert row["rows_read"] < 0.8 * row["rows_source"]
@@ -60,7 +60,7 @@ def test_an_interrupted_copy_is_resumed(lake: AdvancingLake, source: Source, mon
 
 
 def test_a_copy_is_not_resumed_if_the_source_went_back(
-    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+    lake: IncrementalLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = _interrupt_copy(lake, source, monkeypatch)
     (last,) = store.read_run_rows(app.catalog, "audit.snapshots", app.run.run_id)
@@ -69,10 +69,10 @@ def test_a_copy_is_not_resumed_if_the_source_went_back(
     lake.copy(app)
     lake.publish(app)
     assert {row["extent"] for row in lake.ledger(app)} == {"full"}
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
-def _interrupt_copy(lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> SparkApp:
+def _interrupt_copy(lake: IncrementalLake, source: Source, monkeypatch: pytest.MonkeyPatch) -> SparkApp:
     """Change event_json, and interrupt a run after some parts of the table. Return the run's app."""
     monkeypatch.setattr(page_ranges, "PAGES_PER_CHUNK", 20)
     source.execute("update event_json set format_version = format_version")

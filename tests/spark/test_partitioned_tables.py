@@ -17,7 +17,7 @@ from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.postgres.rows.heap import read_heap
 from synapse_lakehouse.postgres.rows.row_counts import estimate_rows
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
-from tests.support.incremental_lake import AdvancingLake, Source, lake_of_tables
+from tests.support.incremental_lake import IncrementalLake, Source, open_lake_of_tables
 from tests.support.reader_role import reader_role
 
 TABLES = ("event_json", "state_groups_state", "current_state_delta_stream")
@@ -44,7 +44,7 @@ def _partition(owner: Source, table: str, by: str, *partitions: str) -> None:
 @pytest.fixture(scope="module")
 def lake(
     server: EmbeddedServer, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AdvancingLake]:
+) -> Iterator[IncrementalLake]:
     with psycopg.connect(source_dsn, autocommit=True) as owner:
         partitions = [BY_HASH.format(table="event_json", part=part, clause="") for part in (0, 1)]
         _partition(owner, "event_json", "hash (event_id)", *partitions)
@@ -64,47 +64,47 @@ def lake(
         owner.execute("analyze")
     with reader_role(settings.model_copy(update={"synapse_dsn": source_dsn}), source_dsn) as role:
         folder = tmp_path_factory.mktemp("partitioned")
-        with lake_of_tables(TABLES, server, settings, role.dsn, folder) as lake:
+        with open_lake_of_tables(TABLES, server, settings, role.dsn, folder) as lake:
             yield lake
 
 
-def test_all_partitions_are_copied(lake: AdvancingLake) -> None:
-    assert lake.departures() == {}
+def test_all_partitions_are_copied(lake: IncrementalLake) -> None:
+    assert lake.compare_with_source() == {}
     assert {row["extent"] for row in lake.advance().values()} == {"none"}
 
 
-def test_changed_rows_of_each_partition_are_copied(lake: AdvancingLake, source: Source) -> None:
+def test_changed_rows_of_each_partition_are_copied(lake: IncrementalLake, source: Source) -> None:
     source.execute("update event_json set format_version = format_version + 1 where random() < 0.1")
     source.execute("delete from state_groups_state where state_group % 7 = 0")
     source.execute(
         "update current_state_delta_stream set stream_id = stream_id + 100 where stream_id between 90 and 99"
     )
     assert {name: row["extent"] for name, row in lake.advance().items()} == dict.fromkeys(TABLES, "changed")
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
 def test_a_range_of_pages_is_read_from_all_partitions(
-    lake: AdvancingLake, source: Source, monkeypatch: pytest.MonkeyPatch
+    lake: IncrementalLake, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_ranges, "PAGES_PER_CHUNK", 8)
     source.execute("update event_json set format_version = format_version")
     row = lake.advance()["event_json"]
     assert row["extent"] == "full"
     assert len(row["ranges"]) > 10
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
-def test_attached_and_detached_partitions_cause_a_full_copy(lake: AdvancingLake, source: Source) -> None:
+def test_attached_and_detached_partitions_cause_a_full_copy(lake: IncrementalLake, source: Source) -> None:
     """Their rows appear and disappear without new row versions."""
     source.execute("alter table current_state_delta_stream detach partition current_state_delta_stream_1")
     assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     source.execute(ATTACH)
     assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
-def test_a_partition_attached_during_a_copy_is_reported(lake: AdvancingLake, source: Source) -> None:
+def test_a_partition_attached_during_a_copy_is_reported(lake: IncrementalLake, source: Source) -> None:
     source.execute("alter table current_state_delta_stream detach partition current_state_delta_stream_1")
     app = lake.app()
     with snapshot_session(app) as session:
@@ -112,10 +112,10 @@ def test_a_partition_attached_during_a_copy_is_reported(lake: AdvancingLake, sou
         with pytest.raises(SourceError, match="current_state_delta_stream"):
             copy_tables(session)
     lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
-def test_an_unfinished_detachment_stops_no_run(lake: AdvancingLake, source: Source, source_dsn: str) -> None:
+def test_an_unfinished_detachment_stops_no_run(lake: IncrementalLake, source: Source, source_dsn: str) -> None:
     detach = "alter table current_state_delta_stream detach partition current_state_delta_stream_0"
     with psycopg.connect(source_dsn) as blocking_connection:
         blocking_connection.execute("select from current_state_delta_stream limit 0")
@@ -124,13 +124,13 @@ def test_an_unfinished_detachment_stops_no_run(lake: AdvancingLake, source: Sour
             source.execute(f"{detach} concurrently")
         source.execute("reset statement_timeout")
     assert lake.advance()["current_state_delta_stream"]["extent"] == "full"
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     source.execute(f"{detach} finalize")
     lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
-def test_a_partition_is_not_rewritten_during_a_snapshot(lake: AdvancingLake, source: Source) -> None:
+def test_a_partition_is_not_rewritten_during_a_snapshot(lake: IncrementalLake, source: Source) -> None:
     declared = catalogue.load_catalogue()
     source.execute("set lock_timeout = '500ms'")
     with export_snapshot(lake.settings, declared):
@@ -139,7 +139,7 @@ def test_a_partition_is_not_rewritten_during_a_snapshot(lake: AdvancingLake, sou
                 source.execute(statement)
 
 
-def test_sizes_are_those_of_all_partitions(lake: AdvancingLake, source: Source) -> None:
+def test_sizes_are_those_of_all_partitions(lake: IncrementalLake, source: Source) -> None:
     source.execute("analyze")
     (rows,) = source.execute("select count(*) from state_groups_state").fetchone() or (0,)
     (pages,) = source.execute(

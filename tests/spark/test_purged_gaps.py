@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from sample.environment import synapse_python
-from tests.support.stream_lake import Database, Examined, id_ranges
+from tests.support.stream_lake import Database, MeasuredLake, id_ranges
 
 
 @pytest.mark.heavy
-def test_a_purge_explains_only_ids_below_its_depth(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_a_purge_explains_only_ids_below_its_depth(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     first_id, second_id = (source.reserve("account_data_sequence") for _ in range(2))
     (owner,) = source.fetch_one("select user_id from account_data order by stream_id desc limit 1")
     set_newest_id = (
@@ -51,14 +51,14 @@ def test_a_purge_explains_only_ids_below_its_depth(examined_lake: tuple[Examined
 
 
 @pytest.mark.heavy
-def test_backward_extremities_are_evidence_of_a_purge(examined_lake: tuple[Examined, Database]) -> None:
-    lake, source = examined_lake
+def test_backward_extremities_are_evidence_of_a_purge(open_measured_lake: tuple[MeasuredLake, Database]) -> None:
+    lake, source = open_measured_lake
     rooms = source.run(
         "select room_id, array_agg(distinct depth order by depth) from events where state_key is null"
         " and stream_ordering > 0 group by room_id order by count(distinct depth) desc limit 2"
     ).fetchall()
     (purged_room, depths), (outlier_room, outlier_depths) = rooms
-    source.purge(outlier_room, outlier_depths[-2], spares="%")
+    source.purge(outlier_room, outlier_depths[-2], retained_senders="%")
     source.store(), source.store("backfill")
     lake.examine()
 
@@ -92,9 +92,9 @@ def test_backward_extremities_are_evidence_of_a_purge(examined_lake: tuple[Exami
 
 @pytest.mark.heavy
 def test_ids_that_retention_purges_are_not_lost(
-    examined_lake: tuple[Examined, Database], source_copy: str, tmp_path: Path
+    open_measured_lake: tuple[MeasuredLake, Database], source_copy: str, tmp_path: Path
 ) -> None:
-    lake, source = examined_lake
+    lake, source = open_measured_lake
     source.store(), source.store("backfill")
     lake.examine()
     # This Synapse has one process, and removes the positions of the other writers.

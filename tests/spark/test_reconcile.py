@@ -108,7 +108,7 @@ def test_differing_ranges_are_repaired_and_recorded(lake: SmallLake) -> None:
     assert ("events", '{"event_id":"$nobody"}') in lake.deletions()
 
     lake.publish(app)
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
 
 def test_a_repair_may_exceed_the_source_s_idle_timeout(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_a_repair_may_exceed_the_source_s_idle_timeout(lake: SmallLake, monkeypa
     repairs = {row["table_name"]: row for row in store.read_run_rows(app.catalog, "audit.repairs", app.run.run_id)}
     assert repairs["odd"]["rows_added"] == 2
     lake.publish(app)
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
 
 def test_rows_written_after_the_audit_are_not_published(lake: SmallLake) -> None:
@@ -151,7 +151,7 @@ def test_rows_written_after_the_audit_are_not_published(lake: SmallLake) -> None
         assert app.run.tag not in current.refs()
     app.spark.sql(f"alter table bronze.room_memberships drop branch {app.run.branch}")
     lake.publish(app)
-    assert lake.equal_to_source()
+    assert lake.equals_source()
 
 
 def test_reconciliation_keeps_its_time_budget(lake: SmallLake) -> None:

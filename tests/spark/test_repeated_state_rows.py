@@ -12,7 +12,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams import pipeline
-from tests.support.incremental_lake import AdvancingLake, Source, lake_of_tables
+from tests.support.incremental_lake import IncrementalLake, Source, open_lake_of_tables
 
 COPIED = ("stream_positions", "state_groups", "state_group_edges", "state_groups_state")
 BUILD = ["build", "--select", "+repeated_state_rows", "--exclude-resource-type", "unit_test"]
@@ -21,30 +21,30 @@ BUILD = ["build", "--select", "+repeated_state_rows", "--exclude-resource-type",
 @pytest.fixture(scope="module")
 def lake(
     server: EmbeddedServer, settings: Settings, source_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AdvancingLake]:
-    with lake_of_tables(COPIED, server, settings, source_dsn, tmp_path_factory.mktemp("repeated")) as lake:
+) -> Iterator[IncrementalLake]:
+    with open_lake_of_tables(COPIED, server, settings, source_dsn, tmp_path_factory.mktemp("repeated")) as lake:
         yield lake
 
 
-def audit(lake: AdvancingLake, app: SparkApp) -> list[str]:
+def audit(lake: IncrementalLake, app: SparkApp) -> list[str]:
     """Failed checks of the rows of state on the run's branch. The first release has no measurements of other tables."""
     pipeline.measure(app, lambda _: None).append(app.catalog, app.run)
     failures = validate.validate_bronze(lake.settings, app.catalog, app.run).failures
     return [check.expectation for check in failures if check.subject == "bronze.state_groups_state"]
 
 
-def run(lake: AdvancingLake) -> dict[str, Any]:
+def run(lake: IncrementalLake) -> dict[str, Any]:
     """Copy, audit and publish: the ledger's row of the table."""
     app = lake.app()
     lake.copy(app)
     assert audit(lake, app) == []
     lake.publish(app)
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     (row,) = (row for row in lake.ledger(app) if row["table_name"] == "state_groups_state")
     return row
 
 
-def derive(lake: AdvancingLake) -> tuple[list[tuple[Any, ...]], set[str]]:
+def derive(lake: IncrementalLake) -> tuple[list[tuple[Any, ...]], set[str]]:
     """Resolve the state, build and test the table of repeated rows: these rows, and the events of the room's topics."""
     app = lake.app()
     resolve_rooms(app.spark, app.catalog, app.run.branch)
@@ -60,7 +60,7 @@ def store(source: Source, group: int, event: str) -> None:
     source.execute("insert into state_groups_state values (%s, '!r', 'm.room.topic', '', %s)", [group, event])
 
 
-def test_synapse_stores_a_group_again_and_does_not_find_its_row(lake: AdvancingLake, source: Source) -> None:
+def test_synapse_stores_a_group_again_and_does_not_find_its_row(lake: IncrementalLake, source: Source) -> None:
     """The index lacks the row of a group, and Synapse deletes the predecessor of the group."""
     predecessor, group, other = 8_000_000, 8_000_001, 8_000_002
     for number in (predecessor, group, other):
@@ -90,7 +90,7 @@ def test_synapse_stores_a_group_again_and_does_not_find_its_row(lake: AdvancingL
     assert run(lake)["extent"] == "changed"
 
 
-def test_a_row_that_was_copied_twice_is_a_fault_of_the_copy(lake: AdvancingLake, source: Source) -> None:
+def test_a_row_that_was_copied_twice_is_a_fault_of_the_copy(lake: IncrementalLake, source: Source) -> None:
     """The number of rows is right, because another row is missing."""
     store(source, 8_000_003, "$new")
     app = lake.app()

@@ -19,7 +19,7 @@ from synapse_lakehouse.postgres.connection import split_by_database
 from synapse_lakehouse.postgres.errors import SourceError
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import lake_maker
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 from tests.support.split_source import second_server, split_source
 
 DECLARED = catalogue.load_catalogue()
@@ -31,7 +31,7 @@ NEW_GROUP = (
 )
 
 
-class SplitLake(AdvancingLake):
+class SplitLake(IncrementalLake):
     """Copies with the app of a daily run, or of the maintenance run, which also reconciles and compares indexes."""
 
     job = "snapshot_tables"
@@ -54,12 +54,12 @@ def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Te
         second_server(folder / "state") as state_server,
         split_source(server, state_server=state_server) as (main, state),
         lake_maker(server, settings, folder) as make,
-        advancing(make(synapse_dsn=main, synapse_state_dsn=state)) as incremental,
+        open_incremental_lake(make(synapse_dsn=main, synapse_state_dsn=state)) as incremental,
     ):
         yield SplitLake(incremental.settings)
 
 
-def add_group(lake: AdvancingLake, group: int) -> None:
+def add_group(lake: IncrementalLake, group: int) -> None:
     """Store a state group, then an event with it, as Synapse does."""
     with psycopg.connect(str(lake.settings.synapse_state_dsn)) as state:
         for statement in NEW_GROUP:
@@ -68,14 +68,14 @@ def add_group(lake: AdvancingLake, group: int) -> None:
         main.execute(NEW_EVENT, [f"$of_{group}", group])
 
 
-def delete_group(lake: AdvancingLake, group: int) -> None:
+def delete_group(lake: IncrementalLake, group: int) -> None:
     """Delete an event, then its state group, as a purge does."""
     with psycopg.connect(str(lake.settings.synapse_dsn)) as main:
         main.execute("delete from event_to_state_groups where state_group = %s", [group])
     lose_group(lake, group)
 
 
-def lose_group(lake: AdvancingLake, group: int) -> None:
+def lose_group(lake: IncrementalLake, group: int) -> None:
     """Delete a state group that an event needs."""
     with psycopg.connect(str(lake.settings.synapse_state_dsn)) as state:
         state.execute("delete from state_groups_state where state_group = %s", [group])
@@ -86,7 +86,7 @@ def test_a_copy_and_increments(lake: SplitLake) -> None:
     lake.job = "reconcile_bronze"
     ledger = lake.advance()
     lake.job = "snapshot_tables"
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
     state_tables = {table.name for table in DECLARED.of_database(Database.STATE).tables}
     clusters = {name: row["system_identifier"] for name, row in ledger.items()}
     (state,) = {clusters[name] for name in state_tables}
@@ -106,7 +106,7 @@ def test_a_copy_and_increments(lake: SplitLake) -> None:
     changed_tables = {name for name, row in ledger.items() if row["extent"] == "changed"}
     assert changed_tables == {"event_to_state_groups", "state_groups", "state_groups_state"}
     assert {row["extent"] for name, row in ledger.items() if name not in changed_tables} == {"none"}
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
 @dataclass
@@ -139,12 +139,12 @@ def test_a_deletion_between_snapshots_causes_a_new_pair(lake: SplitLake, snapsho
     snapshots.before_state = [partial(delete_group, lake, GROUP + 2)]
     lake.advance()
     assert snapshots.count == 6
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
     lose_group(lake, GROUP + 1)
     lake.advance()
     assert snapshots.count == 8, "a lost group causes no new pair"
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
 def test_three_mismatched_pairs_are_not_published(lake: SplitLake, snapshots: Snapshots) -> None:
@@ -157,10 +157,10 @@ def test_three_mismatched_pairs_are_not_published(lake: SplitLake, snapshots: Sn
     with pytest.raises(SourceError, match=r"SYNAPSE_STATE_DSN.*Nothing was published"):
         lake.advance()
     assert snapshots.count == 6
-    assert set(lake.departures()) == {"event_to_state_groups", "state_groups", "state_groups_state"}
+    assert set(lake.compare_with_source()) == {"event_to_state_groups", "state_groups", "state_groups_state"}
 
     lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
 def test_a_drifted_table_of_state_is_left_out(lake: SplitLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_a_drifted_table_of_state_is_left_out(lake: SplitLake, monkeypatch: pyte
     assert "state_group_edges" not in ledger
     assert {ledger[name]["extent"] for name in ("event_to_state_groups", "state_groups")} == {"changed"}
     lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}
 
 
 @pytest.mark.parametrize("job", ["snapshot_tables", "reconcile_bronze"])
@@ -192,4 +192,4 @@ def test_state_of_another_homeserver_is_not_copied(lake: SplitLake, server: Embe
         foreign_lake.job = job
         with pytest.raises(SourceError, match="SYNAPSE_STATE_DSN"):
             foreign_lake.advance()
-    assert lake.departures() == {}
+    assert lake.compare_with_source() == {}

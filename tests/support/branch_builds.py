@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from tests.conftest import HarshLake
+from tests.conftest import VisibilityLake
 from tests.support.dbt import DbtSession
 
 PART, WHOLE = "run_in_part", "run_whole"
@@ -65,7 +65,7 @@ ALL_TABLES = (*BRONZE_TABLES, *GROUP_TABLES, *STATE_TABLES, *MODELS)
 
 
 @contextmanager
-def branched_tables(lake: HarshLake, names: Collection[str] = ALL_TABLES) -> Iterator[None]:
+def branched_tables(lake: VisibilityLake, names: Collection[str] = ALL_TABLES) -> Iterator[None]:
     """Set main and the branch ``PART`` of ``names`` to the lake's run. Drop ``PART`` and ``WHOLE`` at the end."""
     for name in names:
         publish(lake.session, [name], lake.run.branch)
@@ -100,24 +100,24 @@ def _head(session: DbtSession, name: str, branch: str) -> int | None:
 
 
 def build_models(
-    lake: HarshLake, on: str, models: Iterable[str] = MODEL_NAMES, *, in_part: bool = False, share: float = 1
+    lake: VisibilityLake, on: str, models: Iterable[str] = MODEL_NAMES, *, is_partial: bool = False, share: float = 1
 ) -> None:
     """Build ``models`` on the branch ``on``.
 
-    :param in_part: build only the rows that changed since main.
+    :param is_partial: build only the rows that changed since main.
     :param share: above this share of changed rows, all rows are built.
     """
     variables = {
         "server_name": lake.settings.synapse_server_name, "retention_enabled": True, "retention_max_lifetime": 1000,
-        "partial_build_share": share, "changes_are_known": in_part and lake.session.register_changes(on),
+        "partial_build_share": share, "changes_are_known": is_partial and lake.session.register_changes(on),
     }  # fmt: skip
     result = lake.session.dbt("run", "--select", *models, "--vars", json.dumps(variables), branch=on)
     assert result["success"], result
 
 
 def build_rows(
-    lake: HarshLake, on: str, *, in_part: bool = False, share: float = 1
+    lake: VisibilityLake, on: str, *, is_partial: bool = False, share: float = 1
 ) -> dict[str, list[dict[str, object]]]:
     """Build the models on the branch ``on``, and return their rows."""
-    build_models(lake, on, in_part=in_part, share=share)
+    build_models(lake, on, is_partial=is_partial, share=share)
     return {name: lake.session.sql(f"select * from {name} order by {order}", on) for name, order in MODELS.items()}

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 from synapse_lakehouse import catalogue
-from tests.conftest import HarshLake
+from tests.conftest import VisibilityLake
 from tests.support.branch_builds import PART
 from tests.support.dbt import DbtSession
 
@@ -15,7 +15,7 @@ SETTINGS = "type in ('m.room.history_visibility', 'm.room.join_rules') and state
 class BranchedBronze:
     """Change bronze on a run's branch with SQL."""
 
-    lake: HarshLake
+    lake: VisibilityLake
     chance: random.Random
     batches: int = field(default=0)
 
@@ -60,7 +60,7 @@ class BranchedBronze:
 class BronzeChanges(BranchedBronze):
     """The possible changes, one a method."""
 
-    def events_come(self) -> None:
+    def add_events(self) -> None:
         """Add copies of events. The state group of each is a delta of the group of the copied event."""
         self.batches += 1
         # In later room versions, the event ID is a hash of the event.
@@ -85,7 +85,7 @@ class BronzeChanges(BranchedBronze):
         own_id, new_id = (f"concat('\"', {item}, '\"')" for item in ("event_id", new))
         self.copy("event_json", is_selected, event_id=new, json=f"replace(json, {own_id}, {new_id})")
 
-    def events_go(self) -> None:
+    def delete_events(self) -> None:
         selected = self.some("events", "event_id")
         for table in self.chance.sample(["events", "event_json", "event_to_state_groups", "redactions"], 2):
             self.drop(table, "event_id", selected)
@@ -96,7 +96,7 @@ class BronzeChanges(BranchedBronze):
     def delete_room_settings(self) -> None:
         self.drop("event_json", "event_id", self.some("events", "event_id", 2, SETTINGS))
 
-    def settings_are_rejected(self) -> None:
+    def reject_room_settings(self) -> None:
         self.reject(self.some("events", "event_id", 2, SETTINGS))
 
     def reject_accepted_events(self) -> None:
@@ -105,12 +105,12 @@ class BronzeChanges(BranchedBronze):
     def delete_rejections(self) -> None:
         self.drop("rejections", "event_id", self.some("rejections", "event_id"))
 
-    def redactions_come(self) -> None:
+    def add_redactions(self) -> None:
         redacting = self.some("events", "event_id", condition="type = 'm.room.redaction'")
         target = self.some("events", "event_id", 1, "state_key is not null")
         self.copy("redactions", f"event_id in ({redacting})", redacts=target)
 
-    def redactions_go(self) -> None:
+    def delete_redactions(self) -> None:
         self.drop("redactions", "event_id", self.some("redactions", "event_id", 8))
 
     def add_redacting_bans(self) -> None:
@@ -166,10 +166,10 @@ class BronzeChanges(BranchedBronze):
         selected = self.some("events", "event_id", 8, condition)
         self.set("event_json", f"internal_metadata = {invalid}", f"event_id in ({selected})")
 
-    def outliers_flip(self) -> None:
+    def toggle_outliers(self) -> None:
         self.set("events", "outlier = not outlier", f"event_id in ({self.some('events', 'event_id')})")
 
-    def outliers_get_a_place(self) -> None:
+    def add_positions_of_outliers(self) -> None:
         selected = self.some("events", "event_id", 8, "state_key is not null")
         self.add(
             "ex_outlier_stream",
@@ -180,7 +180,7 @@ class BronzeChanges(BranchedBronze):
         selected = self.some("events", "event_id", 8, "state_key is not null")
         self.add("partial_state_events", f"select event_id, room_id from bronze.events where event_id in ({selected})")
 
-    def states_of_events_are_whole(self) -> None:
+    def complete_partial_states(self) -> None:
         selected = self.some("events", "event_id", 8, "state_key is not null")
         self.add(
             "un_partial_stated_event_stream",
@@ -220,13 +220,13 @@ class BronzeChanges(BranchedBronze):
         version = self.chance.choice(["''", "'11'", "'1'", "'unheard of'"])
         self.set("rooms", f"room_version = {version}", f"room_id in ({self.some('rooms', 'room_id', 1)})")
 
-    def people_are_erased(self) -> None:
+    def erase_users(self) -> None:
         self.sql(f"insert into bronze.erased_users (user_id) values ({self.some('events', 'sender', 1)})")
 
     def cancel_erasures(self) -> None:
         self.drop("erased_users", "user_id", self.some("erased_users", "user_id", 1))
 
-    def people_were_somewhere(self) -> None:
+    def add_memberships(self) -> None:
         room = self.some("rooms", "room_id", 1)
         self.copy("room_memberships", f"event_id in ({self.some('room_memberships', 'event_id')})", room_id=room)
 
@@ -234,7 +234,7 @@ class BronzeChanges(BranchedBronze):
         self.drop("room_memberships", "event_id", self.some("room_memberships", "event_id", 8))
         self.drop("local_current_membership", "user_id", self.some("local_current_membership", "user_id", 1))
 
-    def rooms_keep_messages_otherwise(self) -> None:
+    def change_retention(self) -> None:
         self.set("room_retention", "max_lifetime = 77", f"room_id in ({self.some('room_retention', 'room_id')})")
 
     def delete_current_retention_events(self) -> None:

@@ -86,7 +86,7 @@ def dbt_session(environment: Mapping[str, str], folder: Path) -> Iterator[DbtSes
         process.stdin.close()
 
 
-class OneModelProject:
+class SingleModelProject:
     """A copy of the dbt project with one model instead of the project's models."""
 
     def __init__(self, folder: Path) -> None:

@@ -97,7 +97,7 @@ def plant_refusal(owner: Owner) -> None:
     owner.execute("grant select on erased_users to public")
 
 
-def take_refusal_back(owner: Owner) -> None:
+def remove_refusal(owner: Owner) -> None:
     """Undo :func:`plant_refusal`."""
     owner.execute("drop table erased_users")
     owner.execute("alter table erased_users_before rename to erased_users")

@@ -39,7 +39,7 @@ Source = psycopg.Connection[tuple[object, ...]]
 
 
 @dataclass
-class AdvancingLake:
+class IncrementalLake:
     """A lake whose copies each continue from the published release."""
 
     settings: Settings
@@ -87,7 +87,7 @@ class AdvancingLake:
         ]
         store.append_audit_rows(app.catalog, "audit.table_facts", facts, app.run)
 
-    def departures(self) -> dict[str, tuple[int, int]]:
+    def compare_with_source(self) -> dict[str, tuple[int, int]]:
         """Return the tables that differ from the source, as :func:`compare_with_source` does."""
         return compare_with_source(self.settings)
 
@@ -98,10 +98,10 @@ class AdvancingLake:
 
 
 @contextmanager
-def advancing(settings: Settings) -> Iterator[AdvancingLake]:
+def open_incremental_lake(settings: Settings) -> Iterator[IncrementalLake]:
     """Yield a lake under ``settings``. Its Spark session ends with the context."""
     _end_session()
-    yield AdvancingLake(settings)
+    yield IncrementalLake(settings)
     _end_session()
 
 
@@ -118,13 +118,13 @@ def _end_session() -> None:
 
 
 @contextmanager
-def lake_of_tables(
+def open_lake_of_tables(
     names: Iterable[str], server: EmbeddedServer, settings: Settings, source: str, folder: Path
-) -> Iterator[AdvancingLake]:
+) -> Iterator[IncrementalLake]:
     """Yield a lake with a copy of the tables ``names`` of a source."""
     few = _DECLARED.model_copy(update={"tables": tuple(map(_DECLARED.table, names)), "streams": ()})
     with pytest.MonkeyPatch.context() as patched, lake_maker(server, settings, folder) as make:
         patched.setattr(catalogue, "load_catalogue", lambda: few)
-        with advancing(make(synapse_dsn=source)) as lake:
+        with open_incremental_lake(make(synapse_dsn=source)) as lake:
             lake.advance()
             yield lake

@@ -11,7 +11,7 @@ from synapse_lakehouse.ingest.copy_tables import copy_tables
 from synapse_lakehouse.ingest.snapshot_session import snapshot_session
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
-from tests.support.incremental_lake import AdvancingLake
+from tests.support.incremental_lake import IncrementalLake
 
 DAMAGE: Final = {
     "gold.state_integrity": "severity <> 'info'",
@@ -21,7 +21,7 @@ DAMAGE: Final = {
 """Table → condition of its rows that report damage of the source."""
 
 
-class IntegrityRuns(AdvancingLake):
+class IntegrityRuns(IncrementalLake):
     """A lake whose runs compare indexes, resolve room state, and build the tables of DAMAGE and their inputs."""
 
     def copy(self, app: SparkApp) -> None:

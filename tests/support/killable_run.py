@@ -17,7 +17,7 @@ from synapse_lakehouse.iceberg.lease.lease import Lease
 from synapse_lakehouse.iceberg.write import branches, tables
 from synapse_lakehouse.postgres.rows import page_ranges
 from synapse_lakehouse.spark_app import SparkApp
-from tests.support.incremental_lake import AdvancingLake
+from tests.support.incremental_lake import IncrementalLake
 from tests.support.runs import acquire_when_free
 
 WAIT_SECONDS = 120
@@ -40,7 +40,7 @@ def main() -> None:
     patch.setattr(page_ranges, "PAGES_PER_CHUNK", 64)
     patch.setattr(page_ranges, "SMALL_TABLE_PAGES", 0)
     patch.setattr(catalogue, "load_catalogue", lambda: few)
-    lake = AdvancingLake(Settings(_env_file=None))
+    lake = IncrementalLake(Settings(_env_file=None))
     lake.app().spark.range(1).count()
     print("ready", flush=True)
     for line in sys.stdin:
@@ -49,7 +49,7 @@ def main() -> None:
         print("done", flush=True)
 
 
-def _run(lake: AdvancingLake, app: SparkApp) -> None:
+def _run(lake: IncrementalLake, app: SparkApp) -> None:
     """Acquire the lease, copy, publish and release the lease, as the DAG's tasks do."""
     tables.ensure_tables(app.catalog, catalogue.load_catalogue())
     lease = Lease(app.catalog, app.run.run_id, app.run.branch, lake.settings.lakehouse_lease_seconds)
@@ -67,7 +67,7 @@ def _run(lake: AdvancingLake, app: SparkApp) -> None:
     lease.release()
 
 
-def _copy_and_publish(lake: AdvancingLake, app: SparkApp, lease: Lease) -> None:
+def _copy_and_publish(lake: IncrementalLake, app: SparkApp, lease: Lease) -> None:
     with lease.heartbeat():
         lake.copy(app)
         lake.publish(app)

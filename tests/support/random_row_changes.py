@@ -5,10 +5,10 @@ import random
 from psycopg import sql
 
 from synapse_lakehouse import catalogue
-from tests.support.incremental_lake import AdvancingLake, Source
+from tests.support.incremental_lake import IncrementalLake, Source
 
 
-def run_random_history(lake: AdvancingLake, source: Source, names: list[str], runs: int) -> None:
+def run_random_history(lake: IncrementalLake, source: Source, names: list[str], runs: int) -> None:
     """Change, delete and restore random rows before each of several runs; require a lake that equals the source."""
     chance = random.Random(20261121)
     source.execute("select setseed(0.20261121)")
@@ -45,7 +45,7 @@ def run_random_history(lake: AdvancingLake, source: Source, names: list[str], ru
                     ).format(t=name, c=sql.Identifier(column), s=sql.Literal(share))
                 )
         lake.advance()
-        assert lake.departures() == {}
+        assert lake.compare_with_source() == {}
 
 
 def _stash_and_table(table: str) -> tuple[sql.Identifier, sql.Identifier]:

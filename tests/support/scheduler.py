@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
-LAKES: Final = {"harsh": "harsh: HarshLake", "published": "published: Published"}
+LAKES: Final = {"visibility_lake": "visibility_lake: VisibilityLake", "published": "published: PublishedLake"}
 """Fixture of a lake whose creation takes minutes → text in the source of each test that uses it."""
 
 LAST: Final = "published"
@@ -26,7 +26,7 @@ _START_SERVERS: Final = frozenset(
 )
 
 
-class Sharing(LoadScopeScheduling):
+class LakeScheduling(LoadScopeScheduling):
     """Run all tests of a file in the same process, and all files that use the same lake in the same process."""
 
     def _split_scope(self, nodeid: str) -> str:

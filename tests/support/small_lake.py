@@ -26,11 +26,11 @@ from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import copied_source, lake_maker
 from tests.support.dataframe_compare import differences
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 
 
 @dataclass
-class SmallLake(AdvancingLake):
+class SmallLake(IncrementalLake):
     """A lake that contains only the tables of ``declared``."""
 
     declared: Catalogue = field(default_factory=catalogue.load_catalogue)
@@ -70,7 +70,7 @@ class SmallLake(AdvancingLake):
         """Run the ``lakehouse`` command on this lake."""
         return CliRunner().invoke(command, arguments, env=self.settings.to_environment() | {"COLUMNS": "200"})
 
-    def equal_to_source(self) -> bool:
+    def equals_source(self) -> bool:
         """Return whether the latest release has the source's rows.
 
         Tables with doubles are not compared, because NaN differs from itself in Python.
@@ -98,6 +98,6 @@ def small_lake(
     with (
         copied_source(server) as dsn,
         lake_maker(server, settings, folder) as make,
-        advancing(make(synapse_dsn=dsn)) as started,
+        open_incremental_lake(make(synapse_dsn=dsn)) as started,
     ):
         yield SmallLake(started.settings, declared=few)

@@ -97,7 +97,7 @@ class StateLoss:
                     self.people[number].say(room, f"the end {number}")
         execute(hs.dsn, "vacuum (analyze) state_groups_state")
 
-    def put_old_index_back(self) -> None:
+    def restore_old_index(self) -> None:
         """Overwrite the index with the copy, while the server is stopped."""
         path, content = self.index
         (self.folder / "postgres" / path).write_bytes(content)

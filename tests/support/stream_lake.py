@@ -13,7 +13,7 @@ from synapse_lakehouse.audit import store as audit_store
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.replication.coverage.measure_coverage import prepare_comparison
 from synapse_lakehouse.streams.pipeline import measure
-from tests.support.incremental_lake import AdvancingLake, advancing
+from tests.support.incremental_lake import IncrementalLake, open_incremental_lake
 
 TABLES = (
     "events", "event_json", "event_edges", "event_backward_extremities", "current_state_delta_stream",
@@ -34,7 +34,7 @@ def id_ranges(ids: list[int]) -> set[tuple[int, int]]:
     return {(first, next(last for last in range(first, max(ids) + 2) if last + 1 not in ids)) for first in firsts}
 
 
-class Examined(AdvancingLake):
+class MeasuredLake(IncrementalLake):
     """A lake that measures its streams in each run."""
 
     def examine(self, *, publish: bool = True) -> Found:
@@ -96,17 +96,17 @@ class Database:
         self.run("update stream_positions set stream_id = %s where stream_name = %s", [position, stream])
         return position
 
-    def purge(self, room: str, depth: int, *, spares: str = "") -> list[int]:
+    def purge(self, room: str, depth: int, *, retained_senders: str = "") -> list[int]:
         """Purge a room's messages below a depth as Synapse does, and return their IDs.
 
-        :param spares: a LIKE pattern of senders. Their messages become outliers instead.
+        :param retained_senders: a LIKE pattern of senders. Their messages become outliers instead.
         """
         self.run(
             "create temp table to_purge as with below as ("
             " select event_id, outlier, state_key is null and sender not like %s as goes from events"
             " where room_id = %s and topological_ordering < %s"
             ") select event_id, goes from below where not outlier or goes",
-            [spares, room, depth],
+            [retained_senders, room, depth],
         )
         self.run("delete from event_backward_extremities where room_id = %s", [room])
         self.run(
@@ -152,15 +152,17 @@ class Database:
 
 
 @contextmanager
-def examined_lake(lake: Settings, source: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Examined, Database]]:
+def open_measured_lake(
+    lake: Settings, source: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[MeasuredLake, Database]]:
     """Yield an empty lake of a few tables and streams, and its source, a copy of the sample."""
     full = catalogue.load_catalogue()
     few = {"tables": tuple(map(full.table, TABLES)), "streams": tuple(map(full.stream, STREAMS))}
     monkeypatch.setattr(catalogue, "load_catalogue", lambda: full.model_copy(update=few))
     overrides = {"synapse_dsn": source, "synapse_config": None, "lakehouse_stream_writers": WRITERS}
     with (
-        advancing(lake.model_copy(update=overrides)) as started,
+        open_incremental_lake(lake.model_copy(update=overrides)) as started,
         psycopg.connect(source, autocommit=True) as connection,
     ):
         connection.execute("set session_replication_role = replica")
-        yield Examined(started.settings), Database(connection)
+        yield MeasuredLake(started.settings), Database(connection)

@@ -18,7 +18,7 @@ class Answers:
     """Responses of Synapse.
 
     * event IDs by user and room: ``pages`` of /messages; ``first``: the first sync. The sync from ``tokens``: ``news``
-      of joined rooms, and ``farewells`` of rooms that the user left.
+      of joined rooms, and ``left_rooms`` of rooms that the user left.
     * by user: ``tokens`` of /sync, and ``since``: the event positions in them.
     * by room: ``extremities`` and ``state_now``. By event: ``state_at``.
     """
@@ -26,7 +26,7 @@ class Answers:
     pages: dict[Pair, list[str]] = field(default_factory=dict)
     first: dict[Pair, list[str]] = field(default_factory=dict)
     news: dict[Pair, list[str]] = field(default_factory=dict)
-    farewells: dict[Pair, list[str]] = field(default_factory=dict)
+    left_rooms: dict[Pair, list[str]] = field(default_factory=dict)
     invites: set[Pair] = field(default_factory=set)
     clients: dict[str, Client] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def ask_synapse(users: list[Client], admin: Client, since: dict[str, str]) -> An
         for room, entry in rooms.get("join", {}).items():
             answers.news[user.user_id, room] = event_ids(entry["timeline"]["events"])
         for room, entry in rooms.get("leave", {}).items():
-            answers.farewells[user.user_id, room] = event_ids(entry["timeline"]["events"])
+            answers.left_rooms[user.user_id, room] = event_ids(entry["timeline"]["events"])
         answers.invites |= {(user.user_id, room) for room in rooms.get("invite", {})}
     return answers
 

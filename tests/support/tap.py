@@ -9,7 +9,7 @@ from tests.conftest import BIN, environment
 
 
 @contextmanager
-def replicating(settings: Settings, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def run_replicate(settings: Settings, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run ``lakehouse replicate``; yield its first output line and the process."""
     command = subprocess.Popen(
         [BIN / "lakehouse", "replicate", *arguments], env=environment(settings), cwd=settings.lakehouse_home, text=True,

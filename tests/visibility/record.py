@@ -1,7 +1,7 @@
-"""Record which events Synapse shows: in the sample, and in the sample after ``harsh.sql``.
+"""Record which events Synapse shows: in the sample, and in the sample after ``visibility_cases.sql``.
 
 ``python -m tests.visibility.record`` takes some minutes and writes ``sample_answers.parquet`` and
-``harsh_answers.parquet``.
+``visibility_cases_answers.parquet``.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from synapse_lakehouse.local.postgres import embedded_postgres, sample
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE / "sample_answers.parquet"
-HARSH = HERE / "harsh_answers.parquet"
-HARSH_SQL = HERE / "harsh.sql"
+CASES = HERE / "visibility_cases_answers.parquet"
+CASES_SQL = HERE / "visibility_cases.sql"
 MANIFEST = json.loads((sample.SAMPLE_FOLDER / "manifest.json").read_text())
 
 TAKEN_AT = int(datetime.fromisoformat(MANIFEST["taken_at"]).timestamp() * 1000)
@@ -35,15 +35,15 @@ def record_sample(dsn: str, path: Path = SAMPLE) -> None:
     visibility_answers.record(dsn, path, TAKEN_AT, SECTIONS, sample=MANIFEST["sha256"])
 
 
-def record_harsh(dsn: str, path: Path = HARSH) -> None:
-    """Apply ``harsh.sql`` to ``dsn``, a copy of the sample, and record answers on it."""
+def record_cases(dsn: str, path: Path = CASES) -> None:
+    """Apply ``visibility_cases.sql`` to ``dsn``, a copy of the sample, and record answers on it."""
     with psycopg.connect(dsn) as source:
-        source.execute(HARSH_SQL.read_text())
+        source.execute(CASES_SQL.read_text())
         (oldest,) = source.execute(EXPIRED).fetchone() or (0,)
     retention = {"enabled": True, "default_policy": {"max_lifetime": TAKEN_AT - oldest}}
-    harsh = hashlib.sha256(HARSH_SQL.read_bytes()).hexdigest()
+    cases = hashlib.sha256(CASES_SQL.read_bytes()).hexdigest()
     visibility_answers.record(
-        dsn, path, TAKEN_AT, SECTIONS | {"retention": retention}, sample=MANIFEST["sha256"], harsh=harsh
+        dsn, path, TAKEN_AT, SECTIONS | {"retention": retention}, sample=MANIFEST["sha256"], cases=cases
     )
 
 
@@ -54,7 +54,7 @@ def main() -> None:
         embedded_postgres.run_server(Path(folder) / "pg") as server,
     ):
         record_sample(sample.restore_sample(server, "plain"))
-        record_harsh(sample.restore_sample(server, "harsh"))
+        record_cases(sample.restore_sample(server, "cases"))
 
 
 if __name__ == "__main__":

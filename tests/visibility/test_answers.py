@@ -31,12 +31,12 @@ where e.type = 'm.room.member' and new.membership = 'leave' and old.membership i
 """
 
 
-@pytest.mark.parametrize("path", [record.SAMPLE, record.HARSH], ids=["sample", "harsh"])
+@pytest.mark.parametrize("path", [record.SAMPLE, record.CASES], ids=["sample", "cases"])
 def test_answers_belong_to_the_shipped_sample(path: Path) -> None:
     recorded = visibility_answers.load(path)
     assert recorded.about["sample"] == hashlib.sha256(sample.SAMPLE_DUMP.read_bytes()).hexdigest(), "run `make answers`"
-    if path == record.HARSH:
-        assert recorded.about["harsh"] == hashlib.sha256(record.HARSH_SQL.read_bytes()).hexdigest(), (
+    if path == record.CASES:
+        assert recorded.about["cases"] == hashlib.sha256(record.CASES_SQL.read_bytes()).hexdigest(), (
             "run `make answers`"
         )
     recorded_answers = recorded.answers
@@ -67,7 +67,7 @@ def test_all_events_of_the_sample_have_answers_for_all_users(sample_dsn: str) ->
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", ["sample", "harsh"])
+@pytest.mark.parametrize("kind", ["sample", "cases"])
 def test_recorded_answers_are_reproducible(kind: str, source_copy: str, tmp_path: Path) -> None:
     record_answers: Callable[[str, Path], None] = getattr(record, f"record_{kind}")
     record_answers(source_copy, tmp_path / "new.parquet")

@@ -6,11 +6,11 @@ The lake contains the event that a state event replaced if Synapse recorded it.
 from sample import visibility_answers
 from synapse_lakehouse.cli.events.visibility import set_retention_time
 from synapse_lakehouse.iceberg.read import duckdb_reader
-from tests.conftest import Published
+from tests.conftest import PublishedLake
 from tests.visibility import holding, record
 
 
-def test_visibility_of_the_sample_equals_synapse(published: Published) -> None:
+def test_visibility_of_the_sample_equals_synapse(published: PublishedLake) -> None:
     recorded = visibility_answers.load(record.SAMPLE)
     with duckdb_reader.open_duckdb(published.settings) as connection:
         holding.bind_release(connection, published.settings, duckdb_reader.get_release(connection, published.settings))
@@ -18,7 +18,7 @@ def test_visibility_of_the_sample_equals_synapse(published: Published) -> None:
         assert visibility_answers.differences(connection, recorded) == []
 
 
-def test_replaced_events_are_recorded_except_for_outliers(published: Published) -> None:
+def test_replaced_events_are_recorded_except_for_outliers(published: PublishedLake) -> None:
     with duckdb_reader.open_duckdb(published.settings) as connection:
         names = ["silver.event_visibility_inputs", "bronze.ex_outlier_stream"]
         duckdb_reader.create_views(
