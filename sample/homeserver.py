@@ -137,7 +137,7 @@ def homeserver(
         names do not resolve. By default, the homeserver has no peers.
     :param python: the Python of a release of Synapse; by default of the newest release.
     :raises ServiceError: if a part cannot be installed or started. All started parts are stopped.
-    :raises PostgresError: if the embedded PostgreSQL cannot be started.
+    :raises EmbeddedPostgresError: if the embedded PostgreSQL cannot be started.
     """
     workdir = workdir.absolute()
     logs = workdir / "logs"

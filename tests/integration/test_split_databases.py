@@ -15,7 +15,6 @@ from sample.traffic import accounts, forks, messages, moderation, populate, room
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.conftest import lakehouse
 from tests.support.dataframe_compare import compare_with_source, read_release
 from tests.support.scenes import Scene, play
 from tests.support.split_source import split_source
@@ -75,7 +74,7 @@ def test_lost_groups_of_a_split_homeserver_are_found(
                 (group,) = connection.execute("select max(id) from state_groups").fetchone() or (0,)
                 for table, column in (("state_groups", "id"), ("state_groups_state", "state_group")):
                     connection.execute(f"delete from {table} where {column} = {group}".encode())
-            lakehouse(lake, "run")
+            run(lake)
             failed = "select expectation, subject, severity, observed from audit.checks where not success order by all"
             findings.append(query(lake, failed))
     assert findings[0] == findings[1]

@@ -18,7 +18,7 @@ _BUILD: Final = "setuptools<70\n"
 def release_python(version: str) -> Path:
     """Return the Python of an environment with a release of Synapse. Install the release if necessary.
 
-    :raises ReplicationServiceError: if uv is missing or the installation fails.
+    :raises ServiceError: if uv is missing or the installation fails.
     """
     if version == NEWEST:
         return synapse_python()

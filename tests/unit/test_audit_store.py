@@ -46,7 +46,7 @@ def test_the_latest_release_has_the_highest_number(
     catalog.create_namespace("audit")
     catalog.create_table(RELEASES_TABLE, schema=store.AUDIT_SCHEMAS[RELEASES_TABLE])
     distinct_numbers = iter(dict.fromkeys(number for file in files for number in file))
-    distinct_files = [[number for number, _ in zip(distinct_numbers, file, strict=False)] for file in files]
+    distinct_files = [[number for _, number in zip(file, distinct_numbers, strict=False)] for file in files]
     for file in filter(None, distinct_files):
         _publish(catalog, file)
     expected = sorted((number for file in distinct_files for number in file), reverse=True)

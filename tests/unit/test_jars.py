@@ -85,9 +85,7 @@ def test_accepted_jars_are_fetched_once(tmp_path: Path, resolver: Resolver) -> N
 def test_an_unaccepted_jar_is_refused_each_time(tmp_path: Path, resolver: Resolver) -> None:
     resolver(**{"org.evil:evil-all_2.13:6.6": b"evil"})
     for _ in range(2):
-        with pytest.raises(
-            jars.JarError, match=f"org.evil:evil-all_2.13:6.6@sha256:{hashlib.sha256(b'evil').hexdigest()}"
-        ):
+        with pytest.raises(jars.JarError, match=f"org.evil:evil-all_2.13:6.6@sha256:{EVIL}"):
             jars.install_accepted_jars(tmp_path, ["org.example:one_2.13:1.0"], DIGESTS)
 
 
