@@ -14,7 +14,7 @@ from tests.support.state_rooms import State, resolved
 RUNBOOK = (PROJECT_FOLDER / "docs/runbooks/integrity.md").read_text()
 STATE_OF_GROUP, AFFECTED_EVENTS, DELETE_LEFTOVERS = (
     next(block for block in re.findall(r"^```sql\n(.*?)^```", RUNBOOK, re.DOTALL | re.MULTILINE) if part in block)
-    for part in ("with recursive", "silver.state_changes", "delete from")
+    for part in ("with recursive", "silver.state_changes", "table stray")
 )
 EXAMPLE = "1234"
 OTHER_EXAMPLE = "1235"

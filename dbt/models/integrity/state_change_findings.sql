@@ -28,7 +28,7 @@ changes as (
         count(type) as pieces,
         coalesce(bool_and(is_right) filter (where state_group = cause), false) as is_repair,
         min(struct(
-            replace(replace(type, '%', '%25'), ' ', '%20') || ' ' || state_key as piece,
+            {{ piece_of_state('type', 'state_key') }} as piece,
             event_before,
             event_after
         )) filter (where type is not null) as example
