@@ -14,7 +14,9 @@ from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams import pipeline
 from tests.support.incremental_lake import IncrementalLake, Source, open_lake_of_tables
 
-COPIED = ("stream_positions", "state_groups", "state_group_edges", "state_groups_state")
+COPIED = (
+    "stream_positions", "event_to_state_groups", "state_groups", "state_group_edges", "state_groups_state",
+)  # fmt: skip
 BUILD = ["build", "--select", "+repeated_state_rows", "--exclude-resource-type", "unit_test"]
 
 
