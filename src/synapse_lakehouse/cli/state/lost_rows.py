@@ -220,7 +220,7 @@ def _store_lost_rows(connection: DuckDBPyConnection, table: StateTable) -> None:
         connection.execute(
             f"insert into lost_{table.name}"  # noqa: S608
             " select state_group, room_id, type, state_key, event_before, release from differing_pieces as former"
-            f" where event_before is not null and not is_own and {is_absent}"
+            f" where event_before is not null and {is_absent}"
         )
 
 
