@@ -21,7 +21,7 @@ Three rules came with a release:
 - `soft_failed_option` and `policy_server_option`: an administrator may see soft-failed events
   (`return_soft_failed_events`), or only those that a policy server marked as spam
   (`return_policy_server_spammy_events`).
-- `hidden_call_invites`: Synapse shows a call invite in a public room to nobody.
+- `hidden_call_invites`: Synapse hides call invites in public rooms from all users.
 
 `gold.event_visibility` applies a rule if the database has the schema changes of its release. After a rollback to an
 earlier release, the rules of the later one still apply.

@@ -97,7 +97,7 @@ class Settings(BaseSettings):
     )
     lakehouse_acknowledged_rooms: str = Field(
         "",
-        description="rooms with acknowledged lost events of unknown ID; with @TIME, and earlier changes of state",
+        description="rooms with acknowledged lost events of unknown ID; ROOM@TIME also covers earlier changes of state",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
