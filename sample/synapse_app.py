@@ -24,7 +24,7 @@ CONFIG = {
 }
 
 
-def ask(dsn: str, scratch: Path, coroutine: Callable[[Any], Awaitable[None]], **sections: object) -> None:
+def run_in_synapse(dsn: str, scratch: Path, coroutine: Callable[[Any], Awaitable[None]], **sections: object) -> None:
     """Start Synapse on the database ``dsn`` and run ``coroutine(homeserver)``. Synapse changes the database.
 
     :param sections: sections of homeserver.yaml, in addition to :data:`CONFIG`.

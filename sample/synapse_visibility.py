@@ -19,7 +19,7 @@ from typing import Any
 
 from synapse import visibility
 
-from sample.synapse_app import ask
+from sample.synapse_app import run_in_synapse
 
 filter_events = (
     getattr(visibility, "filter_and_transform_events_for_client", None) or visibility.filter_events_for_client
@@ -134,7 +134,7 @@ async def write_answers(hs: Any, out: Path, as_of: int) -> None:
 
 def main(dsn: str, scratch: str, out: str, as_of: str, sections: str) -> None:
     """Start Synapse and write the answers."""
-    ask(dsn, Path(scratch), lambda hs: write_answers(hs, Path(out), int(as_of)), **json.loads(sections))
+    run_in_synapse(dsn, Path(scratch), lambda hs: write_answers(hs, Path(out), int(as_of)), **json.loads(sections))
 
 
 if __name__ == "__main__":

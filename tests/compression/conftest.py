@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from synapse_lakehouse.cli import app
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.state_database import state_database, store
-from tests.support.state_rooms import KINDS, World, begin, grow
+from tests.support.state_rooms import KINDS, World, begin_rooms, grow_rooms
 
 Compress = Callable[..., Result]
 
@@ -38,7 +38,7 @@ def compress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compress:
 def rooms(server: EmbeddedServer) -> Iterator[tuple[str, World]]:
     """Yield a database with rooms of every kind, and the model of the rooms."""
     world = World(random.Random(4))
-    grow(world, begin(world, KINDS, 260), 1400)
+    grow_rooms(world, begin_rooms(world, KINDS, 260), 1400)
     state = {("m.room.member", str(number)): world.event() for number in range(10)}
     for number in range(200):
         state = state | {("m.room.member", str(number % 10)): world.event()}

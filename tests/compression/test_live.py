@@ -19,7 +19,7 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.local.postgres import embedded_postgres
 from tests.support.live_room_users import People
 from tests.support.state_database import all_states, read_state, snapshot
-from tests.support.state_rooms import resolved
+from tests.support.state_rooms import resolve_state
 from tests.support.state_traffic import Traffic, delete_room, traffic
 
 SEED = int(os.environ.get("KILLS_SEED") or time.time())
@@ -191,6 +191,8 @@ def require_same_states(dsn: str, live_traffic: Traffic) -> None:
     groups, edges, rows = snapshot(dsn)
     for group in groups:
         # The traffic may not have recorded its newest group yet.
-        assert group not in live_traffic.states or resolved(edges, rows, group) == live_traffic.states[group], group
+        assert group not in live_traffic.states or resolve_state(edges, rows, group) == live_traffic.states[group], (
+            group
+        )
     assert set(edges) <= groups
     assert set(rows) <= groups

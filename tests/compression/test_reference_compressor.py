@@ -12,7 +12,7 @@ from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from tests.support.reference_compressor import compare, progress, run_reference
 from tests.support.state_database import read_state, state_database, store
-from tests.support.state_rooms import KINDS, World, begin, grow, purge
+from tests.support.state_rooms import KINDS, World, begin_rooms, grow_rooms, purge
 
 
 @pytest.fixture
@@ -25,10 +25,10 @@ def database(server: EmbeddedServer) -> Iterator[str]:
 def compare_three_runs(dsn: str, seed: int, groups: int) -> list[ChunkResult]:
     """Grow, purge and compress rooms three times with different settings; return the compared chunks."""
     world = World(random.Random(seed))
-    rooms = begin(world, world.rng.sample(KINDS, world.rng.randint(3, len(KINDS))), groups)
+    rooms = begin_rooms(world, world.rng.sample(KINDS, world.rng.randint(3, len(KINDS))), groups)
     steps = []
     for _ in range(3):
-        grow(world, rooms, len(rooms) * groups // 3)
+        grow_rooms(world, rooms, len(rooms) * groups // 3)
         heads = {level.head for room in progress(dsn)[0].values() for level in room.levels if level.head is not None}
         purge(world, world.rng.choice([0, 0.03]), heads)
         store(world, dsn)
@@ -44,11 +44,11 @@ def test_the_command_equals_the_reference_compressor(
     """Both run in turns, and each resumes from the progress of the other."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(settings.lakehouse_home))
     world = World(random.Random(7))
-    rooms = begin(world, KINDS, 120)
+    rooms = begin_rooms(world, KINDS, 120)
     options = ["--levels", "7,3,2", "--chunk-size", "20", "--number-of-rooms", "1000", "--yes"]
     with state_database(server) as twin:
         for turn in range(3):
-            grow(world, rooms, 150)
+            grow_rooms(world, rooms, 150)
             heads = {level.head for room in progress(twin)[0].values() for level in room.levels if level.head}
             purge(world, 0.03 * (turn > 0), heads)
             for dsn in (database, twin):
@@ -70,7 +70,7 @@ def test_three_runs_over_rooms_that_grow(database: str) -> None:
 
 def test_rooms_whose_chains_were_full(database: str) -> None:
     world = World(random.Random(2))
-    grow(world, begin(world, KINDS, 330), 2500)
+    grow_rooms(world, begin_rooms(world, KINDS, 330), 2500)
     store(world, database)
     steps = compare(database, 150, "100,50,25", 1000)
     assert any(step.is_skipped for step in steps)

@@ -25,7 +25,7 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.postgres.errors import ReadError
 from tests.compression.conftest import BEST, EVERY_ROOM, Compress, rows, undo_files
 from tests.support.state_database import all_states, read_state, state_database, store
-from tests.support.state_rooms import World, linear
+from tests.support.state_rooms import World, grow_chain
 
 
 def damage_once(monkeypatch: pytest.MonkeyPatch, statement: str, index: int) -> None:
@@ -98,7 +98,7 @@ def restore(dsn: str, server: EmbeddedServer, former_world: World) -> World:
         min(group for group, room in former_world.groups.items() if room == "!whole"),
     )
     world = World(random.Random(11), next_id=first)
-    deque(linear(world, "!whole", 250), maxlen=0)
+    deque(grow_chain(world, "!whole", 250), maxlen=0)
     server.tool("dropdb", "--force", str(name))
     server.create_database(str(name))
     with psycopg.connect(dsn, autocommit=True) as connection:

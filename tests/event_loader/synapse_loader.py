@@ -14,7 +14,7 @@ from typing import Any
 from psycopg2.errors import InFailedSqlTransaction  # type: ignore[import-untyped]
 from synapse.api.room_versions import EventFormatVersions
 
-from sample.synapse_app import ask
+from sample.synapse_app import run_in_synapse
 
 
 async def load_event(store: Any, event_id: str) -> Any:
@@ -72,4 +72,6 @@ async def replace_lines(hs: Any, file: Path) -> None:
 
 if __name__ == "__main__":
     features = {"msc1767_enabled": True, "msc4242_enabled": True}
-    ask(sys.argv[1], Path(sys.argv[2]), lambda hs: replace_lines(hs, Path(sys.argv[3])), experimental_features=features)
+    run_in_synapse(
+        sys.argv[1], Path(sys.argv[2]), lambda hs: replace_lines(hs, Path(sys.argv[3])), experimental_features=features
+    )

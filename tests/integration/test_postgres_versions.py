@@ -148,13 +148,13 @@ def test_no_timeout_of_the_server_ends_a_copy(other: OtherServer, tmp_path: Path
 
 def test_the_doctor_warns_of_old_public_rights(other: OtherServer) -> None:
     lake, *_, version = other
-    result = lake.ask("doctor")
+    result = lake.run_command("doctor")
     assert result.exit_code == 0, result.stdout
     # Before version 15, every role can create tables in a new database.
     assert ("has CREATE on schema public" in result.stdout) is version.startswith("14.")
     assert "may create temporary tables and create large objects and write messages" in join_lines(result.stdout)
     other.owner.execute(public_rights.build_hardening_sql(READER).encode())
-    result = lake.ask("doctor")
+    result = lake.run_command("doctor")
     assert result.exit_code == 0, result.stdout
     assert "temporary tables" not in result.stdout
 

@@ -14,7 +14,7 @@ from synapse_lakehouse.cli.doctor.excess_privileges import examine, reader_privi
 from synapse_lakehouse.cli.doctor.finding import FindingLevel
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, list_replication_server_grants
+from synapse_lakehouse.postgres.access.grants import SYSTEM_COLUMNS, list_allowed_grants
 from synapse_lakehouse.postgres.rows.select_sql import build_select, build_stream_id_counts
 from synapse_lakehouse.postgres.snapshot.snapshot import export_snapshot
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
@@ -119,7 +119,7 @@ def test_sessions_are_read_only_and_have_timeouts(role: Role) -> None:
 
 
 def test_the_role_can_read_exactly_the_catalogued_columns(session: Session, columns: dict[str, list[str]]) -> None:
-    rights = list_replication_server_grants(catalogue.load_catalogue(), has_secrets=False)
+    rights = list_allowed_grants(catalogue.load_catalogue(), has_secrets=False)
     granted_columns = {right.name: set(right.columns) for right in rights if right.kind == "table"}
     for name, names in columns.items():
         table = sql.Identifier(name)

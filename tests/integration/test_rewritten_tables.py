@@ -68,7 +68,7 @@ def test_a_table_during_a_rewrite_is_read_in_full(
     rows = _count_rows(other)
     export_done, rewrite_done = threading.Event(), threading.Event()
 
-    def count_in_snapshot() -> int:
+    def count_in_exported_snapshot() -> int:
         with export_snapshot(source, catalogue.load_catalogue()) as (connection, _):
             export_done.set()
             rewrite_done.wait(60)
@@ -80,7 +80,7 @@ def test_a_table_during_a_rewrite_is_read_in_full(
 
     with psycopg.connect(source_copy, autocommit=True) as watcher, ThreadPoolExecutor(1) as pool:
         other.execute(statement.encode())
-        counting = pool.submit(count_in_snapshot)
+        counting = pool.submit(count_in_exported_snapshot)
         assert _wait_until(lambda: export_done.is_set() or has_waiter())
         other.commit()
         rewrite_done.set()

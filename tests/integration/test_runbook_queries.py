@@ -9,7 +9,7 @@ import pytest
 
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from tests.conftest import PublishedLake
-from tests.support.state_rooms import State, resolved
+from tests.support.state_rooms import State, resolve_state
 
 RUNBOOK = (PROJECT_FOLDER / "docs/runbooks/integrity.md").read_text()
 STATE_OF_GROUP, AFFECTED_EVENTS, DELETE_LEFTOVERS = (
@@ -37,7 +37,7 @@ def test_the_state_of_a_group_without_an_index(published: PublishedLake) -> None
             while cursor.description is None:
                 assert cursor.nextset()
             state = {(type_, key): event for type_, key, event, _ in cursor.fetchall()}
-            assert state == resolved(edges, rows, group)
+            assert state == resolve_state(edges, rows, group)
 
 
 def test_the_events_of_changed_groups(published: PublishedLake) -> None:

@@ -8,7 +8,7 @@ from duckdb import DuckDBPyConnection
 
 from synapse_lakehouse.iceberg.read import duckdb_reader
 from tests.conftest import PublishedLake
-from tests.support.state_rooms import State, resolved
+from tests.support.state_rooms import State, resolve_state
 
 STATE = ["bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state", "bronze.event_to_state_groups"]
 DERIVED = [
@@ -38,7 +38,7 @@ def chain_states(lake: DuckDBPyConnection) -> dict[int, State]:
         rows[group][kind, key] = event
     edges = dict(lake.sql("select state_group, prev_state_group from bronze.state_group_edges").fetchall())
     groups = [group for (group,) in lake.sql("select id from bronze.state_groups").fetchall()]
-    return {group: resolved(edges, rows, group) for group in groups}
+    return {group: resolve_state(edges, rows, group) for group in groups}
 
 
 def test_every_group_has_its_state_in_few_rows(lake: DuckDBPyConnection, chain_states: dict[int, State]) -> None:

@@ -44,13 +44,13 @@ def test_a_run_gives_nothing_to_another_user(lake: Settings, server: EmbeddedSer
         while run.poll() is None:
             pids = descendants(run.pid)
             for address, port in listening(run.pid) - results_by_address.keys():
-                results_by_address[address, port] = other.ask("spark", str(address), port)
-            assert not [pid for pid in pids if Path(f"/proc/{pid}").exists() and other.ask("signal", pid)]
+                results_by_address[address, port] = other.request("spark", str(address), port)
+            assert not [pid for pid in pids if Path(f"/proc/{pid}").exists() and other.request("signal", pid)]
             exposing_files = {
                 f"/proc/{pid}/{name}"
                 for pid in pids
                 for name in ("environ", "cmdline", "maps")
-                if any(secret in (other.ask("read", f"/proc/{pid}/{name}") or "") for secret in secrets_of_run)
+                if any(secret in (other.request("read", f"/proc/{pid}/{name}") or "") for secret in secrets_of_run)
             }
             assert exposing_files == set()
             time.sleep(0.5)
@@ -76,7 +76,7 @@ def test_the_ui_gives_nothing_to_another_user(lake: Settings, server: EmbeddedSe
             for path in ("/", "/auth/login/", "/auth/token", "/api/v2/dags", "/execution/health", "/api/v2/version"):
                 assert client.get(path, headers=headers).status_code in (400, 421), path
         for host, port in addresses:
-            assert other.ask("spark", str(host), port) == []
+            assert other.request("spark", str(host), port) == []
         _require_no_secret_readable(lake, other, {CANARY, server.password})
     finally:
         ui.send_signal(signal.SIGINT)
@@ -100,8 +100,10 @@ def _require_no_session(client: httpx.Client) -> None:
 
 def _require_no_secret_readable(lake: Settings, other: Stranger, secrets_of_run: set[str]) -> None:
     folders = [str(lake.lakehouse_home), lake.warehouse.removeprefix("file://")]
-    readable = [path for folder in folders for path in other.ask("walk", folder)]
-    leaking = [path for path in readable if any(secret in (other.ask("read", path) or "") for secret in secrets_of_run)]
+    readable = [path for folder in folders for path in other.request("walk", folder)]
+    leaking = [
+        path for path in readable if any(secret in (other.request("read", path) or "") for secret in secrets_of_run)
+    ]
     assert leaking == []
 
 

@@ -28,7 +28,7 @@ def parquet_bytes() -> bytes:
     return stream.getvalue()
 
 
-def check(settings: Settings, root: str) -> None:
+def check_listed_files(settings: Settings, root: str) -> None:
     with duckdb_reader.open_duckdb(settings) as connection:
         files = list_parquet_files(connection, settings)
         assert files == {
@@ -50,7 +50,7 @@ def test_files_of_a_folder_are_listed(new_lake: Callable[..., Settings], tmp_pat
     for name in (*NAMES, HALF):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(parquet_bytes()[: 100 if name == HALF else None])
-    check(settings, str(root))
+    check_listed_files(settings, str(root))
 
 
 @pytest.mark.heavy
@@ -59,4 +59,4 @@ def test_files_on_s3_are_listed(new_lake: Callable[..., Settings], tmp_path: Pat
         url = changes["lakehouse_catalog_properties"]["s3.endpoint"]
         for name in (*NAMES, HALF):
             assert put_object(f"{url}/lake/warehouse/{name}", parquet_bytes()[: 100 if name == HALF else None])
-        check(new_lake(**changes), "s3://lake/warehouse")
+        check_listed_files(new_lake(**changes), "s3://lake/warehouse")

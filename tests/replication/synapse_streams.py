@@ -12,7 +12,7 @@ from typing import Any
 
 from synapse.replication.tcp.streams import STREAMS_MAP
 
-from sample.synapse_app import ask
+from sample.synapse_app import run_in_synapse
 
 STEPS = {"to_device": 1, "backfill": 50}
 """Tokens per request: ``to_device`` names each recipient once per request, and ``backfill`` returns the last rows first
@@ -84,4 +84,4 @@ def cache_key(key: tuple[str, ...]) -> Any:
 
 
 if __name__ == "__main__":
-    ask(sys.argv[1], Path(sys.argv[2]), write_output, **SECTIONS)
+    run_in_synapse(sys.argv[1], Path(sys.argv[2]), write_output, **SECTIONS)

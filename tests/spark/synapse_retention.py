@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from sample.synapse_app import ask
+from sample.synapse_app import run_in_synapse
 
 RETENTION = {"enabled": True, "default_policy": {"min_lifetime": "1s", "max_lifetime": "1h"}}
 
@@ -30,4 +30,4 @@ async def purge(hs: Any) -> None:
 
 
 if __name__ == "__main__":
-    ask(sys.argv[1], Path(sys.argv[2]), purge, retention=RETENTION)
+    run_in_synapse(sys.argv[1], Path(sys.argv[2]), purge, retention=RETENTION)

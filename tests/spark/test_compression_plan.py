@@ -30,7 +30,7 @@ from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.incremental_lake import open_incremental_lake
 from tests.support.state_database import read_table, state_database, store
-from tests.support.state_rooms import KINDS, World, begin, grow, purge
+from tests.support.state_rooms import KINDS, World, begin_rooms, grow_rooms, purge
 
 COLUMNS = {
     "state_groups": "id, room_id",
@@ -50,12 +50,12 @@ ALL_SETTINGS = [
 def rooms_database(server: EmbeddedServer) -> Iterator[tuple[str, World, Callable[[int], None]]]:
     """Yield a database with rooms of every kind and unreferenced groups, its model, and a function that adds groups."""
     world = World(random.Random(7))
-    growing_rooms = begin(world, KINDS, 400)
+    growing_rooms = begin_rooms(world, KINDS, 400)
     with state_database(server) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(CREATE_EVENT_TABLE)
 
         def add_groups(groups: int) -> None:
-            grow(world, growing_rooms, groups)
+            grow_rooms(world, growing_rooms, groups)
             store(world, dsn)
             connection.execute(
                 "insert into event_to_state_groups select '$' || id, id from state_groups where id % 5 > 0"

@@ -26,7 +26,7 @@ class DayLake(IncrementalLake):
 
     day: int = 0
 
-    def app(self) -> SparkApp:
+    def next_run_app(self) -> SparkApp:
         """Return the next run's app, for the chosen day."""
         self.runs += 1
         start = DAY + timedelta(days=self.day)
@@ -35,7 +35,7 @@ class DayLake(IncrementalLake):
     def run_day(self, day: int) -> int:
         """Run a day, and return the number of receipts in its interval."""
         self.day = day
-        app = self.app()
+        app = self.next_run_app()
         self.copy(app)
         measure(app).append(app.catalog, app.run)
         self.publish(app)

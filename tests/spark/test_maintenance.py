@@ -101,7 +101,7 @@ def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg
     source.execute("update events set depth = depth + 1 where sender = %s", [ALICE])
     lake.copy(failed_app)
     lake.maintain(days=30)
-    assert lake.ask("query", "from bronze.events", "--release", "1").exit_code == 0
+    assert lake.run_command("query", "from bronze.events", "--release", "1").exit_code == 0
     assert orphan.exists()
     assert lake.prove(ERIN)[0] == 1
     lake.maintain()
@@ -110,8 +110,10 @@ def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg
     assert (code, after["bronze.event_json", "message content"]["rows"]) == (3, message_count - 5)
     assert ("bronze.event_json", "former message content") not in after
     assert not orphan.exists()
-    assert "If its snapshot has been expired" in lake.ask("query", "from bronze.events", "--release", "1").stderr
-    assert json.loads(lake.ask("branches", "--format", "json").stdout) == []
+    assert (
+        "If its snapshot has been expired" in lake.run_command("query", "from bronze.events", "--release", "1").stderr
+    )
+    assert json.loads(lake.run_command("branches", "--format", "json").stdout) == []
     extents = {row["extent"] for row in lake.advance().values()}
     assert extents == {"none", "changed"}
     assert lake.equals_source()
@@ -126,7 +128,7 @@ def test_content_that_synapse_deleted_is_erased(lake: SmallLake, source: psycopg
 
 
 def test_a_user_who_is_not_erased_gets_no_proof(lake: SmallLake) -> None:
-    result = lake.ask("prove-erased", ELIZA)
+    result = lake.run_command("prove-erased", ELIZA)
     assert result.exit_code == 1
     assert "is not erased" in result.stderr
     assert "reactivated" in result.stderr
@@ -177,7 +179,7 @@ def test_an_unreadable_file_prevents_a_proof(lake: SmallLake) -> None:
         assert code == 1
         assert "half.parquet" in findings["bronze.event_json", "file that cannot be read"]["reason"]
         assert findings["bronze.event_json", "message content"]["rows"] == 1, "the other files were searched"
-        assert "Not proven: 1 file in the warehouse cannot be read" in lake.ask("prove-erased", LOST).stdout
+        assert "Not proven: 1 file in the warehouse cannot be read" in lake.run_command("prove-erased", LOST).stdout
     finally:
         truncated_file.unlink()
     assert lake.prove(LOST)[0] == 3

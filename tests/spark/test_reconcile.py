@@ -87,7 +87,7 @@ def test_differing_ranges_are_repaired_and_recorded(lake: SmallLake) -> None:
     lake.copy(app)
     spark, event = (
         app.spark,
-        lake.ask("query", "select min(event_id) from bronze.events", "--format", "csv").stdout.split()[1],
+        lake.run_command("query", "select min(event_id) from bronze.events", "--format", "csv").stdout.split()[1],
     )
     # An incremental run finds no changes, because the source did not change.
     for name in ("events", "odd"):

@@ -15,7 +15,7 @@ from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.plan_room import estimate_room
 from synapse_lakehouse.compressor.postgres import transaction, writer
 from synapse_lakehouse.compressor.settings import CompressorSettings
-from tests.support.state_rooms import KINDS, World, begin, grow
+from tests.support.state_rooms import KINDS, World, begin_rooms, grow_rooms
 
 
 class SmallTransactions(transaction.TransactionSize):
@@ -29,7 +29,7 @@ class SmallTransactions(transaction.TransactionSize):
 def compile_functions() -> None:
     """Compile the Numba functions, or load them from their cache."""
     world = World(random.Random(0))
-    grow(world, begin(world, KINDS, 10), 40)
+    grow_rooms(world, begin_rooms(world, KINDS, 10), 40)
     for strategy in Strategy:
         layout = CompressorSettings(strategy=strategy).layout
         estimate_room(world.tables(), next(iter(world.groups.values())), layout, None)

@@ -63,10 +63,10 @@ class SmallLake(IncrementalLake):
 
     def prove(self, user: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
         """Run ``lakehouse prove-erased``; return its exit code, and its rows by table and kind of content."""
-        result = self.ask("prove-erased", user, "--format", "json")
+        result = self.run_command("prove-erased", user, "--format", "json")
         return result.exit_code, {(row["table"], row["content"]): row for row in json.loads(result.stdout or "[]")}
 
-    def ask(self, *arguments: str) -> Result:
+    def run_command(self, *arguments: str) -> Result:
         """Run the ``lakehouse`` command on this lake."""
         return CliRunner().invoke(command, arguments, env=self.settings.to_environment() | {"COLUMNS": "200"})
 

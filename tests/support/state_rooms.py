@@ -74,7 +74,7 @@ def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[object, ...]]) 
     return pa.table([pa.array(column, kind) for column, kind in zip(values, columns.values(), strict=True)], [*columns])
 
 
-Grow = Iterator[None]
+RoomGrowth = Iterator[None]
 
 
 def _start(world: World, members: int) -> State:
@@ -93,7 +93,7 @@ def _next(world: World, state: State, join: float = 0.5) -> State:
     return state | {key: world.event()}
 
 
-def linear(world: World, room: str, groups: int) -> Grow:
+def grow_chain(world: World, room: str, groups: int) -> RoomGrowth:
     """Create groups that are each a delta of the group before, or a full state after a chain of 100 groups."""
     state = _start(world, world.rng.randrange(30))
     tip = world.add(room, state)
@@ -103,7 +103,7 @@ def linear(world: World, room: str, groups: int) -> Grow:
         tip = world.add(room, state, tip)
 
 
-def forks(world: World, room: str, groups: int) -> Grow:
+def grow_forks(world: World, room: str, groups: int) -> RoomGrowth:
     """Create several forks at a time, and sometimes merge two by state resolution."""
     tips = [world.add(room, _start(world, world.rng.randrange(20)))]
     for _ in range(groups - 1):
@@ -121,7 +121,7 @@ def forks(world: World, room: str, groups: int) -> Grow:
         tips.append(end)
 
 
-def backfilled(world: World, room: str, groups: int) -> Grow:
+def grow_backfilled(world: World, room: str, groups: int) -> RoomGrowth:
     """Add groups of backfilled history between new groups: full states without edges, with fewer and fewer members."""
     state = _start(world, 40)
     tip = world.add(room, state)
@@ -138,7 +138,7 @@ def backfilled(world: World, room: str, groups: int) -> Grow:
             world.add(room, past)
 
 
-def redundant(world: World, room: str, groups: int) -> Grow:
+def grow_redundant(world: World, room: str, groups: int) -> RoomGrowth:
     """Create groups without changes, and rows that repeat rows of the predecessor."""
     tip = world.add(room, _start(world, 8))
     for _ in range(groups - 1):
@@ -149,7 +149,7 @@ def redundant(world: World, room: str, groups: int) -> Grow:
         world.rows[tip][key] = world.states[tip][key]
 
 
-def odd_texts(world: World, room: str, groups: int) -> Grow:
+def grow_odd_texts(world: World, room: str, groups: int) -> RoomGrowth:
     """Create unusual event types, state keys and event IDs."""
     state: State = {}
     tip = world.add(room, state)
@@ -160,7 +160,7 @@ def odd_texts(world: World, room: str, groups: int) -> Grow:
         tip = world.add(room, state, tip)
 
 
-def crossing(world: World, room: str, groups: int) -> Grow:
+def grow_across_rooms(world: World, room: str, groups: int) -> RoomGrowth:
     """Create chains that start in another room."""
     for _ in range(groups):
         base = world.rng.choice(sorted(world.groups)) if world.groups else None
@@ -168,30 +168,31 @@ def crossing(world: World, room: str, groups: int) -> Grow:
         yield
 
 
-def gaps(world: World, room: str, groups: int) -> Grow:
+def grow_with_gaps(world: World, room: str, groups: int) -> RoomGrowth:
     """Create IDs with gaps, as failed transactions do."""
-    for _ in linear(world, room, groups):
+    for _ in grow_chain(world, room, groups):
         world.next_id += world.rng.randrange(50)
         yield
 
 
-def single(world: World, room: str, groups: int) -> Grow:
+def grow_single_group(world: World, room: str, groups: int) -> RoomGrowth:
     """Create a room with one group."""
     world.add(room, _start(world, world.rng.randrange(5)))
     yield
 
 
-KINDS: list[Callable[[World, str, int], Grow]] = [
-    linear, forks, backfilled, redundant, odd_texts, crossing, gaps, single,
+KINDS: list[Callable[[World, str, int], RoomGrowth]] = [
+    grow_chain, grow_forks, grow_backfilled, grow_redundant, grow_odd_texts, grow_across_rooms, grow_with_gaps,
+    grow_single_group,
 ]  # fmt: skip
 
 
-def begin(world: World, kinds: list[Callable[[World, str, int], Grow]], groups: int) -> list[Grow]:
-    """Return a room of each kind for :func:`grow`, each with up to ``groups`` groups."""
+def begin_rooms(world: World, kinds: list[Callable[[World, str, int], RoomGrowth]], groups: int) -> list[RoomGrowth]:
+    """Return a room of each kind for :func:`grow_rooms`, each with up to ``groups`` groups."""
     return [kind(world, f"!{number}:it's.example", groups) for number, kind in enumerate(kinds)]
 
 
-def grow(world: World, rooms: list[Grow], groups: int) -> None:
+def grow_rooms(world: World, rooms: list[RoomGrowth], groups: int) -> None:
     """Add about ``groups`` groups to random rooms. Remove complete rooms from the list."""
     while rooms and groups > 0:
         room = world.rng.choice(rooms)
@@ -213,7 +214,7 @@ def purge(world: World, share: float, retained: set[int]) -> None:
                 del world.rows[group]
 
 
-def resolved(edges: dict[int, int], rows: dict[int, State], group: int) -> State:
+def resolve_state(edges: dict[int, int], rows: dict[int, State], group: int) -> State:
     """Return the state of ``group``: the merged rows of its chain, in which the nearest group wins."""
     state: State = {}
     node: int | None = group
@@ -228,6 +229,6 @@ def worlds(draw: st.DrawFn, max_kinds: int, groups_a_room: int, max_groups: int)
     """Draw rooms of some kinds, in some cases with purged groups."""
     world = World(random.Random(draw(st.integers(0, 2**32))))
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=max_kinds))
-    grow(world, begin(world, kinds, groups_a_room), draw(st.integers(1, max_groups)))
+    grow_rooms(world, begin_rooms(world, kinds, groups_a_room), draw(st.integers(1, max_groups)))
     purge(world, draw(st.sampled_from([0, 0, 0.1])), set())
     return world

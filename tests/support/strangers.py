@@ -26,7 +26,7 @@ class Stranger:
 
     process: subprocess.Popen[str]
 
-    def ask(self, action: str, *arguments: object) -> Any:
+    def request(self, action: str, *arguments: object) -> Any:
         """Execute a request as the second user; return its result."""
         assert self.process.stdin
         assert self.process.stdout

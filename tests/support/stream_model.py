@@ -129,7 +129,7 @@ class Stream:
         assert all(number > before for number in passed)
         return [Rdata(writer, self.sign * number, self._ended[number][1]) for number in passed]
 
-    def hear(self, writer: str, of: Rdata | Position) -> None:
+    def receive_position(self, writer: str, of: Rdata | Position) -> None:
         """Process another writer's position: all IDs up to it are reserved."""
         process = self._processes[writer]
         process.seen = max(process.seen, self.sign * of.token)
@@ -197,7 +197,7 @@ class Reader:
         position = self.positions.get(message.writer, message.token)
         self.positions[message.writer] = self.sign * max(self.sign * position, self.sign * message.token)
 
-    def linear(self) -> int | None:
+    def find_complete_id(self) -> int | None:
         """Return the ID up to which it has received all rows; None while a writer's position is unknown."""
         if not self.writers <= self.positions.keys():
             return None

@@ -1,8 +1,10 @@
 """A room is acknowledged with or without a time."""
 
 import pytest
+from pydantic import ValidationError
 
-from synapse_lakehouse.room_state.acknowledged_rooms import parse_acknowledged_rooms
+from synapse_lakehouse.config.acknowledged_rooms import parse_acknowledged_rooms
+from synapse_lakehouse.config.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,9 @@ from synapse_lakehouse.room_state.acknowledged_rooms import parse_acknowledged_r
 def test_rooms_and_times_are_read(setting: str, rooms: list[tuple[str, int]]) -> None:
     expected = [{"room": room.encode().hex(), "before": before} for room, before in rooms]
     assert parse_acknowledged_rooms(setting) == expected
+
+
+@pytest.mark.parametrize("setting", ["!a:b@2026-13-40", "!a:b@2026-11-30T25:00", "!a:b #c:d", "a:b"])
+def test_other_words_are_refused(setting: str) -> None:
+    with pytest.raises(ValidationError, match="lakehouse_acknowledged_rooms"):
+        Settings(lakehouse_acknowledged_rooms=setting)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from synapse_lakehouse.compressor.algorithm.compression_settings import Strategy
 from synapse_lakehouse.compressor.algorithm.plan_room import RoomPlan, estimate_room
 from synapse_lakehouse.compressor.settings import CompressorSettings
-from tests.support.state_rooms import KINDS, World, begin, grow
+from tests.support.state_rooms import KINDS, World, begin_rooms, grow_rooms
 
 Tables = tuple[pa.Table, pa.Table, pa.Table]
 
@@ -22,7 +22,7 @@ def plan_rooms(tables: Tables, strategy: Strategy = Strategy.BEST) -> list[RoomP
 @given(st.integers(0, 2**32), st.sampled_from(Strategy))
 def test_a_plan_counts_every_row_of_each_room(seed: int, strategy: Strategy) -> None:
     world = World(random.Random(seed))
-    grow(world, begin(world, KINDS, 60), 300)
+    grow_rooms(world, begin_rooms(world, KINDS, 60), 300)
     plans = plan_rooms(world.tables(), strategy)
     assert [plan.room_id for plan in plans] == sorted(set(world.groups.values()))
     for plan in plans:
@@ -38,7 +38,7 @@ def test_a_plan_counts_every_row_of_each_room(seed: int, strategy: Strategy) -> 
 
 def test_a_plan_does_not_depend_on_the_order_of_the_tables() -> None:
     world = World(random.Random(1))
-    grow(world, begin(world, KINDS, 200), 900)
+    grow_rooms(world, begin_rooms(world, KINDS, 200), 900)
     tables = world.tables()
     reversed_tables = tuple(table.take(pa.array(range(len(table) - 1, -1, -1))) for table in tables)
     for strategy in Strategy:

@@ -18,7 +18,7 @@ from synapse_lakehouse.compressor.algorithm.binomial_checkpointing import (
 from synapse_lakehouse.compressor.algorithm.chain_limit import limit_chains
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from tests.support.state_rooms import World, begin, grow, linear, worlds
+from tests.support.state_rooms import World, begin_rooms, grow_chain, grow_rooms, worlds
 
 CHAIN_LIMITS = st.sampled_from([1, 2, 3, 5, 20, 100])
 
@@ -91,7 +91,7 @@ def test_pending_groups_hardly_reduce_the_compression(pending_share: float) -> N
 def test_a_growing_room_retains_few_full_states() -> None:
     """In a growing room, a full state has more rows at the end of a line than at its start."""
     world = World(random.Random(1))
-    grow(world, begin(world, [linear], 1500), 1500)
+    grow_rooms(world, begin_rooms(world, [grow_chain], 1500), 1500)
     groups = encode_tables.encode_tables(*world.tables())[0].groups()
     by_levels, _ = levels.compress_by_levels(groups, select_all(groups), level_sizes.parse_levels("100,50,25"))
     compressed = fewest_rows.minimize_rows(groups, select_all(groups), 100)

@@ -16,7 +16,7 @@ from synapse_lakehouse.compressor.algorithm.level_sizes import ChainLevel, Level
 from synapse_lakehouse.compressor.algorithm.levels import compress_by_levels
 from synapse_lakehouse.compressor.algorithm.state_fingerprints import fingerprint_states
 from synapse_lakehouse.compressor.algorithm.state_groups import NONE, StateGroups
-from tests.support.state_rooms import State, World, list_edges, resolved, worlds
+from tests.support.state_rooms import State, World, list_edges, resolve_state, worlds
 
 SIZES = st.lists(st.integers(1, 8), min_size=1, max_size=4).map(lambda sizes: tuple(ChainLevel(size) for size in sizes))
 CHUNKS = st.sampled_from([3, 20, 100_000])
@@ -58,7 +58,7 @@ def build_line(groups: int, keys: int = 5) -> World:
 def test_every_group_keeps_its_state(world: World, levels: Levels, chunk_size: int) -> None:
     edges, rows, _, _ = compress(world, levels, chunk_size)
     for group in world.groups:
-        assert resolved(edges, rows, group) == resolved(world.edges, world.rows, group)
+        assert resolve_state(edges, rows, group) == resolve_state(world.edges, world.rows, group)
 
 
 @given(WORLDS, SIZES, CHUNKS)
@@ -109,7 +109,7 @@ def test_the_three_groups_of_the_document_are_unchanged() -> None:
 def test_two_levels_have_the_structure_of_the_document() -> None:
     """The predecessor of an L2 group is the previous L2 group. The L1 groups after an L2 group are a chain on it."""
     encoded_tables, _ = encode_tables.encode_tables(*build_line(25, keys=60).tables())
-    chunk = encoded_tables.take(0, None, 100, [])
+    chunk = encoded_tables.take_chunk(0, None, 100, [])
     assert chunk
     groups, _ = compress_by_levels(chunk.groups, chunk.in_range, parse_levels("3,10"))
     # The first three groups have no L2 group before them, and are a chain of their own.
@@ -157,7 +157,7 @@ def test_a_purged_head_restarts_its_level() -> None:
         world, parse_levels("100"), 500, {"!line": RoomProgress(30, (ChainLevel(100, 30, 30),))}
     )
     for group in world.groups:
-        assert resolved(edges, rows, group) == world.states[group]
+        assert resolve_state(edges, rows, group) == world.states[group]
 
 
 def test_a_predecessor_that_only_an_edge_names_is_empty() -> None:
@@ -166,7 +166,7 @@ def test_a_predecessor_that_only_an_edge_names_is_empty() -> None:
     second = world.add("!room", {("a", ""): "$1", ("b", ""): "$2"}, group)
     del world.groups[group], world.rows[group]
     edges, rows, _, _ = compress(world, parse_levels("100"), 500)
-    assert resolved(edges, rows, second) == {("b", ""): "$2"}
+    assert resolve_state(edges, rows, second) == {("b", ""): "$2"}
 
 
 def test_dollar_signs_in_values_are_unchanged() -> None:
@@ -175,7 +175,7 @@ def test_dollar_signs_in_values_are_unchanged() -> None:
     group = world.add("!$$room", state)
     second = world.add("!$$room", state | {("$", "$$"): "$$"}, group)
     edges, rows, _, _ = compress(world, parse_levels("1,2"), 500)
-    assert resolved(edges, rows, second) == world.states[second]
+    assert resolve_state(edges, rows, second) == world.states[second]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_fingerprints_distinguish_states(world: World) -> None:
     groups = encoded_tables.groups()
     fingerprints = fingerprint_states(groups)
     index_by_fingerprint = {tuple(map(int, fingerprints.fingerprints[index])): index for index in range(len(groups))}
-    states = [resolved(world.edges, world.rows, int(group)) for group in groups.ids]
+    states = [resolve_state(world.edges, world.rows, int(group)) for group in groups.ids]
     assert fingerprints.sizes.tolist() == [len(state) for state in states]
     assert len(index_by_fingerprint) == len({frozenset(state.items()) for state in states})
     for index, state in enumerate(states):

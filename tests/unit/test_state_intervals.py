@@ -8,7 +8,7 @@ from synapse_lakehouse import catalogue
 from synapse_lakehouse.iceberg.write.tables import get_arrow_schema
 from synapse_lakehouse.room_state.group_tree import NumberedGroups, StateGroupFault, number_groups
 from synapse_lakehouse.room_state.state_intervals import INTERVAL_KEY, flatten_intervals
-from tests.support.state_rooms import State, World, resolved, worlds
+from tests.support.state_rooms import State, World, resolve_state, worlds
 
 SCHEMA = get_arrow_schema(next(table for table in catalogue.load_state_tables() if table.name == "state_intervals"))
 
@@ -57,7 +57,7 @@ def test_every_group_has_the_state_of_its_chain(world: World, batch: int) -> Non
     numbered_groups = _number_groups(world.groups, list(world.edges.items()))
     intervals = _intervals(numbered_groups, world.rows, batch)
     assert _states(numbered_groups, intervals) == {
-        group: resolved(world.edges, world.rows, group) for group in world.groups
+        group: resolve_state(world.edges, world.rows, group) for group in world.groups
     }
     node_rows = numbered_groups.nodes.to_pylist()
     assert len({(node["room_id"], node["position"]) for node in node_rows}) == len(node_rows)

@@ -152,7 +152,7 @@ class Streaming(RuleBasedStateMachine):
     @rule(writer=WRITERS, sender=WRITERS)
     def receive_position(self, writer: str, sender: str) -> None:
         if {writer, sender} <= self.stream.writers:
-            self.stream.hear(writer, Position(sender, self.stream.position(sender)))
+            self.stream.receive_position(writer, Position(sender, self.stream.position(sender)))
 
     @rule(writer=WRITERS)
     def start(self, writer: str) -> None:
@@ -207,7 +207,7 @@ class Streaming(RuleBasedStateMachine):
 
     @invariant()
     def a_reader_is_never_ahead(self) -> None:
-        current = self.reader.linear()
+        current = self.reader.find_complete_id()
         if current is not None and self.reader.writers >= self.stream.writers:
             assert all(self.sign * current < self.sign * token for token in self.stream.open)
 

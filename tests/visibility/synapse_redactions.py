@@ -11,7 +11,7 @@ from typing import Any
 
 from synapse.storage.databases.main.events_worker import EventRedactBehaviour
 
-from sample.synapse_app import ask
+from sample.synapse_app import run_in_synapse
 
 
 async def redactions(hs: Any) -> None:
@@ -36,4 +36,4 @@ async def load(store: Any, event_ids: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    ask(sys.argv[1], Path(sys.argv[2]), redactions)
+    run_in_synapse(sys.argv[1], Path(sys.argv[2]), redactions)

@@ -11,7 +11,7 @@ from typing import Any
 
 from synapse.storage.databases.main.state_deltas import StateDelta
 
-from sample.synapse_app import ask
+from sample.synapse_app import run_in_synapse
 
 COLUMNS = ("name", "canonical_alias", "join_rules", "history_visibility", "encryption", "guest_access", "room_type")
 
@@ -35,4 +35,4 @@ async def properties(hs: Any) -> None:
 
 
 if __name__ == "__main__":
-    ask(sys.argv[1], Path(sys.argv[2]), properties)
+    run_in_synapse(sys.argv[1], Path(sys.argv[2]), properties)

@@ -12,7 +12,7 @@ _COLUMNS = ("homeserver", "server_name", "state", "release", "published_at", "he
 def homeservers(format: output.FormatOption = output.OutputFormat.TABLE) -> None:
     """List the homeservers of LAKEHOUSE_HOMESERVERS, each with its newest release and its problems."""
     from synapse_lakehouse.cli.doctor import env_file_readers
-    from synapse_lakehouse.report.overview import describe_misnamed_files, read_overview
+    from synapse_lakehouse.report.overview import describe_misnamed_settings_files, read_overview
 
     names = list_homeservers()
     if not names:
@@ -30,7 +30,7 @@ def homeservers(format: output.FormatOption = output.OutputFormat.TABLE) -> None
             row.status.headline,
             row.status.next_step,
         )
-        for row in [*read_overview(names), *describe_misnamed_files()]
+        for row in [*read_overview(names), *describe_misnamed_settings_files()]
     )
     output.write_rows(_COLUMNS, rows, format)
     for name in names:

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
 
+from synapse_lakehouse.config.acknowledged_rooms import check_rooms
 from synapse_lakehouse.config.check_paths import resolve_path
 from synapse_lakehouse.config.limits import is_heap_size
 from synapse_lakehouse.config.schedule import check_expression
@@ -62,6 +63,7 @@ def _decode_json(properties: object) -> object:
 HeapSize = Annotated[str, AfterValidator(_check_heap)]
 JavaOptions = Annotated[str, AfterValidator(_check_java_options)]
 HostNames = Annotated[str, AfterValidator(_check_hosts)]
+AcknowledgedRooms = Annotated[str, AfterValidator(check_rooms)]
 CronExpression = Annotated[str, AfterValidator(check_expression)]
 TimeZone = Annotated[str, AfterValidator(_check_time_zone)]
 AbsolutePath = Annotated[Path, AfterValidator(resolve_path)]

@@ -13,6 +13,7 @@ from synapse_lakehouse.config.limits import MAX_DAYS, MAX_SECONDS
 from synapse_lakehouse.config.schedule import Schedule
 from synapse_lakehouse.config.setting_types import (
     AbsolutePath,
+    AcknowledgedRooms,
     CronExpression,
     HeapSize,
     HostNames,
@@ -95,9 +96,8 @@ class Settings(BaseSettings):
         "",
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
-    lakehouse_acknowledged_rooms: str = Field(
-        "",
-        description="rooms with acknowledged lost events of unknown ID; ROOM@TIME also covers earlier changes of state",
+    lakehouse_acknowledged_rooms: AcknowledgedRooms = Field(
+        "", description="rooms with acknowledged lost events of unknown ID; ROOM@TIME also covers earlier state changes"
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"

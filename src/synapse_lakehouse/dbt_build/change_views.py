@@ -34,11 +34,11 @@ def register_changes(
     names = {meta.get("changes_of") or meta["previous_of"] for meta in views.values()}
     tables = {name: load_table_or_none(catalog, name) for name in names}
     main, head = (
-        {name: input_fingerprint.find_snapshot_id(table, of) for name, table in tables.items()}
+        {name: input_fingerprint.find_branch_snapshot_id(table, of) for name, table in tables.items()}
         for of in ("main", branch)
     )
     events = input_fingerprint.get_snapshot_property(
-        input_fingerprint.find_snapshot(tables["bronze.events"], "main"), "total-records"
+        input_fingerprint.find_branch_snapshot(tables["bronze.events"], "main"), "total-records"
     )
     if not all(tables.values()) or main == head or int(events or 0) < least_events:
         return False

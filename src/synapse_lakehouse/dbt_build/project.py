@@ -17,6 +17,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from synapse_lakehouse.audit import store
+from synapse_lakehouse.config.acknowledged_rooms import parse_acknowledged_rooms
 from synapse_lakehouse.config.settings import PROJECT_FOLDER
 from synapse_lakehouse.dbt_build.change_views import register_changes
 from synapse_lakehouse.errors import LakehouseError
@@ -24,7 +25,6 @@ from synapse_lakehouse.events import event_udfs
 from synapse_lakehouse.iceberg.spark.session import log_errors_only
 from synapse_lakehouse.iceberg.write import branches, input_fingerprint
 from synapse_lakehouse.room_state import integrity_checks, resolve, retention
-from synapse_lakehouse.room_state.acknowledged_rooms import parse_acknowledged_rooms
 from synapse_lakehouse.spark_app import SparkApp
 from synapse_lakehouse.streams.gaps import gap_udfs
 

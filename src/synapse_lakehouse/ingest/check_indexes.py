@@ -81,7 +81,7 @@ def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexP
             break
         started, unit.not_checked = time.monotonic(), ""
         try:
-            unit.scan = IndexScan(unit.connection, unit.index, unit.columns)
+            unit.scan = IndexScan(unit.connection, unit.index, unit.identifying_columns)
             for part in unit.scan.iterate_ranges(unit.first, seconds, unit.count):
                 unit.ranges.append(part)
         except OtherPlanError as error:
@@ -157,7 +157,7 @@ def _advance(unit: IndexProgress, remaining: Sequence[ScannedRange]) -> None:
 
 
 def _fault_row(unit: IndexProgress, keys: KeyRange, fault: IndexFault) -> dict[str, Any]:
-    names = (*unit.index.columns, *unit.columns)
+    names = (*unit.index.columns, *unit.identifying_columns)
     values = dict(zip(names, fault.row, strict=False)) if fault.kind is not IndexFaultKind.UNREADABLE else {}
     return {
         "table_name": unit.table.name,

@@ -60,7 +60,7 @@ class IndexProgress:
         self.next = self.first
 
     @property
-    def columns(self) -> list[str]:
+    def identifying_columns(self) -> list[str]:
         """Columns beside the index's key that identify a row, and its room."""
         plain = [column.name for column in self.table.columns if column.projection is None]
         wanted = dict.fromkeys([*self.table.primary_key, "room_id"])
@@ -139,7 +139,7 @@ def _find_reason(unit: IndexProgress, recorded_faults: int) -> str:
         return "it does not sort text by bytes (collation C), or not in ascending order with NULL last"
     if to_spark_predicate(index) is None:
         return "Spark may evaluate its condition otherwise than PostgreSQL"
-    kinds = {unit.table.column(name).data_type for name in (*index.columns, *unit.columns)}
+    kinds = {unit.table.column(name).data_type for name in (*index.columns, *unit.identifying_columns)}
     return "a column of it is no text, integer or boolean" if "double" in kinds else ""
 
 

@@ -124,7 +124,7 @@ def _build_hash_sql(unit: IndexProgress) -> str:
 
 
 def _list_names(unit: IndexProgress) -> list[str]:
-    return [*unit.index.columns, *unit.columns]
+    return [*unit.index.columns, *unit.identifying_columns]
 
 
 def _select_rows(spark: SparkSession, unit: IndexProgress, ranges: Sequence[KeyRange]) -> DataFrame:

@@ -44,7 +44,7 @@ def read_overview(names: Iterable[str]) -> list[HomeserverStatus]:
         return list(pool.map(_read, names))
 
 
-def describe_misnamed_files() -> list[HomeserverStatus]:
+def describe_misnamed_settings_files() -> list[HomeserverStatus]:
     """Return a row for each file of settings that no homeserver has because of its name."""
     files = explain_misnamed_files().items()
     return [_describe_failure(file, "", "No homeserver can have this name.", remedy) for file, remedy in files]

@@ -58,7 +58,7 @@ class RenderedPanel:
     tables: Sequence[str]
 
     @property
-    def is_derived(self) -> bool:
+    def differs_from_query(self) -> bool:
         """Return whether the table differs from the rows of the query."""
         return self.panel.derive is not Panel.derive
 

@@ -21,13 +21,13 @@ from synapse_lakehouse.room_state import (
     first_changes,
     group_tree,
     number_appended_groups,
-    number_rooms,
+    number_state_groups,
     room_components,
     state_changes,
     state_digests,
     state_intervals,
 )
-from synapse_lakehouse.room_state.number_rooms import (
+from synapse_lakehouse.room_state.number_state_groups import (
     ChangedRooms,
     NumberedRooms,
     materialize,
@@ -35,7 +35,7 @@ from synapse_lakehouse.room_state.number_rooms import (
     number_changed_rooms,
 )
 
-SOURCE_TABLES: Final = [number_rooms.GROUPS, number_rooms.EDGES, number_rooms.ROWS]
+SOURCE_TABLES: Final = [number_state_groups.GROUPS, number_state_groups.EDGES, number_state_groups.ROWS]
 MINIMUM_ROWS_TO_RESOLVE_IN_PART: Final = 1_000_000
 """With fewer rows of ``state_groups_state`` all rooms are resolved in about the same time."""
 
@@ -54,7 +54,7 @@ _CODE_HASH: Final = hashlib.sha256(
     b"".join(
         Path(str(module)).read_bytes()
         for module in (
-            number_appended_groups.__file__, first_changes.__file__, group_tree.__file__, number_rooms.__file__,
+            number_appended_groups.__file__, first_changes.__file__, group_tree.__file__, number_state_groups.__file__,
             room_components.__file__, state_changes.__file__, state_digests.__file__, state_intervals.__file__,
             __file__,
         )
@@ -90,7 +90,7 @@ def resolve_rooms(
     :param max_renumbered_share: with more groups in rooms to renumber all rooms are resolved.
     """
     fingerprint = _fingerprint(catalog, branch)
-    rows = input_fingerprint.find_snapshot(load_table_or_none(catalog, number_rooms.ROWS), branch)
+    rows = input_fingerprint.find_branch_snapshot(load_table_or_none(catalog, number_state_groups.ROWS), branch)
     has_enough_rows = int(input_fingerprint.get_snapshot_property(rows, "total-records") or 0) >= minimum_rows
     numbered: NumberedRooms | None = None
     if has_enough_rows and is_up_to_date(catalog, "main"):
@@ -100,7 +100,7 @@ def resolve_rooms(
         numbered = number_all_rooms(spark)
         input_fingerprint.replace_table(spark, _FAULTS, branch, numbered.faults, fingerprint)
         ranges = numbered.nodes.withColumn("first_position", f.col("position"))
-        intervals = _resolve_intervals(_join_ranges(spark.table(number_rooms.ROWS), ranges))
+        intervals = _resolve_intervals(_join_ranges(spark.table(number_state_groups.ROWS), ranges))
         input_fingerprint.replace_table(spark, _INTERVALS, branch, intervals, fingerprint)
         positions = state_digests.add_digests(numbered.nodes.where("is_group"), spark.table(_INTERVALS))
         input_fingerprint.replace_table(spark, _POSITIONS, branch, positions, fingerprint)
@@ -115,7 +115,7 @@ def _resolve_changed_rooms(
     """Resolve the rooms that changed since main; None if all rooms have to be resolved."""
     for name in _TABLES:
         # An earlier try may have written to the branch.
-        main = input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main")
+        main = input_fingerprint.find_branch_snapshot_id(load_table_or_none(catalog, name), "main")
         set_or_remove_branch(spark, name, branch, main)
     changes = {name: _read_changes(spark, catalog, name, branch) for name in SOURCE_TABLES}
     numbered = number_changed_rooms(spark, changes, spark.table(_POSITIONS), max_renumbered_share)
@@ -127,8 +127,10 @@ def _resolve_changed_rooms(
 def _find_changes(spark: SparkSession, catalog: Catalog, branch: str) -> DataFrame:
     changes = {name: _read_changes(spark, catalog, name, branch) for name in state_changes.COMPARED_TABLES}
     before = {
-        name: read_rows_at(spark, name, input_fingerprint.find_snapshot_id(load_table_or_none(catalog, name), "main"))
-        for name in (_CHANGES, _INTERVALS, number_rooms.GROUPS, state_changes.USES)
+        name: read_rows_at(
+            spark, name, input_fingerprint.find_branch_snapshot_id(load_table_or_none(catalog, name), "main")
+        )
+        for name in (_CHANGES, _INTERVALS, number_state_groups.GROUPS, state_changes.USES)
     }
     return state_changes.find_state_changes(spark, changes, before, before[_CHANGES])
 
@@ -139,7 +141,7 @@ def _fingerprint(catalog: Catalog, branch: str) -> str:
 
 def _read_changes(spark: SparkSession, catalog: Catalog, name: str, branch: str) -> DataFrame:
     table = load_table_or_none(catalog, name)
-    before, after = (input_fingerprint.find_snapshot_id(table, of) for of in ("main", branch))
+    before, after = (input_fingerprint.find_branch_snapshot_id(table, of) for of in ("main", branch))
     return read_changed_rows(spark, name, before, after)
 
 
@@ -195,7 +197,7 @@ def _read_later_rows(nodes: DataFrame) -> DataFrame:
     ranges = _broadcast_if_small(nodes.withColumn("first_position", f.greatest("position", "first_change")), count)
     # Most changed groups are new. Then Iceberg skips most data files.
     is_recent = f.col("state_group") >= f.lit(oldest).cast("bigint")
-    return _join_ranges(nodes.sparkSession.table(number_rooms.ROWS).where(is_recent), ranges)
+    return _join_ranges(nodes.sparkSession.table(number_state_groups.ROWS).where(is_recent), ranges)
 
 
 def _inherit_state(predecessors: DataFrame) -> DataFrame:

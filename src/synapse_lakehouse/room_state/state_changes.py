@@ -12,13 +12,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from synapse_lakehouse.room_state import number_rooms
-from synapse_lakehouse.room_state.number_rooms import materialize
+from synapse_lakehouse.room_state import number_state_groups
+from synapse_lakehouse.room_state.number_state_groups import materialize
 
 POSITIONS: Final = "silver.state_positions"
 INTERVALS: Final = "silver.state_intervals"
 USES: Final = "bronze.event_to_state_groups"
-COMPARED_TABLES: Final = (POSITIONS, number_rooms.EDGES, number_rooms.ROWS)
+COMPARED_TABLES: Final = (POSITIONS, number_state_groups.EDGES, number_state_groups.ROWS)
 
 _PIECE: Final = ("state_group", "type", "state_key")
 _IS_SAME_GROUP: Final = "created_for <=> created_for_now"
@@ -38,8 +38,8 @@ def find_state_changes(
         release.
     :param unresolved: ``silver.state_changes`` of the last release.
     """
-    created = spark.table(number_rooms.GROUPS).selectExpr("id as state_group", "event_id as created_for_now")
-    created_before = before[number_rooms.GROUPS].selectExpr("id as state_group", "event_id as created_for")
+    created = spark.table(number_state_groups.GROUPS).selectExpr("id as state_group", "event_id as created_for_now")
+    created_before = before[number_state_groups.GROUPS].selectExpr("id as state_group", "event_id as created_for")
     now = spark.table(POSITIONS).selectExpr("state_group", "digest as digest_now")
     still = unresolved.join(now, "state_group").where("digest <> digest_now").join(created, "state_group")
     still = still.where(_IS_SAME_GROUP).select(unresolved.columns)
@@ -54,10 +54,14 @@ def find_state_changes(
     if changed.isEmpty():
         return still
     changed = changed.join(created, "state_group").join(created_before, "state_group").where(_IS_SAME_GROUP)
-    edges = spark.table(number_rooms.EDGES).groupBy("state_group").agg(f.max("prev_state_group").alias("predecessor"))
+    edges = (
+        spark.table(number_state_groups.EDGES)
+        .groupBy("state_group")
+        .agg(f.max("prev_state_group").alias("predecessor"))
+    )
     changed = materialize(changed.join(edges, "state_group", "left"))
-    pieces = _find_changed_pieces(spark, changes[number_rooms.ROWS], before[INTERVALS], changed)
-    found = _name_causes(changed, pieces, _diff(changes[number_rooms.EDGES], "state_group"))
+    pieces = _find_changed_pieces(spark, changes[number_state_groups.ROWS], before[INTERVALS], changed)
+    found = _name_causes(changed, pieces, _diff(changes[number_state_groups.EDGES], "state_group"))
     found = found.join(_find_reused_numbers(changed, before[USES], spark.table(USES)), "state_group", "left_anti")
     found = materialize(_omit_reported(found, unresolved, still))
     found = _undo_earlier_changes(found, _find_inherited_changes(spark, found, still, before[INTERVALS]))

@@ -111,7 +111,7 @@ class StreamTables:
         table = self.catalog.load_table(f"bronze.{name}")
         return changed_rows.read_rows_changed_since(self.spark, table, since, self.snapshots[name])
 
-    def changed_pairs(self) -> list[tuple[Stream, Table, DataFrame]]:
+    def list_changed_stream_tables(self) -> list[tuple[Stream, Table, DataFrame]]:
         """Return each changed table, with its stream and its rows in the previous release."""
         changed = self.changed_tables()
         return [

@@ -8,7 +8,7 @@ from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli.doctor import system_grants
 from synapse_lakehouse.cli.doctor.finding import DoctorFinding, FindingLevel, Findings
 from synapse_lakehouse.compressor.postgres.progress_tables import PROGRESS_TABLES, list_privileges
-from synapse_lakehouse.postgres.access.grants import list_replication_server_grants
+from synapse_lakehouse.postgres.access.grants import list_allowed_grants
 from synapse_lakehouse.postgres.access.public_rights import PUBLIC_RIGHTS
 from synapse_lakehouse.postgres.connection import Connection
 
@@ -103,7 +103,7 @@ class _Excess:
 def reader_privileges(catalogue: Catalogue) -> AllowedPrivileges:
     """Return the privileges that the reader may need: to read the tables of ``catalogue``, and to serve replication."""
     progress: AllowedPrivileges = {("SELECT", "table", name): None for name in PROGRESS_TABLES}
-    rights = list_replication_server_grants(catalogue, has_secrets=True)
+    rights = list_allowed_grants(catalogue, has_secrets=True)
     return {**progress, **{("SELECT", right.kind, right.name): right.columns for right in rights}}
 
 

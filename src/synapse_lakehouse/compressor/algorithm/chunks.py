@@ -79,7 +79,7 @@ def _compress_chunk(
 ) -> ChunkResult:  # fmt: skip
     before = progress.levels if progress else configured
     heads = [level.head for level in before if level.head is not None]
-    chunk = stored.take(room, progress.last if progress else None, chunk_size, heads)
+    chunk = stored.take_chunk(room, progress.last if progress else None, chunk_size, heads)
     assert chunk is not None
     compressed, after = levels.compress_by_levels(chunk.groups, chunk.in_range, before)
     rows_before, rows_after = len(chunk.groups.keys), len(compressed.keys)
@@ -92,5 +92,5 @@ def _compress_chunk(
             raise InvalidStateGroupsError(
                 f"state group {chunk.groups.ids[changed.argmax()]} would resolve to another state"
             )
-        stored.put(chunk, compressed)
+        stored.put_chunk(chunk, compressed)
     return ChunkResult(room, first, RoomProgress(chunk.last, after), rows_before, rows_after, is_skipped)

@@ -43,7 +43,7 @@ class GroupStore:
         """Ascending codes of the rooms that have groups."""
         return list(self._members)
 
-    def members(self, room: int) -> BoolArray:
+    def groups_in_room(self, room: int) -> BoolArray:
         """Return which groups are in ``room``."""
         return np.isin(np.arange(len(self._ids)), self._members[room])
 
@@ -52,7 +52,7 @@ class GroupStore:
         members = self._after(room, after)
         return int(self._ids[members[0]]) if len(members) else None
 
-    def take(self, room: int, after: int | None, limit: int, heads: Sequence[int]) -> GroupChunk | None:
+    def take_chunk(self, room: int, after: int | None, limit: int, heads: Sequence[int]) -> GroupChunk | None:
         """Return the next ``limit`` groups of ``room``, with their chains and the chains of ``heads``; None at the end.
 
         A chain may lead to other rooms, or to groups without a room. From the second chunk on (``after`` is set), such
@@ -72,7 +72,7 @@ class GroupStore:
         groups, keys = self._gather(indices)
         return GroupChunk(groups, in_range, last, indices, keys)
 
-    def put(self, chunk: GroupChunk, groups: StateGroups) -> None:
+    def put_chunk(self, chunk: GroupChunk, groups: StateGroups) -> None:
         """Store the changed groups of a chunk."""
         changed = chunk.groups.changed(groups)
         rows = np.repeat(changed, groups.rows)

@@ -75,7 +75,7 @@ class PlannedGroups:
             _sizes(self.names, self.before) + duplicate_bytes,
             _sizes(self.names, self.after) + np.where(changed, 0, duplicate_bytes),
         )
-        is_in_room = self.stored.members(room)
+        is_in_room = self.stored.groups_in_room(room)
         rewritten = is_in_room & changed
         return RoomPlan(
             room_id=str(self.names.rooms[room]),
@@ -128,7 +128,7 @@ def estimate_room(
     """
     stored, names = encode_tables(*contents)
     room = names.rooms.to_pylist().index(room_id)
-    before, members = stored.groups(), stored.members(room)
+    before, members = stored.groups(), stored.groups_in_room(room)
     allowed = members & ~np.isin(before.ids, np.fromiter(untouchable, np.int64))
     deduplicated = allowed & (stored.copies.rows > 0)
     if layout.strategy is Strategy.LEVELS:

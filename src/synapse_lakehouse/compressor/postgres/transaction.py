@@ -54,7 +54,7 @@ class GroupRooms:
         """Return which of ``groups`` existed."""
         return np.array([group in self._rooms for group in groups.tolist()], bool)
 
-    def room(self, group: int) -> str:
+    def find_room(self, group: int) -> str:
         """Return the room of a group; for a deleted group the room that is compressed, as in Synapse's compressor."""
         return str(self._rooms.get(group, self._room_id))
 
@@ -63,7 +63,7 @@ def encode_rows(changes: RowChanges, indices: Int64Array, group_rooms: GroupRoom
     """Encode the new rows of the changes at ``indices`` for COPY, before their groups are locked."""
     rows = changes.rows(indices)
     groups, numbers = np.unique(rows["state_group"].to_numpy(), return_inverse=True)
-    rooms = pa.array([group_rooms.room(group) for group in groups.tolist()], pa.string()).take(pa.array(numbers))
+    rooms = pa.array([group_rooms.find_room(group) for group in groups.tolist()], pa.string()).take(pa.array(numbers))
     text = pa.BufferOutputStream()
     pa_csv.write_csv(rows.append_column("room_id", rooms), text, _QUOTED)
     return memoryview(text.getvalue())

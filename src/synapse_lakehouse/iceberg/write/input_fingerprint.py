@@ -26,20 +26,20 @@ def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], versio
 
 def read_fingerprint(catalog: Catalog, name: str, branch: str) -> str | None:
     """Return the fingerprint of the input of a table's rows on ``branch``; its snapshot ID if it records none."""
-    snapshot = find_snapshot(load_table_or_none(catalog, name), branch)
+    snapshot = find_branch_snapshot(load_table_or_none(catalog, name), branch)
     return get_snapshot_property(snapshot, _PROPERTY) or str(snapshot.snapshot_id) if snapshot else None
 
 
-def find_snapshot(table: Table | None, branch: str) -> Snapshot | None:
+def find_branch_snapshot(table: Table | None, branch: str) -> Snapshot | None:
     """Return the snapshot that a reader on ``branch`` reads: that of the branch, or else of main."""
     refs = table.refs() if table else {}
     ref = refs.get(branch) or refs.get("main")
     return table.snapshot_by_id(ref.snapshot_id) if table and ref else None
 
 
-def find_snapshot_id(table: Table | None, branch: str) -> int | None:
-    """Return the ID of :func:`find_snapshot`; None if there is no snapshot."""
-    snapshot = find_snapshot(table, branch)
+def find_branch_snapshot_id(table: Table | None, branch: str) -> int | None:
+    """Return the ID of :func:`find_branch_snapshot`; None if there is no snapshot."""
+    snapshot = find_branch_snapshot(table, branch)
     return snapshot.snapshot_id if snapshot else None
 
 

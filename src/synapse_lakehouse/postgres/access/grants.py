@@ -70,7 +70,7 @@ def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
     return _list_grants(catalogue, lambda column: not column.only_served)
 
 
-def list_replication_server_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
+def list_allowed_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
     """Yield all grants that the role may have: those of :func:`list_required_grants`, and the grants that only
     ``lakehouse replicate serve`` and the check of a later Synapse need.
 
@@ -105,7 +105,7 @@ def build_grants_sql(
 
     :param role: a plain lower-case name.
     :param extra: further tables. The role may read all columns of those that exist.
-    :param has_secrets: as in :func:`list_replication_server_grants`.
+    :param has_secrets: as in :func:`list_allowed_grants`.
     """
     limit = settings.lakehouse_source_connections + SPARE_CONNECTIONS
     return "\n".join(
@@ -117,7 +117,7 @@ def build_grants_sql(
             *build_role_sql(role, limit, build_session_settings(settings)),
             *(
                 statement
-                for right in list_replication_server_grants(catalogue, has_secrets=has_secrets)
+                for right in list_allowed_grants(catalogue, has_secrets=has_secrets)
                 for statement in right.to_script(role)
             ),
             *(only_if(f"to_regclass('{name}') IS NOT NULL", f"GRANT SELECT ON {name} TO {role};") for name in extra),

@@ -71,7 +71,7 @@ def find_vanished_ids(
     """
     frames = [
         _gone_rows(tables, stream, table, previous)
-        for stream, table, previous in tables.changed_pairs()
+        for stream, table, previous in tables.list_changed_stream_tables()
         if effective_contiguity(stream, table) is Contiguity.APPEND_ONLY
     ]
     if announced is not None:
@@ -127,7 +127,7 @@ def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
     The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``.
     """
     frames = []
-    for stream, table, previous in tables.changed_pairs():
+    for stream, table, previous in tables.list_changed_stream_tables():
         bound = tables.previous_bound(stream)
         if effective_contiguity(stream, table) is Contiguity.UPSERT and bound is not None:
             key = f.to_json(f.struct(*(table.rises_per or table.primary_key))).alias("key")

@@ -1,6 +1,11 @@
-"""The rooms of ``LAKEHOUSE_ACKNOWLEDGED_ROOMS``. Pure."""
+"""Parse ``LAKEHOUSE_ACKNOWLEDGED_ROOMS``."""
 
+import re
 from datetime import UTC, datetime
+from typing import Final
+
+# An ID may contain an @, so only a date after it is a time.
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}.*")
 
 
 def parse_acknowledged_rooms(setting: str) -> list[dict[str, str | int]]:
@@ -10,16 +15,29 @@ def parse_acknowledged_rooms(setting: str) -> list[dict[str, str | int]]:
     found before this time, in milliseconds since 1970, are acknowledged; 0 for a room without a time.
 
     :param setting: rooms such as ``!a:example.org`` or ``!a:example.org@2026-11-30T14:00Z``.
+    :raises ValueError: for another word, or a time that does not exist.
     """
     return [_parse(word) for word in setting.split()]
 
 
+def check_rooms(setting: str) -> str:
+    """Return ``setting``.
+
+    :raises ValueError: as :func:`parse_acknowledged_rooms`.
+    """
+    parse_acknowledged_rooms(setting)
+    return setting
+
+
 def _parse(word: str) -> dict[str, str | int]:
+    if not word.startswith("!"):
+        raise ValueError(f"{word!r} is not the ID of a room, such as !a:example.org")
     room, _, time = word.rpartition("@")
+    if not _DATE.fullmatch(time):
+        return {"room": word.encode().hex(), "before": 0}
     try:
         before = datetime.fromisoformat(time)
     except ValueError:
-        # The room's ID contains an @.
-        return {"room": word.encode().hex(), "before": 0}
+        raise ValueError(f"{time!r} is not a time, such as 2026-11-30T14:00Z") from None
     before = before if before.tzinfo else before.replace(tzinfo=UTC)
     return {"room": room.encode().hex(), "before": int(before.timestamp() * 1000)}
