@@ -1,12 +1,12 @@
 """Compare the copy with Synapse's database, and maintain the lake's files: compaction, expiry, erasure.
 
-**What it does.** A run does everything that a run of the DAG `lakehouse` does. It measures sizes only if no run did for
-20 hours. After the copy it also compares row
-counts and hashes of key ranges with the source, in the same PostgreSQL snapshot. It reads differing ranges again.
-`LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. For at most `LAKEHOUSE_INDEX_CHECK_SECONDS`, the run
-compares entries of the source's indexes with the copy. Each run begins with the slices of tables that were
-not compared for the longest time. Then the run maintains the lake's files, even if an earlier task failed. It rewrites
-files with deleted content or many deleted rows, merges small files, expires releases older than
+**What it does.** A run copies, validates, builds and publishes as a run of the DAG `lakehouse` does. It measures sizes
+only if no run measured them in the last 20 hours. It does not check whether Synapse can start again. After the copy it
+also compares row counts and hashes of key ranges with the source, in the same PostgreSQL snapshot, and reads differing
+ranges again. `LAKEHOUSE_PARITY_SECONDS` limits the load on Synapse's database. Each run begins with the slices of
+tables that were not compared for the longest time. For at most `LAKEHOUSE_INDEX_CHECK_SECONDS`, the run compares
+entries of the source's indexes with the copy. Then the run maintains the lake's files, even if an earlier task failed.
+It rewrites files with deleted content or many deleted rows, merges small files, expires releases older than
 `LAKEHOUSE_ERASURE_DAYS` with their snapshots, tags, branches and files, and deletes orphan files. Content that was
 purged or redacted in Synapse is therefore erased from the warehouse after `LAKEHOUSE_ERASURE_DAYS` days. `lakehouse
 prove-erased` verifies the erasure.
@@ -71,7 +71,7 @@ def create_dag(homeserver: DagHomeserver) -> DAG:
         dag_display_name=homeserver.get_title("Lake maintenance"),
         description=__doc__.partition(".")[0],
         doc_md=__doc__,
-        # The daily run starts at midnight.
+        # The daily run of the DAG lakehouse starts at midnight.
         schedule=CronDataIntervalTimetable("30 3 * * *", timezone="UTC"),
         start_date=datetime(2014, 1, 1, tzinfo=UTC),
         # The next run does the work of a missed run.
@@ -106,14 +106,14 @@ def lake_maintenance(homeserver: DagHomeserver) -> None:
     published = spark_tasks.create_spark_task(
         "publish_release", "Publish the release", outlets=assets.published_assets(homeserver.name)
     )
-    # Erasure must work even if the source is down or its copy fails validation; it only needs the lease.
+    # Erasure must work even if the source is down or its copy fails validation. It needs only the lease.
     maintained = spark_tasks.create_spark_task(
         "maintain_lake",
         "Maintain the lake's files",
         overrides={"LAKEHOUSE_ERASURE_DAYS": _setting("erasure_days")},
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
     )
-    # Depends on both, so that the run fails if either failed.
+    # The last task depends on both, so that the run fails if either failed.
     report = task(task_display_name="Report", on_success_callback=metrics_tasks.complete_release)(
         run_lifecycle.report_reconciliation
     )()

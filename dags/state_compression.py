@@ -92,7 +92,7 @@ def create_dag(homeserver: DagHomeserver) -> DAG:
         # An operator may answer until the next scheduled run.
         dagrun_timeout=between_runs + timedelta(days=1),
         on_failure_callback=callbacks.alert_on_timeout,
-        # It writes to Synapse's database, so an operator must enable it.
+        # The DAG writes to Synapse's database, so an operator must enable it.
         is_paused_upon_creation=True,
         tags=["layer:gold", "layer:audit", "impact:reads-source", "impact:writes-source"],
         user_defined_macros=spark_tasks.TEMPLATE_MACROS,
@@ -104,7 +104,7 @@ def create_dag(homeserver: DagHomeserver) -> DAG:
 
 
 def _load_settings(homeserver: DagHomeserver) -> CompressorSettings:
-    """Return the compressor's settings. If those of one of several homeservers are wrong, its runs fail."""
+    """Return the compressor's settings. With several homeservers, wrong settings fail the homeserver's runs only."""
     try:
         return load_compressor_settings(homeserver.settings)
     except LakehouseError:

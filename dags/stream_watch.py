@@ -4,10 +4,9 @@
 each sequence, and the rows beyond the slowest writer. A comparison with the previous sample shows how many IDs are in
 flight and since when, which writer does not advance, and which writer lost its position. `audit.stream_watch` contains
 every sample; `lakehouse positions --history` shows them. If a replication tap was ever used, the DAG also logs when the
-tap last recorded something, and sends an alert when the tap is silent. Each new
-report of an event, a room or a user sends an alert with IDs. `preflight` repeats a check that Synapse runs
-when it starts: each sequence must match its positions and rows. The DAG uses no Spark and no lake lease, and publishes
-nothing.
+tap last recorded something, and sends an alert when the tap is silent. For each new report of an event, a room or a
+user, the DAG sends an alert with the IDs. `preflight` repeats a check that Synapse runs when it starts: each sequence
+must match its positions and rows. The DAG uses no Spark and no lake lease, and publishes nothing.
 
 **When it fails.** The log ends with the reason: the database cannot be reached, or a privilege is missing
 (`lakehouse doctor` explains both). Or the database is too busy to answer within seconds; then the next sample may

@@ -79,7 +79,10 @@ def collect_metrics(
     stream_positions: Iterable[Row],
     stream_facts: Iterable[Row],
 ) -> dict[str, Metrics]:
-    """Collect metrics by subject from one run's rows of the audit tables; metrics that were not measured are absent."""
+    """Collect metrics by subject from one run's rows of the audit tables that the parameters name.
+
+    Metrics that were not measured are absent.
+    """
     metrics: dict[str, dict[str, Any]] = {_subject(table): {} for table in catalogue.copied_tables()}
     metrics |= {_subject(stream): {} for stream in catalogue.streams} | {_SCHEMA: {}}
     for row in snapshots:
@@ -105,7 +108,7 @@ def collect_metrics(
 
 
 def _collect_learned_writers(stream_positions: Iterable[Row]) -> dict[str, Any]:
-    """Return everything of the streams that rests on learned writers, for :class:`ExpectNoProvisionalBound`."""
+    """Return the metrics of all streams that depend on learned writers, for :class:`ExpectNoProvisionalBound`."""
     rows = sorted(stream_positions, key=lambda row: row["stream"])
     counts = Counter[str]()
     for row in rows:

@@ -13,7 +13,7 @@ from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
 
 class ExpectNoFinding(MetricExpectation):
-    """The check has no finding, except findings that healthy databases also have, or that another check explains."""
+    """The check has no finding, except findings that healthy databases also have, and findings that are explained."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         serious, mild = metrics["serious"], metrics["findings"] - metrics["serious"]

@@ -175,7 +175,7 @@ class ExpectConfiguredWriters(MetricExpectation):
         if rule is BoundRule.UNKNOWN_WRITER or (rule is BoundRule.PROVISIONAL and unknown):
             return False, f"{unknown} continues to write and is not configured"
         if rule is BoundRule.PROVISIONAL:
-            return True, "the bound is provisional, because it rests on writers that were learned from the data"
+            return True, "the bound is provisional, because it depends on writers that were learned from the data"
         if rule is BoundRule.MISSING_LEARNED_WRITER:
             return True, f"no position of {missing or 'any writer'}, a learned writer, so there is no safe bound"
         if rule is BoundRule.MISSING_WRITER and unknown:
@@ -195,7 +195,7 @@ class ExpectConfiguredWriters(MetricExpectation):
 class ExpectNoProvisionalBound(MetricExpectation):
     """The writers of all streams come from the configuration, so that the safe bounds are proven.
 
-    This check alone reports what rests on learned writers: provisional bounds, missing bounds, late and lost IDs.
+    Only this check reports faults that depend on learned writers: provisional or missing bounds, late and lost IDs.
     """
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:

@@ -13,8 +13,8 @@
 
 
 {#
-    Whether a value of a client's JSON (a variant) is true in Python: it is not false, null, zero or empty. NULL without
-    it.
+    Whether a value of a client's JSON (a variant) is true in Python: it is not false, null, zero or empty. NULL if
+    the value is missing.
 #}
 {% macro json_truth(document, path) -%}
     {%- set value = "variant_get(" ~ document ~ ", '$." ~ path ~ "')" -%}

@@ -1,6 +1,6 @@
 {#
     Events as Synapse's event loader reads them (synapse.storage.databases.main.events_worker); only those in the relation
-    `keys` if there is one. `hint`: that of broadcast_if_few.
+    `keys` if there is one. `hint`: a hint that broadcast_if_few returns.
 #}
 {% macro loaded_events(keys=none, hint='') -%}
     select

@@ -7,8 +7,8 @@
 
 {#
     Whether only a part of a model is built: the variable `changes_are_known` is true, the last release has the table,
-    built by the same rules, and the affected rows are at most the share `partial_build_share` of the rows of `whole`, by
-    default of the model itself. This is decided once for each model.
+    the table was built by the same rules, and the affected rows are at most the share `partial_build_share` of the rows
+    of `whole`, by default of the model itself. This is decided once for each model.
 #}
 {% macro is_partial_build(affected, whole=this) -%}
     {%- if not execute or not var('changes_are_known') -%}
@@ -29,7 +29,7 @@
 
 {#
     The rows of a relation whose column `key` is in the column `of` of the relation `keys`; all rows if `keys` is none.
-    `hint`: that of broadcast_if_few.
+    `hint`: a hint that broadcast_if_few returns.
 #}
 {% macro rows_with(relation, keys, key='event_id', of=none, hint='') -%}
     {%- if keys is none -%}
@@ -90,8 +90,8 @@
 
 
 {#
-    Sorted IDs of the nodes from which the model is built, without its affected keys, which only select rows. Instead of
-    an ephemeral model, whose SQL is a part of this model's SQL: the nodes from which it is built.
+    Sorted IDs of the nodes from which the model is built, without its affected keys, which only select rows. The SQL
+    of an ephemeral model is a part of this model's SQL, so the list has the nodes from which the ephemeral model is built.
 #}
 {% macro input_nodes(ephemeral=none) -%}
     {%- set ids = [] -%}

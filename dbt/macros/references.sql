@@ -34,8 +34,8 @@
 {%- endmacro %}
 
 
-{# The places where values occur: a column, and a condition on its rows. Each is a bit of a mask. For each reference, `masks`
-   has the mask of the referring place, and that of the places of which one must have the value. #}
+{# The places where values occur: a column, and a condition on its rows. Each place is a bit of a mask. For each reference,
+   `masks` has two masks: the referring place, and the places of which at least one must have the value. #}
 {% macro reference_places(references) -%}
     {%- set keys = [] -%}
     {%- set places = [] -%}

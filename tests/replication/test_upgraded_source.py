@@ -129,6 +129,25 @@ def test_without_a_grant_the_earlier_streams_are_served(
     older_database.execute(f"drop owned by {role}; drop role {role}")
 
 
+def test_a_server_that_starts_without_a_grant_serves_the_earlier_streams(older_database: Database) -> None:
+    role = f"reader_{uuid.uuid4().hex[:8]}"
+    grants = build_grants_sql(CATALOGUE, older_database.settings, role)
+    older_database.execute(grants)
+    older_database.execute(f"alter role {role} password 'p'")
+    dsn = make_conninfo(str(older_database.settings.synapse_dsn), user=role, password="p")
+    settings = older_database.settings.model_copy(update={"synapse_dsn": dsn})
+    upgrade(older_database)
+    reader = DatabaseReader(settings, CATALOGUE, settle_seconds=0.05, examine_seconds=0)
+    earlier_positions = [reader.read_positions().by_stream for _ in range(2)]
+    assert "events" in earlier_positions[0]
+    assert [positions.keys() for positions in earlier_positions] == [earlier_positions[0].keys()] * 2
+    assert STREAM not in earlier_positions[0]
+    older_database.execute(grants)
+    assert reader.read_positions().by_stream[STREAM] == 2
+    reader.close()
+    older_database.execute(f"drop owned by {role}; drop role {role}")
+
+
 def test_a_restore_without_a_stream_ends_the_subscriptions(older_database: Database) -> None:
     change_schema(older_database, show_additions)
     reader = DatabaseReader(older_database.settings, CATALOGUE, settle_seconds=0.05, examine_seconds=EXAMINE_SECONDS)

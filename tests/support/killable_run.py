@@ -11,6 +11,7 @@ import traceback
 import pytest
 
 from synapse_lakehouse import catalogue
+from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.lease.lease import Lease
@@ -56,6 +57,8 @@ def _run(lake: IncrementalLake, app: SparkApp) -> None:
     crashed = acquire_when_free(lease, WAIT_SECONDS)
     if app.run.branch not in crashed:
         branches.drop_branch(app.catalog, app.run.branch)
+    if latest := store.read_latest_release(app.catalog):
+        branches.restore_release(app.catalog, latest.tables)
     if crashed:
         branches.resume_branch(app.catalog, crashed, app.run.branch)
         lease.settle()

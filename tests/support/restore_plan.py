@@ -10,7 +10,7 @@ from synapse_lakehouse.cli import app
 from synapse_lakehouse.local.postgres.embedded_postgres import BIN
 from tests.support.hostile_text import list_unprintable
 from tests.support.state_releases import TABLES, StateReleases
-from tests.support.state_rooms import State, resolved
+from tests.support.state_rooms import State, resolve_state
 
 
 def print_plan(releases: StateReleases, *arguments: str) -> str:
@@ -73,4 +73,4 @@ def read_states(dsn: str, room: str) -> dict[int, State]:
         ):
             own.setdefault(group, {})[type_, key] = event
         groups = connection.execute("select id from state_groups where room_id = %s", [room]).fetchall()
-    return {group: resolved(edges, own, group) for (group,) in groups}
+    return {group: resolve_state(edges, own, group) for (group,) in groups}

@@ -176,6 +176,9 @@ def test_several_files_are_merged_as_in_synapse(tmp_path: Path) -> None:
         ("{main: {data_stores: [main]}, other: {data_stores: [state]}}", True),
         ("{one: {data_stores: [main, state]}}", False),
         ("{one: {name: psycopg2}}", False),
+        ("{main: {data_stores: [main], args: {dbname: s}}, other: {data_stores: [state], args: {dbname: t}}}", True),
+        # Two pools of connections to one database.
+        ("{main: {data_stores: [main], args: {dbname: s}}, other: {data_stores: [state], args: {database: s}}}", False),
     ],
 )
 def test_a_separate_state_database_is_refused(databases: str, is_refused: bool, tmp_path: Path) -> None:

@@ -100,9 +100,10 @@ def test_a_file_overrides_shared_settings(folder: Path, monkeypatch: pytest.Monk
 
 def test_own_settings_are_never_shared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_homeserver(folder, "one", **OWN, **CATALOG)
+    values = {"lakehouse_source_disk_bytes": "500", "lakehouse_acknowledged_rooms": "!shared:example.org"}
     for name in OWN_SETTINGS:
         if name != "lakehouse_homeservers":
-            monkeypatch.setenv(name.upper(), "500" if name.endswith("bytes") else "shared")
+            monkeypatch.setenv(name.upper(), values.get(name, "shared"))
     for name in set(PLACES) - {"lakehouse_warehouse"}:
         monkeypatch.setenv(name.upper(), "/shared")
     settings = load_homeserver_settings("one")
@@ -251,11 +252,19 @@ def test_a_line_that_would_be_ignored_is_refused(folder: Path, line: str, monkey
     assert Settings().lakehouse_homeserver == "one"
 
 
-def test_variables_of_postgresql_are_refused_in_a_file(folder: Path) -> None:
-    write_homeserver(folder, "one", **OWN, **CATALOG, pgpassword="secret")
-    with pytest.raises(HomeserverError, match="PGPASSWORD") as error_info:
+@pytest.mark.parametrize("variable", ["PGPASSWORD", "AWS_SECRET_ACCESS_KEY"])
+def test_variables_that_are_read_from_the_environment_are_refused_in_a_file(folder: Path, variable: str) -> None:
+    write_homeserver(folder, "one", **OWN, **CATALOG, **{variable.lower(): "hidden"})
+    with pytest.raises(HomeserverError, match=variable) as error_info:
         load_homeserver_settings("one")
-    assert "secret" not in str(error_info.value)
+    assert "hidden" not in str(error_info.value)
+
+
+def test_a_variable_of_aws_may_be_part_of_a_setting(folder: Path) -> None:
+    properties = '{"s3.secret-access-key": "${AWS_SECRET_ACCESS_KEY}"}'
+    own = {"aws_secret_access_key": "secret", "lakehouse_catalog_properties": properties}
+    write_homeserver(folder, "one", **OWN, **CATALOG, **own)
+    assert load_homeserver_settings("one").lakehouse_catalog_properties == {"s3.secret-access-key": "secret"}
 
 
 def test_a_folder_is_no_homeserver(folder: Path) -> None:

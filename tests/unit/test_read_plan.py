@@ -84,6 +84,12 @@ def test_a_table_that_changed_by_half_is_read_in_full() -> None:
     assert (plan.extent, plan.base) == (ReadExtent.FULL, None)
 
 
+def test_a_table_that_lost_more_than_half_is_read_in_full() -> None:
+    """With fewer rows than those to delete, the deletions cost more than a full copy."""
+    extents = [plan_read(WHOLE_COPY, unpartitioned_heap(10), rows, 10).extent for rows in (505, 504)]
+    assert extents == [ReadExtent.CHANGED, ReadExtent.FULL]
+
+
 def test_a_resumed_copy_reads_the_rest_and_changes() -> None:
     part = Baseline(snapshot_id=1, rows=10, since=50, pages=((4, 8), (0, 2)))
     plan = plan_read(part, unpartitioned_heap(10), 1000, 0)

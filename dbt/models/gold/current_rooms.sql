@@ -17,7 +17,7 @@ joined as (
     where membership = 'join'
 ),
 
--- A new display name creates another join event: the stay began with the first join after the last other membership.
+-- A new display name creates another join event. The stay began with the first join after the last membership other than join.
 last_absence as (
     select room_id, user_id, max(stream_ordering) as stream_ordering
     from memberships

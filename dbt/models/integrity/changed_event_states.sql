@@ -1,6 +1,6 @@
 {{ config(materialized='affected_keys') }}
 {%- set moved_positions = source('changes', 'state_positions_changes') -%}
--- The digest of a state group stands for its state, so other positions do not matter.
+-- The digest of a state group stands for its state, so a group that only got another position is not changed.
 with changed_groups as (
     select state_group from {{ moved_positions }}
     group by state_group, room_id, state_rows, digest

@@ -72,8 +72,8 @@ used_rooms as (
     select room_id from {{ source('synapse', 'local_current_membership') }} where membership = 'join'
 ),
 
--- reference_findings has missing events. No event remains of a purged room. Rooms older than the deltas lack the deltas of
--- their first state.
+-- Missing events are findings of reference_findings. A purged room has no events, so its deltas are not compared. A room that is
+-- older than current_state_delta_stream has no deltas for its first state.
 checked as (
     select
         pieces.*,

@@ -1,5 +1,6 @@
--- The oldest group that lacks a piece of state. `found`: the state event that it has instead. The state after the latest event
--- may lack current state although no row was lost: after an operator deleted the other forward extremities.
+-- One finding for each missing state event, with the oldest group that lacks it. `found`: the state event that the group has
+-- instead. The state at the forward extremities may lack current state although no row was lost, for example because an operator
+-- deleted the other extremities.
 with after_events as (
     select events.room_id, events.type, events.state_key, events.event_id, events.state_group, positions.position
     from {{ ref('events') }} as events
@@ -8,7 +9,8 @@ with after_events as (
     where events.is_state and not events.rejected
 ),
 
--- The current state is the state after the latest event; with several latest events, only if they have the same state.
+-- The current state must be the state after the forward extremity. If a room has several forward extremities, it is compared only
+-- if all of them have the same state group.
 ends as (
     select ends.room_id, max(positions.state_group) as state_group, max(positions.position) as position
     from {{ source('synapse', 'event_forward_extremities') }} as ends
@@ -20,7 +22,8 @@ ends as (
     having count(*) = count(positions.state_group) and count(distinct positions.state_group) = 1
 ),
 
--- A state event is in the state after itself, unless it was rejected. Current state is in the state after the latest event.
+-- A state event is in the state after itself, unless it was rejected. Current state is in the state after the forward
+-- extremities.
 owed as (
     select room_id, type, state_key, event_id, state_group, position, true as is_own
     from after_events

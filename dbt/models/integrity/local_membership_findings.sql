@@ -1,5 +1,5 @@
 -- Memberships of this server's users that differ from the current state of rooms in which the server takes part. During a
--- fast join of a room, its current state lacks members.
+-- fast join of a room, the room's current state lacks members.
 select
     'local_membership_differs' as check_name,
     'fail' as severity,
@@ -15,7 +15,7 @@ from (
 full outer join {{ source('synapse', 'local_current_membership') }} as memberships
     on pieces.room_id = memberships.room_id and pieces.state_key = memberships.user_id
 -- An invite from another server, a knock, or the rejection of an invite is stored at once, although the room's events do not
--- contain it yet. They may never contain it, for example if it is soft-failed.
+-- contain it yet. They may never contain it, for example if the event is soft-failed later.
 left anti join (
     select event_id from {{ source('synapse', 'events') }} where outlier and type = 'm.room.member'
     union all
@@ -28,5 +28,6 @@ left anti join (
 left anti join {{ source('synapse', 'partial_state_rooms') }} as partial
     on coalesce(pieces.room_id, memberships.room_id) = partial.room_id
 where
-    -- Only local_current_membership has invites to rooms without this server, and users that left last.
+    -- Only local_current_membership has invites to rooms without this server, and users that left as the last users of this
+    -- server.
     pieces.event_id is distinct from memberships.event_id and (pieces.event_id is not null or memberships.membership = 'join')

@@ -8,8 +8,8 @@ with json_alone as (
     where check_name = 'json_without_event'
 ),
 
--- Each event that is no outlier has a state group, and no outlier has one. A forward extremity, and an event to which an
--- event that is no outlier refers, is no outlier, unless it is a backward extremity. Other rows have an ID of the event.
+-- An event was no outlier if it has a state group, if it is a forward extremity, or if an event that is no outlier refers to it
+-- and it is no backward extremity. The rows of the other tables prove nothing, but contain the event's stream ID.
 traces as (
     select event_id, cast(null as bigint) as known_id, true as is_proof from {{ source('synapse', 'event_to_state_groups') }}
     union all
@@ -36,7 +36,7 @@ lost_events as (
     having bool_or(traces.is_proof)
 ),
 
--- Rows of event_edges may be missing with those of events: the JSON names the parents too.
+-- If rows of events are missing, rows of event_edges may be missing too. The JSON also names the parents.
 lost_json as (
     select /*+ broadcast(lost_events) */
         lost_events.event_id,
@@ -68,9 +68,9 @@ backfilled as (
     select distinct room_id from {{ source('synapse', 'events') }} where stream_ordering < 0
 ),
 
--- Only if this server created the child, its first ID is above that of its parent (streams/gaps/lost_event_ranges.py).
--- For a join, a knock and a rejected invite, another server chooses the parents, which may arrive later. Former outliers
--- were fetched from other servers too.
+-- The first ID of a child is above the ID of its parent only if this server created the child
+-- (streams/gaps/lost_event_ranges.py). For a join, a knock and a rejected invite, another server chooses the parents, which may
+-- arrive later. Former outliers were fetched from other servers too.
 lost_graphs as (
     select
         edges.room_id,

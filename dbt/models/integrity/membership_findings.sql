@@ -1,4 +1,4 @@
--- Memberships that differ from the JSON of their events. `reference_findings` compares other copies.
+-- Memberships that differ from the JSON of their events. `reference_findings` compares the other copies.
 {%- set unmatched, pieces = ref('unmatched_memberships'), source('synapse', 'current_state_events') %}
 with faults as (
     select
@@ -12,8 +12,8 @@ with faults as (
         where {{ value_hash('event_id') }} in (select event_hash from {{ unmatched }})
     ) as events on unmatched.event_hash = events.event_hash
     union all
-    -- Synapse copies the membership from room_memberships. During a fast join, it stored the event as rejected, without a row
-    -- there, and accepted the event later.
+    -- Synapse copies the membership from room_memberships. The membership is NULL if Synapse stored the event as rejected during
+    -- a fast join, without a row in room_memberships, and accepted the event later.
     select pieces.room_id, pieces.event_id, fields.membership, 'NULL in current_state_events'
     from (select room_id, event_id from {{ pieces }} where type = 'm.room.member' and membership is null) as pieces
     inner join {{ ref('event_fields') }} as fields on pieces.event_id = fields.event_id

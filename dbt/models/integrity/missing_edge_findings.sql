@@ -1,4 +1,4 @@
--- `reference_findings` has the events without any row of event_edges, with their legal cases.
+-- Events without any row of event_edges are findings of `reference_findings`, which knows the legal cases.
 {%- set missing = ref('missing_edges') %}
 select
     'event_incomplete' as check_name,

@@ -1,4 +1,4 @@
--- As in Synapse's purge: by the time of receipt, up to the depth of the room's latest event that is old enough.
+-- Synapse purges a room up to the depth of the latest event that is old enough, by its time of receipt. This model does the same.
 with expired as (
     select
         events.room_id,

@@ -25,14 +25,15 @@ faulty as (
     left join (select room_id, max(event_id) as event_id from creations group by room_id) as expected
         on state_groups.room_id = expected.room_id
     left join {{ source('synapse', 'state_events') }} as stored on state_groups.creation = stored.event_id
-    -- If no creation event of the room is stored, an event that is not stored either may be it.
+    -- If no creation event of the room is stored, the event in the state group may be it, unless this event is stored.
     where
         creations.event_id is null
         and (state_groups.creation is null or expected.event_id is not null or stored.event_id is not null)
 ),
 
--- A group whose predecessor has the same fault has it for the same cause: the innermost range of a cause that contains it.
--- Ranges of the same level do not overlap.
+-- If a group and its predecessor have the same fault, both have it for the same cause. A cause is a faulty group whose
+-- predecessor does not have this fault. A group belongs to the cause with the innermost range that contains the group. Ranges
+-- of the same level do not overlap.
 ranges as (
     select faulty.*, positions.last_position, if(predecessor.state_group is null, 1, 0) as begun
     from faulty
@@ -60,10 +61,11 @@ causes as (
     where state_group is not null
 )
 
--- Groups that are the state of no event, and of no later group's event, are not needed. Synapse stores the state before and after
--- an event before the event itself (UnpersistedEventContext.persist), so groups remain if the event is not stored afterwards, and
--- the state after a rejected event has no event, because it has the state before it (_store_event_state_mappings_txn). A room that
--- is being deleted loses its events first (_purge_room_txn) and its state groups later (purge_room_state).
+-- A cause without events is legal: no event has its state groups. Synapse stores the state before and after an event before it
+-- stores the event (UnpersistedEventContext.persist), so the groups remain if the event is not stored afterwards. The state
+-- after a rejected event belongs to no event, because a rejected event has the state before it
+-- (_store_event_state_mappings_txn). A room that is being deleted loses its events first (_purge_room_txn) and its state groups
+-- later (purge_room_state).
 select
     'state_group_without_creation' as check_name,
     'fail' as severity,

@@ -43,7 +43,7 @@ updated as (
     where stats.completed_delta_stream_id >= coalesce(changes.last_change, stats.completed_delta_stream_id)
 ),
 
--- Synapse reads these changes without regard to the state key (_handle_deltas).
+-- Synapse ignores the state key of these changes (_handle_deltas), so an event with a state key can set a property.
 with_state_key as (
     select distinct room_id, type from {{ source('synapse', 'current_state_delta_stream') }} where state_key <> ''
 )

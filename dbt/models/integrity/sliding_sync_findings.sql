@@ -29,8 +29,8 @@ latest_events as (
     group by events.room_id
 ),
 
--- The stored ID may be a rejected event's if that event existed when the row was created, or that of an event that was accepted
--- later. It is never another room's.
+-- The stored ID may be the ID of a rejected event that existed when the row was created, or the ID of an event that was accepted
+-- later. It is never the ID of another room's event.
 foreign_orderings as (
     select joined_rooms.room_id
     from {{ source('synapse', 'sliding_sync_joined_rooms') }} as joined_rooms
@@ -125,7 +125,7 @@ membership_faults as (
             when snapshots.event_stream_ordering <> memberships.event_stream_ordering then array(
                 'fail', 'event_stream_ordering ' || memberships.event_stream_ordering, string(snapshots.event_stream_ordering)
             )
-            -- An older Synapse version, after a downgrade, does not copy this flag. It is computed only once.
+            -- After a downgrade, an older Synapse version does not copy this flag. The flag is computed only once.
             when snapshots.forgotten <> events.forgotten
                 then array('warn', 'forgotten ' || events.forgotten, string(snapshots.forgotten))
         end as fault

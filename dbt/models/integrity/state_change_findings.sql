@@ -1,8 +1,8 @@
 -- One finding for each cause and each release that found further changes: a loss that continues is a new finding. `expected` and
 -- `found` show one of the pieces of state that changed.
 --
--- A change is a repair if each piece is right now: each group has the creation of its room, and the state event for which it was
--- created. So the repair of a loss before the first release is no loss.
+-- A change is a repair if each changed piece of the cause is now correct: its event is the creation event of the room, or the
+-- state event that has this state group. So the repair of a loss before the first release is no loss.
 with changed as (
     select
         changes.*,
@@ -55,7 +55,7 @@ select
     changes.room_id,
     changes.cause || if(changes.change > 1, ', change ' || changes.change, '') as subject,
     if(changes.pieces = 0, 'its earlier state', example.piece || ': ' || coalesce(example.event_before, 'nothing')) as expected,
-    if(changes.pieces = 0, 'another predecessor or state of it', coalesce(example.event_after, 'nothing'))
+    if(changes.pieces = 0, 'another predecessor, or the predecessor has another state', coalesce(example.event_after, 'nothing'))
     || if(changes.pieces > 1, ', and ' || (changes.pieces - 1) || ' other changed pieces of state', '')
     || ', in ' || affected.state_groups || ' state groups of ' || affected.events || ' events' as found
 from changes

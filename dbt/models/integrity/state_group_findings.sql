@@ -1,5 +1,5 @@
--- The next group in the order of positions, itself included, that is the state of an event: a group is unused if this
--- group is not among its descendants.
+-- `next_used`: position of the first group, from the group itself on, that is the state of an event. If this position is after
+-- the group's last descendant, the group is unused.
 with needs as (
     select
         sizes.room_id,
@@ -19,7 +19,7 @@ select
     if(fault = 'other_room', 'warn', 'fail') as severity,
     room_id,
     string(state_group) as subject,
-    'one older group of the room, or none, to rest on' as expected,
+    'no predecessor, or one older predecessor in the same room' as expected,
     fault as found
 from {{ source('state', 'state_faults') }}
 

@@ -35,8 +35,8 @@ edges as (
     {%- endif %}
 ),
 
--- A former outlier had no state before. Backfill stores the later event first, with the state that another server sent. The
--- stream IDs of two events are in the order of their arrival if both are positive, or both negative.
+-- While an event is an outlier, it has no state. Backfill stores the later event first, with the state that another server
+-- sent. The stream IDs of two events are in the order of their arrival if both are positive, or both negative.
 compared as (
     select
         edges.event_hash,

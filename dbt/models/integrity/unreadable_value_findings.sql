@@ -1,5 +1,5 @@
--- The copy's replacement for a text that cannot be projected: synapse_lakehouse.postgres.rows.select_sql. Synapse fails
--- if it cannot parse such a text. Internal metadata is part of its event.
+-- Texts that the copy replaced because they cannot be projected (synapse_lakehouse.postgres.rows.select_sql). Synapse fails if it
+-- cannot parse such a text. Unreadable internal metadata makes its event unloadable, which event_findings reports.
 select
     'unreadable_value' as check_name,
     case when value = '"unreadable"' then 'fail' else 'warn' end as severity,

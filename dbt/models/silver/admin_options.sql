@@ -16,7 +16,7 @@ options as (
     where {{ has_rule('soft_failed_option') }}
 ),
 
--- The soft-failed option also includes events rejected by a policy server.
+-- The soft-failed option also includes events that a policy server marked as spam.
 resolved_options as (
     select
         user_id,

@@ -29,7 +29,8 @@ related as (
     select redacts from {{ ref('affected_redactions') }}
 ),
 
--- Pieces of state with an affected event: the first event of a piece replaces nothing.
+-- Pieces of state with a changed event. The first event of a piece replaces nothing, and a change may make another event the
+-- first.
 pieces as (
     select room_id, type, state_key from previous_state_events
     where event_id in (select event_id from {{ changed }})
@@ -62,8 +63,8 @@ previous_ends as (
     select room_id, max(position) as position from {{ source('changes', 'previous_state_positions') }} group by room_id
 ),
 
--- Rooms with other settings at a position that existed before, or with another retention. The last interval of a room
--- grows with each new position, and is valid where it was.
+-- Rooms with other settings at a position that the last release has, or with another retention. The last interval of a room grows
+-- with each new position. This growth changes no earlier position.
 changed_rooms as (
     select previous.room_id from previous_settings as previous
     left anti join settings as present

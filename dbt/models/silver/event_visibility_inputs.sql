@@ -56,7 +56,8 @@ replaced as (
             redactions.event_id is null and (event.has_prev_content_and_sender or previous.event_id is null) as uses_prev_content
         from loadable as event
         left join loadable as previous
-            -- All events that replace nothing would be joined in one partition. No event has such an ID.
+            -- If `replaces_state` is NULL, this text takes its place, because Spark would join all NULLs in one partition. No
+            -- event has such an ID.
             on coalesce(event.replaces_state, concat('nothing: ', event.event_id)) = previous.event_id
                 and previous.withheld is null
         left join {{ ref('redactions') }} as redactions
@@ -134,7 +135,7 @@ visibility_inputs as (
         and {{ has_rule('hidden_call_invites') }} as is_call_invite,
         {% if var('retention_enabled') -%}
         case when not event.is_state then
-            -- Python's integers have no limit. Only the sum of two negative numbers can be below bigint.
+            -- Synapse adds Python's integers, which have no limit. The sum can be below bigint only if both numbers are negative.
             coalesce(
                 try_add(event.origin_server_ts, {{ lifetime }}),
                 case when {{ lifetime }} >= 0 then {{ most }} when {{ lifetime }} < 0 then -{{ most }} end

@@ -24,8 +24,9 @@ joined as (
     where membership = 'join'
 ),
 
--- A user that left or was kicked or banned gets the events before, also after forgetting the room (synapse.handlers.sync).
--- A joined user left before only after an earlier join: an invite can be declined and a later one accepted.
+-- A user that left or was kicked or banned gets the events before the departure, even if the user forgot the room
+-- (synapse.handlers.sync). A leave of a joined user is a departure only if it follows a join: the user may have declined an
+-- invite and accepted a later one.
 departures as (
     select memberships.user_id, memberships.room_id, max(memberships.stream_ordering) as stream_ordering
     from memberships

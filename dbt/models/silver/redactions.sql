@@ -1,12 +1,12 @@
 {{ config(meta={'affected_by': 'affected_redactions'}) }}
 {%- set affected = ref('affected_redactions') -%}
 {%- set is_partial = is_partial_build(affected) %}
--- Synapse stores every redaction and decides on reading whether it applies; so does this model.
+-- Synapse stores every redaction, and decides whether it applies when it reads the target. This model makes the same decision.
 with stored_redactions as (
     select event_id, redacts, recheck, have_censored, false as by_ban
     from {{ rows_with(source('synapse', 'redactions'), affected if is_partial else none, 'redacts') }}
     union all
-    -- A ban may redact all events of the user in the room, until a later membership ends that (MSC4293). Synapse applies
+    -- A ban may redact all events of the user in the room, until a later membership ends this (MSC4293). Synapse applies
     -- such redactions even if its experimental feature is disabled.
     select bans.redacting_event_id, events.event_id, true, false, true
     from {{ source('synapse', 'room_ban_redactions') }} as bans

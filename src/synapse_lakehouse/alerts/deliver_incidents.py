@@ -38,9 +38,10 @@ def update_incidents(
 ) -> None:
     """Record incidents that begin and end in ``scope``, and send messages.
 
-    A problem that several scopes report is one incident. The first report sends its begin, and the last report sends
-    its end. If a sink does not accept a message, the next report of the same scope sends it again. After some minutes,
-    any report does, except for a notice. Only one process of a homeserver at a time sends messages again.
+    A problem that several scopes report is one incident. The first report sends the message that it began, and the last
+    report sends the message that it ended. If a sink does not accept a message, the next report of the same scope sends
+    the message again. After some minutes, a report of any scope sends it again, unless the message is a notice. Only
+    one process of a homeserver at a time sends messages again.
 
     :param findings: all present problems of the scope.
     :param page: URL with details.
@@ -80,14 +81,14 @@ def send_unrecorded(
 
 
 def _is_due_for_all(event: IncidentEvent, now: datetime) -> bool:
-    # Only the report of its own scope knows the details of a notice.
+    # Only a report of the notice's own scope has the details of the notice.
     return now - event.at > _OWN_SCOPE_TIME and event.kind not in NOTICE_KINDS
 
 
 def _deliver(
     settings: Settings, catalog: Catalog, log: IncidentLog, due: Collection[str], silent: Collection[str]
 ) -> None:
-    """Send each sink the events in ``due`` that the sink has not received, except the events in ``silent``."""
+    """Send to each sink the events in ``due`` that the sink has not received, except the events in ``silent``."""
     names: dict[str, AlertSink | None] = {sink.name: sink for sink in load_sinks(settings)} or {NO_SINK: None}
     delivered_anywhere = {event_id for event_id, _ in log.deliveries}
     for name, sink in names.items():

@@ -15,7 +15,7 @@ INCIDENTS_TABLE: Final = "audit.incidents"
 
 @dataclass(frozen=True)
 class IncidentLog:
-    """``events``: all events, the oldest first. ``deliveries``: an event's ID, and a sink that accepted its message."""
+    """``events``: all events, the oldest first. ``deliveries``: pairs of event ID and sink that got its message."""
 
     events: tuple[IncidentEvent, ...]
     deliveries: frozenset[tuple[str, str]]

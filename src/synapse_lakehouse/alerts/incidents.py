@@ -53,7 +53,7 @@ WARNING_KINDS: Final = frozenset(
 """Kinds with severity "warning"."""
 
 NOTICE_KINDS: Final = frozenset({IncidentKind.NEW_REPORT})
-"""Kinds that end by age. Their end is recorded, and sends no message."""
+"""Kinds whose incidents end by age. The end is recorded, but no message is sent."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class AlertFinding:
 
     ``subject``: the object concerned, such as ``stream events``. ``description``: the problem, with numbers but without
     message content. ``consequence``: the effect of the problem, or "". ``details``: IDs that replace the description in
-    messages, or "". The lake does not store them, because their rows may be erased. ``is_growing``: whether an open
-    incident sends another message.
+    messages, or "". The lake does not store these IDs, because their rows may be erased. ``is_growing``: whether
+    another message is sent although the incident is already open.
     """
 
     kind: IncidentKind

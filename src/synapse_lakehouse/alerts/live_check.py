@@ -23,7 +23,8 @@ from synapse_lakehouse.streams.watch import observation_log
 from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, find_bound_and_closed_end, observe_stream
 
 _REPORT_AGE: Final = timedelta(days=2)
-"""Age of a report, at the look before, at which its incident ends. The first look examines reports up to this age."""
+"""An incident ends if its report was older than this at the previous check. The first check reads reports up to this
+age."""
 
 
 def check_lake(
@@ -47,7 +48,7 @@ def check_lake(
 def observe_streams(
     settings: Settings, catalog: Catalog, releases: Sequence[Release], before: Mapping[str, StreamObservation]
 ) -> tuple[list[StreamObservation], list[AlertFinding]]:
-    """Observe the source's streams, append to ``audit.stream_watch``, and return observations and findings.
+    """Observe the source's streams, append the observations to ``audit.stream_watch``, and return them with findings.
 
     :param before: the latest observation of each stream.
     :raises SourceError: when no connection to the source can be made.
@@ -79,11 +80,12 @@ def observe_streams(
 
 
 def check_reports(settings: Settings, last_look: datetime | None) -> list[AlertFinding]:
-    """Return a finding for each report since two days before ``last_look``. The incident log recognizes earlier ones.
+    """Return a finding for each report since two days before ``last_look``.
 
-    If there are more reports of a kind than are read, one more finding has their number.
+    The incident log already contains incidents of earlier reports, so these reports cause no second message. If there
+    are more reports of a kind than are read, one more finding has their number.
 
-    :param last_look: time of the previous look, from which each later report is new; None at the first look.
+    :param last_look: time of the previous check; None at the first check.
     :raises SourceError: when no connection to the source can be made.
     :raises ReadError: when the source is too busy.
     """
@@ -108,7 +110,7 @@ def check_reports(settings: Settings, last_look: datetime | None) -> list[AlertF
 def _read_released_progress(
     catalog: Catalog, latest: Release, since: Mapping[str, datetime]
 ) -> dict[str, StreamProgress]:
-    """The progress in the ``latest`` release, by stream, if it is newer than the last observation (``since``)."""
+    """The progress of streams in the ``latest`` release, where it is newer than their last observation (``since``)."""
     if since and min(since.values()) >= latest.published_at:
         return {}
     return {

@@ -15,7 +15,7 @@ def check_streams(
 
     A vanished writer is a finding only if the configuration names it.
 
-    :param configured: writers by stream, where they are known.
+    :param configured: the configured writers, by stream.
     """
     findings = []
     for stream, observation in observations:

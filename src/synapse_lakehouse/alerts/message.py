@@ -40,7 +40,7 @@ def name_homeserver(name: str | None, server_name: str | None) -> str:
 def build_messages(events: Sequence[IncidentEvent], homeserver: str, runbooks: str) -> list[AlertMessage]:
     """Return one message for each event, or one message for all if there are more than :data:`MAX_SINGLE_MESSAGES`.
 
-    Incidents that begin are first, and among them the most harmful ones.
+    Incidents that begin come first. The most harmful of them is the first.
 
     :param homeserver: see :func:`name_homeserver`.
     :param runbooks: URL or folder of the runbooks, without a trailing slash.

@@ -20,8 +20,8 @@ def check_sizes(summaries: Sequence[SizeSummary]) -> list[AlertFinding]:
         subject = summary.latest.label
         if summary.earlier_growth and summary.growth:
             description = (
-                f"grows by {_format_growth(summary.growth)} in the last week, "
-                f"before by {_format_growth(summary.earlier_growth)}"
+                f"grew by {_format_growth(summary.growth)} in the last week, "
+                f"and by {_format_growth(summary.earlier_growth)} in the four weeks before"
             )
             findings.append(AlertFinding(IncidentKind.GROWTH_CHANGED, subject, description))
         if overdue := find_overdue_vacuum(summary):
@@ -36,7 +36,7 @@ def _check_forecast(summary: SizeSummary) -> AlertFinding | None:
     if days is None or days > _FULL_DAYS or summary.growth is None:
         return None
     description = (
-        f"its disk is full in {days:.0f} days: {format_bytes(summary.latest.free_bytes)} are free, and it "
+        f"its disk will be full in {days:.0f} days: {format_bytes(summary.latest.free_bytes)} are free, and its size "
         f"grows by {_format_growth(summary.growth)}"
     )
     return AlertFinding(IncidentKind.DISK_FILLING, summary.latest.label, description)

@@ -34,8 +34,8 @@ class Release:
     * ``positions``: safe bound by stream.
     * ``views``: SQL by view name.
     * ``partial``: tables of the source that could not be copied and have their previous content.
-    * ``accepted_at``: time of the first release with this content, and end of the run's audit rows. Later rows belong
-      to another try: the run was cleared and restarted.
+    * ``accepted_at``: time of the first release with this content. Audit rows that the run wrote later belong to
+      another try: the run was cleared and restarted.
     """
 
     number: int
@@ -76,8 +76,8 @@ def describe_server_mismatch(latest: Release | None, server_name: str) -> str | 
     return (
         f"This lake contains releases of {latest.server_name}, but the homeserver to copy is {server_name} "
         "(SYNAPSE_SERVER_NAME; by default the homeserver of the shipped sample). Each homeserver needs its own lake. "
-        "Set other values for LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE, or remove both settings to use the "
-        "embedded catalog."
+        "Set other values for LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE. An installation without "
+        "LAKEHOUSE_HOMESERVERS may also remove both settings, and then uses the embedded catalog."
     )
 
 
@@ -104,10 +104,12 @@ def select_interval_releases(published: Sequence[Release], run: Run) -> list[tup
 
 
 def compute_accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
-    """Return the safe bounds of a new release by stream, from those that its run ``measured``.
+    """Return the safe bounds of a new release by stream.
 
     If a stream has no measured bound, for example because a writer is missing, it keeps its bound of the ``latest``
     release, because closed IDs stay closed.
+
+    :param measured: by stream, the bound that the run of the new release measured.
     """
     return {
         **(latest.positions if latest else {}),

@@ -55,7 +55,7 @@ def load_audit_tables() -> dict[str, AuditTable]:
 
 
 def _parse_type(declared: str) -> pa.DataType:
-    """The Arrow type of a Spark type. A nested type may only contain simple types, or structs of simple types."""
+    """Return the Arrow type of a Spark type. A nested type may contain only simple types, or structs of them."""
     nested = _NESTED.fullmatch(declared)
     if nested is None:
         return _ARROW_TYPES[declared]

@@ -52,7 +52,7 @@ def read_release_rows(catalog: Catalog, table: str, release: Release) -> list[di
 def read_release_ledger(catalog: Catalog, release: Release) -> list[dict[str, Any]]:
     """Return rows of ``audit.ledger`` for the tables of ``release``.
 
-    They are matched by Iceberg snapshot ID. A compaction appends a row with the ID of its own Iceberg snapshot.
+    The rows are matched by Iceberg snapshot ID. A compaction appends a row with the ID of its own Iceberg snapshot.
     """
     ledger, snapshots = "audit.ledger", release.tables
     rows = _rows_by_time(catalog, ledger, release.run_id)

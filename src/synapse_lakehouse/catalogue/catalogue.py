@@ -190,21 +190,21 @@ class Catalogue(Declaration):
         first = max([self.oldest_release, *(at for at, is_made in changes if is_made)], key=_version_parts)
         beyond = min((at for at, is_made in changes if not is_made), key=_version_parts, default=None)
         if first == self.oldest_release and beyond:
-            # Unsupported releases before the oldest have its schema, too.
+            # Releases before the oldest supported one may have the same schema, so the range has no start.
             return f"before {beyond}"
         return f"{first} or later" + (f", before {beyond}" if beyond else "")
 
     def restrict_to_source(self, absent: Collection[str]) -> "Catalogue":
         """Return the catalogue of a database that lacks these tables and columns (:meth:`find_absent`).
 
-        It lists no absent table, and no stream without a table. Absent columns have a constant value.
+        The catalogue lists no absent table, and no stream without a table. Absent columns have a constant value.
         """
         present = self.without_tables(absent)
         tables = tuple(_replace_absent_columns(table, absent) for table in present.tables)
         return present.model_copy(update={"tables": tables, "streams": _backed_streams(self.streams, tables)})
 
     def restrict_to_lake(self, absent: Collection[str]) -> "Catalogue":
-        """Return the catalogue of the lake's copy of such a database.
+        """Return the catalogue of the lake's copy of a database that lacks these tables and columns.
 
         The lake has every table, empty if the database lacks it, but absent streams are not measured.
         """

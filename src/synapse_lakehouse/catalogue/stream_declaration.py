@@ -84,5 +84,5 @@ class StartupSequence(Declaration):
 
     @property
     def direction(self) -> int:
-        """1, as for a stream: the IDs are positive."""
+        """1, because the IDs are positive; see :attr:`Stream.direction`."""
         return 1

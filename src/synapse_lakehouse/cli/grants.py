@@ -24,7 +24,9 @@ def grants(
             help="Name of the role; default: lakehouse, or lakehouse_compressor with --compress.", callback=_plain
         ),
     ] = None,
-    compress: Annotated[bool, typer.Option("--compress", help="Print the role of `compress apply` instead.")] = False,
+    compress: Annotated[
+        bool, typer.Option("--compress", help="Print the SQL for the role of `compress apply` instead.")
+    ] = False,
     cache_keys: Annotated[
         bool,
         typer.Option(

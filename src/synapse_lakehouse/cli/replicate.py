@@ -52,7 +52,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="RELEASE",
-            help="Send rows in the format of this release of Synapse, such as 1.40; default: the newest release.",
+            help="Send rows in the format of this release of Synapse, such as 1.40; default: the newest format.",
             callback=_release,
         ),
     ] = None,

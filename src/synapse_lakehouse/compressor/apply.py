@@ -96,7 +96,7 @@ def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerif
             undo_files, unreadable = _read_undo_files(row["undo"] or ())
             with open_reader() as reader:
                 contents = reader.read_tables(row["room_id"])
-            # The room may have grown since then, so its chains have no limit here.
+            # The room may have grown since the compression, so its chains have no limit here.
             verification = verify_room(contents, row["room_id"], None, undo_files)
             was_faulty = row["outcome"] == Outcome.FAULTY
             if verification.faults or (was_faulty and not unreadable):

@@ -13,7 +13,7 @@ EFFECTS: Final = {
     "lakehouse_warehouse": "write to the folder of the other",
     "lakehouse_metrics_file": "replace the metrics of the other",
 }
-"""Settings of which each homeserver needs its own value, with what it would do otherwise."""
+"""Settings of which each homeserver needs its own value, each with what a homeserver would do with a shared value."""
 
 
 def identify_places(settings: Mapping[str, Any]) -> dict[str, object]:

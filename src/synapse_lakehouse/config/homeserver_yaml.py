@@ -86,6 +86,10 @@ def require_one_database(config: Path | None, error: type[LakehouseError]) -> No
     :param error: class of the error, as in :func:`read_section`.
     """
     databases = read_section(config, "databases", error)
+    parameters = [_find_parameters(database) for database in databases.values()]
+    if parameters and parameters[0] and all(other == parameters[0] for other in parameters[1:]) and parameters[1:]:
+        # Each data store has its own pool of connections to the same database.
+        return
     for name, database in databases.items():
         stores = database.get("data_stores") if isinstance(database, Mapping) else None
         if isinstance(stores, list) and len({"main", "state"} & set(map(str, stores))) == 1:
@@ -93,6 +97,15 @@ def require_one_database(config: Path | None, error: type[LakehouseError]) -> No
                 f"databases.{name} in SYNAPSE_CONFIG has the data_stores {', '.join(map(str, stores))} only: set "
                 "SYNAPSE_STATE_DSN to the database with the data_stores state, and SYNAPSE_DSN to the other one."
             )
+
+
+def _find_parameters(database: object) -> list[object]:
+    """Return the parameters that identify the database; empty if the file has none."""
+    arguments = database.get("args") if isinstance(database, Mapping) else None
+    if not isinstance(arguments, Mapping):
+        return []
+    name = arguments.get("dbname") or arguments.get("database")
+    return [name, *(arguments.get(key) for key in ("host", "port", "service", "dsn"))]
 
 
 def _explain(problem: Exception) -> str:

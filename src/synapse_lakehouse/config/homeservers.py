@@ -176,7 +176,7 @@ def select_homeserver(name: str) -> Path:
 
 
 def get_dag_id(dag: str, homeserver: str | None) -> str:
-    """Return the ID of a homeserver's DAG. If the installation has one homeserver, it is the name of the DAG."""
+    """Return the ID of a homeserver's DAG. If the installation has one homeserver, the ID is the name of the DAG."""
     return f"{dag}.{homeserver}" if homeserver else dag
 
 
@@ -236,6 +236,13 @@ def _require_names(path: Path) -> None:
             f"{path} sets {variable}, which has no effect there: PostgreSQL's variables are read from the environment "
             "only, and apply to all homeservers. Write the value into the address, as in "
             "SYNAPSE_DSN=postgresql://user:password@host:5432/synapse?sslmode=require"
+        )
+    text = path.read_text(encoding=env_file.ENCODING)
+    if key := next((name for name in names if name.startswith("AWS_") and f"${{{name}}}" not in text), None):
+        raise HomeserverError(
+            f"{path} sets {key}, which has no effect there: the variables of AWS are read from the environment only, "
+            "and apply to all homeservers. Write the value into LAKEHOUSE_CATALOG_PROPERTIES, as in "
+            'LAKEHOUSE_CATALOG_PROPERTIES={"s3.access-key-id": "…", "s3.secret-access-key": "…"}'
         )
 
 

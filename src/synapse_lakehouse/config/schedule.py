@@ -15,7 +15,7 @@ from synapse_lakehouse.errors import LakehouseError
 PRESETS: Final = ("@hourly", "@daily", "@weekly", "@monthly")
 _SLACK: Final = timedelta(hours=2)
 _INTERVALS: Final = 60
-"""Number of intervals in which the longest one occurs: a workday schedule repeats after 5, a monthly one after 12."""
+"""Number of consecutive intervals that include the longest one: workdays repeat after 5 intervals, months after 12."""
 
 
 class ScheduleError(LakehouseError, ValueError):
@@ -24,7 +24,7 @@ class ScheduleError(LakehouseError, ValueError):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Times in local time of ``timezone``. A schedule with times in every hour counts in UTC, where each hour is once.
+    """Times in local time of ``timezone``. A schedule with times in every hour is in UTC, where no hour is repeated.
 
     If the clocks go back, Airflow uses the second of two equal local times.
     """
@@ -59,7 +59,7 @@ class Schedule:
         return min(end + (now - self.find_interval(now)[0]), next_end - timedelta(microseconds=1))
 
     def overdue_after(self, now: datetime) -> timedelta:
-        """Return the age of the latest release that means a missed run: the longest interval, and two hours."""
+        """Return the age from which on the latest release shows a missed run: the longest interval plus two hours."""
         return max(end - start for start, end in self._next_intervals(now)) + _SLACK
 
     def require_existing_times(self, now: datetime) -> None:

@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     lakehouse_homeservers: AbsolutePath | None = Field(
         None, description="folder with a file NAME.env per homeserver, for several homeservers in one Airflow"
     )
-    lakehouse_homeserver: str | None = Field(None, description="name of the homeserver that commands are about")
+    lakehouse_homeserver: str | None = Field(None, description="name of the homeserver to which commands apply")
     lakehouse_catalog_uri: str | None = Field(
         None,
         repr=False,
@@ -97,7 +97,7 @@ class Settings(BaseSettings):
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: AcknowledgedRooms = Field(
-        "", description="rooms with acknowledged lost events of unknown ID; ROOM@TIME also covers earlier state changes"
+        "", description="rooms: acknowledges lost events of unknown ID; ROOM@TIME: and state changes found before TIME"
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"

@@ -24,7 +24,7 @@ _SOURCE: Final = "changes"
 def register_changes(
     spark: SparkSession, catalog: Catalog, branch: str, project: Manifest, least_events: int = LEAST_EVENTS
 ) -> bool:
-    """Register the views of dbt's source ``changes``; return False without views if models have to be built in full.
+    """Register the views of dbt's source ``changes``. If models have to be built in full, register none; return False.
 
     A full build is necessary if the last release lacks one of the tables, or has fewer than ``least_events`` events. If
     nothing changed, there are no views either, because then a model is built only if its rules changed.

@@ -35,8 +35,9 @@ _CAUSES: Final = ", ".join(
     f"('{check.name}', '{cause}')" for check in integrity_checks.INTEGRITY_CHECKS for cause in check.follows
 )
 _STATE_TABLES: Final = ", ".join(f"'{table}'" for table in resolve.SOURCE_TABLES)
-# A damaged index explains faults of the same index in all rooms. An index of room state also explains faults of other
-# checks in its rooms. An acknowledged finding explains others, although its severity is info.
+# A finding of a damaged index explains other findings of this index in all rooms. If the index is on a table of room
+# state, it also explains findings of other checks in the same room. An acknowledged finding explains other findings,
+# although its severity is info.
 _FINDINGS: Final = f"""
 with findings as (
     select

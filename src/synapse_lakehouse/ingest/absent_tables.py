@@ -13,7 +13,7 @@ _ROWS: Final = "total-records"
 
 
 def empty_table(session: SnapshotSession, table: Table) -> dict[str, Any]:
-    """Make ``table`` empty on the run's branch, unless main is empty; return its row of ``audit.ledger``."""
+    """Empty ``table`` on the run's branch, unless it is empty on main already; return its row of ``audit.ledger``."""
     app, name = session.app, f"bronze.{table.name}"
     set_or_remove_branch(app.spark, name, app.run.branch, None)
     lake = app.catalog.load_table(name)

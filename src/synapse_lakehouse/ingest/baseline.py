@@ -8,19 +8,20 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog as Lake
 from pyiceberg.table import Table as LakeTable
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Snapshot
 
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.audit.releases import Release
 from synapse_lakehouse.catalogue import Catalogue, Table
 from synapse_lakehouse.iceberg.read.recent_rows import read_rows_since_run
+from synapse_lakehouse.iceberg.write import branches
 from synapse_lakehouse.postgres.rows.heap import Heap
 from synapse_lakehouse.postgres.rows.page_ranges import WHOLE_TABLE, PageRange, find_remaining_pages
 from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot
 from synapse_lakehouse.postgres.snapshot.timeline import MAX_XID_AGE, WalPosition
 
 PAGES_PROPERTY: Final = "lakehouse.pages"
-"""Iceberg snapshot property on a run's branch: the pages, and the PostgreSQL snapshot, that the commit contains."""
+"""Iceberg snapshot property on a run's branch: the pages in the commit, and the PostgreSQL snapshot they come from."""
 
 _SNAPSHOTS: Final = "audit.snapshots"
 
@@ -53,7 +54,7 @@ class Baseline:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it contains all pages, so that only changed rows are missing."""
+        """Whether the baseline contains all pages, so that only changed rows are missing."""
         return not find_remaining_pages(self.pages)
 
 
@@ -71,13 +72,13 @@ class PublishedTable:
     def find_baseline(self, table: Table, snapshot: PostgresSnapshot) -> Baseline | None:
         """Return the published content as a baseline, if row versions show the changes between it and ``snapshot``.
 
-        That requires that the source's WAL history continues from it, that the catalogue reads the same columns, and
-        that main is still at that run's snapshot, or at a compaction of it.
+        Row versions show the changes if the source's WAL history continues from the published content, and the
+        catalogue reads the same columns. Main must still be at the published Iceberg snapshot, or a compaction of it.
         """
         current, published = self.table.current_snapshot(), self.published
         if not current or not published or self.source_was_restored or not _continues(published, table, snapshot):
             return None
-        if not _has_content_of(self.table, published["snapshot_id"]):
+        if not branches.has_content_of(self.table, published["snapshot_id"]):
             return None
         return Baseline(current.snapshot_id, published["rows_source"], published["snapshot_xmin"])
 
@@ -92,7 +93,7 @@ def read_published_tables(lake: Lake, catalogue: Catalogue) -> dict[str, Publish
 
 
 def add_older_releases(lake: Lake, tables: Mapping[str, PublishedTable]) -> dict[str, PublishedTable]:
-    """Return ``tables``; tables that a partial newest release lacks are taken from older releases."""
+    """Return ``tables``, with the content of older releases for tables that the newest release lacks."""
     missing = {name: table for name, table in tables.items() if table.published is None}
     older: dict[str, PublishedTable] = {}
     for release in islice(store.iterate_newest_releases(lake), 1, None) if missing else ():
@@ -122,7 +123,7 @@ def find_interrupted_baseline(
     read_valid_positions: Callable[[], Collection[WalPosition]],
     count_rows: Callable[[int], int],
 ) -> Baseline | None:
-    """Return the usable content that an interrupted attempt left on ``branch``, if there is any.
+    """Return the usable content that an interrupted run left on ``branch``, if there is any.
 
     :param read_valid_positions: as :func:`read_valid_wal_positions`; called only if the branch has such content.
     :param count_rows: counts the rows of an Iceberg snapshot of the table. The snapshot's summary is unsuitable: it
@@ -140,12 +141,20 @@ def find_interrupted_baseline(
         copied_pages.extend((first, last) for first, last in properties["pages"])
         since = min(since, properties["snapshot_xmin"])
         if properties["is_first"]:
-            return (
-                Baseline(head.snapshot_id, count_rows(head.snapshot_id), since, tuple(copied_pages)) if head else None
-            )
+            if head is None or not _is_ahead_of_main(lake_table, ancestor):
+                return None
+            return Baseline(head.snapshot_id, count_rows(head.snapshot_id), since, tuple(copied_pages))
         parent = ancestor.parent_snapshot_id
         ancestor = lake_table.snapshot_by_id(parent) if parent else None
     return None
+
+
+def _is_ahead_of_main(table: LakeTable, snapshot: Snapshot | None) -> bool:
+    """Return whether main can be fast-forwarded to ``snapshot``. It cannot if the table was compacted meanwhile."""
+    main = table.current_snapshot()
+    while main and snapshot and snapshot.snapshot_id != main.snapshot_id:
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+    return main is None or snapshot is not None
 
 
 def read_valid_wal_positions(lake: Lake) -> set[WalPosition]:
@@ -160,9 +169,9 @@ def read_valid_wal_positions(lake: Lake) -> set[WalPosition]:
 def build_snapshot_properties(
     table: Table, heap: Heap, snapshot: PostgresSnapshot, pages: Sequence[PageRange], *, is_first: bool
 ) -> dict[str, str]:
-    """Snapshot properties by which :func:`find_interrupted_baseline` finds a commit.
+    """Return the Iceberg snapshot properties by which :func:`find_interrupted_baseline` finds a commit.
 
-    :param is_first: whether the commit replaces the content that was there before.
+    :param is_first: whether the commit replaces all earlier content.
     """
     properties = {
         "pages": pages,
@@ -196,14 +205,14 @@ def _list_snapshots(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 
 def _find_undone_snapshots(snapshots: Iterable[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
-    """Return the snapshots that a later run found to be ahead of the source (it was restored to an earlier state).
+    """Return the keys of snapshots that were ahead of the source in a later run, because the source was restored.
 
-    Since the restore, the source wrote that part of its WAL again, with other transactions under the same IDs.
+    Since the restore, the source has written that part of its WAL again, with other transactions under the same IDs.
 
-    Main and state may have the same system identifier: one of them is a clone of the other's disk, or is read from a
-    standby of the other's cluster. Their positions do not belong to one sequence.
+    Main and state may have the same system identifier, if one of them is a clone of the other's disk, or is read from
+    a standby of the other's cluster. Their WAL positions are not comparable nevertheless.
 
-    :param snapshots: of :func:`_list_snapshots`, including those of runs that published nothing.
+    :param snapshots: rows of :func:`_list_snapshots`, including those of runs that published nothing.
     """
     lowest: dict[tuple[bool, int, int], WalPosition] = {}
     is_undone: dict[tuple[Any, ...], bool] = {}
@@ -226,13 +235,3 @@ def _snapshot_key(recorded: Mapping[str, Any]) -> tuple[Any, ...]:
 def _wal_position(recorded: Mapping[str, Any]) -> WalPosition:
     values: dict[str, Any] = {field.name: recorded.get(field.name) for field in fields(WalPosition)}
     return WalPosition(**values)
-
-
-def _has_content_of(table: LakeTable, snapshot_id: int | None) -> bool:
-    """Return whether main has the content of ``snapshot_id``; compactions replace files and keep the rows."""
-    head = table.current_snapshot()
-    while head and head.snapshot_id != snapshot_id and head.summary and head.summary.operation is Operation.REPLACE:
-        if head.parent_snapshot_id == snapshot_id:
-            return True
-        head = table.snapshot_by_id(head.parent_snapshot_id) if head.parent_snapshot_id else None
-    return head is not None and head.snapshot_id == snapshot_id

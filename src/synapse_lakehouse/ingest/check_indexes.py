@@ -74,7 +74,7 @@ def check_indexes(session: SnapshotSession) -> None:
 
 
 def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexProgress]:
-    """Read ranges of the ``indexes`` for at most ``seconds``, and return the indexes of which ranges were read."""
+    """Read ranges of the ``indexes`` for at most ``seconds``, and return the indexes with at least one read range."""
     scanned, enough = list[IndexProgress](), seconds / 2
     for unit in indexes:
         if seconds <= 0:
@@ -98,7 +98,7 @@ def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexP
 
 
 def _find_differing(unit: IndexProgress, lake: Sequence[RowDigest | None]) -> list[tuple[ScannedRange, int]]:
-    """Return the ranges that differ from the copy, each with the larger number of entries and of copied rows."""
+    """Return the ranges that differ from the copy, each with its entries or copied rows, whichever are more."""
     both = [(part, copied or EMPTY_DIGEST) for part, copied in zip(unit.ranges, lake, strict=True)]
     return [
         (part, 0 if part.error else max(part.digest.rows, copied.rows))
@@ -110,7 +110,7 @@ def _find_differing(unit: IndexProgress, lake: Sequence[RowDigest | None]) -> li
 def _read_groups(
     unit: IndexProgress, examined: ExaminedRanges, until: float | None, run_on_spark: Callable[..., Any]
 ) -> None:
-    """Read the rows of the groups that differ. If they are too many, the index stops at this range."""
+    """Read the rows of the groups that differ. If there are too many rows, the pass stops at this range."""
     (part,) = examined.ranges
     assert unit.scan
     entries = unit.scan.digest_groups(part.keys, until)
@@ -129,7 +129,7 @@ def _explain(
 
     If the time is too short, the next run continues at the first range that was not examined.
 
-    :param read_first_without_limit: whether the first range is read without a limit of time, so that each run proceeds.
+    :param read_first_without_limit: whether the first range has no time limit, so that each run makes progress.
     """
     assert unit.scan
     found = list[dict[str, Any]]()

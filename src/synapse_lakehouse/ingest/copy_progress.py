@@ -40,7 +40,7 @@ class CopyProgress:
         size, speed = f"{self.bytes / 1e6:,.1f} MB", f"{self.rows / max(self.seconds, 1e-3):,.0f} rows/s"
         if self.is_finished:
             return f"{self.rows:,} rows, {size}, {speed}"
-        # Estimated by pages: their number is known before rows are counted, and each takes about the same time.
+        # The estimate uses pages: their number is known before the rows are counted, and all take about the same time.
         inverse_share = self.total_pages / self.pages
         rows = f"{self.expected_rows:,}" if self.expected_rows else f"about {self.rows * inverse_share:,.0f}"
         remaining = timedelta(seconds=round(self.seconds * (inverse_share - 1)))

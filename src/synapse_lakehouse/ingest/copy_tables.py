@@ -35,10 +35,11 @@ Work = list[tuple[TableCopy, ReadPart]]
 
 
 def copy_tables(session: SnapshotSession) -> None:
-    """Bring all tables up to the snapshots on the run's branch.
+    """Bring all tables on the run's branch to the state of the PostgreSQL snapshots.
 
-    Writes ``audit.snapshots``, ``ledger`` and ``deletions``. The driver's connections count the tables of which all
-    rows are read, while workers read them. Together they stay within LAKEHOUSE_SOURCE_CONNECTIONS in each database.
+    Writes ``audit.snapshots``, ``audit.ledger`` and ``audit.deletions``. If all rows of a table are read, the driver
+    counts the table's rows while workers read them. The connections of driver and workers together stay within
+    LAKEHOUSE_SOURCE_CONNECTIONS in each database.
     """
     app, connection = session.app, session.connection
     started = _start_copies(session)
@@ -60,7 +61,7 @@ def copy_tables(session: SnapshotSession) -> None:
 
 
 def _start_copies(session: SnapshotSession) -> list[StartedCopy]:
-    """Return a copy for each table: full copies first, each kind by descending size."""
+    """Return a copy for each table: first full copies, then incremental copies, both by descending size."""
     app, tables = session.app, session.catalogue.copied_tables()
     newest = session.await_published_tables()
     published = add_older_releases(app.catalog, {table.name: newest[table.name] for table in tables})
@@ -75,7 +76,7 @@ def _count_changes(
 ) -> dict[str, RowCounts]:
     """Count the changed rows of the tables with a baseline."""
     app, connection = session.app, session.connection
-    # Here the write overlaps with the source's work; earlier it would delay reads of the lake.
+    # This write overlaps with the source's work. An earlier write would delay reads of the lake.
     snapshots = [part.snapshot for part in session.exported]
     recorded = readers.submit(record_snapshots, app, snapshots, datetime.now(UTC))
     # Spark starts while the source counts.
@@ -89,13 +90,13 @@ def _count_changes(
         with_baseline = [copy for copy in started if copy.base and copy.target.connection is part.connection]
         counting = [(copy.target.heap.pages, partial(count, copy)) for copy in with_baseline]
         count_tables(app.settings, part.connection, part.snapshot, counting, readers)
-    # From here on a commit can be resumed, provided it records its source snapshot.
+    # A later run can resume from a commit only if audit.snapshots has the commit's PostgreSQL snapshot.
     wait_with_keepalive(recorded, connection)
     return counts
 
 
 def _require_same_partitions(session: SnapshotSession) -> None:
-    """Raise SourceError if a partition was attached during the copy, which no lock prevents: rows of it are missing."""
+    """Raise SourceError if a partition was attached during the copy: its rows are missing. No lock prevents this."""
     for part in session.exported:
         names = [table.name for table in part.catalogue.copied_tables()]
         if changed := find_rewritten_tables(part.connection, names):
@@ -140,7 +141,7 @@ def _await_parts(
                 if progress.is_finished or monotonic() - reported_at > _REPORT_SECONDS:
                     app.report_progress(f"{finished_tables}/{len(copies)} {name}: {progress}")
                     reported_at = monotonic()
-        # Also prevents an idle timeout of the exporting transaction.
+        # This query also prevents an idle timeout of the exporting transaction.
         connection.execute("select 1")
 
 
@@ -160,7 +161,7 @@ def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:
 
 
 def _read_batch(app: SparkApp, batch: Sequence[tuple[TableCopy, ReadPart]]) -> list[tuple[str, CopyProgress]]:
-    """Read a batch, and return the progress of its table after each part. The driver itself reads small parts."""
+    """Read a batch; return, for each part, the table and its progress. The driver itself reads small parts."""
     chunks = [copy.target.chunk(part) for copy, part in batch]
     files = copy_chunks(chunks) if _is_small(batch[0]) else copy_in_worker(app.spark, chunks)
     return [

@@ -46,7 +46,7 @@ def build_read_chunk(
 
 @dataclass(frozen=True)
 class CopyTarget:
-    """``heap``: files of the table in the source. ``lake``: the table in the lake, with the state before the run."""
+    """A table: its files in the source (``heap``), and the Iceberg table as it was before the run (``lake``)."""
 
     app: SparkApp
     connection: Connection
@@ -80,14 +80,18 @@ class CopyTarget:
         return replace_content(*self._target, paths, self._properties(pages, is_first=True))
 
     def append_files(self, paths: Sequence[str], pages: Sequence[PageRange], *, is_first: bool) -> CommitResult:
-        """Add ``paths`` to the branch in one commit, after which the branch contains ``pages``.
+        """Add ``paths``, which contain ``pages`` of the source, to the branch in one commit.
 
-        :param is_first: whether the branch contains no other pages.
+        :param is_first: whether the branch then contains only ``pages``.
         """
         return append_files(*self._target, paths, self._properties(pages, is_first=is_first))
 
     def delete_keys(self, keys: DataFrame, spared_files: Sequence[str] = ()) -> tuple[int, int]:
-        """Delete the rows with these keys on the branch; return their number and the new snapshot ID."""
+        """Delete the rows with these keys on the branch; return their number and the new snapshot ID.
+
+        :param keys: the primary key columns of the rows.
+        :param spared_files: paths of data files whose rows stay.
+        """
         return delete_keys(*self._target, keys, spared_files)
 
     def count_rows(self, snapshot_id: int) -> int:

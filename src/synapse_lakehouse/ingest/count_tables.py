@@ -30,11 +30,11 @@ def count_tables(
 ) -> None:
     """Count each of ``tables`` once, over ``connection``, which exports ``snapshot``, and over further connections.
 
-    ``readers`` open these for large tables.
+    If several tables are large, threads of ``readers`` open the further connections.
 
     :param tables: the size in pages and the counting function of each table, the largest first.
-    :raises psycopg.Error, ReadError: when a count over ``connection``, or over another one, fails; no further count is
-        started.
+    :raises psycopg.Error: when a count over ``connection`` fails. No further count is started.
+    :raises ReadError: when a count over another connection fails. No further count is started.
     """
     remaining = iter([count for _, count in tables])
     others: list[Connection] = []
@@ -61,7 +61,7 @@ def count_tables(
         for future in counting:
             wait_with_keepalive(future, connection)
     finally:
-        # A cancellation between two statements has no effect, so it is repeated.
+        # A cancellation between two statements has no effect, so it is repeated until all counts have ended.
         while wait(counting, timeout=CANCEL_SECONDS).not_done:
             for other in others:
                 with suppress(psycopg.Error):

@@ -20,7 +20,7 @@ _REASONS: Final = {("rooms", "room_id"): "its room was deleted", ("events", "eve
 def record_deleted_keys(deleted: Mapping[str, DataFrame], run: Run, now: datetime) -> None:
     """Append to ``audit.deletions`` with Spark, because a purge or a compressor may delete many millions of rows.
 
-    :param deleted: keys by table.
+    :param deleted: by table, the primary key columns of the deleted rows.
     """
     if not deleted:
         return
@@ -33,7 +33,7 @@ def record_deleted_keys(deleted: Mapping[str, DataFrame], run: Run, now: datetim
 def build_deletion_rows(deleted: Mapping[str, DataFrame], now: datetime) -> DataFrame:
     """Return rows of ``audit.deletions`` without the columns of the run.
 
-    :param deleted: keys by table.
+    :param deleted: by table, the primary key columns of the deleted rows.
     """
     return reduce(DataFrame.unionAll, _build_table_rows(deleted, now))
 

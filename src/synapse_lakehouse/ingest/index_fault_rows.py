@@ -28,13 +28,17 @@ def store_faults(
     unread: Collection[str],
     faults: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Replace the recorded faults: new ones, and earlier ones of which the rows were not compared again yet.
+    """Replace the recorded faults by the ``faults`` of this run, and by earlier faults that may still exist.
+
+    An earlier fault may still exist until a later pass through its index is complete, or the index is rebuilt.
 
     :param checks: rows of ``audit.index_checks`` of all indexes of the copied tables.
     :param unread: tables whose indexes are unknown, because the run did not copy them. Their faults stay.
+    :param faults: rows of ``silver.index_faults``.
     """
     table = app.catalog.load_table(FAULTS_TABLE)
-    # The faults of a pass stay until the next pass is complete. An index that cannot be compared has no pass.
+    # The faults of a pass stay until the next pass is complete. An index that cannot be compared has no pass, so all of
+    # its faults stay.
     oldest = {(row["index_name"], row["filenode"]): row.get("pass", 1) - 1 for row in checks}
     earlier = [
         row

@@ -1,4 +1,4 @@
-"""How far the comparison of each index with the copy has come: a pass reads all its entries, over several runs."""
+"""The progress of each index's comparison with the copy. A pass compares all entries of an index, over several runs."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,22 +22,22 @@ _TABLE: Final = "audit.index_checks"
 _FIRST_ENTRIES: Final = 5_000
 FEWEST_ENTRIES: Final = 100
 _MAX_RECORDED_FAULTS: Final = 100_000
-"""Number of recorded faults at which an index is not read again before it is rebuilt."""
+"""Number of recorded faults from which on an index is read again only after a rebuild."""
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 _State = Mapping[tuple[str, int], Mapping[str, Any]]
-"""The row of ``audit.index_checks`` of the last run that read the index, by index and filenode."""
+"""By index name and filenode, the row of ``audit.index_checks`` of the last published run that read the index."""
 
 
 @dataclass
 class IndexProgress:
     """An index, the connection to its database, and the ranges of it that this run read.
 
-    * ``number``: the pass. ``first``: where this run continues it; None: at the begin.
-    * ``not_checked``: why this run had to stop, or before it reads the index, the last run that read it;
-      ``stopped_at``: the time of that last run.
+    * ``number``: number of the pass. ``first``: key at which this run continues the pass; None: start of the index.
+    * ``not_checked``: why this run had to stop in the index; until this run reads the index, why the previous run had
+      to stop. ``stopped_at``: time of that previous run, if it had to stop.
     * ``count``: number of entries that the source should read in about a second.
-    * ``next``: where the next run continues; ``is_finished``: this run finished the pass.
+    * ``next``: key at which the next run continues. ``is_finished``: whether this run finished the pass.
     """
 
     connection: Connection
@@ -61,7 +61,7 @@ class IndexProgress:
 
     @property
     def identifying_columns(self) -> list[str]:
-        """Columns beside the index's key that identify a row, and its room."""
+        """Columns that identify a row and its room, without the key columns of the index."""
         plain = [column.name for column in self.table.columns if column.projection is None]
         wanted = dict.fromkeys([*self.table.primary_key, "room_id"])
         return [name for name in wanted if name in plain and name not in self.index.columns]
@@ -85,10 +85,10 @@ class IndexProgress:
 
 
 def list_indexes_by_age(session: SnapshotSession) -> tuple[list[IndexProgress], list[dict[str, Any]]]:
-    """Return the indexes in the order of comparison, and rows of ``audit.index_checks`` for those that are not covered.
+    """Return the indexes in the order of comparison, and rows of ``audit.index_checks`` for the indexes not covered.
 
-    The index whose pass is not finished comes first, then indexes by the age of their last pass. An index at which a
-    run had to stop is ordered by the time of that stop, so that the other indexes have their turn.
+    The index whose pass is not finished comes first. The other indexes follow, the one with the oldest pass first. If a
+    run had to stop at an index, the time of that stop counts instead, so that all other indexes have their turn.
     """
     state, recorded = _read_state(session.app.catalog), count_recorded_faults(session.app.catalog)
     progress, uncovered = list[IndexProgress](), list[dict[str, Any]]()
@@ -129,7 +129,7 @@ def _resume(connection: Connection, index: BtreeIndex, table: Table, last: Mappi
 
 
 def _find_reason(unit: IndexProgress, recorded_faults: int) -> str:
-    """Return why the run does not read the index, as Spark cannot select the rows of a range; empty if it reads it."""
+    """Return why the run does not read the index: many known faults, or Spark cannot select a range; else ""."""
     index = unit.index
     if recorded_faults >= _MAX_RECORDED_FAULTS:
         return f"{recorded_faults:,} of its faults are recorded; it is read again after a REINDEX"
@@ -144,7 +144,7 @@ def _find_reason(unit: IndexProgress, recorded_faults: int) -> str:
 
 
 def _read_state(catalog: Catalog) -> _State:
-    """Return the last rows of published runs. The findings of other runs are lost, so their ranges are read again."""
+    """Return the last rows of published runs. Findings of other runs are lost, so their ranges are read again."""
     published = {release.run_id: release.accepted_at for release in store.read_releases(catalog)}
     rows: Iterable[dict[str, Any]] = catalog.load_table(_TABLE).scan().to_arrow().sort_by("written_at").to_pylist()
     read = (row for row in _select_published(rows, published) if row["seconds"])

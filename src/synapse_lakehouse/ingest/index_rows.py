@@ -22,15 +22,18 @@ from synapse_lakehouse.postgres.rows.range_digest import (
 )
 
 MAX_EXAMINED: Final = 100_000
-"""Number of entries, or copied rows, after which a run compares no further index one by one, and its limit for one."""
+"""Maximum number of an index's entries, or of its copied rows, that a run compares one by one.
+
+A run that has found so many faults compares the entries of no further index one by one.
+"""
 
 
 @dataclass
 class ExaminedRanges:
-    """Ranges of an index that a run compares one by one, their copied ``rows``, and the ``remaining`` ranges.
+    """Ranges of an index whose entries a run compares one by one with the copied ``rows``; ``remaining``: other ranges.
 
-    * ``is_indivisible``: one key has too many rows or entries, so only groups of hashes that differ are read.
-    * ``groups``: these groups.
+    * ``is_indivisible``: the only range has too many rows or entries. So only groups of hashes that differ are read.
+    * ``groups``: names of these groups.
     """
 
     ranges: list[ScannedRange] = field(default_factory=list)
@@ -41,19 +44,19 @@ class ExaminedRanges:
 
 
 def digest_lake(spark: SparkSession, scanned: Sequence[IndexProgress]) -> dict[tuple[int, int], RowDigest]:
-    """Return the digests of the same ranges of the copy, by number of the index and of the range."""
+    """Return the copy's digests of all ranges of the ``scanned`` indexes, by number of the index and of the range."""
     return digest_hashes(_hash_rows(spark, number, unit) for number, unit in enumerate(scanned))
 
 
 def read_examined(
     spark: SparkSession, unit: IndexProgress, differing: Sequence[tuple[ScannedRange, int]]
 ) -> ExaminedRanges:
-    """Return the first ranges that have at most ``MAX_EXAMINED`` entries, or copied rows, together.
+    """Return the first ranges that together have at most ``MAX_EXAMINED`` entries or copied rows.
 
-    If the first range alone has more rows, it is divided at a key of the copy. If that is impossible, or if it has more
-    entries, its rows are not read.
+    If the first range alone has more rows, it is divided at a key of the copy. If no key can divide it, or if it has
+    more than ``MAX_EXAMINED`` entries, its rows are not read.
 
-    :param differing: ranges, each with the larger of its numbers of entries and of copied rows.
+    :param differing: ranges that differ, each with its number of entries or of copied rows, whichever is larger.
     """
     fitting = sum(total <= MAX_EXAMINED for total in accumulate(rows for _, rows in differing))
     parts = [part for part, _ in differing]
@@ -73,9 +76,11 @@ def read_examined(
 
 
 def read_groups(spark: SparkSession, unit: IndexProgress, examined: ExaminedRanges, entries: DigestsByRange) -> bool:
-    """Read the rows of the groups that differ, at most ``MAX_EXAMINED`` with the entries; return whether these are all.
+    """Read the copied rows of the first groups that differ; return whether these are all differing groups.
 
-    :param entries: the digests of the index.
+    Together, the groups have at most ``MAX_EXAMINED`` entries and rows, unless one group alone has more.
+
+    :param entries: the digests of the index's entries by group.
     """
     rows = _select_rows(spark, unit, [part.keys for part in examined.ranges])
     row_hash = f.expr(_build_hash_sql(unit))
@@ -128,7 +133,7 @@ def _list_names(unit: IndexProgress) -> list[str]:
 
 
 def _select_rows(spark: SparkSession, unit: IndexProgress, ranges: Sequence[KeyRange]) -> DataFrame:
-    """The copied rows that the index must contain in ``ranges``."""
+    """Return the copied rows that the index must contain in ``ranges``, with all columns of the bronze table."""
     condition = " or ".join(f"({build_spark_condition(unit.index, part)})" for part in _join_neighbours(ranges))
     return spark.table(f"bronze.{unit.table.name}").where(f"({to_spark_predicate(unit.index)}) and ({condition})")
 

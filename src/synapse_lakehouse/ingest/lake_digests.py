@@ -13,7 +13,7 @@ from synapse_lakehouse.postgres.rows.range_digest import RowDigest, hash_sum_spa
 def digest_hashes(hashed: Iterable[DataFrame]) -> dict[tuple[int, Any], RowDigest]:
     """Return the digest of each unit and range, with one query, because most units are small.
 
-    :param hashed: rows with the columns unit, range and hash.
+    :param hashed: rows with the columns unit (number), range (name or number) and hash (MD5 as text).
     """
     if not (frames := list(hashed)):
         return {}

@@ -22,8 +22,8 @@ def snapshot_columns(snapshot: PostgresSnapshot) -> dict[str, Any]:
 def record_snapshots(app: SparkApp, snapshots: Sequence[PostgresSnapshot], began_at: datetime) -> None:
     """Append the state of the source to ``audit.snapshots``.
 
-    :param snapshots: of the main database and, if state has a database of its own, of that database.
-    :param began_at: start of this attempt; earlier rows of the run belong to earlier attempts.
+    :param snapshots: snapshots of the main database and, if state has a database of its own, of that database.
+    :param began_at: start of this try. Rows that the run wrote before belong to earlier tries.
     """
     snapshot, state = snapshots[0], snapshots[1] if len(snapshots) > 1 else None
     row = {

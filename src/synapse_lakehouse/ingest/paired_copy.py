@@ -19,7 +19,7 @@ from synapse_lakehouse.spark_app import SparkApp
 _MAX_PAIRS: Final = 3
 """Maximum number of pairs of snapshots for one copy."""
 _MAX_GROUPS: Final = 10_000
-"""Maximum number of missing groups that are examined. Deletions between two snapshots are fewer."""
+"""Maximum number of missing groups that are examined. Synapse deletes fewer groups between two snapshots."""
 
 
 @contextmanager
@@ -57,7 +57,9 @@ def has_deleted_groups(session: SnapshotSession) -> bool:
     spark = session.app.spark
     named = spark.table("bronze.event_to_state_groups").select("state_group").distinct()
     present = spark.table("bronze.state_groups").select(f.col("id").alias("state_group"))
-    missing = [row.state_group for row in named.join(present, "state_group", "left_anti").limit(_MAX_GROUPS).collect()]
+    # Synapse deletes recent groups more often than old ones.
+    newest = named.join(present, "state_group", "left_anti").orderBy(f.desc("state_group")).limit(_MAX_GROUPS)
+    missing = [row.state_group for row in newest.collect()]
     if not missing:
         return False
     without_groups = session.get_exported(Database.STATE).snapshot.replayed_until
@@ -65,7 +67,7 @@ def has_deleted_groups(session: SnapshotSession) -> bool:
 
 
 def find_lost_groups(settings: Settings, groups: Sequence[int], after: datetime) -> set[int]:
-    """Return those of ``groups`` that main names and state lacks, in a pair of snapshots of this moment.
+    """Return those of ``groups`` that main still names and state still lacks, in a new pair of snapshots.
 
     :param after: time at which state lacked the groups. A standby of main may name them until it has replayed their
         deletion.

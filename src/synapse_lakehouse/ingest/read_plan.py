@@ -17,7 +17,7 @@ class ReadExtent(StrEnum):
 
     FULL = "full"
     RESUMED = "resumed"
-    """The pages that an interrupted attempt did not read, and the changed rows of the other pages."""
+    """The pages that an interrupted run did not read, and the changed rows of the other pages."""
     CHANGED = "changed"
     NONE = "none"
     ABSENT = "absent"
@@ -29,7 +29,7 @@ class ReadPart:
     """A part of a table to read.
 
     * ``since``: read only rows that this transaction or a later one wrote; None: all rows.
-    * ``ctids``: ctids of these rows as a PostgreSQL array, if known.
+    * ``ctids``: the ctids of the rows to read, as a PostgreSQL array; None if they are unknown.
     """
 
     pages: PageRange
@@ -37,13 +37,13 @@ class ReadPart:
     ctids: str | None = None
 
     def is_small(self, heap_pages: int) -> bool:
-        """Return whether reading it in the driver costs less than a Spark job, for a table of ``heap_pages``."""
+        """Return whether the driver reads the part in less time than a Spark job, if the table has ``heap_pages``."""
         return bool(self.ctids) or heap_pages <= page_ranges.SMALL_TABLE_PAGES
 
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """The parts to read, and the baseline to which they are added; None if they replace all content."""
+    """The parts to read. ``base``: the baseline to which they are added; None if they replace all content."""
 
     extent: ReadExtent
     base: Baseline | None
@@ -74,14 +74,16 @@ def _choose_extent(base: Baseline | None, rows_source: int, rows_changed: int) -
         return ReadExtent.RESUMED
     if not rows_changed and rows_source == base.rows:
         return ReadExtent.NONE
-    return ReadExtent.CHANGED if 2 * rows_changed <= rows_source else ReadExtent.FULL
+    outdated = base.rows + rows_changed - rows_source
+    return ReadExtent.CHANGED if 2 * rows_changed <= rows_source and outdated <= rows_source else ReadExtent.FULL
 
 
 def _plan_parts(base: Baseline | None, heap: Heap, share_changed: float) -> Iterator[ReadPart]:
     longest = heap.largest_file_pages
     pages_per_chunk = page_ranges.PAGES_PER_CHUNK
     if heap.pages:
-        # Each range is read from all files of the table. Chunks have this size if the files are equally long.
+        # A range of pages is read from every file of the table. So a chunk has the intended size in pages only if the
+        # files are equally long.
         pages_per_chunk = max(1, pages_per_chunk * longest // heap.pages)
     for missing in page_ranges.find_remaining_pages(base.pages if base else ()):
         for part in page_ranges.split_pages(missing, longest, pages_per_chunk):

@@ -42,14 +42,14 @@ ROWS_PER_SECOND = 50_000
 """Rows that even a slow source digests per second; a slice has as many rows as fit into half of the budget."""
 
 _RETRY_FACTOR: Final = 1.25
-"""A slice that was cut off is retried with this factor of its earlier time, or with the whole budget."""
+"""A slice that was cut off is retried with at least this factor of its earlier time, or with the whole budget."""
 
 
 @dataclass
 class SliceComparison:
     """The comparison of one slice of a table.
 
-    * ``seconds``: known minimum of the time that the source needs for the digest.
+    * ``seconds``: least time that the source needs for the digest, as far as it is known; then the time it needed.
     * ``last``: time of the previous comparison.
     * ``source``: digests from the source; None before the query, and where the query was cut off.
     * ``lake``: digests from the lake.
@@ -131,7 +131,7 @@ def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connecti
 
 
 def _minimum_seconds(previous: Mapping[str, Any] | None) -> float:
-    """Minimum seconds of a slice, from a row of ``audit.reconciliation`` for it or for a similar slice."""
+    """Return the least seconds that a slice needs, by a row of ``audit.reconciliation`` of this or a similar slice."""
     if previous is None:
         return 0.0
     seconds: float = previous["seconds"]
@@ -141,8 +141,8 @@ def _minimum_seconds(previous: Mapping[str, Any] | None) -> float:
 def digest_source(connection: Connection, units: Sequence[SliceComparison], seconds: float) -> list[SliceComparison]:
     """Digest ``units`` in the source for at most ``seconds``, and return those that were started.
 
-    The last one may be cut off. A slice that took longer before than the remaining time is not started; it comes first
-    in the next run.
+    The last started slice may be cut off. A slice that needs longer than the remaining time is not started, unless it
+    is the first. It comes first in the next run.
     """
     row = connection.execute("select current_setting('statement_timeout')").fetchone()
     assert row is not None
@@ -183,7 +183,7 @@ def _hash_rows(spark: SparkSession, number: int, unit: SliceComparison) -> DataF
 
 
 def _reconciliation_row(unit: SliceComparison, now: datetime) -> dict[str, Any]:
-    """A row of ``audit.reconciliation``."""
+    """Return the row of ``audit.reconciliation``."""
     digests = unit.source or {}
     return {
         "table_name": unit.table.name,

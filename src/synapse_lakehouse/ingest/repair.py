@@ -38,7 +38,7 @@ class Repair:
         self.removed: list[dict[str, Any]] = []
 
     def replace_ranges(self) -> None:
-        """Replace the differing ranges, and append a corrected ledger row of the table."""
+        """Replace the rows of the differing ranges, and append a corrected ledger row of the table."""
         app, spark = self.app, self.app.spark
         lake = app.catalog.load_table(self.name)
         statement = build_rows_query(self.table, self.ranges)

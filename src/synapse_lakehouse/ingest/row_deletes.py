@@ -23,7 +23,7 @@ from synapse_lakehouse.postgres.rows.older_versions import has_older_versions
 from synapse_lakehouse.postgres.rows.snapshot_reader import iterate_rows
 
 _MAX_REPEATED_KEYS: Final = 1_000_000
-"""Maximum number of keys of a table with repeated keys that the driver passes to the source; they need 100 MB."""
+"""Maximum number of keys of a table with repeated keys that the driver passes to the source. So many need 100 MB."""
 
 
 class FullCopyRequiredError(LakehouseError):
@@ -34,7 +34,7 @@ class FullCopyRequiredError(LakehouseError):
 class DeletedRows:
     """Numbers of the deleted rows: outdated versions of changed rows, and rows that the source no longer has.
 
-    ``missing_keys``: keys of the rows that the source no longer has; None without such rows.
+    ``missing_keys``: primary key columns of the rows that the source no longer has; None without such rows.
     """
 
     outdated: int = 0
@@ -89,7 +89,7 @@ def persist_to_disk(frame: DataFrame) -> DataFrame:
 
 
 def _read_keys(spark: SparkSession, table: Table, snapshot_id: int) -> DataFrame:
-    # A DELETE refreshes cached frames, and only rows of a named snapshot stay the same then.
+    # A DELETE makes Spark compute cached frames again. Only the rows of a given Iceberg snapshot are then the same.
     return read_rows_at(spark, f"bronze.{table.name}", snapshot_id).select(*table.primary_key)
 
 
@@ -97,6 +97,8 @@ def _may_share_keys(target: CopyTarget, base: Baseline, changed_keys: DataFrame)
     """Return whether changed rows may share keys with unchanged rows, which would be deleted with the old versions.
 
     Unchanged rows are in the lake, so only keys that the lake contains are looked up in the source.
+
+    :param changed_keys: primary key columns of the changed rows.
     """
     table = target.table
     lake_keys = _read_keys(target.app.spark, table, base.snapshot_id)
@@ -106,13 +108,16 @@ def _may_share_keys(target: CopyTarget, base: Baseline, changed_keys: DataFrame)
 
 
 def find_deleted_keys(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame:
-    """Return the keys that the Iceberg snapshot ``before`` of a table contains and ``after`` does not."""
+    """Return the primary keys that the Iceberg snapshot ``before`` of a table contains and ``after`` does not."""
     old, new = (_read_keys(spark, table, snapshot_id) for snapshot_id in (before, after))
     return persist_to_disk(old.join(new, _same_key(old, new, table.primary_key), "left_anti"))
 
 
 def _find_missing(target: CopyTarget, on_branch: DataFrame, changes: Sequence[str]) -> DataFrame:
-    """Return the keys on the branch that the source does not have."""
+    """Return those of the keys ``on_branch`` (primary key columns) that the source does not have.
+
+    :param changes: as for :func:`delete_rows`.
+    """
     table, width = target.table, get_bucket_width(target.table)
     bucket = f.expr(width.spark_sql())
     keys = on_branch

@@ -67,8 +67,8 @@ class SnapshotSession:
 def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterator[SnapshotSession]:
     """Export a snapshot of each of Synapse's databases while the context lasts.
 
-    Synapse stores a state group before its events. So a snapshot of state that is taken after that of main has all
-    groups that main names, except groups that Synapse deleted between both.
+    Synapse stores a state group before its events. So a state snapshot that is taken after the main snapshot has all
+    groups that main names, except groups that Synapse deleted between the two snapshots.
 
     :param declared: the tables to copy; by default those of the project's catalogue.
     :raises SourceError: when a database does not fit the catalogue, both belong to different homeservers, or a standby
@@ -104,7 +104,7 @@ def _heartbeat(connections: Sequence[Connection]) -> Iterator[None]:
         while not ended.wait(KEEPALIVE_SECONDS):
             for connection in connections:
                 if connection.info.transaction_status is TransactionStatus.INTRANS:
-                    # If a connection is lost, its next query reports that.
+                    # If a connection is lost, its next query reports the loss.
                     with suppress(psycopg.Error):
                         connection.execute("select 1")
 
@@ -145,8 +145,8 @@ def wait_with_keepalive(work: Future[_Result], connection: Connection) -> _Resul
 
 def _exclude_drifted_tables(app: SparkApp, declared: Catalogue, snapshot: PostgresSnapshot) -> Catalogue:
     """Return the tables that can be copied from the snapshot; report the others."""
-    # Drop what an earlier attempt wrote of tables that this attempt cannot copy: it is from another snapshot and may be
-    # incomplete.
+    # An earlier try may have written tables that this try cannot copy. Their content on the branch is from another
+    # PostgreSQL snapshot and may be incomplete, so the branch is dropped.
     if snapshot.drifted_tables:
         branches.drop_branch(app.catalog, app.run.branch, [f"bronze.{name}" for name in snapshot.drifted_tables])
     for reason in snapshot.drifted_tables.values():

@@ -26,7 +26,7 @@ from synapse_lakehouse.postgres.rows.row_counts import RowCounts, count_changed_
 from synapse_lakehouse.postgres.snapshot.timeline import WalPosition
 
 MAX_COMMITS: Final = 64
-"""Commits of the whole pages of one copy, roughly: each commit adds an Iceberg snapshot to the table's metadata."""
+"""Approximate maximum of commits per copy of a table. Each commit adds an Iceberg snapshot to the table's metadata."""
 
 
 def copy_in_worker(spark: SparkSession, chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
@@ -36,7 +36,7 @@ def copy_in_worker(spark: SparkSession, chunks: Sequence[ReadChunk]) -> list[Wri
 
 
 def _copy_with_aws_keys(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
-    # A worker inherits the keys from the driver under other names.
+    # A worker inherits the AWS keys from the driver, under other names.
     aws_keys.restore_aws_keys()
     return copy_chunks(chunks)
 
@@ -45,7 +45,7 @@ def _copy_with_aws_keys(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
 class StartedCopy:
     """A table, and the content on which its copy builds; without it, all rows are copied.
 
-    ``is_resumed``: an interrupted attempt left that content on the branch; otherwise it is published.
+    ``is_resumed``: whether an interrupted run left that content on the branch; otherwise the content is published.
     """
 
     target: CopyTarget
@@ -61,7 +61,7 @@ class StartedCopy:
     def plan(self, counts: RowCounts | None) -> "PlannedCopy":
         """Plan the parts to read, and reset the run's branch to the content to which they are added.
 
-        :param counts: what :meth:`count` returned; without a baseline, the rows may be counted later.
+        :param counts: result of :meth:`count`; None if the rows are counted later, which requires that all are read.
         """
         counts = counts or RowCounts(0, 0, None)
         target = self.target
@@ -80,7 +80,7 @@ def start_copy(
     published: PublishedTable,
     read_valid_positions: Callable[[], Collection[WalPosition]],
 ) -> StartedCopy:
-    """Start from the content of ``table`` that an interrupted attempt left on the branch, or from published content."""
+    """Start from the content of ``table`` that an interrupted run left on the branch, or from published content."""
     source = session.get_exported(table.database)
     heap, snapshot = read_heap(source.connection, table), source.snapshot
     target = CopyTarget(session.app, source.connection, snapshot, table, heap, published.table)
@@ -96,7 +96,7 @@ def start_copy(
 class WrittenParts:
     """The parts of a table that are written, and the last commit of whole pages.
 
-    ``uncommitted``: the last of these parts, which the next commit adds to the branch.
+    ``uncommitted``: the parts since that commit, which the next commit adds to the branch.
     """
 
     progress: CopyProgress
@@ -134,7 +134,7 @@ class PlannedCopy:
     def accept_part(
         self, parts: WrittenParts, part: ReadPart, written: WrittenPart, expected_rows: int | None
     ) -> WrittenParts:
-        """Return ``parts`` with one more part. A resumed run skips the whole pages that were committed."""
+        """Return ``parts`` with one more part, and commit whole pages now and then, so that a later run can resume."""
         expected_rows = expected_rows if self.plan.extent is ReadExtent.FULL else None
         progress = parts.progress.advance(written, self.started.target.heap.count_pages(part.pages), expected_rows)
         uncommitted = (*parts.uncommitted, *([(part, written)] if part.since is None else []))
@@ -188,7 +188,7 @@ class PlannedCopy:
 
 @dataclass(frozen=True)
 class FinishedCopy:
-    """A table that is up to the source's snapshot on the run's branch, as ``commit`` left it."""
+    """A table that has the content of the PostgreSQL snapshot on the run's branch. ``commit``: the last commit."""
 
     planned: PlannedCopy
     done: WrittenParts
@@ -225,7 +225,7 @@ class FinishedCopy:
 
 
 class TableCopy:
-    """A planned copy while several readers write its parts. ``rows_source``: rows of the source, once counted."""
+    """A planned copy while several readers write its parts. ``rows_source``: rows in the source, 0 until counted."""
 
     def __init__(self, planned: PlannedCopy) -> None:
         self.planned, self.target = planned, planned.started.target

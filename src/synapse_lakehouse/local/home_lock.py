@@ -91,7 +91,7 @@ def _find_scheduler(claims: IO[str], settings: Settings, report: Callable[[str],
 
 
 def _read_claim(claims: IO[str]) -> dict[str, Any] | None:
-    """The scheduler's address and settings; None if the scheduler has not written them."""
+    """Return the scheduler's address and settings; None if the scheduler has not written them."""
     claims.seek(0)
     try:
         address_and_settings: dict[str, Any] = json.load(claims)
@@ -101,7 +101,7 @@ def _read_claim(claims: IO[str]) -> dict[str, Any] | None:
 
 
 def _hash_settings(settings: Settings, salt: str) -> Mapping[str, str]:
-    """Salted hashes of the settings by name. They show only whether values are equal."""
+    """Return salted hashes of the settings by name. They show only whether values are equal."""
     return {name: sha256(f"{salt}{value}".encode()).hexdigest() for name, value in settings.to_environment().items()}
 
 

@@ -47,7 +47,7 @@ _VERSION_1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def _list_cgroup_folders(proc: Path, cgroups: Path) -> Iterator[Path]:
-    """Folders of this process's control groups, from its own to the root."""
+    """Yield the folders of this process's control groups, from its own to the root."""
     for line in _read_lines(proc / "self" / "cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):

@@ -44,7 +44,7 @@ def connect_services(
         needs_sample = source and configured.uses_sample
         if needs_sample:
             _refuse_name_without_dsn(configured)
-        # Of several homeservers, each file names the catalog.
+        # If there are several homeservers, the settings of each name its catalog.
         has_catalog = configured.lakehouse_catalog_uri or configured.lakehouse_homeservers
         if has_catalog and not needs_sample:
             yield configured
@@ -81,7 +81,7 @@ def _read_latest_lake(settings: Settings) -> str:
 
 
 def _lake_suffix(settings: Settings) -> str:
-    """Suffix for the names of a homeserver's catalog and warehouse; empty for the sample."""
+    """Return the suffix for the names of a homeserver's catalog and warehouse; empty for the sample."""
     name = settings.synapse_server_name
     if not name or (settings.uses_sample and name == sample.read_server_name()):
         return ""

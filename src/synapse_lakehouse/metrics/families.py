@@ -75,7 +75,7 @@ def stream_families(streams: Sequence[Mapping[str, Any]]) -> Iterator[GaugeMetri
         ),
         (
             "stream_bound_is_provisional",
-            "1 if the safe bound rests on writers that were learned from the data.",
+            "1 if the safe bound depends on writers that were learned from the data.",
             "is_provisional",
         ),
         ("stream_last_allocated_id", "Last ID that the stream's sequence allocated.", "last_allocated_id"),
@@ -102,7 +102,7 @@ def integrity_families(rows: Sequence[Mapping[str, Any]]) -> Iterator[GaugeMetri
         ("integrity_serious_findings", "Findings of severity fail or warn.", "serious"),
     ):
         yield gauge(name, documentation, [([row["check_name"]], row[column]) for row in rows], ["check"])
-    # A row of another version may have a check that no longer exists.
+    # A row that another version of the lakehouse wrote may have a check that this version lacks.
     kinds = dict.fromkeys((row["check_name"] for row in rows), IncidentKind.INTEGRITY)
     kinds |= {check.name: kind_of_check(check) for check in INTEGRITY_CHECKS}
     samples = [
@@ -130,15 +130,16 @@ def size_families(summaries: Sequence[SizeSummary]) -> Iterator[GaugeMetricFamil
     sizes = [([disk], summary.latest.bytes) for disk, summary in rows]
     yield gauge("disk_used_bytes", "Size of Synapse's database and of the warehouse.", sizes, ["disk"])
     free = [([disk], summary.latest.free_bytes) for disk, summary in rows]
-    yield gauge("disk_free_bytes", "Bytes by which it can grow.", free, ["disk"])
+    yield gauge("disk_free_bytes", "Bytes by which the database or the warehouse can grow.", free, ["disk"])
     growth = [([disk], summary.growth.bytes_per_day / _DAY_SECONDS) for disk, summary in rows if summary.growth]
-    yield gauge("disk_growth_bytes_per_second", "Median growth of the last weeks.", growth, ["disk"])
+    documentation = "Median growth in the last five weeks, or in the last week if it became faster."
+    yield gauge("disk_growth_bytes_per_second", documentation, growth, ["disk"])
     full = [
         ([disk], summary.forecast.days * _DAY_SECONDS)
         for disk, summary in rows
         if summary.forecast and summary.forecast.days is not None
     ]
-    yield gauge("disk_full_seconds", "Time until it is full at the present growth.", full, ["disk"])
+    yield gauge("disk_full_seconds", "Time until the disk is full at the present growth.", full, ["disk"])
     slots = [summary.latest for summary in summaries if summary.latest.kind == "replication_slot"]
     held = [([slot.name], slot.bytes) for slot in slots[:MAX_RELATIONS]]
     yield gauge("replication_slot_held_bytes", "WAL that a replication slot holds.", held, ["slot"])
@@ -161,7 +162,7 @@ def _relation_families(summaries: Sequence[SizeSummary]) -> Iterator[GaugeMetric
         samples = [(_names(summary), getattr(summary.latest, column)) for summary in largest]
         yield gauge(name, documentation, samples, labels)
     overdue = [(_names(summary), float(find_overdue_vacuum(summary) is not None)) for summary in largest]
-    yield gauge("relation_vacuum_overdue", "Whether autovacuum should have vacuumed it, and has not.", overdue, labels)
+    yield gauge("relation_vacuum_overdue", "Whether autovacuum is overdue on the relation.", overdue, labels)
     others = [((), sum(summary.latest.bytes or 0 for summary in rest))] if rest else []
     yield gauge("other_relations_size_bytes", f"Size of all but the {MAX_RELATIONS} largest relations.", others)
 

@@ -42,7 +42,7 @@ union all select 'validate_' || stage, max(checked_at) from audit.checks {_OF_RU
 union all select 'dbt_build', max(tried_at) from audit.views {_OF_RUN.format(written_at="tried_at")}
 order by ended_at nulls last
 """  # noqa: S608
-"""Times at which the tasks of a run wrote their last audit rows."""
+"""Time at which each task of a run wrote its last audit row."""
 _STREAMS: Final = f"""
 select stream, safe_bound, rule = '{BoundRule.PROVISIONAL}' as is_provisional,
   sequence_last_value - if(sequence_is_called, 0, 1) as last_allocated_id,

@@ -63,7 +63,7 @@ def load_task_settings(dag_id: str = "") -> Settings:
 def load_dag_settings(dag_id: str = "") -> Settings:
     """Return the settings of the homeserver of a DAG. This process, and those that it starts, use them from then on.
 
-    :param dag_id: default: the DAG of an only homeserver.
+    :param dag_id: ID of the DAG; by default a DAG of the only homeserver.
     :raises LakehouseError, ValidationError: when they are wrong.
     """
     _, name = homeservers.split_dag_id(dag_id)

@@ -74,7 +74,7 @@ def _load_scraped_settings(
     request: Request,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
 ) -> Settings:
-    """Return the settings for Prometheus. Without the token, the answer is the same for each name of a homeserver."""
+    """Return the settings for Prometheus. Without the token, the answer does not show whether a homeserver exists."""
     try:
         settings, failure = _load_settings(request), None
     except HTTPException as error:

@@ -30,7 +30,7 @@ log = get_printable_logger(__name__)
 
 _LEASE_POLL: Final = timedelta(seconds=30)
 _SIZE_INTERVAL: Final = timedelta(hours=20)
-"""Age of the newest sizes at which a maintenance run measures, so that a rare schedule has sizes of each day."""
+"""A maintenance run measures sizes if the newest ones are older, so that each day has sizes on any schedule."""
 
 
 @contextmanager
@@ -120,8 +120,8 @@ def close_run() -> None:
     The branch of a failed run stays for inspection. If the copy failed, the next run resumes it.
 
     :raises AirflowFailException: when the disk is full.
-    :raises AlreadyReportedError: when the settings are wrong. The task that failed before has an alert. The lease
-        expires.
+    :raises AlreadyReportedError: when the settings are wrong. An earlier task failed because of them and raised an
+        alert. The lease is not released, so it expires.
     """
     from synapse_lakehouse.audit import store
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
@@ -230,13 +230,19 @@ def _open(run: Run, settings: Settings) -> None:
             crashed = lease.acquire()
         except LeaseError as error:
             _wait_for_lease(error, timedelta(seconds=settings.lakehouse_lease_wait_seconds))
-        # Checked again, because another run may have rebuilt the lake while this one waited for the lease.
+        # The format is checked again: while this run waited for the lease, another run may have rebuilt the lake.
         if discard_earlier_format.is_earlier(catalog):
             replace_earlier_lake(catalog)
             lease.settle()
             crashed = ()
         if run.branch not in crashed:
             branches.drop_branch(catalog, run.branch)
+        latest = store.read_latest_release(catalog)
+        if latest and (ahead := branches.restore_release(catalog, latest.tables)):
+            log.warning(
+                "A run stopped while it published: %s tables were ahead of release %s. This run set them back to the "
+                "release, and copies the changes again.", len(ahead), latest.number,
+            )  # fmt: skip
         if crashed:
             log.warning("The run %s did not finish, so this run resumes its copy", crashed[-1])
             branches.resume_branch(catalog, crashed, run.branch)

@@ -14,7 +14,7 @@ from synapse_lakehouse.orchestration.callbacks import log_failure, report_findin
 def record_sizes(settings: Settings, run: Run, interval: timedelta = timedelta()) -> None:
     """Append the sizes to ``audit.relation_sizes``, and report findings. Never raises: the run does not need sizes.
 
-    :param interval: nothing happens if the newest sizes are not older.
+    :param interval: nothing is measured or reported if the newest sizes are younger than this.
     """
     from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
     from synapse_lakehouse.sizes import history, record

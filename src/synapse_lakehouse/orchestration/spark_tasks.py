@@ -32,8 +32,8 @@ first. So no run opens while an open run waits, and no run takes the lease of th
 """
 
 _PAUSE: Final = timedelta(minutes=3)
-"""Most upgrades of Synapse change the schema within this time. The lake lease of 300 s lasts longer: while it works, an
-app renews it every 100 s."""
+"""Most upgrades of Synapse change the schema within this time. The lake lease lasts longer: it is valid for 300 s, and
+a working app renews it every 100 s, so at least 200 s remain after a failure."""
 
 RUN_ARGUMENTS: Final = (
     "--run-id", "{{ lake_run_id(dag.dag_id, run_id) }}",

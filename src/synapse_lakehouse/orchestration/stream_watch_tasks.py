@@ -59,8 +59,7 @@ def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
 
 
 def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
-    """Report faults of sequences. When Synapse starts, it repairs some of these faults, and stops because of the other
-    faults.
+    """Report faults of sequences. When Synapse starts, it repairs some of them; others prevent the start.
 
     :param ti: the task instance, from Airflow; alerts link to its log.
     :raises AlreadyReportedError: when sequences do not match the tables. The message contains SQL, which no task runs.
@@ -74,7 +73,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     from synapse_lakehouse.postgres.access.schema_drift import exclude_drifted_tables
     from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
     from synapse_lakehouse.postgres.connection import connect, split_by_database
-    from synapse_lakehouse.streams.checks import synapse_startup
+    from synapse_lakehouse.streams.checks import synapse_startup, upgrade_checks
 
     settings = load_task_settings(ti.dag_id if ti else "")
     wrong = []
@@ -85,6 +84,10 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
             declared = exclude_drifted_tables(declared, source, may_be_partial=settings.allows_partial_copy)
             require_server_name(source, declared, settings)
             wrong += synapse_startup.check_startup(source, declared)
+    if settings.synapse_state_dsn:
+        with fail_without_retry():
+            faults = upgrade_checks.find_database_faults(settings)
+            wrong += [("sequence state_group_id_seq", fault) for fault in faults]
     findings = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     report_findings(settings, "preflight", findings, _log_url(ti))
     if wrong:

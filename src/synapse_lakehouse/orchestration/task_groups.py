@@ -19,7 +19,7 @@ OPEN_RUN: Final[dict[str, Any]] = {
 DEFAULT_ARGUMENTS: Final[dict[str, Any]] = {
     "owner": "lakehouse",
     "retries": 0,
-    # Runs that have begun get the next free slot, because a lake lease expires if the next task of its run waits long.
+    # Runs that have begun get the next free slot, because a run's lake lease expires if the run's next task waits long.
     "weight_rule": WeightRule.UPSTREAM,
     "on_failure_callback": callbacks.alert_on_dag_failure,
 }

@@ -34,8 +34,8 @@ class CollationFault:
 def find_collation_faults(connection: Connection) -> list[CollationFault]:
     """Return the faults of the connected database.
 
-    Synapse compares encoding, datcollate and datctype, and only the latter two depend on ``allow_unsafe_locale``
-    (``synapse.storage.engines.postgres``). An ICU locale is no reason for it to refuse a start.
+    Synapse compares encoding, datcollate and datctype. ``allow_unsafe_locale`` permits other values of datcollate and
+    datctype only (``synapse.storage.engines.postgres``). Synapse does not refuse to start because of an ICU locale.
     """
     oid, collate, ctype, encoding, _ = _read_collation(connection)
     faults = []

@@ -30,7 +30,7 @@ DISABLE_TRANSACTION_TIMEOUT: Final = (
 )
 """Statement that disables ``transaction_timeout``, because a copy is one transaction of hours on a large database.
 
-The timeout exists since PostgreSQL 17. A server of an older version refuses a connection that sets it as an option.
+The timeout exists since PostgreSQL 17. Older servers refuse a connection that sets it as an option.
 ``statement_timeout`` and ``idle_in_transaction_session_timeout`` limit the copy instead."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -101,7 +101,7 @@ def read_server_address(connection: Connection) -> dict[str, str]:
 def _pin_server(conninfo: str, server: Mapping[str, str]) -> str:
     """Return ``conninfo`` for this server only. ``host`` stays the name that TLS compares with the certificate."""
     address = server["hostaddr"]
-    # For executors on other machines, the host name may have another address than a loopback address.
+    # On other machines, where executors run, the host name may have another address than a loopback address.
     is_local = not address or ip_address(address).is_loopback
     if is_local and "hostaddr" not in conninfo_to_dict(conninfo):
         return make_conninfo(conninfo, host=server["host"], port=server["port"])
@@ -122,7 +122,8 @@ def add_session_settings(dsn: str, session: Mapping[str, str], setting: str = "S
                 f"{setting} has a / or @ in its user, password or database, or a port that is not a number. Write / "
                 "as %2F and @ as %40. The format is postgresql://user:password@host:5432/synapse"
             )
-        # The operator's own options, such as a search_path, stay in force. Those of a service would be replaced.
+        # The operator's own options, such as a search_path, stay in force. Options of a libpq service are repeated
+        # here, because libpq would replace them.
         of_service = read_service(str(parameters["service"])) if "service" in parameters else {}
         operator_options = parameters.get("options") or of_service.get("options")
         return make_conninfo(
@@ -179,7 +180,7 @@ def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocom
         try:
             connection = psycopg.connect(conninfo, autocommit=True)
             stack.callback(connection.close)
-            # A pooler could give a session to others that has this setting, so the check comes first.
+            # A pooler could later give a session with this setting to another client, so the check comes first.
             if not (lost := _find_lost_settings(connection, session)):
                 connection.execute(DISABLE_TRANSACTION_TIMEOUT)
         except psycopg.OperationalError as error:

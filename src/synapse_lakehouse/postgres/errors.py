@@ -42,6 +42,11 @@ _ADVICE: Final = {
         "in {setting}, or add a line for it."
     ),
     "pg_hba.conf": "The server's pg_hba.conf does not admit this machine or role. Add a line for it.",
+    "too many connections for (role|database)": (
+        "The limit of {user} or of the database is reached. A role's limit counts its connections to all databases of "
+        "the server. Run the SQL of `lakehouse grants` again with a larger LAKEHOUSE_SOURCE_CONNECTIONS. If several "
+        "homeservers share the server, give each a role of its own (`lakehouse grants --role`)."
+    ),
     "too many|remaining connection slots": (
         "The server has no free connection. Raise max_connections, or run at a quieter time."
     ),

@@ -16,7 +16,7 @@ from synapse_lakehouse.postgres.connection import Connection, connect, split_by_
 from synapse_lakehouse.postgres.relation_size import RelationSize
 
 _MAX_ATTEMPTS: Final = 3
-"""Maximum number of measurements. One fails if a session locks a relation after the locks were read."""
+"""Maximum number of measurements. A measurement fails if a session locks a relation after the locks were read."""
 
 _TIMEOUTS: Final = "set local lock_timeout = '500ms'; set local statement_timeout = '60s'"
 
@@ -82,11 +82,11 @@ order by kind
 
 
 def read_relation_sizes(settings: Settings) -> list[RelationSize]:
-    """Return all relations, the database and the replication slots. The sizes of several databases are added.
+    """Return all relations, the database and the replication slots.
 
-    The database has the largest transaction ID age. Slots of another server than main's have the suffix " (state)". The
-    role needs the grants for the names of users only. A relation that another session has locked in ACCESS EXCLUSIVE
-    mode has no size.
+    If state has a database of its own, the database's size is the sum of both databases, and its transaction ID age is
+    the larger one. Slots of another server than main's have the suffix " (state)". Of the grants, the role needs only
+    those for the names of users. A relation that another session has locked in ACCESS EXCLUSIVE mode has no size.
 
     :raises SourceError: when no connection can be made, or the database belongs to another homeserver.
     :raises ReadError: when a statement fails, or takes longer than a minute.
@@ -113,7 +113,7 @@ def read_relation_sizes(settings: Settings) -> list[RelationSize]:
 
 def _require_own_database(connection: Connection, catalogue: Catalogue, settings: Settings) -> None:
     connection.execute(_TIMEOUTS)
-    # While a session rewrites the table of users, the sizes are more useful than the check.
+    # While a session rewrites the table of users, this check cannot run, and the sizes are more useful than the check.
     with suppress(psycopg.errors.LockNotAvailable):
         require_server_name(connection, catalogue, settings)
     connection.rollback()

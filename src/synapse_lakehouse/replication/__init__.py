@@ -1,1 +1,1 @@
-"""Synapse's replication protocol: its commands in all dialects, a server and clients that speak them."""
+"""Synapse's replication protocol: its commands in all dialects, and a server and clients for them."""

@@ -21,11 +21,11 @@ COMMIT_PROPERTY: Final = "lakehouse.replication.flush"
 """Property of an Iceberg snapshot that a tap wrote: source, dialect and a unique ID."""
 
 WITHOUT_POSITIONS: Final = "lakehouse.replication.cut_off"
-"""Property of such a snapshot if its commit has no positions, and so does not show that the tap listens."""
+"""Additional property of such a snapshot if its commit has no positions, and so does not show that the tap listens."""
 
 
 def read_last_commit_time(catalog: Catalog) -> datetime | None:
-    """Return the last commit time of a connected tap; without one, the first commit time of any tap; else None."""
+    """Return the last commit time of a connected tap; if no tap was connected, the first commit time; else None."""
     from pyiceberg.expressions import EqualTo
 
     from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows

@@ -19,7 +19,7 @@ from synapse_lakehouse.report.release_diff import ReleaseDiff
 Panels = Mapping[str, PanelRows]
 
 _MIN_EVENTS: Final = 20
-"""A percentile of fewer events is that of one event."""
+"""With fewer events, a 95th percentile is the value of a single event."""
 _LATE_MS: Final = 60_000
 """An event that arrives within a minute is not late: Synapse tries again 10 minutes after a failure."""
 _WATCHED_MINUTES: Final = 30
@@ -37,7 +37,7 @@ class Answer:
 
 
 def build_answers(panels: Panels, status: Status, comparison: Comparison) -> list[Answer]:
-    """Return the answers, for ``panels`` by ID. Without rows, the answer is the sentence that says why."""
+    """Return the answers, for ``panels`` by ID. If a panel has no rows, its answer is the panel's reason."""
     changed = _describe_changes(comparison.diff) if comparison.diff else comparison.reason
     saving_panel = "compression" if panels["compression"].rows else "state-rooms"
     return [
@@ -66,7 +66,7 @@ def _name_table(panels: Panels) -> str:
     if (fastest["per_day"] or 0) > 0:
         text = f"{_short(fastest['name'])} grows fastest, by {format_bytes(fastest['per_day'])} a day."
     elif all(row["per_day"] is None for row in tables.rows):
-        text = "Not known before another run, at least six hours later, which measures the growth."
+        text = "Not known yet: another run, at least six hours later, measures the growth."
     else:
         text = "None: no table grows."
     text += f" The largest table is {_short(largest['name'])}, with {format_bytes(largest['bytes'])}."
@@ -230,7 +230,7 @@ def _state_savings(panels: Panels) -> str:
     share = f", about {format_bytes(table[0] * copied / total)}{size}," if table and total else ""
     return (
         f"Not known before a plan. {plan.panel.empty} {_share(copied, total)}{share} repeat whole states: compression "
-        "saves most of these and some others."
+        "saves most of these rows and some other rows."
     )
 
 
@@ -247,7 +247,7 @@ def _describe_report(rows: Sequence[Row]) -> str:
 
 
 def describe_silence(rows: Sequence[Row]) -> str:
-    """Return since when the first silent server has been silent, and how many others have."""
+    """Return a sentence about the silence of the first server, and the number of other silent servers."""
     row, others = rows[0], len(rows) - 1
     silence, pause = (format_value(row[name], Format.HOURS) for name in ("silent_hours", "longest_pause_hours"))
     text = (

@@ -1,7 +1,7 @@
 """Charts of rows, by Altair. Pure.
 
-Colours are variables of the page's style sheet, so that one chart serves light and dark. The series are those of Okabe
-and Ito, which people with any colour vision can tell apart; line charts use dashes too.
+Colours are variables of the page's style sheet, so that one chart serves light and dark mode. The colours of the series
+are those of Okabe and Ito, which people with any colour vision can tell apart; line charts use dashes too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ SERIES: Final = tuple(f"var(--series-{number})" for number in range(1, 9))
 MAX_SERIES: Final = len(SERIES)
 SEVERITIES: Final = {"fail": "fail: wrong answers", "warn": "warn: examine", "info": "info: normal"}
 OTHERS: Final = ("other rooms", "other types", "other rows")
-"""Series that are a rest."""
+"""Series that combine all values without a series of their own."""
 _OWN_COLORS: Final = {
     SEVERITIES["fail"]: "var(--serious)",
     SEVERITIES["warn"]: "var(--warning)",
@@ -166,7 +166,7 @@ def draw_hourly_delays(rows: Sequence[Row], series: str) -> alt.Chart:
 
 
 def rank_series(rows: Iterable[Row], series: str, value: str) -> list[str]:
-    """Return the series by their totals, the greatest first; the rest is last."""
+    """Return the series by their totals, the greatest first; those of ``OTHERS`` are last."""
     totals: dict[str, float] = {}
     for row in rows:
         name = to_chart_value(row[series])
@@ -175,7 +175,7 @@ def rank_series(rows: Iterable[Row], series: str, value: str) -> list[str]:
 
 
 def _find_gaps(rows: Sequence[Row], at: str, series: str, step: timedelta) -> list[dict[str, Any]]:
-    """A time without a row in each gap of a series."""
+    """One row without a value for each gap of a series: series and time."""
     times: dict[Any, list[Any]] = {}
     for row in rows:
         times.setdefault(row[series], []).append(row[at])

@@ -32,7 +32,7 @@ class Comparison:
 
 
 def compare_releases(connection: DuckDBPyConnection, settings: Settings, releases: Sequence[Release]) -> Comparison:
-    """Return the differences since a release that is about a day older, or else since the oldest that can be read.
+    """Return the differences since a release that is about a day older, or else since the oldest readable release.
 
     :param releases: all releases, the newest first.
     """

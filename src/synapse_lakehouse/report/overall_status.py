@@ -71,7 +71,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Status:
-    """The state: ``headline`` names what is wrong, ``next_step`` what to do; empty if no incident is open."""
+    """The state. ``headline``: the problem, or that no incident is open. ``next_step``: the advice, or ""."""
 
     level: Level
     release: Release | None

@@ -38,14 +38,14 @@ class HomeserverStatus:
 def read_overview(names: Iterable[str]) -> list[HomeserverStatus]:
     """Return the state of each homeserver. A lake that cannot be read is a state, too.
 
-    Each catalog that cannot be reached takes ten seconds, so several are read at once.
+    Each unreachable catalog takes ten seconds, so several catalogs are read at once.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(_read, names))
 
 
 def describe_misnamed_settings_files() -> list[HomeserverStatus]:
-    """Return a row for each file of settings that no homeserver has because of its name."""
+    """Return a row for each settings file whose name cannot be the name of a homeserver."""
     files = explain_misnamed_files().items()
     return [_describe_failure(file, "", "No homeserver can have this name.", remedy) for file, remedy in files]
 
@@ -56,9 +56,9 @@ def render_overview(rows: Sequence[HomeserverStatus]) -> str:
 
 
 def grade_status(status: Status, settings: Settings, now: datetime) -> Status:
-    """Return ``status``, with an overdue release, and with what the page of the homeserver lists.
+    """Return ``status``; worse if the release is overdue, or if the homeserver's page lists items to review.
 
-    The DAG ``stream_watch`` reports an overdue release too, unless Airflow does not run.
+    The DAG ``stream_watch`` reports an overdue release too, but only while Airflow runs.
     """
     limit = settings.overdue_after(now)
     if status.release and now - status.release.published_at > limit:

@@ -1,4 +1,4 @@
-"""Write the page: one HTML file without network access, from the latest release and the audit tables."""
+"""Write the page from the latest release and the audit tables: one HTML file that loads nothing from the network."""
 
 import base64
 import hashlib
@@ -140,7 +140,7 @@ def render_panel(read: PanelRows) -> RenderedPanel:
     """Return the panel with its chart, if its rows have one, and its table."""
     panel, rows = read.panel, read.rows
     chart = _draw(panel, rows) if rows else None
-    # Facts that this homeserver does not have, such as the growth before the second run, need no column.
+    # A column without values, such as the growth before the second run, is omitted.
     columns = [column for column in panel.columns if any(row[column.name] not in (None, "") for row in rows)]
     rendered = RenderedPanel(
         panel,
@@ -160,7 +160,7 @@ def render_panel(read: PanelRows) -> RenderedPanel:
 def _draw(panel: Panel, rows: Sequence[Row]) -> alt.Chart | None:
     try:
         return panel.chart(rows)
-    except Exception:  # An unexpected value costs one chart, and not the page.
+    except Exception:  # Without this, an unexpected value would prevent the whole page.
         log.exception("The chart %s could not be drawn.", panel.id)
         return None
 
@@ -177,7 +177,7 @@ def _describe_newest_event(event: PanelRows) -> str:
 
 
 def _link_runbooks(settings: Settings, status: Status) -> tuple[dict[str, str], dict[str, Markup]]:
-    """Addresses of the runbooks that the page names, and the runbooks that it contains, if their address is no URL."""
+    """The addresses of the runbooks that the page names, and their HTML if LAKEHOUSE_RUNBOOKS is a folder."""
     kinds = sorted({problem.kind for problem in status.problems} | _NAMED_RUNBOOKS)
     if "://" in settings.lakehouse_runbooks:
         return {kind: f"{settings.lakehouse_runbooks.rstrip('/')}/{kind}.md" for kind in kinds}, {}

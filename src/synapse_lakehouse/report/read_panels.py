@@ -17,12 +17,12 @@ from synapse_lakehouse.iceberg.read.sql_text import find_table_names
 from synapse_lakehouse.report.panel import Panel, Row
 
 MAX_ROWS: Final = 50_000
-"""Rows of a query. Queries have limits of their own; this one holds if a lake has more series than expected."""
+"""Rows of a query. Queries have their own limits. This limit applies if a lake has more series than expected."""
 
 
 @dataclass(frozen=True)
 class PanelRows:
-    """The rows of a panel; without rows, ``reason`` is the sentence that says why. ``is_unread``: after an error."""
+    """The rows of a panel. ``reason``: a sentence that says why there are no rows. ``is_unread``: after an error."""
 
     panel: Panel
     rows: Sequence[Row]
@@ -31,7 +31,7 @@ class PanelRows:
 
     @property
     def is_known(self) -> bool:
-        """Return whether the query was answered, if only by no row."""
+        """Return whether the query ran, even if it returned no row."""
         return bool(self.rows) or self.reason == self.panel.empty
 
 
@@ -44,7 +44,7 @@ class PanelReader:
     release: Release | None
 
     def read(self, panel: Panel) -> PanelRows:
-        """Return the rows of ``panel``. A part of the lake that cannot be read costs its panel only."""
+        """Return the rows of ``panel``. If its part of the lake cannot be read, return the reason instead of rows."""
         names = find_tables(panel)
         if missing := [name for name in names if not self.has_table(name)]:
             return PanelRows(panel, [], f"The lake has no {' and no '.join(missing)} yet.")

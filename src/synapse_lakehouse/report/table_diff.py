@@ -77,7 +77,8 @@ class TableComparison:
     def compare(self, connection: DuckDBPyConnection, key: Sequence[str]) -> TableDiff:
         """Return the difference.
 
-        :param key: columns that identify a row; without them, no row counts as changed, but as removed and added.
+        :param key: columns that identify a row. Without key columns, a changed row counts as one removed and one added
+            row.
         """
         before, after = self.before, self.after
         if before is None or after is None:
@@ -177,7 +178,7 @@ def _load_snapshot(
 
 
 def _rows_sql(snapshot: _Snapshot, other: _Snapshot, differing: Collection[str]) -> str:
-    """SELECT of the rows of ``snapshot`` in files that ``other`` does not have, or that it has deleted."""
+    """SELECT of the rows of ``snapshot`` in files that only it has, and of its rows that only ``other`` has deleted."""
     files = ", ".join(map(quote_literal, differing)) or "''"
     sql = f"select *, filename, file_row_number from {snapshot.scan} where filename in ({files})"  # noqa: S608 - quoted
     if snapshot.deletes == other.deletes:

@@ -1,4 +1,4 @@
-"""Read from earlier releases where background updates were first seen, and since when their progress is unchanged."""
+"""Read from the releases since when each background update is pending, and since when its progress is the same."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class PendingUpdate:
     """A background update that is not complete.
 
     ``waits_for``: the update that Synapse completes before it runs this one; None if Synapse runs this one.
-    ``first_seen``: the oldest release without an interruption in which it was pending. ``unchanged_since``: the same,
-    with the same progress. ``is_new``: no earlier release has it.
+    ``first_seen``: the oldest release since which each release has the update. ``unchanged_since``: the oldest release
+    since which its progress is the same in each release. ``is_new``: the previous release does not have the update.
     """
 
     name: str

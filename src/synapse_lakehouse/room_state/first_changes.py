@@ -1,4 +1,4 @@
-"""Find from which position on the state of each room changed, so that the intervals before it can stay."""
+"""Find the first position at which the state of each room changed. The intervals before this position stay valid."""
 
 from typing import Final
 
@@ -12,13 +12,14 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 def find_first_changes(previous: pa.Table, nodes: pa.Table, changed: pa.Array) -> pa.Table:
-    """Return the rooms whose state changed: room_id, and position, before which each position has the same state.
+    """Return the rooms whose state changed: room_id, position. All lower positions have the same state as before.
 
-    The state at a position depends on the group at this position and on the group's ancestors. Their positions are
-    lower, and each covers the range up to its last position.
+    The state at a position depends on the group at this position and on the group's ancestors. The ancestors have lower
+    positions, and each of them covers the range up to its last position.
 
-    :param previous: earlier rows of ``silver.state_positions``.
-    :param nodes: nodes of :class:`group_tree.NumberedGroups`.
+    :param previous: rows of ``silver.state_positions`` of the last release: room_id, state_group, root, position,
+        last_position.
+    :param nodes: the newly numbered nodes of :class:`group_tree.NumberedGroups`.
     :param changed: IDs of the groups whose rows of ``state_groups_state`` changed.
     """
     own = nodes.filter(pc.field("is_group")).drop_columns("is_group")
@@ -28,7 +29,7 @@ def find_first_changes(previous: pa.Table, nodes: pa.Table, changed: pa.Array) -
     differs = pc.is_in(both["state_group"], value_set=changed).to_numpy(zero_copy_only=False)
     for name in ("state_group", "root"):
         differs = differs | (_int64(both[name]) != _int64(both[f"{name}_before"]))
-    # A group that covers another range has the same positions up to the end of the shorter range.
+    # If only the end of a group's range changed, the state is the same up to the end of the shorter range.
     first = np.where(last != last_before, np.minimum(last, last_before) + 1, _NEVER)
     first = np.where(differs, position, first)
     changes = pa.table({"room_id": both["room_id"], "position": first}).filter(pc.field("position") != _NEVER)
@@ -39,7 +40,7 @@ def find_first_changes(previous: pa.Table, nodes: pa.Table, changed: pa.Array) -
 
 
 def _find_incomplete(previous: pa.Table) -> pa.Table:
-    """Return the rooms whose trees also had groups of other rooms, or deleted groups: these are not in ``previous``."""
+    """Return the rooms whose trees also had groups that ``previous`` lacks: deleted groups, or those of other rooms."""
     sizes = previous.group_by("room_id").aggregate([("position", "count"), ("last_position", "max")])
     return sizes.filter(pc.field("position_count") != pc.field("last_position_max") + 1).select(["room_id"])
 

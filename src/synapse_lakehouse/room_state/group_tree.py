@@ -30,10 +30,10 @@ class StateGroupFault(StrEnum):
     SEVERAL_PREDECESSORS = "several_predecessors"
     """A group has several predecessors. Only the highest predecessor is used.
 
-    Synapse merges the states of all predecessors, and on PostgreSQL the highest group wins. If the other predecessors
-    have additional pieces of state, the results differ."""
+    Synapse merges the states of all predecessors, and on PostgreSQL the highest group wins. If another predecessor has
+    pieces of state that the highest one lacks, Synapse uses them, but the state in the lake lacks them."""
     NEWER_PREDECESSOR = "newer_predecessor"
-    """The predecessor is newer than the group. Then Synapse lets the predecessor's state overwrite the group's."""
+    """The predecessor is newer than the group. Then Synapse overwrites the group's state by the predecessor's state."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class NumberedGroups:
     """The numbered groups and their faults.
 
     ``nodes``: room_id, state_group, root, position, last_position (of the group's last descendant), is_group (false if
-    only rows or edges of the group are stored). Positions are unique in a room, begin at 0, and follow the order of the
-    roots' IDs. A tree that spans several rooms is numbered in each room.
+    the group belongs to another room, or only an edge of the group is stored). Positions are unique in a room, begin at
+    0, and follow the order of the roots' IDs. A tree that spans several rooms is numbered in each room.
 
-    ``faults``: room_id, state_group, fault. Each faulty group has one row.
+    ``faults``: room_id, state_group, fault. A group has one row for each of its faults.
     """
 
     nodes: pa.Table
@@ -54,8 +54,8 @@ class NumberedGroups:
 def number_groups(groups: pa.Table, edges: pa.Table) -> NumberedGroups:
     """Number the state groups of all rooms.
 
-    :param groups: id, room_id.
-    :param edges: state_group, prev_state_group. They may contain groups that ``groups`` lacks.
+    :param groups: id, room_id: the groups to number.
+    :param edges: state_group, prev_state_group: their predecessors. Edges may refer to groups that ``groups`` lacks.
     """
     names = pc.unique(groups["room_id"]).sort()
     group_ids, first = np.unique(_int64(groups["id"]), return_index=True)
@@ -115,7 +115,7 @@ def _int64(column: pa.ChunkedArray) -> Int64Array:
 
 
 def _trees(room: Int32Array, root: Int64Array) -> tuple[Int32Array, Int64Array]:
-    """Room and root of each pair of a room and a tree with groups of that room, ordered by room and root."""
+    """The room and the root of each tree in each room that has groups in the tree, ordered by room and root."""
     has = (room != NO_PREDECESSOR) & (root != NO_PREDECESSOR)
     pairs = np.unique(room[has].astype(np.int64) * len(root) + root[has])
     return (pairs // max(len(root), 1)).astype(np.int32), pairs % max(len(root), 1)

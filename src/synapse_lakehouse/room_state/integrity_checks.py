@@ -12,7 +12,8 @@ INTEGRITY_CHECKS: Final = (
         "pieces of current state that differ from their last recorded change",
         "current_state_events differs from the last row of current_state_delta_stream. The room's members, name or "
         "other state may have been reset although no user changed them.",
-        "Compare the two events in a client or with `lakehouse state-at`. Sending the state event again repairs it.",
+        "Compare the two events in a client or with `lakehouse state-at`. To repair the current state, send the state "
+        "event again.",
     ),
     IntegrityCheck(
         "current_state_differs",
@@ -20,7 +21,7 @@ INTEGRITY_CHECKS: Final = (
         "All forward extremities of the room agree on the piece of state, or all lack it, but current_state_events "
         "differs. Depending on the request, Synapse answers from the current state or from the extremities. The next "
         "state event may set the current state back to the state at the extremities.",
-        "Compare the two events with `lakehouse state-at`. Sending the state event again repairs it.",
+        "Compare the two events with `lakehouse state-at`. To repair the current state, send the state event again.",
         follows=("state_group_changed", "state_group_incomplete"),
     ),
     IntegrityCheck(
@@ -141,7 +142,7 @@ INTEGRITY_CHECKS: Final = (
         "Every new event refers to up to 10 forward extremities, and Synapse resolves their states, so sending to the "
         "room is slow.",
         "Send a few messages to the room as a local user. Do not delete the forward extremities by the admin API "
-        "(rooms/…/forward_extremities): the room then loses the state that only the deleted ones have.",
+        "(rooms/…/forward_extremities): the room then loses the state that only the deleted extremities have.",
         harm=Harm.UNTIDY,
     ),
     IntegrityCheck(

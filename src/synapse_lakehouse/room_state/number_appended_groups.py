@@ -18,15 +18,17 @@ _COLUMNS: Final = ("room_id", "state_group", "prev_state_group", "position", "ro
 
 
 def find_appended_groups(groups: DataFrame, edges: DataFrame, previous: DataFrame) -> DataFrame:
-    """Return the new groups of rooms to which groups were only appended, and the end paths of these rooms.
+    """Return the new groups of rooms to which groups were only appended, and the groups on these rooms' end paths.
 
-    A room is left out if a new group may belong before other groups, or if a tree of the room spans several rooms.
+    A room is left out if a new group may belong before other groups, or if a tree of the room also has deleted groups
+    or groups of other rooms.
 
-    :param groups: inserted rows of ``state_groups``.
-    :param edges: inserted rows of ``state_group_edges``.
-    :param previous: ``silver.state_positions`` before.
+    :param groups: rows of ``state_groups`` that were inserted since the last release: id, room_id.
+    :param edges: rows of ``state_group_edges`` that were inserted since the last release: state_group,
+        prev_state_group.
+    :param previous: ``silver.state_positions`` of the last release.
     :return: room_id, state_group, prev_state_group, position (null for a new group), room_end (the room's last
-        position before; -1 for a new room).
+        position in the last release; -1 for a new room).
     """
     predecessors = f.max("prev_state_group").alias("prev_state_group"), f.count("*").alias("predecessors")
     new = groups.select(f.col("id").alias("state_group"), "room_id").distinct()
@@ -60,7 +62,7 @@ def number_appended_groups(rows: pa.Table) -> pa.Table:
     rooms = rows.group_by("room_id").aggregate([("is_path", "sum"), ("room_end", "max")])
     before = rows.select(["room_id", "state_group", "position"])
     nodes = nodes.join(rooms, "room_id").join(before, ["room_id", "state_group"], right_suffix="_before")
-    # The nodes of the end path come first, and its last one was at the end of the room.
+    # The nodes of the end path come first, and the last of them was at the end of the room.
     shift = pc.add(pc.subtract(nodes["room_end_max"], nodes["is_path_sum"]), 1)
     position = pc.coalesce(nodes["position_before"], pc.add(nodes["position"], shift))
     last_position = pc.add(nodes["last_position"], shift)

@@ -1,7 +1,7 @@
-"""Number the state groups of many rooms in Spark tasks, each for a bucket of rooms.
+"""Number the state groups of many rooms in Spark tasks. Each task numbers one bucket of rooms.
 
-Rooms are independent of each other, except rooms with a common tree of state groups: these share a bucket. Such trees
-are faults and therefore rare, so a single task is enough to find these rooms.
+Rooms are independent of each other, except rooms with a common tree of state groups: these rooms share a bucket. Common
+trees are faults and therefore rare, so a single task finds all of these rooms.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ EDGES: Final = "bronze.state_group_edges"
 ROWS: Final = "bronze.state_groups_state"
 
 _GROUPS_PER_TASK: Final = 250_000
-"""A task takes about 400 bytes of memory for each group. A larger room is one task."""
+"""A task takes about 400 bytes of memory for each group. A room with more groups is still one task."""
 
 _POSITION_TYPES: Final = "room_id string, state_group bigint, root bigint, position bigint, last_position bigint"
 _NODE_TYPES: Final = f"{_POSITION_TYPES}, is_group boolean"
@@ -36,7 +36,7 @@ _GROUP_COLUMNS: Final = {GROUPS: "id", EDGES: "state_group", ROWS: "state_group"
 
 @dataclass(frozen=True)
 class NumberedRooms:
-    """Numbered rooms. ``nodes`` and ``faults``: as of :class:`group_tree.NumberedGroups`."""
+    """Numbered rooms. ``nodes`` and ``faults`` have the columns of :class:`group_tree.NumberedGroups`."""
 
     nodes: DataFrame
     faults: DataFrame
@@ -46,10 +46,10 @@ class NumberedRooms:
 class ChangedRooms(NumberedRooms):
     """Rooms with changes.
 
-    * ``first_changes``: as of :func:`first_changes.find_first_changes`.
-    * ``renumbered``: room_id of the rooms of which all groups were numbered. Of a room to which groups were only
-      appended, ``nodes`` has the new groups and those whose ranges contain new groups, and ``faults`` has none.
-    * ``predecessors``: room_id and state_group of the predecessors of appended groups.
+    * ``first_changes``: room_id, position, as :func:`first_changes.find_first_changes` returns them.
+    * ``renumbered``: room_id of the rooms whose groups were all numbered. For a room that only gained groups at its
+      end, ``nodes`` has only the new groups and the groups whose ranges contain new groups, and ``faults`` has no row.
+    * ``predecessors``: room_id, state_group of the predecessors of appended groups.
     """
 
     first_changes: DataFrame
@@ -69,9 +69,10 @@ def number_changed_rooms(
 ) -> ChangedRooms | None:
     """Number the rooms with changed groups, edges or rows, and rooms that share trees with them.
 
-    :param changes: changed rows of the three tables.
-    :param previous: ``silver.state_positions`` before the changes.
-    :param max_share: return None if the rooms to renumber have more than this share of all groups.
+    :param changes: by table (``GROUPS``, ``EDGES``, ``ROWS``), the rows that changed since the last release: the
+        table's columns and ``_change_type`` (INSERT or DELETE).
+    :param previous: ``silver.state_positions`` of the last release.
+    :param max_share: if the rooms to renumber have more than this share of all groups, return None.
     """
     inserted = {name: changes[name].where("_change_type = 'INSERT'") for name in (GROUPS, EDGES)}
     appended = materialize(find_appended_groups(inserted[GROUPS], inserted[EDGES], previous))
@@ -133,11 +134,11 @@ def _renumber(
 
 @dataclass(frozen=True)
 class _RoomGraph:
-    """Groups and edges, each with the component of its room: a name for the rooms that share trees.
+    """Groups and edges, each with the component of its room: a number for the rooms that share trees.
 
     * ``groups``: state_group, room_id, component. ``edges``: state_group, prev_state_group, component.
-    * ``components``: vertex, component; only of vertices that are linked to another one. A vertex is a room, or a
-      deleted group of which an edge is left.
+    * ``components``: vertex, component; only vertices that are linked to another vertex. A vertex is the hash of
+      a room, or of a deleted group of which an edge is left.
     """
 
     groups: DataFrame
@@ -156,9 +157,9 @@ def _read_graph(spark: SparkSession) -> _RoomGraph:
     vertex, prev_vertex = (_vertex(f.col(f"`room of {end}`"), f.col(end)) for end in rooms)
     linked = edges.select("state_group", "prev_state_group", vertex.alias("vertex"), prev_vertex.alias("prev_vertex"))
     links = linked.where("vertex <> prev_vertex").select("vertex", "prev_vertex").distinct()
-    components = links.repartition(1).mapInArrow(find_components, "vertex string, component string")
+    components = links.repartition(1).mapInArrow(find_components, "vertex bigint, component bigint")
     components = components.persist(StorageLevel.DISK_ONLY)
-    # Spark then knows how few rows it joins.
+    # After the count, Spark knows how few rows it joins.
     components.count()
     with_vertex = groups.withColumn("vertex", _vertex(f.col("room_id")))
     return _RoomGraph(
@@ -169,8 +170,9 @@ def _read_graph(spark: SparkSession) -> _RoomGraph:
 
 
 def _vertex(room: Column, group: Column | None = None) -> Column:
-    name = f.concat(f.lit("room "), room)
-    return name if group is None else f.coalesce(name, f.concat(f.lit("group "), group))
+    # If two rooms have the same hash, they share a bucket.
+    name = f.xxhash64(f.lit("room"), room)
+    return name if group is None else f.when(room.isNotNull(), name).otherwise(f.xxhash64(f.lit("group"), group))
 
 
 def _add_component(rows: DataFrame, components: DataFrame) -> DataFrame:
@@ -197,7 +199,14 @@ def _number(groups: DataFrame, edges: DataFrame, previous: DataFrame, changed: D
 
 
 def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:
-    """Number the groups of a bucket. ``rows``: groups without a position, and earlier positions."""
+    """Number the groups of a bucket, and find the first change of each room.
+
+    :param rows: room_id, state_group, is_changed, root, position, last_position. Rows without a position are the groups
+        to number (is_changed: true if rows of the group changed, otherwise NULL). Rows with a position are those of
+        ``silver.state_positions`` of the last release.
+    :param edges: state_group, prev_state_group.
+    :return: the columns of ``_NUMBERED_TYPES``; each row is a node, a fault or a first change.
+    """
     is_previous = pc.is_valid(rows["position"])
     groups, previous = rows.filter(pc.invert(is_previous)), rows.filter(is_previous)
     numbered = number_groups(groups.select(["state_group", "room_id"]).rename_columns(["id", "room_id"]), edges)
@@ -210,5 +219,5 @@ def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:
 
 
 def materialize(rows: DataFrame) -> DataFrame:
-    """Compute ``rows`` now. A cached frame would be computed again after a write to a table that it was read from."""
+    """Compute ``rows`` now. Spark computes a cached frame again after a write to a table that the frame reads."""
     return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)

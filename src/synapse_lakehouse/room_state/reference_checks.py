@@ -32,8 +32,8 @@ REFERENCE_CHECKS: Final = (
         "values that differ from the event that they were copied from",
         "Synapse stores the room, the type, the state key, the sender, the membership or the stream ID of an event in "
         "several tables. The values differ, so the answer depends on the table from which Synapse reads.",
-        _RESTORE_ROWS + " A membership is in the JSON of its event: set it in room_memberships (insert the row if it "
-        "is missing) and in current_state_events.",
+        _RESTORE_ROWS + " The JSON of the event contains the right membership: set it in room_memberships (insert the "
+        "row if it is missing) and in current_state_events.",
     ),
     IntegrityCheck(
         "room_missing",
@@ -50,7 +50,7 @@ REFERENCE_CHECKS: Final = (
     ),
     IntegrityCheck(
         "partial_state_without_room",
-        "rooms that have events with partial state, but no fast join",
+        "rooms that have events with partial state, but no fast join in progress",
         "Synapse waits forever for the full state at these events.",
         _RESTORE_ROWS,
     ),

@@ -1,7 +1,7 @@
 """Resolve the state of all rooms: ``silver.state_positions``, ``state_intervals``, ``state_faults``, ``state_changes``.
 
-If main contains the state of its own bronze tables, only the rooms that changed since are resolved, each from its first
-changed position on.
+If the state on main was built from the bronze tables on main, only the rooms that changed since then are resolved, each
+from its first changed position on.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from synapse_lakehouse.room_state.number_state_groups import (
 
 SOURCE_TABLES: Final = [number_state_groups.GROUPS, number_state_groups.EDGES, number_state_groups.ROWS]
 MINIMUM_ROWS_TO_RESOLVE_IN_PART: Final = 1_000_000
-"""With fewer rows of ``state_groups_state`` all rooms are resolved in about the same time."""
+"""With fewer rows of ``state_groups_state``, resolving all rooms takes about as long as resolving the changed rooms."""
 
 MAX_RENUMBERED_SHARE: Final = 0.5
 """If the rooms to renumber have more than this share of all state groups, all rooms are resolved."""
@@ -64,7 +64,10 @@ _CODE_HASH: Final = hashlib.sha256(
 
 @dataclass(frozen=True)
 class ResolvedRooms:
-    """Numbers of the resolved state groups and of the rooms with faults. ``is_partial``: only rooms that changed."""
+    """Counts of resolved state groups and of resolved rooms with faults.
+
+    ``is_partial``: whether only the rooms that changed were resolved.
+    """
 
     groups: int
     broken_rooms: int
@@ -72,8 +75,8 @@ class ResolvedRooms:
 
 
 def is_up_to_date(catalog: Catalog, branch: str) -> bool:
-    """Return whether the tables were built from bronze as it is on ``branch``."""
-    # The changes are written last, so a run that failed in between rebuilds all tables.
+    """Return whether the tables on ``branch`` were built from the bronze tables on ``branch``."""
+    # silver.state_changes is written last. If a run failed before this write, all tables are rebuilt.
     return input_fingerprint.read_fingerprint(catalog, _CHANGES, branch) == _fingerprint(catalog, branch)
 
 
@@ -84,10 +87,11 @@ def resolve_rooms(
     minimum_rows: int = MINIMUM_ROWS_TO_RESOLVE_IN_PART,
     max_renumbered_share: float = MAX_RENUMBERED_SHARE,
 ) -> ResolvedRooms:
-    """Bring the tables up to bronze on ``branch``, which must be the session's.
+    """Resolve the state of the bronze tables on ``branch``. The session must read and write this branch.
 
-    :param minimum_rows: with fewer rows of ``state_groups_state`` all rooms are resolved.
-    :param max_renumbered_share: with more groups in rooms to renumber all rooms are resolved.
+    :param minimum_rows: if ``state_groups_state`` has fewer rows, all rooms are resolved.
+    :param max_renumbered_share: if the rooms to renumber have more than this share of all state groups, all rooms are
+        resolved.
     """
     fingerprint = _fingerprint(catalog, branch)
     rows = input_fingerprint.find_branch_snapshot(load_table_or_none(catalog, number_state_groups.ROWS), branch)
@@ -170,7 +174,8 @@ def _resolve_in_part(spark: SparkSession, numbered: ChangedRooms, fingerprint: s
     _replace_rows(spark, _INTERVALS, changes, reaches_it, intervals, fingerprint)
     positions = numbered.nodes.where("is_group").join(changes, "room_id").where(reaches_it)
     reaching = spark.table(_INTERVALS).join(changes, "room_id").where(reaches_it).drop("first_change")
-    # These intervals are all that contain a position from the first change on. Groups before it have the same state.
+    # ``reaching`` has all intervals that contain a position from the first change on. The state of groups before the
+    # first change is the same.
     digests = state_digests.add_digests(positions, reaching).where("position >= first_change")
     same = spark.table(_POSITIONS).select("room_id", "position", *state_digests.DIGEST_COLUMNS)
     same = positions.where("position < first_change").join(same, ["room_id", "position"])
@@ -180,10 +185,15 @@ def _resolve_in_part(spark: SparkSession, numbered: ChangedRooms, fingerprint: s
 def _replace_rows(
     spark: SparkSession, name: str, rooms: DataFrame, outdated: str, rows: DataFrame, fingerprint: str
 ) -> None:
-    """Delete the outdated rows of ``rooms`` and insert ``rows``, which were computed from the table before."""
+    """Delete the outdated rows of ``rooms``, and insert ``rows``.
+
+    :param rooms: room_id, and the columns that ``outdated`` uses.
+    :param outdated: SQL condition on rows of the table (``old``) and of ``rooms``.
+    :param rows: rows with the columns of the table. They are computed before the deletion, from the same table.
+    """
     rows = materialize(rows.select(spark.table(name).columns))
     rooms.createOrReplaceTempView("changed_rooms")
-    # A branch whose last snapshot has no fingerprint is resolved again as a whole.
+    # If the run fails here, the branch's last Iceberg snapshot has no fingerprint, so all rooms are resolved again.
     spark.sql(
         f"delete from {name} as old where exists ("  # noqa: S608
         f"select 1 from changed_rooms where changed_rooms.room_id = old.room_id and {outdated})"
@@ -192,7 +202,10 @@ def _replace_rows(
 
 
 def _read_later_rows(nodes: DataFrame) -> DataFrame:
-    """Return the rows of ``nodes`` with their ranges from the first change on."""
+    """Return the rows of ``state_groups_state`` of ``nodes``, with the groups' ranges from the first change on.
+
+    :param nodes: columns of :class:`group_tree.NumberedGroups`, and first_change.
+    """
     count, oldest = nodes.agg(f.count("*"), f.min("state_group")).collect()[0]
     ranges = _broadcast_if_small(nodes.withColumn("first_position", f.greatest("position", "first_change")), count)
     # Most changed groups are new. Then Iceberg skips most data files.
@@ -203,8 +216,10 @@ def _read_later_rows(nodes: DataFrame) -> DataFrame:
 def _inherit_state(predecessors: DataFrame) -> DataFrame:
     """Return the state of appended groups' predecessors, with the ranges of the predecessors from the first change on.
 
-    Of several predecessors with the same event, only the outermost one has a row, because its range contains the
-    others' ranges.
+    If several predecessors have the same event, only the outermost of them has a row, because its range contains the
+    ranges of the others.
+
+    :param predecessors: columns of :class:`group_tree.NumberedGroups`, and first_change.
     """
     spark, earlier = predecessors.sparkSession, predecessors.where("position < first_change")
     rooms = earlier.groupBy("room_id", "first_change").agg(
@@ -223,12 +238,18 @@ def _inherit_state(predecessors: DataFrame) -> DataFrame:
 
 
 def _broadcast_if_small(rows: DataFrame, count: int) -> DataFrame:
-    """Mark ``rows`` to be sent to all executors, unless there are many. Otherwise, Spark sorts the table they join."""
+    """Mark ``rows`` for a broadcast if they are few. Without a broadcast, Spark sorts the table that it joins to them.
+
+    :param count: number of rows.
+    """
     return f.broadcast(rows) if count <= _MAX_ROWS_TO_BROADCAST else rows
 
 
 def _join_ranges(rows: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Return ``rows`` of ``state_groups_state`` with the ranges of their groups."""
+    """Return ``rows`` of ``state_groups_state`` with the ranges of their groups.
+
+    :param ranges: room_id, state_group, first_position, last_position, position.
+    """
     rows = rows.select("state_group", "type", "state_key", "event_id")
     return rows.join(ranges, "state_group").select(
         *state_intervals.INTERVAL_KEY, "first_position", "last_position", "event_id", "position"
@@ -236,7 +257,11 @@ def _join_ranges(rows: DataFrame, ranges: DataFrame) -> DataFrame:
 
 
 def _resolve_intervals(ranges: DataFrame) -> DataFrame:
-    """Return intervals. Of two ranges with the same start, the one of the higher position is the inner one."""
+    """Return the intervals of ``silver.state_intervals``. Of two ranges with the same start, the inner range is the
+    range of the group with the higher position.
+
+    :param ranges: columns of ``silver.state_intervals``, and position.
+    """
     ordered = ranges.repartition(*state_intervals.INTERVAL_KEY).sortWithinPartitions(
         *state_intervals.INTERVAL_KEY, "first_position", "position", "event_id"
     )

@@ -2,26 +2,42 @@
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
+
+from synapse_lakehouse.numba_jit import Int64Array, cached_njit
 
 
 def find_components(links: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield each vertex of the ``links`` with the smallest vertex that is linked to it: vertex, component.
+    """Yield each vertex of ``links`` with the smallest vertex that is directly or indirectly linked to it.
 
-    :param links: vertex, prev_vertex; both are names.
+    :param links: vertex, prev_vertex: each is the hash of a room, or of a deleted state group of which an edge is left.
+    :return: vertex, component (the smallest vertex).
     """
-    parents: dict[str, str] = {}
-    for batch in links:
-        for vertex, other in zip(batch["vertex"].to_pylist(), batch["prev_vertex"].to_pylist(), strict=True):
-            first, second = sorted((_find_root(parents, vertex), _find_root(parents, other)))
-            parents[second] = first
-    roots = [_find_root(parents, vertex) for vertex in parents]
-    yield pa.record_batch({"vertex": pa.array(parents, pa.string()), "component": pa.array(roots, pa.string())})
+    batches = [(batch["vertex"].to_numpy(), batch["prev_vertex"].to_numpy()) for batch in links]
+    count = sum(len(vertex) for vertex, _ in batches)
+    ends = [vertex for vertex, _ in batches] + [prev_vertex for _, prev_vertex in batches]
+    vertices, ends_at = np.unique(np.concatenate([np.empty(0, np.int64), *ends]), return_inverse=True)
+    roots = _find_roots(len(vertices), ends_at[:count], ends_at[count:])
+    yield pa.record_batch({"vertex": vertices, "component": vertices[roots]})
 
 
-def _find_root(parents: dict[str, str], vertex: str) -> str:
-    parents.setdefault(vertex, vertex)
+@cached_njit
+def _find_roots(count: int, left: Int64Array, right: Int64Array) -> Int64Array:
+    """Return the smallest vertex that is linked to each of the vertices 0 to ``count`` - 1."""
+    parents = np.arange(count)
+    for link in range(len(left)):
+        first, second = _find_root(parents, left[link]), _find_root(parents, right[link])
+        parents[max(first, second)] = min(first, second)
+    for vertex in range(count):
+        parents[vertex] = _find_root(parents, vertex)
+    return parents
+
+
+@cached_njit
+def _find_root(parents: Int64Array, vertex: int) -> int:
     while parents[vertex] != vertex:
         # Halving the path keeps the following searches short.
-        parents[vertex] = vertex = parents[parents[vertex]]
+        parents[vertex] = parents[parents[vertex]]
+        vertex = parents[vertex]
     return vertex

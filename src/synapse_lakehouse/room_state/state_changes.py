@@ -2,8 +2,8 @@
 
 Synapse never changes the state of a group. A compression changes the rows and predecessors of groups, but not their
 digests. A deleted group has no position, so it is not compared, unless an event needs it. After a restore of the
-database, Synapse uses the numbers of groups again. Such a group was created for another event, or the event has another
-group now.
+database, Synapse uses the numbers of groups again. A group whose number was used again is not compared: the group was
+created for another event, or its event has another group now.
 """
 
 from collections.abc import Mapping
@@ -27,15 +27,16 @@ _IS_SAME_GROUP: Final = "created_for <=> created_for_now"
 def find_state_changes(
     spark: SparkSession, changes: Mapping[str, DataFrame], before: Mapping[str, DataFrame], unresolved: DataFrame
 ) -> DataFrame:
-    """Return the rows of ``silver.state_changes``: new ones, and earlier ones whose group still has another state.
+    """Return new rows of ``silver.state_changes``, and the rows of the last release whose change is not repaired.
 
-    A group with earlier rows is compared with the last release too, so a loss that continues adds rows for pieces of
-    state without an earlier row.
+    A row is repaired when its group has the state before the change again. Groups with rows in the last release are
+    compared again: if a loss continues, the pieces of state that changed since then get rows.
 
-    :param changes: changed rows of ``COMPARED_TABLES`` since the last release, as of
-        :func:`changed_rows.read_changed_rows`. The session reads the new tables.
+    :param spark: the session, which reads the tables of the run's branch.
+    :param changes: for each of ``COMPARED_TABLES``, the rows that changed since the last release: the table's columns
+        and ``_change_type``, as :func:`changed_rows.read_changed_rows` returns them.
     :param before: ``silver.state_intervals``, ``bronze.state_groups`` and ``bronze.event_to_state_groups`` of the last
-        release.
+        release, by name.
     :param unresolved: ``silver.state_changes`` of the last release.
     """
     created = spark.table(number_state_groups.GROUPS).selectExpr("id as state_group", "event_id as created_for_now")
@@ -69,7 +70,12 @@ def find_state_changes(
 
 
 def _find_changed_groups(positions: DataFrame) -> DataFrame:
-    """Return the groups with another digest, or without one now. ``position`` and ``digest`` are the earlier values."""
+    """Return the groups that have another digest than in the last release, or no digest any more.
+
+    :param positions: changed rows of ``silver.state_positions``, with ``_change_type``.
+    :return: state_group; room_before, position and digest of the last release; room_id, position_now,
+        last_position_now and digest_now (NULL for a group without a position).
+    """
     new, old = (positions.where(f"_change_type = '{change}'") for change in ("INSERT", "DELETE"))
     new = new.selectExpr(
         "state_group",
@@ -93,8 +99,8 @@ def _describe_lost_groups(lost: DataFrame) -> DataFrame:
 def _find_reused_numbers(changed: DataFrame, uses_before: DataFrame, uses_now: DataFrame) -> DataFrame:
     """Return ``state_group`` of the groups of ``changed`` whose event has another group now.
 
-    Synapse stores the states before and after an event as groups for this event. If it stores an event again after a
-    restore, the number of one group may belong to the other group.
+    Synapse stores the states before and after an event as groups for this event. If it stores the event again after a
+    restore, the number that belonged to one of these groups may belong to the other one.
     """
     groups = changed.selectExpr("state_group as number", "created_for as event_id")
     groups = groups.join(uses_before.withColumnRenamed("state_group", "used_before"), "event_id")
@@ -103,7 +109,7 @@ def _find_reused_numbers(changed: DataFrame, uses_before: DataFrame, uses_now: D
 
 
 def _diff(rows: DataFrame, *columns: str) -> DataFrame:
-    """Return distinct ``columns`` of rows that were deleted or inserted. A row that was only rewritten is neither."""
+    """Return distinct ``columns`` of the deleted and inserted rows of ``rows``, without unchanged rows in new files."""
     change = f.sum(f.expr("if(_change_type = 'INSERT', 1, -1)")).alias("change")
     kept = [name for name in rows.columns if name != "_change_type"]
     return rows.groupBy(kept).agg(change).where("change <> 0").select(*columns).distinct()
@@ -114,7 +120,11 @@ def _find_changed_pieces(
 ) -> DataFrame:
     """Return the pieces of state that changed by a group's own rows: _PIECE, event_before, event_after.
 
-    A piece that changed likewise in the predecessor is not one: a compression may have rewritten the rows.
+    A piece that changed in the same way in the predecessor is left out: a compression may have rewritten the rows.
+
+    :param rows: changed rows of ``state_groups_state``, with ``_change_type``.
+    :param intervals_before: ``silver.state_intervals`` of the last release.
+    :param changed: rows of :func:`_find_changed_groups`, with ``predecessor``.
     """
     own = _diff(rows.join(changed.select("state_group"), "state_group", "left_semi"), *_PIECE)
     own = materialize(own.join(changed.select("state_group", "predecessor"), "state_group"))
@@ -150,13 +160,15 @@ def _add_event(pieces: DataFrame, intervals: DataFrame, room: str, position: str
 
 
 def _name_causes(changed: DataFrame, pieces: DataFrame, moved: DataFrame) -> DataFrame:
-    """Return a row for each changed piece of state of a cause, and one for each other changed group.
+    """Return a row for each changed piece of state of a cause, and a row for each changed group without such pieces.
 
     A group is a cause if its own rows or edge changed, or if its predecessor in the room did not change. The cause of
-    another group is the last cause among its predecessors: in pre-order, the innermost range of a cause that contains
-    the group. Ranges of the same level do not overlap.
+    any other group is the nearest cause among its ancestors: the cause with the innermost range that contains the
+    group. Ranges of the same level do not overlap.
 
-    :param moved: groups whose edge changed.
+    :param changed: rows of :func:`_find_changed_groups`, with ``predecessor``.
+    :param pieces: rows of :func:`_find_changed_pieces`.
+    :param moved: state_group of the groups whose edge changed.
     """
     with_own_rows = pieces.select("state_group").distinct().withColumn("has_rows", f.lit(True))
     is_cause = "has_rows is not null or is_moved is not null or depends is null"
@@ -185,10 +197,15 @@ def _name_causes(changed: DataFrame, pieces: DataFrame, moved: DataFrame) -> Dat
 
 
 def _omit_reported(found: DataFrame, unresolved: DataFrame, still: DataFrame) -> DataFrame:
-    """Return the rows of ``found`` that are new, with ``earliest_digest`` of groups with earlier rows.
+    """Return the rows of ``found`` that are new, with ``earliest_digest``: the digest in the group's reported rows.
 
-    Such a group has new rows only for changes of its own. A repaired group has none, and its repair is no cause. If the
-    cause of a group has no new row of its own, the group's row belongs to the last change of the cause.
+    A row is reported if the last release has it. A group with reported rows gets new rows only for changes of its own.
+    A repaired group gets no new row, and a row whose cause was repaired is not new. If the cause of a group has no new
+    row, the group's row gets the time of the cause's last reported change.
+
+    :param found: rows of :func:`_name_causes`.
+    :param unresolved: ``silver.state_changes`` of the last release.
+    :param still: the rows of ``silver.state_changes`` whose change is not repaired.
     """
     digests = unresolved.select("state_group", f.col("digest").alias("earliest_digest")).distinct()
     repaired = digests.join(still, "state_group", "left_anti").select("state_group")
@@ -210,10 +227,10 @@ def _omit_reported(found: DataFrame, unresolved: DataFrame, still: DataFrame) ->
 def _find_inherited_changes(
     spark: SparkSession, found: DataFrame, still: DataFrame, intervals_before: DataFrame
 ) -> DataFrame:
-    """Return earlier changes that groups without earlier rows inherit: state_group, type, state_key, event_before,
-    event_after.
+    """Return reported changes that groups without reported rows inherit: _PIECE, event_before, event_after.
 
-    Synapse created such a group as a difference to a damaged one, so its digest is that of a damaged state.
+    Synapse stored such a group as a difference to a damaged group, so its digest in the last release is the digest of a
+    damaged state.
     """
     damaged = (
         still.where("cause = state_group and type is not null")
@@ -225,7 +242,7 @@ def _find_inherited_changes(
     )
     inherited = created.distinct().join(damaged.drop("state_group", "cause"), "room_id")
     inherited = inherited.where("position_now > position and position_now <= last_position")
-    # The change of the nearest predecessor is valid.
+    # The change of the nearest ancestor applies.
     innermost = "max_by(struct(event_before, event_after), position) as change"
     inherited = inherited.groupBy(*_PIECE, "room_before", "position_before").agg(f.expr(innermost))
     inherited = _add_event(materialize(inherited), intervals_before, "room_before", "position_before", "event_id")
@@ -233,7 +250,7 @@ def _find_inherited_changes(
 
 
 def _undo_earlier_changes(found: DataFrame, inherited: DataFrame) -> DataFrame:
-    """Return ``found`` with the digests before all changes, without groups that have such a state again."""
+    """Return ``found`` with each group's digest before all changes, without groups that have this digest again."""
     hashes = (
         f"if({event} is null, 0L, xxhash64(type, state_key, {event}))" for event in ("event_before", "event_after")
     )

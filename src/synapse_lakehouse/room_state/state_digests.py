@@ -1,7 +1,8 @@
-"""Digests of the state at each position, by which the states of two groups are compared without their entries.
+"""Digests of the state at each position, by which the states of two groups are compared without their pieces of state.
 
-The digest of a state is the XOR of the hashes of its entries, so their order does not matter. An entry that is added,
-removed or replaced changes the digest. The rows and chains in which Synapse stores the state do not.
+The digest of a state is the XOR of the hashes of its pieces, so their order does not matter. A piece that is added,
+removed or replaced changes the digest. The digest does not depend on the rows and chains in which Synapse stores the
+state.
 """
 
 from typing import Final
@@ -13,12 +14,12 @@ DIGEST_COLUMNS: Final = ("state_rows", "digest")
 
 
 def add_digests(positions: DataFrame, intervals: DataFrame) -> DataFrame:
-    """Return ``positions`` with the number of entries of the state at each position, and the state's digest.
+    """Return ``positions`` with the number of pieces of the state at each position, and the state's digest.
 
-    An entry is added at the first position of its interval, and removed after the last one.
+    A piece is added at the first position of its interval, and removed after the last position.
 
-    :param positions: rows of ``silver.state_positions`` without these columns.
-    :param intervals: rows of ``silver.state_intervals``, at least all that contain one of the positions.
+    :param positions: rows of ``silver.state_positions`` without ``DIGEST_COLUMNS``.
+    :param intervals: rows of ``silver.state_intervals``, at least all intervals that contain one of the positions.
     """
     intervals = intervals.withColumns(
         {"state_rows": f.lit(1).cast("bigint"), "digest": f.xxhash64("type", "state_key", "event_id")}

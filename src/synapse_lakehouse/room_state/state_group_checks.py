@@ -25,7 +25,7 @@ STATE_GROUP_CHECKS: Final = (
     IntegrityCheck(
         "event_without_state_group",
         "events that have no state group although they are not outliers",
-        "Synapse cannot determine the room's state at the event, and requests that need it fail.",
+        "Synapse cannot determine the room's state at the event, and requests that need this state fail.",
         "Restore the rows of event_to_state_groups from the last release that has them, or from a backup.",
         harm=Harm.LOST,
     ),
@@ -41,10 +41,11 @@ STATE_GROUP_CHECKS: Final = (
     IntegrityCheck(
         "state_row_repeated",
         "pieces of state with several rows in one state group",
-        "Synapse reads any one of the rows. The table's index is damaged, so Synapse did not find the earlier row when "
-        "it stored the state again. Or rows were inserted by hand. The lake uses the event with the last ID.",
-        REBUILD_INDEX + " With `--overwrite`, the plan deletes the newer row. If no release has the correct row alone, "
-        "delete the wrong row by its ctid.",
+        "Synapse reads any one of the rows. Either the table's index is damaged, so Synapse did not find the earlier "
+        "row when it stored the state again. Or rows were inserted by hand. The lake uses the event whose ID is last "
+        "in alphabetical order.",
+        REBUILD_INDEX + " With `--overwrite`, the plan deletes the newer row. If the oldest readable release of the "
+        "group has both rows, the plan leaves both; delete the wrong row by its ctid.",
         harm=Harm.LOST,
         follows=INDEX_CAUSES,
     ),
@@ -62,8 +63,8 @@ STATE_GROUP_CHECKS: Final = (
         "state groups whose state has changed since an earlier release",
         "Rows of state were lost or changed in the database. Synapse answers with the wrong state. If a damaged index "
         "is the cause, Synapse may delete more rows.",
-        _STOP + " silver.state_changes has every piece of state. `lakehouse state restore-plan` prints SQL that "
-        "restores the rows. If you accept the changes, add the room and the time of the release to "
+        _STOP + " silver.state_changes lists each changed piece of state. `lakehouse state restore-plan` prints SQL "
+        "that restores the rows. If you accept the changes, add the room and the time of the release to "
         "LAKEHOUSE_ACKNOWLEDGED_ROOMS. Later changes are new findings.",
         harm=Harm.LOST,
         follows=_GROUP_CAUSES,
@@ -74,15 +75,15 @@ STATE_GROUP_CHECKS: Final = (
         "Requests fail if they need the room's state at an event of such a state group. Users cannot send, join or "
         "read there.",
         _STOP + " `lakehouse state restore-plan` prints SQL that restores the rows of the named group from an earlier "
-        "release. The groups after it follow.",
+        "release. The group's descendants then have the creation event, too.",
         harm=Harm.LOST,
         follows=(*_GROUP_CAUSES, "state_group_changed"),
     ),
     IntegrityCheck(
         "state_not_of_previous_event",
         "events whose state does not follow from the previous events",
-        "The state group of the event, or of the event before it, has lost or changed rows, or the event has the wrong "
-        "state group, perhaps that of another room. Synapse answers with this wrong state.",
+        "Either rows were lost or changed in the state group of the event or of a previous event. Or the event has the "
+        "wrong state group, perhaps one of another room. Synapse answers with this wrong state.",
         "Compare both states with `lakehouse state-at`. `lakehouse state restore-plan` prints SQL that restores lost "
         "rows from an earlier release.",
         follows=(
@@ -97,7 +98,8 @@ STATE_GROUP_CHECKS: Final = (
         "stray_state_rows",
         "leftover rows of deleted state groups",
         "The row of state_groups is missing. If Synapse deleted the group, its rows of state_groups_state and "
-        "state_group_edges only use disk space. If the row was lost, Synapse still needs them.",
+        "state_group_edges only use disk space. If only the row of state_groups was lost, Synapse still needs the rows "
+        "of the other two tables.",
         "If state_group_missing and state_group_missing_predecessor have no finding, delete the rows of these groups. "
         "docs/runbooks/integrity.md has the SQL.",
         harm=Harm.UNTIDY,
@@ -112,8 +114,8 @@ STATE_GROUP_CHECKS: Final = (
     IntegrityCheck(
         "state_group_missing_predecessor",
         "state groups whose predecessor is missing",
-        "The predecessor's row of state_groups is missing. If its other rows are missing too, all of its descendants "
-        "lack its state.",
+        "The predecessor's row of state_groups is missing. If the predecessor's other rows are missing too, all of its "
+        "descendants lack its state.",
         _RESTORE,
         harm=Harm.LOST,
         follows=(*INDEX_CAUSES, "state_group_missing"),

@@ -16,9 +16,9 @@ def flatten_intervals(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
     Adjacent intervals with the same key and event are merged. There are at most twice as many intervals as rows.
 
-    :param batches: rows with the columns of ``silver.state_intervals``. Their ``first_position`` and ``last_position``
-        are the range of the row's group. They are ordered by key, ``first_position`` and ``event_id``. The last row of
-        a group wins.
+    :param batches: rows with the columns of ``silver.state_intervals``. ``first_position`` and ``last_position`` are
+        the range of the row's group. The rows are ordered by INTERVAL_KEY, ``first_position``, the group's position,
+        and ``event_id``. If a group has several rows with one key, the last of these rows applies.
     """
     pending: list[pa.RecordBatch] = []
     for batch in batches:
@@ -105,7 +105,10 @@ def _emit(
     begin: int,
     end: int,
 ) -> int:
-    """Add an interval, or extend the previous interval if it has the same event and key (which began at ``since``)."""
+    """Add an interval. If the previous interval is adjacent and has the same event and key, extend it instead.
+
+    :param since: index of the key's first interval.
+    """
     if count > since and ends[count - 1] + 1 == begin and event[source[count - 1]] == event[row]:
         ends[count - 1] = end
         return count

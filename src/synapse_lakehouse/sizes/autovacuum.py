@@ -7,7 +7,7 @@ from typing import Final
 from synapse_lakehouse.sizes.summary import SizeRow, SizeSummary
 
 _MIN_WAIT: Final = timedelta(hours=1)
-"""Autovacuum visits each database every minute by default, and needs a while for a large table."""
+"""Autovacuum visits each database every minute by default, but needs a while for a large table."""
 _MIN_DEAD_ROWS: Final = 10_000
 """Small tables may have many new dead rows between two visits."""
 
@@ -16,7 +16,7 @@ _MIN_DEAD_ROWS: Final = 10_000
 class OverdueVacuum:
     """A relation that autovacuum should have vacuumed.
 
-    ``for_dead_rows``, ``for_transaction_ids``: the reasons. ``since``: an earlier row in which the same reason held.
+    ``for_dead_rows``, ``for_transaction_ids``: the reasons. ``since``: an earlier row with the same reason.
     """
 
     latest: SizeRow
@@ -26,12 +26,12 @@ class OverdueVacuum:
 
 
 def find_overdue_vacuum(summary: SizeSummary) -> OverdueVacuum | None:
-    """Return the reasons why a relation was due an hour ago or longer, and still is.
+    """Return the reasons why a relation was due an hour ago or longer, and is due now; None if it was not or is not.
 
     A relation is due if it has more dead rows than ``vacuum_threshold``, or if its transaction IDs are older than
-    ``freeze_max_age`` (https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM). After a VACUUM in
-    between, it is still due if it had twice as many dead rows both times: VACUUM could not remove them, because an old
-    transaction or a replication slot still needs them.
+    ``freeze_max_age`` (https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM). If a VACUUM ran in
+    between, dead rows count only if both times there were more than twice the threshold: then VACUUM could not remove
+    them, because an old transaction or a replication slot still needs them.
     """
     latest = summary.latest
     earlier = [row for row in summary.history if latest.measured_at - row.measured_at >= _MIN_WAIT]

@@ -13,14 +13,14 @@ Measurements = Sequence[tuple[datetime, int]]
 
 RECENT: Final = timedelta(days=7)
 EARLIER: Final = timedelta(days=28)
-"""Growth has changed if it differs between the last week and the four weeks before."""
+"""Growth in the last week is compared with growth in the four weeks before."""
 
 HORIZON_DAYS: Final = 30
-"""A change counts if a size would become greater by a tenth within these days than at the earlier growth."""
+"""Faster growth counts if it would add a tenth of the reference size, in these days, to the earlier growth."""
 
 _MIN_SPAN: Final = timedelta(hours=6)
 _MIN_FOR_INTERVAL: Final = 5
-"""From fewer measurements, no interval has a confidence of 95%."""
+"""Minimum number of measurements for an interval. With fewer, no interval has a confidence of 95%."""
 _MAX_MEASUREMENTS: Final = 100
 _NORMAL_QUANTILE: Final = 1.96
 _DAY: Final = timedelta(days=1)
@@ -72,8 +72,8 @@ def estimate_growth(measurements: Measurements) -> Growth | None:
 def find_faster_growth(measurements: Measurements, reference_bytes: int) -> tuple[Growth, Growth] | None:
     """Return the growth before and in the last week if it became faster, else None.
 
-    It became faster if the two intervals do not overlap, and if the size would become greater by a tenth of
-    ``reference_bytes`` within 30 days than at the earlier growth.
+    Growth became faster if the interval of the last week is above the earlier interval, and if the difference of both
+    growths in 30 days is at least a tenth of ``reference_bytes``.
     """
     if not measurements:
         return None

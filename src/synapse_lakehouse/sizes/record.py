@@ -34,7 +34,7 @@ def record_sizes(settings: Settings, catalog: Catalog, run: Run) -> None:
 
 
 def _compute_free_bytes(settings: Settings, sizes: Sequence[RelationSize]) -> int | None:
-    """LAKEHOUSE_SOURCE_DISK_BYTES without the database and the WAL of the oldest slot, which contains all other WAL."""
+    """Return LAKEHOUSE_SOURCE_DISK_BYTES minus the database and the WAL of the oldest slot, which has the most WAL."""
     if settings.lakehouse_source_disk_bytes is None:
         return None
     database = sum(size.bytes or 0 for size in sizes if size.kind == "database")

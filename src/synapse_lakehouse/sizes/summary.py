@@ -39,9 +39,9 @@ class SizeSummary:
     """The newest row of a size, and what its history shows.
 
     * ``history``: rows of the last five weeks, the oldest first; the last one is the newest row.
-    * ``growth``: of the last week if growth became faster in it, else of all rows; None if it is unknown.
+    * ``growth``: growth in the last week if it became faster, else growth in all five weeks; None if it is unknown.
     * ``earlier_growth``: growth before it became faster; None if it did not become faster.
-    * ``forecast``: of the database and the lake, if their free space is known.
+    * ``forecast``: only of the database and of the lake, and only if the free space is known; else None.
     """
 
     history: tuple[SizeRow, ...]

@@ -14,7 +14,7 @@ from synapse_lakehouse.config.settings import Settings
 
 
 def measure_warehouse(settings: Settings, catalog: Catalog) -> tuple[int, int | None]:
-    """Return the bytes of all files below the warehouse, and the free bytes of its file system; None on S3."""
+    """Return the bytes of all files below the warehouse, and the free bytes of its file system (None on S3)."""
     uri = urlsplit(settings.warehouse)
     if uri.scheme == "file":
         folder = Path(uri.path)

@@ -37,8 +37,8 @@ class StreamFactCounter:
     """Counts the IDs of one run's streams.
 
     * ``writers``: the likely writers of each stream.
-    * ``earlier``: releases of the same data interval, each as a pair with its previous release. If this run or one of
-      these releases is the first with a row without ``received_ts``, the row belongs to the interval.
+    * ``earlier``: earlier releases of the same data interval, as pairs: the release before, and the release. A row
+      without ``received_ts`` belongs to the interval if this run, or one of these releases, is the first that has it.
     * ``previous_facts``: the previous release's rows of ``audit.stream_facts``, by stream and table.
     """
 
@@ -64,7 +64,7 @@ class StreamFactCounter:
         return not (self.tables.previous or self.earlier)
 
     def _unchanged_fact(self, stream: Stream, table: Table) -> dict[str, Any] | None:
-        """The previous release's fact of an unchanged table; None if this data interval requires a new count."""
+        """Return the previous release's fact of an unchanged table; None if the IDs must be counted again."""
         fact = self.previous_facts.get((stream.name, table.name))
         previous = self.tables.previous
         if fact is None or previous is None or table.name in self.tables.changed_tables():
@@ -75,14 +75,14 @@ class StreamFactCounter:
         names = ("stream", "table_name", *_COUNTS, "first_id", "last_id", "rows_by_writer")
         return {name: fact[name] for name in names} | {
             "rows_in_interval": fact["rows_in_interval"] if is_same_interval else 0,
-            # Use the raw value: acknowledged duplicates must still be counted.
+            # The release's own value does not contain acknowledged duplicates, which must still be counted here.
             "duplicate_ids": fact["rows"] - fact["null_ids"] - fact["ids"],
             "late_ids": None if self.tables.previous_bound(stream) is None else 0,
             "measured_at": datetime.now(UTC),
         }
 
     def _count_ids(self, pairs: Sequence[Pair]) -> dict[tuple[str, str], list[Any]]:
-        """Rows of :data:`sql.ID_COUNTS`, by stream and table."""
+        """Return the rows of :data:`sql.ID_COUNTS`, by stream and table."""
         counts: dict[tuple[str, str], list[Any]] = {}
         if pairs:
             ids = self.tables.query([self._ids_sql(stream, table) for stream, table in pairs])
@@ -92,7 +92,7 @@ class StreamFactCounter:
         return counts
 
     def _ids_sql(self, stream: Stream, table: Table) -> str:
-        """SELECT of stream, table_name, id, writer ("" without one), is_received (in the interval; NULL if unknown)."""
+        """Return a SELECT: stream, table_name, id, writer or "", is_received (in the interval; NULL if unknown)."""
         start, end = (int(moment.timestamp() * 1000) for moment in (self.run.start, self.run.end))
         in_interval = f"{_RECEIVED} >= {start} and {_RECEIVED} < {end}"
         is_received = in_interval if _has_received_ts(table) else "cast(null as boolean)"
@@ -101,7 +101,7 @@ class StreamFactCounter:
         return select_sql(table, columns, is_of_stream_sql(stream, table))
 
     def _count_new_ids(self, pairs: Sequence[Pair]) -> dict[tuple[str, str], Any]:
-        """Rows by stream and table: ``late_ids``, and ``first_seen`` (number of the interval's rows without a time)."""
+        """Return rows by stream and table: ``late_ids``, and ``first_seen`` (new interval rows without a time)."""
         if not pairs or self._is_first_run:
             return {}
         releases = [release for pair in self.earlier for release in pair] + [self.tables.previous]
@@ -127,7 +127,7 @@ class StreamFactCounter:
         return {(row.stream, row.table_name): row for row in counts.collect()}
 
     def _new_ids_sql(self, stream: Stream, table: Table, may_be_new: str) -> str:
-        """SELECT of stream, table_name, id, is_below and is_timeless."""
+        """Return a SELECT: stream, table_name, id, is_below (the closed bound) and is_timeless (no time of receipt)."""
         bound = self._closed_bound(stream, table)
         is_below = "false" if bound is None else f"{distance_sql(stream, table)} <= {stream.direction * bound}"
         is_timeless = f"{_RECEIVED} is null" if _has_received_ts(table) else "true"
@@ -141,7 +141,8 @@ class StreamFactCounter:
 
         The column is false for a table whose Iceberg snapshot in the release has expired.
 
-        :param may_be_new: the SQL condition of ``ids``, by stream and table.
+        :param ids: stream, table_name and id of rows on the run's branch, and other columns.
+        :param may_be_new: the SQL condition with which ``ids`` were read, by stream and table.
         """
         published = release.tables if release else {}
         pairs = [
@@ -197,7 +198,7 @@ class StreamFactCounter:
         }
 
     def _closed_bound(self, stream: Stream, table: Table) -> int | None:
-        """The bound at or below which no new ID may appear; None if the previous release lacks the table."""
+        """Return the bound at or below which no new ID may appear; None if the previous release has none."""
         previous = self.tables.previous
         is_contained = previous is not None and f"bronze.{table.name}" in previous.tables
         return self.tables.previous_bound(stream) if is_contained else None

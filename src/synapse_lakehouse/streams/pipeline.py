@@ -58,7 +58,7 @@ class ReplicationComparison(Protocol):
 
 
 CompareReplication = Callable[[Mapping[str, int]], ReplicationComparison | None]
-"""Function of the safe bounds by stream (distances). Returns None if there is no tap, or no new command."""
+"""Function that receives the safe bounds by stream, without sign; it returns None if no new command was received."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class _AuditRows:
-    """Rows of the audit tables: those that this run has written so far, and those of the previous release."""
+    """Rows by audit table: the rows that this run has written so far, and those of the previous release."""
 
     run: Mapping[str, list[dict[str, Any]]]
     previous: Mapping[str, list[dict[str, Any]]]
@@ -109,7 +109,7 @@ class _AuditRows:
 
     @property
     def unchanged_facts(self) -> dict[str, Row]:
-        """The previous release's rows of ``audit.table_facts`` for tables whose Iceberg snapshot is the same."""
+        """By table, the previous release's rows of ``audit.table_facts``, if the Iceberg snapshot is still the same."""
         facts, snapshots = self.previous["table_facts"], self.snapshots
         return {row["table_name"]: row for row in facts if row["snapshot_id"] == snapshots.get(row["table_name"], -1)}
 
@@ -166,7 +166,7 @@ def measure(context: MeasureContext, compare_replication: CompareReplication = l
     bounded = sum(row["safe_bound"] is not None for row in positions)
     context.report_progress(f"{len(positions)} streams measured, {bounded} with a safe bound")
 
-    acknowledged = parse_acknowledged_ids(declared, context.settings.lakehouse_acknowledged_ids)
+    acknowledged = parse_acknowledged_ids(catalogue.load_catalogue(), context.settings.lakehouse_acknowledged_ids)
     if previous is None:
         acknowledged = add_recorded_ids(context.catalog, acknowledged)
     regressions = find_unacknowledged_regressions(declared, positions, audit.previous["stream_positions"], acknowledged)

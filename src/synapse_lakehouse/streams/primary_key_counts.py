@@ -17,7 +17,8 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, select_sql
 def measure_table_facts(tables: StreamTables, unchanged_facts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of ``audit.table_facts``.
 
-    :param unchanged_facts: facts of tables whose Iceberg snapshot is the same. They are not measured again.
+    :param unchanged_facts: by table, the row of the previous release for a table whose Iceberg snapshot is the same.
+        These tables are not measured again.
     """
     measured = [table for table in tables.catalogue.copied_tables() if table.name not in unchanged_facts]
     counts = _count_keys(tables, measured, f.xxhash64("key"))
@@ -46,7 +47,7 @@ def measure_table_facts(tables: StreamTables, unchanged_facts: Mapping[str, Mapp
 
 
 def _count_keys(tables: StreamTables, counted: Sequence[Table], compared: Column) -> dict[str, Row]:
-    """Row counts by table: rows, null_keys, and keys (the number of distinct values of ``compared`` in other rows)."""
+    """Return, by table, the counts rows, null_keys, and keys: distinct values of ``compared`` in rows without NULL."""
     if not counted:
         return {}
     keys = tables.query([_keys_sql(table) for table in counted]).groupBy("table_name")
@@ -60,7 +61,7 @@ def _count_keys(tables: StreamTables, counted: Sequence[Table], compared: Column
 
 
 def _keys_sql(table: Table) -> str:
-    """SELECT of table_name, has_null (whether a column that must not be NULL is NULL) and key."""
+    """Return a SELECT of table_name, has_null (whether a column that must not be NULL is NULL) and key."""
     required = [f"{name} is null" for name in table.primary_key if name not in table.nullable_key]
     key = ", ".join(f"cast({name} as string)" for name in table.primary_key)
     has_null = " or ".join(required) or "false"

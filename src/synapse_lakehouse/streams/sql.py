@@ -184,6 +184,7 @@ left join closed on gone.user_id = closed.name
 """Explains ``gone``: rows of append-only tables that are no longer stored.
 
 The depth of rows that were only announced is unknown, so any purge of the room may have deleted them. ``is_recent``:
-the row was announced after the previous release read the source, so the purge must be later, too. ``returned_events``,
-``was_emptied``: Synapse deletes rows of ``un_partial_stated_*`` with their event or room (``on delete cascade``). If
-the event or room is stored again, no event has the former ID."""
+whether the previous release contains the row, or the row was announced after that release read the source. Then the
+purge must be later than that read. ``returned_events``, ``was_emptied``: Synapse deletes rows of
+``un_partial_stated_*`` with their event or room (``on delete cascade``). If the event or room is stored again, its
+events have new IDs."""

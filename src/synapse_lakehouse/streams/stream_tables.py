@@ -23,7 +23,7 @@ _MINIMUM_TASKS: Final = 16
 LARGE_TABLE_ROWS: Final = 100_000
 """In a smaller table, comparing all rows is faster than reading the changed rows."""
 _MAXIMUM_CHANGED_IDS: Final = 500_000
-"""Maximum number of changed IDs that are passed to Spark; each takes 70 bytes of the driver's memory."""
+"""Maximum number of changed IDs that are passed to Spark. Each ID takes 70 bytes of the driver's memory."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class StreamTables:
         return None if snapshot is None else self.spark.read.option("versionAsOf", snapshot).table(f"bronze.{name}")
 
     def snapshot_in(self, release: Release | None, name: str) -> int | None:
-        """Return the Iceberg snapshot ID of a table in ``release``; None if the release lacks it, or it has expired."""
+        """Return a table's Iceberg snapshot ID in ``release``; None if the release lacks it or the snapshot expired."""
         snapshot = release.tables.get(f"bronze.{name}") if release else None
         exists = (
             snapshot is not None and load_iceberg_table(self.spark, f"bronze.{name}").snapshot(snapshot) is not None
@@ -68,9 +68,9 @@ class StreamTables:
         return snapshot if exists else None
 
     def is_changed_sql(self, stream: Stream, table: Table, releases: Sequence[Release | None]) -> str:
-        """Return the SQL condition that rows with this ID may have been added, deleted or changed since ``releases``.
+        """Return the SQL condition that, by its ID, a row may be new, deleted or changed since one of ``releases``.
 
-        The condition avoids the comparison of all rows of a large table. It is always true for small tables, and for
+        The condition avoids a comparison of all rows of a large table. It is always true for small tables, and for
         tables whose changes cannot be determined.
         """
         column = table.streams[stream.name]
@@ -104,7 +104,7 @@ class StreamTables:
     def changed_rows(self, name: str, since: int | None) -> DataFrame | None:
         """Return the rows of a bronze table that changed since an Iceberg snapshot; None if this cannot be determined.
 
-        Their columns are those of :func:`changed_rows.read_changed_rows`.
+        Their columns are those of :func:`changed_rows.read_rows_changed_since`.
         """
         if since is None or name not in self.snapshots:
             return None
@@ -126,7 +126,7 @@ class StreamTables:
         return {name for name, snapshot in self.snapshots.items() if published.get(f"bronze.{name}") != snapshot}
 
     def previous_bound(self, stream: Stream) -> int | None:
-        """Return the stream's safe bound in the previous release; None if rows may change below the bound."""
+        """Return the stream's safe bound in the previous release; None without one, or if rows may change below it."""
         return self.previous.positions.get(stream.name) if self.previous and stream.immutable_below_bound else None
 
 

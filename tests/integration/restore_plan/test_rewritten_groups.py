@@ -100,6 +100,28 @@ def test_a_group_with_another_predecessor_gets_no_second_one(
     assert edges == [(third, first)]
 
 
+def test_two_rows_of_the_oldest_release_both_remain(
+    releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path
+) -> None:
+    """It is unknown which row is wrong. A later row with another event is wrong."""
+    dsn, (room, (_, group, *_)) = releases.dsn, chain
+    piece = f"{group}, '{room}', 'name', ''"
+    execute(
+        dsn,
+        f"insert into state_groups_state values ({piece}, '$a'), ({piece}, '$z')",
+        f"insert into event_to_state_groups values ('$twice', {group})",
+    )
+    # The group has another event, so the first release has another group of this number.
+    execute(dsn, f"update state_groups set event_id = '$twice' where id = {group}")
+    releases.publish()
+    before = read_tables(dsn)
+    assert "changed_rows" not in print_plan(releases, "--room", room, "--overwrite")
+    execute(dsn, f"insert into state_groups_state values ({piece}, '$other')")
+    releases.publish()
+    run_sql(dsn, print_plan(releases, "--room", room, "--overwrite"), tmp_path)
+    assert read_tables(dsn) == before
+
+
 @pytest.mark.parametrize("stored", ["as before", "in full"])
 def test_a_row_that_an_index_hid_stays_alone(
     releases: StateReleases, chain: tuple[str, list[int]], tmp_path: Path, stored: str

@@ -1,5 +1,5 @@
 {%- set plausible_ms = 30 * 24 * 3600 * 1000 -%}
--- A former outlier keeps the time at which it arrived with a join, so it says nothing about delay.
+-- A former outlier keeps the time at which it arrived with a join, so this time shows no delay.
 with live_events as (
     select
         {{ server_name('events.sender') }} as server,
@@ -56,7 +56,7 @@ days as (
     group by server, date_trunc('day', hour)
 ),
 
--- A difference of clocks is in each delay, and delivery only adds to it. So the fastest events show the difference
+-- Each measured delay is the difference of the clocks plus the time of delivery. So the fastest events show the difference best
 -- (the minimum filter of RFC 5905, section 10). Quantiles replace the minimum, because times may be forged.
 clocks as (
     select

@@ -21,8 +21,8 @@ visible as (
     {{ visibility('recent', 'readers', [false]) }}
 ),
 
--- Clients get changes of their own membership whatever the room's history visibility, so that invites arrive, except
--- invites from ignored users (synapse.handlers.sync).
+-- Clients get changes of their own membership whatever the room's history visibility is. So invites arrive, except invites
+-- from ignored users (synapse.handlers.sync).
 entries as (
     select visible.user_id, visible.event_id, visible.room_id, visible.outcome, false as is_membership_change
     from visible
@@ -50,7 +50,7 @@ entries as (
         and events.stream_ordering > 0
 ),
 
--- A user's own join has both properties.
+-- A user's own join is both a visible event and a change of the user's membership.
 unique_entries as (
     select user_id, event_id, room_id, min(outcome) as outcome, bool_or(is_membership_change) as is_membership_change
     from entries

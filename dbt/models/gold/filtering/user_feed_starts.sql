@@ -1,4 +1,4 @@
--- If all recent events are hidden or omitted, a feed has no row, but a begin.
+-- If all recent events are hidden or omitted, a user's feed has no rows, but it has a start.
 with feeds as (
     select user_id, max(resync_from) as resync_from
     from {{ ref('user_event_feed') }}

@@ -1,5 +1,5 @@
--- A state resolution can change a membership too, with an older event or with none. Rejected and soft-failed events
--- change nothing.
+-- State resolution can change a membership too: it restores an older event, or removes the membership. Rejected and
+-- soft-failed events change nothing.
 with changes as (
     select memberships.user_id, memberships.room_id, memberships.event_id, events.stream_ordering, 1 as rank
     from {{ source('synapse', 'room_memberships') }} as memberships
@@ -8,12 +8,12 @@ with changes as (
     union all
     select deltas.state_key, deltas.room_id, deltas.event_id, deltas.stream_id, 0
     from {{ source('synapse', 'current_state_delta_stream') }} as deltas
-    -- A purged room has only these rows.
+    -- A purged room has no row in rooms, but its deltas remain.
     inner join {{ source('synapse', 'rooms') }} as rooms on deltas.room_id = rooms.room_id
     where deltas.type = 'm.room.member'
 ),
 
--- A delta has the first stream_ordering of its batch: that of the event that caused it, or a lower one.
+-- The stream ID of a delta is the first stream_ordering of its batch. The event that caused it has this ID or a higher one.
 latest as (
     select
         user_id,

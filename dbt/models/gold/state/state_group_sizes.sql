@@ -10,8 +10,8 @@ users as (
     group by state_group
 ),
 
--- The length of the chain at a position: the number of begun ranges minus the number of ended ones. So a chain of 100,000
--- groups takes no longer than 100,000 groups without predecessors.
+-- The length of the chain at a position: the number of ranges that began at or before it, minus the number of ranges that ended
+-- before it. So a chain of 100,000 groups takes no longer to compute than 100,000 groups without predecessors.
 turns as (
     select room_id, position, 1 as nodes from {{ source('state', 'state_positions') }}
     union all

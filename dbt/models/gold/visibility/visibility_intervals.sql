@@ -1,6 +1,6 @@
 {{ config(clustered_by='room_id') }}
--- Memberships of each user of this server by intervals of positions; every position is in one interval. A membership in
--- a state group alone makes no reader: Synapse retains the group of an event that it then did not store.
+-- Memberships of each user of this server by intervals of positions; every position is in one interval. A user whose
+-- membership is only in a state group is no reader: Synapse retains the state groups of events that it then did not store.
 with readers as (
     select room_id, user_id
     from {{ source('synapse', 'room_memberships') }} as members where {{ is_local('user_id') }}
@@ -32,7 +32,7 @@ memberships as (
     where intervals.type = 'm.room.member' and {{ is_local('intervals.state_key') }}
 ),
 
--- A reader has no membership from -1 on (unknown positions), and after the end of an interval.
+-- A reader has no membership at position -1 (unknown state), before the first interval, and after the end of an interval.
 boundaries as (
     select
         memberships.room_id,
@@ -45,7 +45,8 @@ boundaries as (
     select room_id, user_id, -1, null from readers
 ),
 
--- All windows have the same order, so that Spark sorts once. Of several begins at a position, a membership comes last.
+-- All windows have the same order, so that Spark sorts once. Of several boundaries at one position, the one with a
+-- membership comes last.
 ordered_boundaries as (
     select
         room_id,

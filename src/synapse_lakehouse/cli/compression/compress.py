@@ -181,11 +181,12 @@ def undo(
         bool,
         typer.Option(
             "--repair",
-            help="Also restore groups whose state has changed since, in a room that `verify` reported as wrong.",
+            help="Also restore groups whose state has changed since the compression, in a room that `verify` reported "
+            "as wrong.",
         ),
     ] = False,
 ) -> None:
-    """Restore rooms of SYNAPSE_WRITE_DSN from undo files. Groups whose state has changed since are skipped.
+    """Restore rooms of SYNAPSE_WRITE_DSN from undo files. Groups whose state has changed since then are skipped.
 
     Each room is recorded in the lake, if there is a lake.
     """

@@ -52,7 +52,7 @@ def plan(settings: Settings, options: CompressorSettings, rooms: Sequence[str], 
 
 
 def _select_rooms(reader: RoomReader, rooms: Sequence[str], options: CompressorSettings) -> tuple[Sequence[str], int]:
-    """Return candidate rooms in order, and how many of them to compress; skipped rooms do not count."""
+    """Return the candidate rooms in their order, and the number of rooms to compress. Skipped rooms do not count."""
     listed_rooms = list(dict.fromkeys(rooms or options.rooms))
     reader.require_rooms(listed_rooms)
     room_ids = listed_rooms or reader.select_rooms(options, every=True)
@@ -166,7 +166,7 @@ def _mark_unreferenced(room_id: str, open_reader: ReaderFactory, connection: Con
     try:
         with open_reader() as reader:
             unreferenced = reader.read_room(room_id).unreferenced
-            # This connection stays open after the snapshot of the reader.
+            # This function uses a connection that stays open after the reader's PostgreSQL snapshot has ended.
             find_groups_of_events = reader.find_groups_of_events
     except RoomSkippedError:
         # The room was purged in the meantime, with all its groups.

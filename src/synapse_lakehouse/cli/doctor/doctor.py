@@ -21,8 +21,8 @@ def doctor(
         list[str] | None,
         typer.Option(
             metavar="TABLE",
-            help="With --deep: compare every index of this table with its rows, instead of reading all unique keys. "
-            "Repeat the option for further tables.",
+            help="With --deep: compare the B-tree indexes of this table with the table's rows. The command then does "
+            "not read the unique keys. Repeat the option for further tables.",
         ),
     ] = None,
     format: Annotated[output.OutputFormat, typer.Option(help="Output format.")] = output.OutputFormat.TABLE,

@@ -1,4 +1,4 @@
-"""Check that no unique key occurs twice, without the index."""
+"""Check that no unique key occurs twice. The check does not use the unique index."""
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.cli import output

@@ -98,7 +98,7 @@ def check_configuration(settings: Settings) -> Findings:
 def _check_writers(loaded: declared.Catalogue, settings: Settings) -> Findings:
     """Warn of streams without configured writers, which :class:`ExpectNoProvisionalBound` reports after a run.
 
-    A Synapse of a single process needs a configuration, too: the lakehouse cannot know that there is no worker.
+    A Synapse of a single process needs a configuration, too: the database does not show that there is no worker.
     """
     configured = read_configured_writers(loaded, settings.lakehouse_stream_writers, settings.synapse_config)
     learned = [stream.name for stream in loaded.streams if stream.stream_positions and stream.name not in configured]

@@ -44,7 +44,7 @@ def examine(
 ) -> list[DoctorFinding]:
     """Run all checks and return their findings. Embedded servers run during the checks if the settings need them.
 
-    :param deep: also read every unique key of the source, and the integrity checks of the latest release.
+    :param deep: also read every unique key of the source, and the integrity findings of the latest release.
     :param index_tables: with ``deep``, compare the indexes of these tables with the heap, and read no other table.
     :param env_files: files of settings besides ``.env``.
     """

@@ -167,7 +167,7 @@ def _release(declared: catalogue.Catalogue, version: int, schema: str, absent: S
     else:
         yield DoctorFinding(FindingLevel.OK, "schema", message)
     if absent:
-        message = f"this release of Synapse has no {', '.join(absent)}: empty tables and constants in the lake"
+        message = f"this release of Synapse has no {', '.join(absent)}: the lake has empty tables and constants instead"
         yield DoctorFinding(FindingLevel.OK, "release", message)
 
 

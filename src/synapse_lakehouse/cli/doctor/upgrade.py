@@ -17,8 +17,8 @@ from synapse_lakehouse.report.update_history import PendingUpdate, read_pending_
 _SUBJECT: Final = "background updates"
 _STUCK: Final = timedelta(days=1)
 _STUCK_ADVICE: Final = (
-    "Search the log of Synapse's main process for its name. If it creates an index, it has no progress: look at "
-    "pg_stat_progress_create_index."
+    "Search the log of Synapse's main process for the update's name. An update that creates an index records no "
+    "progress: look at pg_stat_progress_create_index."
 )
 _PENDING: Final = "select update_name, depends_on from background_updates order by ordering, update_name"
 _READABLE: Final = "select has_column_privilege(to_regclass('background_updates'), 'depends_on', 'select')"
@@ -37,7 +37,7 @@ def examine(connection: Connection) -> Findings:
 
 
 def examine_history(connection: DuckDBPyConnection, settings: Settings) -> Findings:
-    """Report where background updates were first seen, and those whose progress is the same for a day or longer."""
+    """Report the release in which each pending background update was first seen, and warn of updates that are stuck."""
     yield from describe_updates(read_pending_updates(connection, settings), datetime.now(UTC))
 
 

@@ -10,7 +10,7 @@ MEMBERSHIP_TABLES: Final = ("bronze.local_current_membership", "bronze.room_memb
 def membership_ctes(user: str) -> str:
     """Return common table expressions over ``MEMBERSHIP_TABLES`` for ``user``.
 
-    ``own_rooms`` has the columns ``room_id`` and ``as_member``. Synapse answers joined users as members, and also users
+    ``own_rooms`` has the columns ``room_id`` and ``as_member``. Synapse treats joined users as members, and also users
     that left without forgetting the room. After a leave, backward pagination starts at the leave event, but forward
     pagination and relations continue after the leave event. All other users, including banned users, get no pages and
     can only peek at single events (``Auth.check_user_in_room``, ``PaginationHandler.get_messages``).

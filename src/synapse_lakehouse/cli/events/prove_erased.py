@@ -55,11 +55,11 @@ def prove_erased(
     user: Annotated[str, typer.Argument(callback=_user_id, help="The erased user, as @localpart:server.")],
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Show the remaining data of an erased user by table, with the reason; fails if a file has message content.
+    """Show the remaining data of an erased user by table, with the reason.
 
-    Exit code 1: the lake contains content of the user or of a purged event that Synapse's database no longer has, or a
-    file of the warehouse cannot be read. Exit code 3: all remaining content is also in Synapse's database. Exit code 0:
-    no message content remains.
+    The exit code is not 0 if a file still contains message content of the user, or content of a purged event. Exit code
+    1: Synapse's database no longer has some of this content, but the lake does; or a file of the warehouse cannot be
+    read. Exit code 3: all remaining content is also in Synapse's database. Exit code 0: no such content remains.
     """
     with lake_session.open_lake() as (settings, connection):
         releases = duckdb_reader.list_releases(connection, settings)

@@ -22,7 +22,8 @@ def state_at(
         bool,
         typer.Option(
             "--before",
-            help="Show the state before the event, as other servers receive it. Default: the state after the event.",
+            help="Show the state before the event, which Synapse sends to other servers. Default: the state after the "
+            "event.",
         ),
     ] = False,
     type: Annotated[str | None, typer.Option("--type", help="Only this event type, such as m.room.member.")] = None,

@@ -180,7 +180,7 @@ def _bind_view(
 
 
 def _add_user_to_all_rooms(connection: DuckDBPyConnection, settings: Settings, release: Release, user: str) -> None:
-    """Add ``user`` to all rooms: without a known membership, as a user that was never a member."""
+    """Add ``user`` to each room in which ``user`` has no known membership, as a user that was never a member."""
     definitions = dict(
         duckdb_reader.iterate_view_definitions(connection, settings, release, ["gold.visibility_intervals"])
     )

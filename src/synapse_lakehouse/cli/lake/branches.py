@@ -62,7 +62,7 @@ def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse
 def drop_branches(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Drop branches under the lake lease; yield each name with the number of tables that had it.
 
-    The expired lease of a crashed run is acquired. The next run can resume a copy if its branch remains.
+    The expired lease of a crashed run is acquired. A copy on a dropped branch cannot be resumed by the next run.
 
     :raises LeaseError: if a run is active.
     """

@@ -1,4 +1,4 @@
-"""``lakehouse connect``: print a working configuration of another tool at a release, without passwords."""
+"""``lakehouse connect``: print a configuration with which another tool reads one release, without passwords."""
 
 import signal
 from contextlib import suppress
@@ -19,7 +19,7 @@ def connect(
     release: lake_session.ReleaseOption = None,
     hold: Annotated[bool, typer.Option("--hold", help="Keep the embedded catalog running until Ctrl-C.")] = False,
 ) -> None:
-    """Print a configuration for Spark, DuckDB, PyIceberg or Trino, to read a release.
+    """Print a configuration with which Spark, DuckDB, PyIceberg or Trino reads one release.
 
     Passwords are not printed: the tool reads them from environment variables.
     """

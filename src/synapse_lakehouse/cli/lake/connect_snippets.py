@@ -47,7 +47,7 @@ class Tool(StrEnum):
 
 
 def render_snippet(tool: Tool, connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
-    """Return a configuration of ``tool`` that reads the lake at ``release``, with passwords from the environment."""
+    """Return a configuration with which ``tool`` reads ``release``, with passwords from the environment."""
     if tool is Tool.DUCKDB:
         return _duckdb(connection, settings, release)
     return {Tool.SPARK: _spark, Tool.PYICEBERG: _pyiceberg, Tool.TRINO: _trino}[tool](settings, release)

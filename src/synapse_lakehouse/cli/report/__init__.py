@@ -1,1 +1,1 @@
-"""Commands that compare releases and write the page of the lakehouse."""
+"""Commands that compare releases, and write a page about the lakehouse."""

@@ -29,8 +29,8 @@ def diff(
 ) -> None:
     """Compare two releases: rows added, changed and removed by table, new rooms and users, findings, growth.
 
-    Views and append-only tables, which belong to no release, are not compared. The command cannot show a row that was
-    added and removed again between the releases, or in which order rows changed.
+    The command compares neither views nor append-only tables. Append-only tables belong to no release. The command
+    cannot show rows that were added and removed again between the releases, nor the order in which rows changed.
     """
     with lake_session.open_lake() as (settings, connection):
         content = read_release_diff(connection, settings, (before, after), None if compare_all else MAX_ROWS)

@@ -1,4 +1,4 @@
-"""``lakehouse report``: write the page of the lakehouse as one HTML file."""
+"""``lakehouse report``: write a page about the lakehouse as one HTML file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +15,10 @@ def report(
         typer.Option("--output", help="File to write; default: report/index.html in LAKEHOUSE_HOME."),
     ] = None,
 ) -> None:
-    """Write the page: state, changes since an earlier release, streams, growth, integrity, federation and cost.
+    """Write a page with the present state of the lakehouse, the changes since an earlier release, streams, growth,
+    integrity, federation and cost.
 
-    The page is one HTML file without network access. Every release writes it too.
+    The page is one HTML file that loads nothing from the network. Each run also writes it after it publishes a release.
     """
     from synapse_lakehouse.report import page
 

@@ -43,7 +43,7 @@ class LocalRun:
         self.log.parent.mkdir(exist_ok=True)
         date = self.logical_date.replace(tzinfo=None).isoformat()
         with self.log.open("wb") as log, ExitStack() as startup:
-            # Airflow first writes its DAGs to the database. If two runs do this at once for the first time, it fails.
+            # Airflow first writes its DAGs to the database. This fails if two first runs do it at once.
             startup.enter_context(file_lock.exclusive_lock(self.prepared.home / "dags.lock"))
             self._child = child_processes.start_process(
                 [str(prepare_airflow.BIN / "airflow"), "dags", "test", self.prepared.main_dag, date],

@@ -29,7 +29,7 @@ def explain_failure(failures: dict[str, str], kills: int, memory: Memory, settin
     """Return the reason and the remedy if a run failed because memory ran out; otherwise None.
 
     :param failures: reasons by task.
-    :param kills: processes that the kernel killed for memory since the run began.
+    :param kills: number of processes that the kernel killed since the run began, because memory ran out.
     """
     if kills:
         cause = "The kernel killed a process of this run (signal 9) because memory ran out."

@@ -85,7 +85,8 @@ class TaskLogParser:
 def extract_failure_reason(message: str) -> str:
     """Return the relevant part of a task's error message.
 
-    From spark-submit's output, this is the error that the app reported; without one, its exception or its last lines.
+    For spark-submit's output, this is the error that the app reported. If the app reported none, it is the exception,
+    or the last lines of the output.
     """
     command, output, lines = message.partition(_OUTPUT)
     if _EXIT_CODE.search(command):

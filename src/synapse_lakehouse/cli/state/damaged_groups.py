@@ -1,6 +1,8 @@
-"""Find state groups whose state differs from that of an earlier release, and the newest release with their right state.
+"""Find state groups whose state differs from that in an earlier release, and the releases from which to restore them.
 
-Synapse never changes the state of a group, so the oldest readable release with the group has the right state.
+Synapse never changes the state of a group, so the oldest readable release with the group has the right state. A group
+is restored from the newest release with this state. If the group has several rows for one piece of state, it is
+restored from the oldest release: the state in the lake may then be right, and the rows may be wrong.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +18,7 @@ ROWS: Final = "bronze.state_groups_state"
 POSITIONS: Final = "silver.state_positions"
 
 Sources = Mapping[int, Mapping[str, str]]
-"""By number of the release and name of the table, the SELECT that reads the table."""
+"""For each release (by number) and table (by name), the SELECT that reads the table."""
 
 _HISTORY: Final = """
 insert into history
@@ -49,10 +51,7 @@ join sound using (state_group, digest)
 group by state_group
 having max(release) <> {newest} or state_group in (select state_group from repeated)
 """
-"""After a restore of the database, Synapse uses the number of a group for another event: it is not the same group.
-
-A group with several rows for one piece of state may have the right state in the lake, and another one in Synapse.
-"""
+"""``same`` leaves out groups of other events: after a restore of the database, Synapse uses numbers of groups again."""
 
 _REUSED: Final = """
 select count(*) from (
@@ -75,7 +74,7 @@ returning id
 def choose_groups(
     connection: DuckDBPyConnection, sources: Sources, groups: Iterable[int], rooms: Iterable[str]
 ) -> None:
-    """Create the table ``chosen`` with ``groups``, and with all groups that ``rooms`` have in a release."""
+    """Create the table ``chosen`` (id) with ``groups``, and with all groups that ``rooms`` have in any release."""
     connection.execute("create table chosen (id bigint primary key)")
     for group in groups:
         connection.execute(f"insert or ignore into chosen values ({int(group)})")  # noqa: S608 - a number
@@ -85,7 +84,10 @@ def choose_groups(
 
 
 def add_missing_predecessors(connection: DuckDBPyConnection, newest: Mapping[str, str]) -> bool:
-    """Add to ``chosen`` the predecessors of its groups that the newest release lacks. Return whether there were any."""
+    """Add to ``chosen`` those predecessors of its groups that the newest release lacks. Return whether any was added.
+
+    :param newest: the SELECTs of the newest release, by table.
+    """
     added = connection.execute(_MISSING_PREDECESSORS.format(edges=newest[EDGES], groups=newest[GROUPS])).fetchall()
     return bool(added)
 
@@ -93,7 +95,8 @@ def add_missing_predecessors(connection: DuckDBPyConnection, newest: Mapping[str
 def find_damaged_groups(connection: DuckDBPyConnection, sources: Sources) -> list[int]:
     """Create the table ``damaged`` (state_group, release), and return the releases in it, the newest first.
 
-    It contains the chosen groups that differ now, or that are absent, with the newest release that has the right state.
+    ``damaged`` contains the chosen groups that the newest release lacks, that have another state in it, or that have
+    several rows for one piece of state. ``release`` is the release from which to restore the group.
     """
     columns = "release bigint, state_group bigint, room_id text, event_id text, digest bigint"
     connection.execute(f"create or replace table history ({columns})")
@@ -106,6 +109,6 @@ def find_damaged_groups(connection: DuckDBPyConnection, sources: Sources) -> lis
 
 
 def count_reused_groups(connection: DuckDBPyConnection) -> int:
-    """Return how many chosen groups were created for another event than their namesake in an earlier release."""
+    """Return the number of chosen groups whose room or event is not the same in all releases."""
     ((count,),) = connection.execute(_REUSED).fetchall()
     return int(count)

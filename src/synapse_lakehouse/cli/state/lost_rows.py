@@ -1,4 +1,4 @@
-"""Find rows of room state that the newest release lacks, in earlier releases."""
+"""Find the rows of room state that earlier releases have and the newest release lacks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ _HAS_PREDECESSOR: Final = """(
         join former_state_groups as own on own.room_id = predecessors.room_id
         where own.id = former.state_group and predecessors.id = former.prev_state_group))
 """
-"""A number may belong to a group of another room after a restore of the database."""
+"""After a restore of the database, the predecessor's number may belong to a group of another room."""
 
 
 @dataclass(frozen=True)
 class StateTable:
-    """A table of room state: its columns, those that identify a row, and a condition on rows to restore."""
+    """A table of room state. ``key``: columns that identify a row. ``condition``: SQL condition on rows to restore."""
 
     name: str
     columns: tuple[str, ...]
@@ -82,7 +82,7 @@ with recursive needed as (
 )
 select state_group from needed
 """
-"""With predecessors of lost groups."""
+"""Undeletable groups, and the predecessors that they had in the releases of their right states."""
 
 _CHANGED: Final = """
 create table changed as
@@ -90,6 +90,10 @@ select state_group, type, state_key, former.event_id as event_before, present.ev
 from former_state_groups_state as former
 join present_state_groups_state as present using (state_group, type, state_key)
 where former.event_id <> present.event_id and state_group not in (select state_group from rewritten)
+    and not exists (
+        select 1 from former_state_groups_state as same
+        where same.state_group = present.state_group and same.type = present.type
+            and same.state_key = present.state_key and same.event_id = present.event_id)
 union
 select state_group, type, state_key, former.event_id, present.event_id, release
 from present_state_groups_state as present
@@ -97,19 +101,21 @@ join rewritten using (state_group)
 left join former_pieces as former using (release, state_group, type, state_key)
 where former.event_id is distinct from present.event_id
 """
-"""Wrong rows. A damaged index can cause several rows for one piece of state."""
+"""Rows with the wrong event. A damaged index can cause several rows for one piece of state. If the release of the right
+state has both rows, it is unknown which row is wrong, so neither row is in the table."""
 
 
 @dataclass
 class LostRows:
     """The rows that the newest release lacks.
 
-    * ``releases``: by table and number of the release, the rows of state groups whose newest right release it is.
     * ``oldest``: the oldest release that was searched.
-    * ``changed``: state group, type, state key, earlier event, present event and release of rows whose event changed.
-      If the state lacked the piece, the earlier event is None.
-    * ``reused``: number of state groups that had another event in an earlier release.
-    * ``inheriting``: state groups that have a piece of their predecessor which they lacked. No row can remove it.
+    * ``releases``: by table and release, the number of lost rows for which this release is the newest that has them.
+    * ``changed``: rows with another event than in the right state: state_group, type, state_key, event_before (None if
+      the right state lacks the piece), event_now, release (with the right state).
+    * ``reused``: number of state groups that had another room or event in an earlier release.
+    * ``inheriting``: state groups that now inherit a piece of state that their right state lacks. Inserting a row
+      cannot remove an inherited piece.
     """
 
     newest: Release
@@ -121,7 +127,7 @@ class LostRows:
 
 
 def list_readable_releases(connection: DuckDBPyConnection, settings: Settings) -> list[Release]:
-    """Return the releases whose tables of room state were not expired yet, the newest first."""
+    """Return the releases whose Iceberg snapshots of room state still exist, the newest first."""
     entries = list_catalog_entries(settings)
     snapshots = {}
     for name in _TABLES:
@@ -141,7 +147,8 @@ def find_lost_rows(
 ) -> LostRows:
     """Compare the state of state groups with earlier releases, and store lost rows in DuckDB's tables ``lost_<table>``.
 
-    :param groups: state groups. ``rooms``: rooms, all of whose state groups are compared.
+    :param groups: IDs of state groups to compare.
+    :param rooms: IDs of rooms. All of their state groups are compared, too.
     """
     releases = list_readable_releases(connection, settings)
     newest = duckdb_reader.get_release(connection, settings)
@@ -180,7 +187,10 @@ def iterate_lost_rows(connection: DuckDBPyConnection, table: StateTable) -> Iter
 
 
 def _read_sources(connection: DuckDBPyConnection, settings: Settings, releases: Iterable[Release]) -> Sources:
-    """Return the SELECTs of each release. Of releases with the same content, only the newest one is searched."""
+    """Return the SELECTs of each release. If several releases have the same content, only the newest one is searched.
+
+    :param releases: the newest first.
+    """
     sources: dict[int, dict[str, str]] = {}
     for release in releases:
         tables = dict(duckdb_reader.iterate_view_definitions(connection, settings, release, _TABLES))
@@ -190,7 +200,12 @@ def _read_sources(connection: DuckDBPyConnection, settings: Settings, releases: 
 
 
 def _store_rows(connection: DuckDBPyConnection, table: StateTable, present: Mapping[str, str], former: Sources) -> None:
-    """Store the present rows of chosen groups, and the rows of damaged groups at the releases of their right states."""
+    """Create ``present_<table>`` with the rows of chosen groups in the newest release, and ``former_<table>`` with the
+    rows of damaged groups in the releases of their right states. Create an empty ``lost_<table>``.
+
+    :param present: the SELECTs of the newest release, by table.
+    :param former: the SELECTs of the releases in ``damaged``.
+    """
     columns, group = ", ".join(table.columns), table.group
     connection.execute(
         f"create or replace table present_{table.name} as select {columns} from ({present[table.full_name]})"  # noqa: S608
@@ -207,7 +222,10 @@ def _store_rows(connection: DuckDBPyConnection, table: StateTable, present: Mapp
 
 
 def _store_lost_rows(connection: DuckDBPyConnection, table: StateTable) -> None:
-    """Store the rows of needed groups that are absent, with the release of the group's right state."""
+    """Insert into ``lost_<table>`` the rows of needed groups that the newest release lacks.
+
+    The column ``release`` is the release of the group's right state.
+    """
     columns = ", ".join(table.columns)
     same_key = " and ".join(f"present.{name} = former.{name}" for name in table.key)
     is_absent = f"not exists (select 1 from present_{table.name} as present where {same_key})"  # noqa: S608
@@ -225,7 +243,7 @@ def _store_lost_rows(connection: DuckDBPyConnection, table: StateTable) -> None:
 
 
 def _find_newest_releases(connection: DuckDBPyConnection, table: StateTable, sources: Sources) -> dict[int, int]:
-    """Set the release of each lost row to the newest one that has it. Return the number of rows for each release."""
+    """Set ``release`` of each lost row to the newest release that has the row. Return the number of rows by release."""
     same_row = " and ".join(f"former.{name} is not distinct from lost.{name}" for name in table.columns)
     ((oldest,),) = connection.execute(f"select min(release) from lost_{table.name}").fetchall()  # noqa: S608
     for release in sorted(release for release in sources if oldest is not None and release > oldest):

@@ -31,17 +31,20 @@ def restore_plan(
     overwrite: Annotated[
         bool,
         typer.Option(
-            "--overwrite", help="Also restore rows that have another event than before, and delete rows that are new."
+            "--overwrite",
+            help="Also correct rows that have another event than in the right state, and delete rows that the right "
+            "state lacks.",
         ),
     ] = False,
 ) -> None:
     """Print SQL that restores lost rows of state groups. Only earlier releases have these rows.
 
-    Synapse never changes the state of a group. The command compares the state of each group with that in the oldest
-    readable release. If they differ, it restores the rows from the newest release with the same state as the oldest.
+    Synapse never changes the state of a group, so the oldest readable release has the right state. If the newest
+    release has another state, the SQL restores the group's rows from the last release that has the right state. If a
+    group has several rows for one piece of state, the SQL restores the group's rows from the oldest readable release.
 
-    The command changes nothing. Stop Synapse, have a backup, review the SQL, and run it with psql as the owner of
-    Synapse's tables. The SQL rebuilds the indexes, then inserts each row where it is absent.
+    The command changes nothing. Stop Synapse, make a backup, review the SQL, and run it with psql as the owner of
+    Synapse's tables. The SQL rebuilds the indexes, then inserts the rows that are absent.
     """
     if not groups and not rooms:
         raise typer.BadParameter("Name state groups, or rooms with --room.")
@@ -67,26 +70,26 @@ def _describe(lost: LostRows, *, overwrite: bool) -> Iterator[str]:
         yield "No row is absent."
     if lost.changed:
         effect = "restores" if overwrite else "does not change"
-        yield f"{len(lost.changed):,} rows have another event than before, or are new. This SQL {effect} them:"
+        yield f"{len(lost.changed):,} rows differ from the right state of their group. This SQL {effect} them:"
     for group, type_, state_key, before, now, release in lost.changed[:_MAX_LISTED]:
         yield to_printable(
             f"state group {group}, {type_} {state_key!r}: {before or 'no row'} in release {release}, {now} now"
         )
     if lost.inheriting:
         yield (
-            f"{len(lost.inheriting):,} state groups have rows of a predecessor that they did not have before. This SQL"
-            f" does not change their predecessors: {', '.join(map(str, lost.inheriting[:_MAX_LISTED]))}"
+            f"{len(lost.inheriting):,} state groups inherit pieces of state that their right state lacks. This SQL does"
+            f" not change their predecessors: {', '.join(map(str, lost.inheriting[:_MAX_LISTED]))}"
         )
     if lost.reused:
         yield (
             f"{lost.reused:,} state groups were created for another event than the groups with the same numbers in"
-            " earlier releases. Earlier rows of these numbers are left out."
+            " earlier releases. The rows of those earlier groups are left out."
         )
 
 
 def _iterate_sql(connection: DuckDBPyConnection, changed: Sequence[Sequence[object]]) -> Iterator[str]:
     yield "-- Review this SQL. Stop Synapse and the compressors before you run it: psql -X -v ON_ERROR_STOP=1 -f FILE"
-    yield "-- If the state has a database of its own (SYNAPSE_STATE_DSN), run it there."
+    yield "-- If Synapse stores state in a second database (SYNAPSE_STATE_DSN), run this SQL there."
     yield "SET client_encoding = 'UTF8';"
     # Synapse reads the state by the indexes of all three tables.
     for table in STATE_TABLES:

@@ -1,7 +1,7 @@
-r"""SQL that inserts rows where they are absent. Pure.
+r"""SQL that inserts the rows that are absent. Pure.
 
-The SQL contains values that other servers choose. psycopg quotes them, and invisible characters are written as escapes
-of PostgreSQL (``\u001B``), so that a terminal shows them, and executes none.
+The SQL contains values that other servers choose. psycopg quotes the values, and invisible characters are written as
+escapes of PostgreSQL (``\u001B``), so that a terminal shows these characters, but does not execute them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,9 +25,9 @@ def build_restore_sql(
 ) -> Iterator[str]:
     """Yield the lines of a transaction that inserts rows. A second execution changes nothing.
 
-    :param tables: name, columns, key and rows of each table. The names are those of the catalogue.
-    :param changed: rows of ``state_groups_state`` to restore: state group, type, state key, earlier event, present
-        event. A row is deleted if there is no earlier event, or if another row has it.
+    :param tables: name, columns, key and rows to insert, for each table. The names are those of the catalogue.
+    :param changed: rows of ``state_groups_state`` to correct: state_group, type, state_key, event_before (the right
+        event), event_now. A row is deleted if event_before is None, or if another row has event_before.
     """
     tables = list(tables)
     yield "BEGIN;"

@@ -1,7 +1,8 @@
-"""Find pieces of state that state groups lost when they were stored otherwise.
+"""Find pieces of state that state groups lost when they were stored in another form.
 
-A compressor stores groups otherwise, and so does Synapse when it deletes their predecessor. Both read the state by an
-index. If the index is damaged, they store a wrong state: its rows are then where the reader found them.
+A compressor stores groups in another form, and so does Synapse when it deletes their predecessor. Both read the state
+by an index. If the index is damaged, they read and store a wrong state. The rows of the earlier form are gone in any
+case, so the states are compared, not the rows.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,8 @@ select state_group, release from damaged where state_group in (select id from pr
     where former.state_group not in (select state_group from present_state_group_edges)
         and former.prev_state_group not in (select state_group from undeletable))
 """
-"""State groups that were stored otherwise since the release: their earlier rows are not lost."""
+"""State groups that were stored in another form since the release of their right state: their earlier rows are not
+lost."""
 
 _COMPARED_GROUPS: Final = """
 create table compared_groups as
@@ -69,14 +71,17 @@ where not exists (
     and above.event_before is not distinct from compared.event_before
     and above.event_now is not distinct from compared.event_now)
 """
-"""Pieces of state that differ, and of which the group has no row.
+"""Pieces of state that differ, and for which the group has no row of its own.
 
-A piece that differs in the present predecessor in the same way follows it.
+A piece that differs in the same way in the present predecessor is left out: it follows the predecessor.
 """
 
 
 def store_rewritten_groups(connection: DuckDBPyConnection) -> None:
-    """Create the table ``rewritten``: state_group, release. It needs the former and present rows of damaged groups."""
+    """Create the table ``rewritten``: state_group, release (of the right state).
+
+    The tables ``damaged``, ``undeletable``, ``former_<table>`` and ``present_<table>`` must exist.
+    """
     connection.execute(_REWRITTEN)
 
 
@@ -84,8 +89,9 @@ def store_differing_pieces(connection: DuckDBPyConnection, sources: Sources) -> 
     """Create ``former_pieces``, and ``differing_pieces``: release, state_group, room_id, type, state_key, event_before,
     event_now.
 
-    The latter has the pieces in which a rewritten group differs from the release with its right state, and of which the
-    group has no row. ``event_before`` or ``event_now`` is NULL if the state lacks the piece.
+    ``differing_pieces`` has, for each rewritten group, the pieces that differ from the state in its right release and
+    for which the group has no row of its own. ``event_before`` (in the right release) or ``event_now`` (in the newest
+    release) is NULL if that state lacks the piece.
     """
     columns = "release bigint, state_group bigint, room_id text, type text, state_key text, event_id text"
     for time in ("former", "present"):
@@ -98,7 +104,7 @@ def store_differing_pieces(connection: DuckDBPyConnection, sources: Sources) -> 
 
 
 def list_inheriting_groups(connection: DuckDBPyConnection) -> list[int]:
-    """Return the state groups that have a piece of their predecessor which they lacked."""
+    """Return the state groups that now inherit a piece of state that their right state lacks."""
     found = connection.execute(
         "select distinct state_group from differing_pieces where event_before is null order by 1"
     )

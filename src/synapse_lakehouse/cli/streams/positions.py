@@ -25,7 +25,7 @@ class StreamPosition:
     """The position of a stream at a release.
 
     ``bound``: the safe bound (None: ``rule`` gives the reason). ``previous``: the bound of the previous release.
-    ``lag``: IDs beyond the bound that ``sequence`` has allocated: in flight at that moment, or never used.
+    ``lag``: number of IDs beyond the bound that ``sequence`` has allocated. They were in flight, or are never used.
     """
 
     stream: str

@@ -44,7 +44,7 @@ def minimum_line_cost(length: int, depth: int) -> int:
 
 @cached_njit
 def assign_line_bases(line: Int64Array, depth: int, bases: Int64Array, depths: Int64Array) -> None:
-    """Choose a base for each node of ``line`` except the first, in a tree that is at most ``depth`` deep below it.
+    """Choose a base for each node of ``line`` except the first. The tree is at most ``depth`` deep below the first.
 
     The result is written to ``bases`` and ``depths``. The caller sets the depth of the first node.
     """

@@ -92,7 +92,7 @@ def _choose_bases(
             total = cost + minimum_line_cost(length, max_chain - depths[base] - 1)
             if depths[base] < max_chain and total < least:
                 bases[head], least, pieces = base, total, 1
-            # The base of ``base`` is an ancestor of it. The delta needs at most the rows on the path to that ancestor.
+            # ``parent`` is an ancestor of ``base``. The delta to it needs at most the rows on the path to it.
             parent = bases[base]
             while base != parent:
                 cost += rows[base]
@@ -123,7 +123,10 @@ def _out_of_range_below(prev: Int64Array, in_range: BoolArray) -> Int64Array:
 
 @cached_njit
 def _count_pieces(line: Int64Array, sizes: Int64Array, max_chain: int) -> tuple[int, int]:
-    """Return the number of pieces with the fewest rows for a line, and these rows. A piece starts with a full state."""
+    """Return the number of pieces with which a line has the fewest rows, and this number of rows.
+
+    Each piece starts with a full state.
+    """
     length = len(line)
     best, least = 1, length * (sizes[line[length - 1]] + INFINITE_COST)
     number = 1

@@ -37,7 +37,7 @@ def require_write_dsn(settings: Settings) -> str:
 
 
 def require_state_database(connection: Connection, settings: Settings) -> None:
-    """Raise :class:`CompressorError` if the connected database is not the one of SYNAPSE_STATE_DSN, if that is set."""
+    """Raise :class:`CompressorError` if SYNAPSE_STATE_DSN is set and names another database than ``connection``."""
     if not settings.synapse_state_dsn:
         return
     session = build_session_settings(settings)

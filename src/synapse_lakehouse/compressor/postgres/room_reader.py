@@ -98,7 +98,7 @@ class StoredRoom:
 class RoomReader:
     """Reads rooms over two connections that share a PostgreSQL snapshot.
 
-    :param events: connection to the database with the events, which may be another one.
+    :param events: connection to the database with the events, which may be another database than that of the state.
     """
 
     def __init__(

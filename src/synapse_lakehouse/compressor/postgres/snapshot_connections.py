@@ -31,8 +31,8 @@ def connect_readers(dsn: str, settings: Settings, setting: str) -> Iterator[Read
     """Connect to ``dsn`` to read state; ``setting``: the name of the setting that contains the DSN.
 
     :raises SourceError: when no connection can be opened, or this version of Synapse is not supported.
-    :raises CompressorError: when it is not Synapse's database, or that of SYNAPSE_STATE_DSN, or the role lacks a
-        privilege, or the state is that of another homeserver than the events.
+    :raises CompressorError: when the database is not Synapse's, when SYNAPSE_STATE_DSN names another database, when the
+        role lacks a privilege, or when the state belongs to another homeserver than the events.
     :raises ReadError: when another statement fails, or a connection is lost.
     """
     session = build_session_settings(settings)

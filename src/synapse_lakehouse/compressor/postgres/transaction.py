@@ -5,11 +5,11 @@ this module locks the rows of the groups to write, and of their present and new 
 Then it checks these groups again. Groups that were deleted, are pending deletion or have changed since the plan are
 skipped.
 
-Releases before 1.124 mark nothing. Their repeatable-read transaction finds the deltas of the groups to delete, and
-stores them in full, before it deletes the groups. Therefore this module also updates the rows of new predecessors: a
-deletion that does not see their new deltas fails with a serialization error, and Synapse repeats it. The schema does
-not show whether such a release is running: after a rollback, and while the processes are upgraded one after the other,
-it runs on the schema of a later release.
+Releases of Synapse before 1.124 mark nothing. Their repeatable-read transaction finds the deltas of the groups to
+delete, and stores these deltas in full, before it deletes the groups. Therefore this module also updates the rows of
+new predecessors: a deletion that does not see their new deltas fails with a serialization error, and Synapse repeats
+the deletion. The schema does not show whether such a release is running: after a rollback, and while the processes are
+upgraded one after the other, an old release runs on the schema of a later release.
 """
 
 from dataclasses import dataclass

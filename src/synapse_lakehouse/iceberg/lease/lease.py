@@ -50,7 +50,7 @@ class Lease:
 
         :returns: branches of runs that crashed or did not finish, the latest last. This run's own branch may be
             included. The caller resumes or drops the branches and then calls :meth:`settle`. If the caller crashes
-            before, the next holder gets the same branches.
+            before this call, the next holder gets the same branches.
         :raises LeaseError: when another run has the lease.
         """
         while True:

@@ -28,7 +28,7 @@ MAX_SMALL_FILES: Final = 4
 
 _MAX_APPENDED_FILES: Final = 50
 # Upper limits of similar sizes. The last is three quarters of Iceberg's target size. Without these steps, each merge
-# would rewrite all small files of a table, and most bytes of them many times.
+# would rewrite all small files of a table, and most of their bytes many times.
 _SMALL_BYTES: Final = (1 << 20, 8 << 20, 64 << 20, 384 << 20)
 _DELETE_FILE_PATH_ID: Final = 2147483546
 """Iceberg's field ID of the column of a position delete file with the path of the data file."""
@@ -50,7 +50,7 @@ def plan_compaction(
     if not deletes and data <= max_small_files:
         return None
     counts = _count_candidates(spark, name, snapshot_id, earlier, has_deletes=deletes > 0)
-    # Only a delete file of one data file shows the share of deleted rows. Spark writes no others.
+    # Only a delete file for one data file shows the share of deleted rows. Spark writes only such delete files.
     rewrites_all = deletes and (tables.has_content(dict(table.properties())) or counts["old"] or counts["of_several"])
     crowded = [limit for limit in _SMALL_BYTES if counts[f"below_{limit}"] > max_small_files]
     if not (rewrites_all or counts["above_share"] or crowded):
@@ -69,7 +69,7 @@ def _count_files(manifests: Collection[Any]) -> int:
 def _count_candidates(
     spark: SparkSession, name: str, snapshot_id: int, earlier: int | None, *, has_deletes: bool
 ) -> Mapping[str, int]:
-    """Numbers of files by the reason for which they may be rewritten."""
+    """Return the number of files by the reason for which they may be rewritten."""
     data = read_rows_at(spark, f"{name}.data_files", snapshot_id).select(
         "file_path", "record_count", "file_size_in_bytes"
     )
@@ -94,7 +94,7 @@ def _count_candidates(
 
 
 def _read_deletes(spark: SparkSession, name: str, snapshot_id: int) -> DataFrame:
-    """Numbers of deleted rows by data file; ``data_path`` is NULL for delete files of several data files."""
+    """Return data_path and deleted: the number of deleted rows by data file; NULL for files for several data files."""
     least, greatest = (f.col(f"{bound}_bounds")[_DELETE_FILE_PATH_ID].cast("string") for bound in ("lower", "upper"))
     data_path = f.coalesce("referenced_data_file", f.when(least == greatest, least)).alias("data_path")
     files = read_rows_at(spark, f"{name}.delete_files", snapshot_id)
@@ -167,7 +167,7 @@ def hash_changed_files(
 
 
 def _hash_rows(rows: DataFrame) -> tuple[int, int]:
-    """Number of rows, and a hash that does not depend on their order."""
+    """Return the number of rows, and a hash that does not depend on their order."""
     hashed = f.xxhash64(*(f.col(column) for column in rows.columns)).cast("decimal(20,0)")
     row = rows.agg(f.count(f.lit(1)), f.sum(hashed)).first()
     assert row is not None

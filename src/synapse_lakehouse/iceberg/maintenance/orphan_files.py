@@ -112,7 +112,7 @@ def _is_of_another_table(spark: SparkSession, table: Any, location: str) -> bool
 def _compare_files(
     spark: SparkSession, io_properties: Mapping[str, str], tables: Mapping[str, Any], limits: Mapping[str, datetime]
 ) -> DataFrame:
-    """Files that are in a table's folder or in its metadata, but not in both: old files, metadata, missing files.
+    """Return files that are only in a table's folder (old files and metadata files), or only in its metadata (missing).
 
     Columns: ``table``, ``path``, ``location`` (NULL for a missing file), ``bytes``, ``is_old``.
     """
@@ -133,8 +133,8 @@ def _compare_files(
 
 
 def _list_files(properties: dict[str, str], folder: tuple[str, str, int]) -> Iterator[tuple[str, str, int, bool]]:
-    """Table, location, bytes and age of each file below a table's location, for a Spark task."""
-    # A worker inherits the keys from the driver under other names.
+    """Yield table, location, bytes and whether it is old of each file below a table's location, for a Spark task."""
+    # A worker inherits the AWS keys from the driver, under other names.
     aws_keys.restore_aws_keys()
     name, location, limit = folder
     io = PyArrowFileIO(properties)
@@ -147,7 +147,7 @@ def _list_files(properties: dict[str, str], folder: tuple[str, str, int]) -> Ite
 
 
 def _read_references(spark: SparkSession, tables: Mapping[str, Any]) -> DataFrame:
-    """Table and location of all files that a snapshot or the metadata of a table refers to."""
+    """Return table and location of all files that a snapshot or the metadata of a table refers to."""
     util = get_iceberg_class(spark, "ReachableFileUtil")
     of_metadata = [
         (name, str(location))
@@ -168,5 +168,5 @@ def _read_references(spark: SparkSession, tables: Mapping[str, Any]) -> DataFram
 
 
 def _get_path(column: str) -> Any:
-    """A location without its scheme, because Java writes file:/a and Python file:///a."""
+    """Return a location without its scheme, because Java writes file:/a and Python file:///a."""
     return f.regexp_replace(column, "^(?i)[a-z0-9+.-]+:/*", "/")

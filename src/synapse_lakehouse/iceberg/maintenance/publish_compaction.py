@@ -72,9 +72,9 @@ def compact_and_publish(
 
 
 def _plan(spark: SparkSession, name: str, retained: Sequence[Release]) -> dict[str, str] | None:
-    """Options of the compaction of a table; None if it needs none.
+    """Return the options of a table's compaction; None if the table needs no compaction.
 
-    If a run crashed while it published, main may not be at the release's snapshot. The next run publishes such a table.
+    If an earlier compaction crashed before its release, main is at the compacted snapshot. The next run publishes it.
     """
     table, head = load_iceberg_table(spark, name), retained[-1].tables[name]
     current = table.currentSnapshot()

@@ -17,17 +17,17 @@ from synapse_lakehouse.iceberg.spark.session import get_iceberg_class, iterate_j
 
 
 def read_rows_at(spark: SparkSession, name: str, snapshot_id: int | None) -> DataFrame:
-    """Return the rows of a snapshot; none for a table that has no snapshot yet."""
+    """Return the rows of a snapshot, with all columns of the table; no rows for a table without a snapshot."""
     if snapshot_id is None:
         return spark.table(name).limit(0)
     return spark.read.option("versionAsOf", snapshot_id).table(name)
 
 
 def read_changed_rows(spark: SparkSession, name: str, before: int | None, after: int | None) -> DataFrame:
-    """Return the rows that only one of two snapshots has, the second a descendant of the first.
+    """Return the rows that only one of two snapshots has. The second snapshot is a descendant of the first.
 
-    The columns of the table, and ``_change_type``: INSERT for a row of the second snapshot, DELETE for one of the
-    first. A row in a file that was written again is both.
+    The columns are those of the table, and ``_change_type``: INSERT for a row of the second snapshot, DELETE for a row
+    of the first. An unchanged row that was written to another file occurs with both.
     """
     none = read_rows_at(spark, name, after).limit(0)
     inserted = deleted = none
@@ -38,7 +38,7 @@ def read_changed_rows(spark: SparkSession, name: str, before: int | None, after:
             inserted = read_tasks(spark, table, added).select(none.columns)
         if removed := [old[path] for path in old.keys() - new.keys()]:
             deleted = read_tasks(spark, table, removed).select(none.columns)
-        # Files of which more rows are deleted now.
+        # Files of both snapshots. In the second snapshot, more of their rows are deleted.
         if common := [
             path for path in old.keys() & new.keys() if list_delete_files(old[path]) != list_delete_files(new[path])
         ]:
@@ -53,9 +53,9 @@ def read_changed_rows(spark: SparkSession, name: str, before: int | None, after:
 
 
 def read_rows_changed_since(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame | None:
-    """Return the rows that changed from one Iceberg snapshot to a later one, as :func:`read_changed_rows`.
+    """Return the rows that changed from one Iceberg snapshot to a later one, with columns of :func:`read_changed_rows`.
 
-    Compactions in between are left out. None if a snapshot in between has expired.
+    Compactions in between are left out. The result is None if a snapshot in between has expired.
     """
     steps = list(_list_steps(table, before, after))
     if not steps or steps[-1][0] != before:
@@ -65,7 +65,7 @@ def read_rows_changed_since(spark: SparkSession, table: Table, before: int, afte
 
 
 def _list_steps(table: Table, before: int, after: int) -> Iterator[tuple[int, int]]:
-    """Pairs of snapshots, the newest first, that lead from ``before`` to ``after`` and skip compactions."""
+    """Yield pairs of snapshots, the newest first, that lead from ``before`` to ``after`` and skip compactions."""
     last, snapshot = after, table.snapshot_by_id(after)
     while snapshot and snapshot.snapshot_id != before:
         parent = snapshot.parent_snapshot_id
@@ -96,7 +96,7 @@ def read_tasks(spark: SparkSession, table: Any, tasks: Iterable[Any]) -> DataFra
     for task in tasks:
         staged.add(task)
     get_iceberg_class(spark, "spark.ScanTaskSetManager").get().stageTasks(table, name, staged)
-    # Its static method `get` shares its name with a method of the instance, which py4j cannot tell apart.
+    # SparkTableCache has a static method `get` and an instance method `get`, which py4j cannot distinguish.
     java = spark._jvm.java.lang  # type: ignore[union-attr]
     loader = java.Thread.currentThread().getContextClassLoader()
     cache = java.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)

@@ -13,7 +13,7 @@ from synapse_lakehouse.iceberg.write.commits import read_data_file
 
 
 def read_data_files(spark: SparkSession, name: str, paths: Iterable[str]) -> DataFrame:
-    """Return all rows of Parquet files that were written for the table ``name``; it need not refer to them yet."""
+    """Return all rows of Parquet files that were written for the table ``name``, even if it does not refer to them."""
     table = load_iceberg_table(spark, name)
     schema = get_iceberg_class(spark, "SchemaParser").toJson(table.schema())
     spec = get_iceberg_class(spark, "PartitionSpecParser").toJson(table.spec())

@@ -111,7 +111,8 @@ def _find_releases_table(settings: Settings) -> CatalogEntry | None:
         raise LakeReadError(
             f"The lake's files are in {entry.location.partition('/audit/')[0]}, but the warehouse is "
             f"{settings.warehouse}, so they cannot be read. Set LAKEHOUSE_WAREHOUSE to the location of the files, or "
-            "correct LAKEHOUSE_CATALOG_URI. A warehouse that is not set depends on the name of the homeserver."
+            "correct LAKEHOUSE_CATALOG_URI. If LAKEHOUSE_WAREHOUSE is not set, its default depends on the name of the "
+            "homeserver."
         )
     return entry
 
@@ -187,7 +188,7 @@ def _is_view(name: str, entries: Mapping[str, CatalogEntry], release: Release | 
 def _definition(
     connection: DuckDBPyConnection, entries: Mapping[str, CatalogEntry], release: Release | None, name: str
 ) -> str | None:
-    """The SELECT that reads ``name``; None if there is no such table."""
+    """Return the SELECT that reads ``name``; None if there is no such table or view."""
     if _is_view(name, entries, release):
         return release.views[name] if release else _view_sql(read_metadata(connection, entries[name].location))
     if name not in entries:

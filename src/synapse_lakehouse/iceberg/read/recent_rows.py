@@ -17,7 +17,7 @@ _SPANS: Final = (timedelta(hours=1), timedelta(days=2))
 def read_newest_rows(
     table: Table, moment: str, row_filter: BooleanExpression | None = None, columns: Sequence[str] = ("*",)
 ) -> pa.Table:
-    """Return the rows of the first span of :func:`iterate_recent_spans` with rows; an empty table if there are none."""
+    """Return the rows of the first span of :func:`iterate_recent_spans` that has rows; an empty table if none has."""
     rows = pa.table({})
     for rows in iterate_recent_spans(table, moment, row_filter, columns):
         if rows.num_rows:

@@ -47,7 +47,7 @@ def list_branches(connection: DuckDBPyConnection, settings: Settings) -> list[Ru
 
 
 def read_lease_holder(connection: DuckDBPyConnection, settings: Settings) -> LeaseHolder | None:
-    """Return the holder of the lake lease, which may have expired; None if it is free."""
+    """Return the holder of the lake lease, even if the lease has expired; None if no run has the lease."""
     entry = list_catalog_entries(settings).get("audit.leases")
     if entry is None:
         return None

@@ -56,7 +56,7 @@ def check_secret_file(settings: Settings) -> None:
 
 
 def _secret(settings: Settings) -> str:
-    """The value of ``spark.authenticate.secret`` in the file LAKEHOUSE_SPARK_SECRET_FILE."""
+    """Return the value of ``spark.authenticate.secret`` in the file LAKEHOUSE_SPARK_SECRET_FILE."""
     file = settings.lakehouse_spark_secret_file
     if file is None:
         raise SparkSecretError(

@@ -1,10 +1,11 @@
 """Find, resume and drop the branches of runs on the branched tables."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 
 from synapse_lakehouse.iceberg.catalog.catalog import SCHEMAS, is_unbranched
 
@@ -35,6 +36,35 @@ def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None
         for name in remaining:
             if name != branch or not is_bronze:
                 table.manage_snapshots().remove_branch(name).commit()
+
+
+def restore_release(catalog: Catalog, tables: Mapping[str, int]) -> list[str]:
+    """Set main of each table back to the newest release, and return the names of the tables whose main was ahead.
+
+    A run that stopped while it published leaves some tables ahead. Incremental copies and builds rely on tables that
+    all belong to the newest release. The caller holds the lease.
+
+    :param tables: Iceberg snapshot ID of each table in the newest release. Another table stays as it is.
+    """
+    restored = []
+    for table in load_run_tables(catalog):
+        name = ".".join(table.name())
+        snapshot_id = tables.get(name)
+        exists = snapshot_id is not None and table.snapshot_by_id(snapshot_id) is not None
+        if exists and not has_content_of(table, snapshot_id):
+            table.manage_snapshots().set_current_snapshot(snapshot_id).commit()
+            restored.append(name)
+    return restored
+
+
+def has_content_of(table: Table, snapshot_id: int | None) -> bool:
+    """Return whether main is at ``snapshot_id``, or at a compaction of it, which has the same rows in other files."""
+    head = table.current_snapshot()
+    while head and head.snapshot_id != snapshot_id and head.summary and head.summary.operation is Operation.REPLACE:
+        if head.parent_snapshot_id == snapshot_id:
+            return True
+        head = table.snapshot_by_id(head.parent_snapshot_id) if head.parent_snapshot_id else None
+    return head is not None and head.snapshot_id == snapshot_id
 
 
 def list_run_tables(catalog: Catalog) -> list[str]:

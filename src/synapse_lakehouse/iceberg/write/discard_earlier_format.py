@@ -23,7 +23,7 @@ RETAINED: Final = frozenset(
         "audit.stream_watch",
         COMPRESSION_PLAN_TABLE,
         COMPRESSION_RUNS_TABLE,
-        # The state of groups in earlier releases, and the history of state resets.
+        # These tables contain the state of groups in earlier releases, and the history of state resets.
         "silver.state_changes",
         "gold.state_resets",
     }
@@ -41,7 +41,7 @@ _RENAMED_COLUMNS: Final = {
     },
     COMPRESSION_RUNS_TABLE: {"groups_left": "groups_skipped"},
 }
-"""Columns of retained tables, by their names in earlier formats."""
+"""By retained table, the present names of columns by their names in earlier formats."""
 _RENAMED_OUTCOMES: Final = {"partly": "partial", "left": "skipped", "put_back": "restored"}
 
 

@@ -19,13 +19,13 @@ _PROPERTIES: Final = (_PROPERTY, "built-by")
 
 
 def compute_fingerprint(catalog: Catalog, branch: str, tables: list[str], version: str) -> str:
-    """Return the fingerprint of a table's input: the rows of ``tables`` on ``branch``, the ``version`` of the rules."""
+    """Return the fingerprint of the rows of ``tables`` on ``branch``, and of the ``version`` of the rules."""
     inputs = [version, *(str(read_fingerprint(catalog, name, branch)) for name in tables)]
     return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
 
 
 def read_fingerprint(catalog: Catalog, name: str, branch: str) -> str | None:
-    """Return the fingerprint of the input of a table's rows on ``branch``; its snapshot ID if it records none."""
+    """Return the input fingerprint that a table's snapshot on ``branch`` records, or else the ID of the snapshot."""
     snapshot = find_branch_snapshot(load_table_or_none(catalog, name), branch)
     return get_snapshot_property(snapshot, _PROPERTY) or str(snapshot.snapshot_id) if snapshot else None
 
@@ -59,6 +59,7 @@ def get_fingerprint_properties(summary: Any, snapshot_id: int) -> dict[str, str]
 def replace_table(spark: SparkSession, name: str, branch: str, rows: DataFrame, fingerprint: str) -> None:
     """Replace all rows of a table, as one commit on ``branch``, to which the session writes.
 
+    :param rows: the new rows, with all columns of the table.
     :param fingerprint: fingerprint of the input of ``rows``.
     """
     ensure_branch(spark, name, branch)
@@ -68,6 +69,7 @@ def replace_table(spark: SparkSession, name: str, branch: str, rows: DataFrame, 
 def append_rows(spark: SparkSession, name: str, rows: DataFrame, fingerprint: str) -> None:
     """Add rows to a table on the session's branch, which exists.
 
+    :param rows: the additional rows, with all columns of the table.
     :param fingerprint: fingerprint of the input of all rows of the table.
     """
     _insert(spark, name, "", rows, fingerprint)

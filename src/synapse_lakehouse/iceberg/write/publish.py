@@ -28,9 +28,9 @@ def publish_branch(
 
     A second call after a crash resumes where the first one stopped.
 
-    :param require_lease: raises if the lake lease was lost: its new holder may have dropped the branch, so that its
-        tables look unchanged.
-    :raises ReleaseError: when the run was not validated, a check failed, or its branch changed since.
+    :param require_lease: function that raises if the run lost the lake lease. The new holder may have dropped the
+        run's branch, so that the tables would look unchanged.
+    :raises ReleaseError: when the run was not validated, a check failed, or bronze changed after its validation.
     """
     passed, warned = require_audits_passed(catalog, run)
     require_lease()

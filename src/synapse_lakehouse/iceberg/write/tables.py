@@ -62,9 +62,10 @@ COMMANDS_SCHEMA: Final = pa.schema(
 """Columns of the replication commands.
 
 ``received_at``: increases with every token and command of a tap. ``source``: ``redis`` or ``tcp``, or ``database`` for
-rows that the tap did not receive and read there. ``token``, ``ordinal``: of an RDATA row, its token and its index among
-the rows of the token, from 0. ``row``: JSON of an RDATA row. ``fields``: JSON of other commands. Besides the commands
-of the protocol there are ``GAP`` (tokens that the tap did not receive) and ``TAP`` (the positions after a commit)."""
+rows that the tap missed and read from the database. ``token``, ``ordinal``: for an RDATA row, its token and its index
+among the rows of the token, from 0. ``row``: JSON of an RDATA row. ``fields``: JSON of other commands. Besides the
+commands of the protocol there are ``GAP`` (tokens that the tap did not receive) and ``TAP`` (the positions after a
+commit)."""
 
 # Each task of a run reads the rows of earlier tasks, so frequent merges of manifests pay off.
 _AUDIT: Final = _UNBRANCHED | {"commit.manifest.min-count-to-merge": "10"}
@@ -78,7 +79,7 @@ _NOT_RETRIED: Final = {"commit.retry.num-retries": "0"}
 
 
 def get_arrow_schema(table: catalogue.Table) -> pa.Schema:
-    """Columns of ``bronze.<table>``. All are optional: invalid rows of the source are copied and then validated."""
+    """Return the columns of ``bronze.<table>``. All may be NULL: invalid source rows are copied, and then validated."""
     return pa.schema([(column.name, ARROW_TYPES[column.data_type]) for column in table.columns])
 
 

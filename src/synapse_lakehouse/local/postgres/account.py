@@ -113,7 +113,7 @@ def get_program_folder(folder: Path) -> Path:
 
 
 def change_owner(folder: Path) -> None:
-    """Make the server's account the owner of ``folder``. Earlier versions created it as the user ``nobody``."""
+    """Make the server's account the owner of ``folder``. Earlier versions created the folder as the user ``nobody``."""
     account = ensure_server_account()
     if account is None or folder.stat().st_uid == account.pw_uid:
         return

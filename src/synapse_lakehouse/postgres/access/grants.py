@@ -59,7 +59,7 @@ SCHEMA_TABLES: Final = (
 """Tables that Synapse creates in each of its databases, and the columns that show the release."""
 
 COMPAT_VERSION: Final = Grant("table", "schema_compat_version", ("compat_version",))
-"""Read only in a database of a later Synapse than the catalogue knows."""
+"""Read only in a database of a later release of Synapse than the catalogue knows."""
 
 BACKGROUND_UPDATES: Final = Grant("table", "background_updates", ("depends_on", "ordering", "update_name"))
 """Read by ``lakehouse doctor``."""
@@ -71,8 +71,10 @@ def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
 
 
 def list_allowed_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
-    """Yield all grants that the role may have: those of :func:`list_required_grants`, and the grants that only
-    ``lakehouse replicate serve`` and the check of a later Synapse need.
+    """Yield all grants that the role may have.
+
+    These are the grants of :func:`list_required_grants`, those that only ``lakehouse replicate serve`` needs, and those
+    for the check of a database of a later release of Synapse.
 
     :param has_secrets: whether to include columns with secrets. The lakehouse does not read the rows with the secrets.
     """
@@ -129,7 +131,7 @@ def build_grants_sql(
 
 
 def _refuse_earlier_versions(catalogue: Catalogue) -> list[str]:
-    """Return a statement that ends the SQL with a sentence, before a statement fails for lack of a table."""
+    """Return a statement that fails with an explanation if the schema is too old, so that tables would be missing."""
     sentence = catalogue.explain_earlier_version("%").replace("'", "''")
     return [
         "DO $$ DECLARE actual int; BEGIN",

@@ -172,7 +172,7 @@ def exclude_drifted_tables(
 def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, str]:
     """Return the layout of each table by its name: its OID, partitions, and the numbers of the columns that are read.
 
-    It contains the partitions, because an attached or detached partition adds or removes rows without new row versions.
+    The layout contains the partitions, because attaching or detaching one changes rows without new row versions.
     """
     reads = sorted(
         {(table.name, name) for table in catalogue.tables for column in table.columns for name in column.source_columns}

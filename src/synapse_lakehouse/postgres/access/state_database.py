@@ -9,7 +9,7 @@ from synapse_lakehouse.postgres.connection import Connection
 _SAMPLE_ROWS: Final = 200
 """Rows that are read from each end of ``event_to_state_groups``, so that the comparison takes milliseconds."""
 
-# Both parts read Synapse's index on state_group. The oldest groups are in a backup or a standby that lags behind, too.
+# Both parts read Synapse's index on state_group. A backup, or a standby that lags, also has the oldest groups.
 _NAMED_GROUPS_SQL: Final = """
 select distinct state_group, room_id from (
   (select event_id, state_group from event_to_state_groups order by state_group desc limit %(rows)s)
@@ -22,7 +22,7 @@ select distinct state_group, room_id from (
 class DatabaseIdentity(NamedTuple):
     """A database on a running server.
 
-    A standby and a copy of the disk have the same system identifier and OIDs. They started at another time.
+    A standby, and a server on a copy of the disk, have the same system identifier and OID, but another start time.
     """
 
     system_identifier: int
@@ -75,9 +75,10 @@ def can_compare(main: Catalogue, state: Catalogue) -> bool:
 def explain_foreign_state(main: Connection, state: Connection, setting: str) -> str | None:
     """Return why ``state`` is not the state database of the homeserver of ``main``; None if it may be.
 
-    One group that the events of its room name suffices. Synapse uses the ID of a group again only after the state
-    database was set back, and then the oldest groups are still those of their events. If no group exists, they may have
-    been deleted since the events were read, so this counts only with groups of several rooms.
+    One group in the right room suffices: ``state`` may then be the state database. Even if the state database was set
+    back and Synapse assigns IDs again, its oldest groups still have the rooms of their events. If ``state`` has none of
+    the groups, Synapse may have deleted them since the events were read. So this is proof only with groups of several
+    rooms.
 
     :param setting: name of the setting with the DSN of ``state``, for the message.
     """

@@ -1,4 +1,4 @@
-"""Tables and sequences that an upgrade of Synapse added, and that the role may not read yet."""
+"""Tables, columns and sequences that an upgrade of Synapse added, and that the role may not read yet."""
 
 from dataclasses import replace
 
@@ -12,19 +12,24 @@ log = get_printable_logger(__name__)
 
 
 def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) -> Catalogue:
-    """Return ``catalogue`` without tables and streams that only later releases have, and that the role may not read.
+    """Return ``catalogue`` without tables, columns and streams that only later releases have and that are not granted.
 
-    So the streams of the previous release can be observed until an operator runs the SQL of ``lakehouse grants``. A
-    warning in the log contains the missing grants.
+    So the streams of the release before an upgrade can be observed until an operator runs the SQL of ``lakehouse
+    grants``. A warning in the log contains the missing grants.
 
     :param catalogue: as the database has it (:func:`absent_objects.read_source_catalogue`).
     """
     missing = {}
     for grant in list_required_grants(catalogue):
-        if grant.is_evolving and has_table(connection, grant.name):
+        if not (grant.is_evolving or grant.evolving) or not has_table(connection, grant.name):
+            continue
+        parts = {f"{grant.name}.{name}": replace(grant, columns=(name,)) for name in grant.evolving}
+        if grant.is_evolving:
             columns = tuple(name for name in grant.columns if name not in grant.evolving)
-            for message in explain_missing_grants(connection, [replace(grant, columns=columns)]):
-                missing[grant.name] = message
+            parts[grant.name] = replace(grant, columns=columns)
+        for name, part in parts.items():
+            for message in explain_missing_grants(connection, [part]):
+                missing[name] = message
     if not missing:
         return catalogue
     log.warning(
@@ -38,4 +43,10 @@ def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) ->
         if stream.sequence in missing and catalogue.is_evolving(stream)
         for table, _ in catalogue.backing_tables(stream.name)
     }
-    return catalogue.restrict_to_source({*missing, *tables})
+    columns = {
+        f"{table.name}.{column.name}"
+        for table in catalogue.tables
+        for column in table.columns
+        if any(f"{table.name}.{name}" in missing for name in column.source_columns)
+    }
+    return catalogue.restrict_to_source({*missing, *tables, *columns})

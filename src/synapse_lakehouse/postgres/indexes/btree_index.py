@@ -35,7 +35,7 @@ from pg_index join pg_class on pg_class.oid = indexrelid where indrelid = to_reg
 
 @dataclass(frozen=True)
 class BtreeIndex:
-    """A B-tree index of ``table`` that may be read.
+    """A B-tree index of ``table`` that can be checked, see :func:`read_indexes`.
 
     * ``filenode``: changes when the index is rebuilt.
     * ``entries``: PostgreSQL's estimate.
@@ -69,7 +69,12 @@ class BtreeIndex:
 
 @dataclass
 class TableIndexes:
-    """The indexes of a table that can be checked, the reasons by name why others cannot, and all filenodes by name."""
+    """The indexes of a table.
+
+    * ``checkable``: the indexes that can be checked.
+    * ``uncovered``: for each other index, the reason why it cannot be checked, by its name.
+    * ``filenodes``: for all indexes, the filenode by name.
+    """
 
     checkable: list[BtreeIndex] = field(default_factory=list)
     uncovered: dict[str, str] = field(default_factory=dict)
@@ -77,7 +82,11 @@ class TableIndexes:
 
 
 def read_indexes(connection: Connection, table: Table) -> TableIndexes:
-    """Return the indexes of ``table``. An index is checkable if all columns that it reads may be read."""
+    """Return the indexes of ``table``.
+
+    An index is checkable if it is a valid B-tree of an unpartitioned table, if its columns may be read, and if few of
+    them may be NULL.
+    """
     readable = {
         column.name for column in table.columns if column.projection is None and not column.has_secrets
     }  # fmt: skip

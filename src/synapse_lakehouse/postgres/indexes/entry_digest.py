@@ -36,7 +36,7 @@ def add_hash(rows: sql.Composed, hashed: Sequence[str]) -> sql.Composed:
 
 
 def choose_groups(differing: Sequence[str], entries: DigestsByRange, rows: DigestsByRange, max_rows: int) -> list[str]:
-    """Return the first of the groups that have at most ``max_rows`` together, and at least one group."""
+    """Return the first of the ``differing`` groups: at most ``max_rows`` entries and rows, but at least one group."""
     chosen: list[str] = []
     for name in differing:
         max_rows -= sum(side[name].rows for side in (entries, rows) if name in side)

@@ -25,16 +25,17 @@ from synapse_lakehouse.postgres.indexes.read_entries import allow_scans, read_en
 from synapse_lakehouse.postgres.rows.range_digest import RowDigest, find_differing_ranges
 
 MAX_EXAMINED_ROWS: Final = 100_000
-"""Maximum number of rows of differing groups that are compared one by one."""
+"""Maximum number of entries and rows of differing groups that are compared one by one."""
 
 
 @dataclass
 class IndexComparison:
     """The result for one index.
 
-    * ``not_checked``: the reason why PostgreSQL cannot read the index by itself; empty if it was checked.
+    * ``not_checked``: the reason why the index could not be compared; empty if it was compared.
     * ``entries``, ``rows``: number of entries in the index that return a row, and of rows that should have an entry.
-    * ``faults``: those of ``examined`` of ``differing`` groups of rows.
+    * ``differing``: number of groups of rows that differ. ``examined``: number of these groups that were compared row
+      by row. ``faults``: the faults in the examined groups.
     """
 
     index: BtreeIndex

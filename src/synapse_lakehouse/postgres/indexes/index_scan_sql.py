@@ -8,8 +8,8 @@ another key. Three observations find each wrong or missing entry of a range of k
 2. A row that a search for the row's own key does not return: its entry is wrong, and its own entry is missing.
 3. A row that occurs twice, or not at all, compared with the heap.
 
-A wrong entry points to a row inside or outside the range. Outside: case 1. Inside, the row's own entry exists, and the
-row occurs twice (3), or it does not exist (2).
+A wrong entry points to a row outside or inside the range. If the row is outside, observation 1 finds the entry. If the
+row is inside, either its own entry exists, so that the row occurs twice (3), or its own entry is missing (2).
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ class KeySearch(Enum):
 
     EQUAL = "equal"
     ORDERED = "ordered"
-    """A comparison of rows, in the order of the index. No index with other columns fits it."""
+    """A comparison of the key columns as a row, in the order of the index. No index with other columns fits it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def choose_key_search(connection: Connection, index: BtreeIndex) -> KeySearch | 
 
 
 def reads_only(connection: Connection, query: sql.Composed, node_type: str, index: str | None = None) -> bool:
-    """Return whether PostgreSQL's plan of ``query`` reads tables by one type of node, and by no index but ``index``."""
+    """Return whether PostgreSQL's plan of ``query`` reads tables by one type of node only, and by no other index."""
     row = connection.execute(sql.SQL("explain (format json) ") + query).fetchone()
     assert row is not None
     scans = [node for node in _iterate_nodes(row[0][0]["Plan"]) if "Relation Name" in node or "Index Name" in node]
@@ -87,8 +87,9 @@ def build_entries_query(
 
     Columns: row_id (ctid), k0, k1, … (key), c0, c1, … (``columns``), is_own (a search for the row's key returns it).
 
-    :param ranges: the ranges are read one after the other. The scan of a range of one key is the search for this key.
-        A search for each row would take a time that grows with the square of the number of entries.
+    :param ranges: conditions of the ranges, which are read one after the other. If a range has only one key, its scan
+        is also the search for this key. Searching again for each row would take a time that grows with the square of
+        the number of entries.
     """
     parts = [_build_range_query(index, condition, columns) for condition in ranges]
     entries = sql.SQL(" union all ").join(sql.SQL("select * from ({}) as part").format(part) for part in parts)
@@ -98,7 +99,7 @@ def build_entries_query(
 
 
 def build_heap_query(index: BtreeIndex, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query of the same columns of all rows that ``index`` should contain, without is_own."""
+    """Return the query of all rows that ``index`` should contain: columns of ``build_entries_query`` but is_own."""
     return sql.SQL("select {columns} from {table} where {condition}").format(
         columns=_columns(index, columns), table=sql.Identifier(index.table), condition=index.condition
     )
@@ -130,10 +131,11 @@ def build_next_keys_query(index: BtreeIndex, first: Key | None, offset: int) -> 
 def build_range_conditions(index: BtreeIndex, first: Key | None, end: Key | None) -> list[KeyCondition]:
     """Return conditions that together contain all keys from ``first`` on and before ``end``, each of them once.
 
-    A comparison of rows is neither true nor false where it meets a NULL. Such keys come last among those with the same
-    preceding columns, so each nullable column needs a condition of its own.
+    A comparison of keys is neither true nor false where it meets a NULL. In the index, a key with a NULL comes last
+    among the keys with the same preceding columns. So each nullable column needs a condition of its own.
 
-    :param first: None: from the begin of the index. ``end``: None: to its end. Neither contains NULL.
+    :param first: first key, without NULL; None for the start of the index.
+    :param end: first key after the range, without NULL; None for the end of the index.
     """
     keys = _key_sql(index)
     after = KeyCondition(sql.SQL(" and ").join([_compare(index, keys, ">", first), _compare(index, keys, "<", end)]))
@@ -168,7 +170,7 @@ def _build_range_query(index: BtreeIndex, condition: KeyCondition, columns: Sequ
 
 
 def _build_own_entry(index: BtreeIndex, search: KeySearch) -> sql.Composed:
-    """SQL of the number of entries for the key of ``entry`` that point to its row."""
+    """Return the SQL of the number of entries that have the key of ``entry``'s row and point to this row."""
     nullable = [place for place, is_nullable in enumerate(index.nullable) if is_nullable]
     cases: list[sql.Composable] = []
     for nulls in product((True, False), repeat=len(nullable)):
@@ -207,19 +209,19 @@ def _same_key(index: BtreeIndex, search: KeySearch, null_places: set[int]) -> sq
 
 
 def _between(keys: Sequence[sql.Composable], values: Sequence[sql.Composable]) -> list[sql.Composable]:
-    """Conditions that the columns have these values. Unlike an equality, they keep the columns in the order of rows."""
+    """Return conditions that the columns have these values. Unlike equalities, they leave an ORDER BY meaningful."""
     return [sql.SQL(f"{{}} {sign} {{}}").format(_row(keys), _row(values)) for sign in (">=", "<=") if keys]
 
 
 def _compare(index: BtreeIndex, keys: Sequence[sql.Composable], sign: str, bound: Key | None) -> sql.Composable:
-    """SQL of a comparison of ``keys`` with ``bound``; ``true`` if there is no bound."""
+    """Return the SQL of a comparison of ``keys`` with ``bound``; ``true`` if there is no bound."""
     if bound is None:
         return _TRUE
     return sql.SQL("{} {} {}").format(_row(keys), sql.SQL(sign), _row(_literals(index, bound)))
 
 
 def _compare_known(index: BtreeIndex, keys: Sequence[sql.Composable], sign: str, bound: Key | None) -> sql.Composable:
-    """SQL of a comparison of ``keys`` with ``bound`` that keys with NULL do not fulfil."""
+    """Return the SQL of a comparison of ``keys`` with ``bound``. It is false for keys with NULL."""
     known = [
         sql.SQL("{} is not null").format(key)
         for key, is_nullable in zip(keys, index.nullable, strict=True)

@@ -13,7 +13,7 @@ _PLAIN_CONDITION: Final = re.compile(r"(?:[a-z_][a-z0-9_]*|'[A-Za-z0-9._-]*'|[0-
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys from ``first`` on and before ``end``; None: from the begin, or to the end. Bounds contain no NULL."""
+    """The keys from ``first`` on and before ``end``; None: the start or the end of the index. Neither has a NULL."""
 
     first: Key | None
     end: Key | None
@@ -57,6 +57,6 @@ def _follows_spark_sql(keys: tuple[str, ...], bound: Key) -> str:
 
 def _spark_literal(value: object) -> str:
     if isinstance(value, str):
-        # Hexadecimal, because Spark's string literals have escapes.
+        # The text is in hexadecimal digits, because Spark's string literals have escapes.
         return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
     return str(value).lower()

@@ -31,7 +31,7 @@ from synapse_lakehouse.postgres.rows.range_digest import EMPTY_DIGEST, RowDigest
 _MINIMUM_ENTRIES: Final = 100
 _MAXIMUM_ENTRIES: Final = 50_000
 _SECONDS_PER_RANGE: Final = 1.0
-"""Time for which a range should be read: the limit of time cuts off at most one range."""
+"""Intended duration of a range's read. It is short, because the time limit may cut off the last range."""
 
 
 _OTHER_PLAN: Final = "PostgreSQL reads another index, or none, for its keys"
@@ -39,12 +39,12 @@ _TRUE: Final = sql.SQL("true")
 
 
 class OtherPlanError(LakehouseError):
-    """PostgreSQL would not read the index by a plain index scan."""
+    """PostgreSQL would not read the index by a plain index scan of this index only."""
 
 
 @dataclass(frozen=True)
 class ScannedRange:
-    """A range of an index that was read. ``error``: what prevented it; then no range after it can be found."""
+    """A range of an index, read or unreadable. ``error``: why it is unreadable; then no later range can be found."""
 
     keys: KeyRange
     digest: RowDigest = EMPTY_DIGEST
@@ -54,7 +54,7 @@ class ScannedRange:
 class IndexScan:
     """Reads ``index`` within the open transaction of ``connection``.
 
-    :param columns: columns that identify a row beside the key of the index.
+    :param columns: columns that, with the key of the index, identify a row.
     """
 
     def __init__(self, connection: Connection, index: BtreeIndex, columns: list[str]) -> None:
@@ -70,7 +70,7 @@ class IndexScan:
         self._search: KeySearch = search
 
     def iterate_ranges(self, first: Key | None, seconds: float, count: int) -> Iterator[ScannedRange]:
-        """Yield ranges from ``first`` on, until the end of the index, damage, or the end of the time.
+        """Yield ranges from ``first`` on, until the index or the time ends, or damage prevents a read.
 
         :param count: number of entries of the first range. Further ranges take about a second.
         :raises OtherPlanError: when PostgreSQL would read a range in another way.
@@ -96,7 +96,7 @@ class IndexScan:
             count = int(min(max(pace, _MINIMUM_ENTRIES), _MAXIMUM_ENTRIES, 4 * count))
 
     def digest_groups(self, keys: KeyRange, until: float | None) -> dict[str, RowDigest] | None:
-        """Return the digests of the entries of a range by group of hashes; None if that lasts beyond ``until``."""
+        """Return the digests of a range's entries by group of hashes; None if the query lasts beyond ``until``."""
         try:
             with allow_scans(self._connection, PLAIN_INDEX_SCANS_ONLY):
                 entries = self._build_query(keys)
@@ -111,7 +111,7 @@ class IndexScan:
     ) -> list[IndexEntry] | None:
         """Return the entries of a range, with the columns ``names``; None if the read lasts beyond ``until``.
 
-        :param groups: only the entries whose hashes are in these groups.
+        :param groups: groups of hashes; entries of other groups are not read. None: all entries.
         """
         condition = _TRUE if groups is None else is_in_groups(groups)
         try:
@@ -143,14 +143,14 @@ class IndexScan:
     def _find_end(self, first: Key | None, count: int, until: float) -> Key | None:
         """Return the next key at least ``count`` entries after ``first``; None if there is none.
 
-        The smallest of several keys is used: wrong entries return keys that may be far behind.
+        The query returns several keys, and the smallest counts: the row of a wrong entry may have a much later key.
         """
         query = self._require_plan(build_next_keys_query(self.index, first, count))
         self._set_timeout(until)
         return min((tuple(key) for key in self._connection.execute(query)), default=None)
 
     def _set_timeout(self, until: float | None) -> None:
-        """Cancel a following statement of the transaction at the time ``until`` of the monotonic clock."""
+        """Let PostgreSQL cancel the transaction's next statement at the time ``until`` of the monotonic clock."""
         if until is not None:
             milliseconds = max(1, int((until - time.monotonic()) * 1000))
             self._connection.execute("select set_config('statement_timeout', %s, true)", [str(milliseconds)])

@@ -11,7 +11,7 @@ _MODULUS = 1 << 64
 
 
 def hash_rows(batches: pa.RecordBatchReader | pa.Table, columns: Sequence[str]) -> int:
-    """Return the sum of DuckDB's 64-bit hashes of all rows, modulo 2^64; 0 for no rows.
+    """Return the sum of DuckDB's 64-bit hashes of the ``columns`` of all rows, modulo 2^64; 0 for no rows.
 
     The hash depends on the version of DuckDB, so hashes of different runs are not comparable.
     """
@@ -25,8 +25,8 @@ def combine_hashes(hashes: Iterable[int]) -> int:
     return sum(hashes) % _MODULUS
 
 
-# Each thread has its own connection. While it waited for a shared connection, it would hold the GIL, and a query of
-# another thread may need rows from this thread.
+# Each thread has its own connection. A thread that waits for a shared connection would hold the GIL, while the query of
+# the other thread may need rows from the waiting thread.
 _THREAD_LOCAL: Final = threading.local()
 
 

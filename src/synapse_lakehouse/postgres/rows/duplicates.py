@@ -1,6 +1,6 @@
 """Find duplicate keys that a damaged unique index did not prevent, for example after a change of collation.
 
-Such an index finds only one of the rows, so all rows are read without indexes.
+A damaged index finds only one of the rows with a key, so all rows are read without indexes.
 """
 
 from dataclasses import dataclass

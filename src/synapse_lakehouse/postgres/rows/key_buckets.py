@@ -33,7 +33,7 @@ class BucketWidth:
 
     def postgres_sql(self) -> sql.Composed:
         """Return PostgreSQL's SQL for the bucket of a row. Its value is a text."""
-        # SQL_ASCII: the bytes of the text, whatever its encoding is.
+        # convert_to with SQL_ASCII returns the bytes of the text as they are stored.
         bytes_sql = "encode(substr(convert_to({column}, 'SQL_ASCII'), 1, {size}), 'hex')"
         bucket = bytes_sql if self.is_text else "({column} / {size})::text"
         return sql.SQL(bucket).format(column=sql.Identifier(self.column), size=sql.Literal(self.size))

@@ -11,8 +11,8 @@ RANGE_DIGITS: Final = 3
 
 
 def key_range_postgres_sql(table: Table) -> sql.Composed:
-    """Return PostgreSQL's expression for the range of a row's key."""
-    return sql.SQL("left(md5(concat_ws(chr(31), {key})), {digits})").format(
+    """Return PostgreSQL's expression for the range of a row's key. It sorts by bytes, as in Spark."""
+    return sql.SQL('left(md5(concat_ws(chr(31), {key})), {digits}) collate "C"').format(
         key=sql.SQL(", ").join(map(sql.Identifier, table.primary_key)), digits=sql.Literal(RANGE_DIGITS)
     )
 

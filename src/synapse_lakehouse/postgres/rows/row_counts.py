@@ -77,7 +77,7 @@ def count_changed_rows(connection: Connection, table: Table, transaction: int, m
 
 
 def estimate_rows(connection: Connection, names: Sequence[str]) -> dict[str, int]:
-    """Return PostgreSQL's estimates of the rows of tables, by name; of a partitioned table, those of all partitions."""
+    """Return PostgreSQL's estimated number of rows of each table, by name; partitions count for their table."""
     return dict(connection.execute(_ESTIMATED_ROWS.encode(), [list(names)]).fetchall())
 
 
@@ -89,7 +89,7 @@ def count_stream_ids(connection: Connection, table: Table, stream_column: str) -
 def _read_scanned_rows(connection: Connection, table: Table) -> int | None:
     """Return the number of visible rows in this transaction's sequential scans of ``table``; None if unknown.
 
-    It is unknown if a query may see fewer rows than the scan (row-level security) or more (inheritance).
+    The number is unknown if a query may see fewer rows than the scan (row-level security) or more (inheritance).
     """
     row = connection.execute(
         "select pg_stat_get_xact_tuples_returned(c.oid) from pg_class c join pg_am a on a.oid = c.relam and"

@@ -71,7 +71,7 @@ def build_select(
 
 
 def hash_select(table: Table, layout: str) -> str:
-    """Return a SHA-256 of the table's SELECT and layout. After a change of it, all rows must be read again.
+    """Return a SHA-256 of the table's SELECT and layout. If the hash changes, all rows must be read again.
 
     The hash changes when the catalogue lists other columns. It also changes when the table or one of its columns was
     recreated under the same name, because then values changed without new row versions.
@@ -83,8 +83,8 @@ def build_changed_since_condition(transaction: int) -> sql.Composed:
     """Return the condition that ``transaction`` (64 bits) or a later one wrote the row version.
 
     ``age`` compares 32-bit IDs with the next transaction ID, so both IDs must be within 2^31 of the next ID. A row
-    version beyond that distance has a negative age. Flipping the first bit makes this age greater than all others, so
-    the row counts as unchanged after one evaluation of ``age``. PostgreSQL evaluates the subquery only once.
+    version beyond that distance has a negative age. Flipping the first bit makes such an age greater than all others,
+    so the row counts as unchanged without a second call of ``age``. PostgreSQL evaluates the subquery only once.
     """
     return sql.SQL("(age(xmin) # {turn}) <= (select age({since}::xid) # {turn})").format(
         turn=sql.SQL("(-2147483648)"), since=sql.Literal(str(transaction % (1 << 32)))
@@ -120,7 +120,7 @@ def build_column_sql(column: Column, server_version: int = OLDEST_SERVER_VERSION
                 source=source, day=sql.Literal(DayProjection.MILLISECONDS)
             )
         case DigestProjection():
-            # SQL_ASCII: the bytes of the text, whatever its encoding is.
+            # convert_to with SQL_ASCII returns the bytes of the text as they are stored.
             value = sql.SQL("encode(sha256(convert_to({source}, 'SQL_ASCII')), 'hex')").format(source=source)
     return sql.SQL("{} as {}").format(value, name)
 

@@ -35,19 +35,19 @@ where pid = any(pg_blocking_pids(%s)) and usename = current_user
 
 @contextmanager
 def end_if_blocking(settings: Settings, database: Database, exporting: Connection) -> Iterator[Collection[str]]:
-    """End the sessions of the lakehouse that block a session which wants to lock a whole table.
+    """While the context lasts, end the lakehouse's sessions that block a session which wants to lock a whole table.
 
-    It opens a connection for each look, so that a copy has no lasting connection beyond LAKEHOUSE_SOURCE_CONNECTIONS.
+    Each check opens a connection, so that a copy has no lasting connection beyond LAKEHOUSE_SOURCE_CONNECTIONS.
 
     :param exporting: the connection that exports the snapshot, and locks all tables.
-    :returns: a collection that receives the names of the tables before their sessions are ended.
+    :returns: a collection that receives the names of the blocked tables, before the blocking sessions are ended.
     """
     tables, is_over = set[str](), Event()
     pid, server = exporting.info.backend_pid, read_server_address(exporting)
 
     def watch() -> None:
         while not is_over.wait(_POLL_SECONDS):
-            # If the server cannot be reached, the copy reports it.
+            # If the server cannot be reached, the copy itself reports the failure.
             with suppress(ReadError, SourceError), connect(settings, database, server) as connection:
                 for table, blocked in connection.execute(_BLOCKED, [pid]).fetchall():
                     tables.add(table)

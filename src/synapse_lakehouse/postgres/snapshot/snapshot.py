@@ -50,12 +50,13 @@ class SequenceValue:
 
 @dataclass(frozen=True)
 class PostgresSnapshot:
-    """The state of one of Synapse's databases that a run copies.
+    """An exported PostgreSQL snapshot of one of Synapse's databases, and the state of the database.
 
-    * ``database``: the database; main if it has all tables.
+    * ``database``: main or state; main if one database has all tables.
     * ``name``: name by which other transactions import the snapshot.
     * ``server``: address of the server that has the snapshot (:func:`read_server_address`).
-    * ``replayed_until``: time up to which it has all transactions; on a standby, time of the last replayed commit.
+    * ``replayed_until``: time up to which the database has all transactions; on a standby, that of the last replayed
+      commit.
     * ``fingerprints``: by table, the result of :func:`hash_select`.
     * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
     * ``absent_objects``: tables and columns of the catalogue that this release of Synapse lacks.
@@ -166,7 +167,7 @@ def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settin
 
 
 def _take_snapshot(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
-    # This is the first step, because the reads below may prune pages, which writes WAL that also needs a flush.
+    # The position is read first. The reads below may prune pages, and WAL of that pruning would also need a flush.
     wal_position = read_wal_position(connection)
     schema = check_source_database(
         connection, catalogue, str(settings.synapse_server_name), may_be_partial=settings.allows_partial_copy

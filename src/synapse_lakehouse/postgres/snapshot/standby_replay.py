@@ -36,11 +36,12 @@ def read_replayed_until(connection: Connection) -> datetime:
 def wait_for_replay(connection: Connection, moment: datetime, setting: str, max_seconds: float = MAX_SECONDS) -> None:
     """Wait until the connected database has all transactions that its primary committed until ``moment``.
 
-    A primary has them. The wait ends the connection's transaction, so that the next one sees the transactions.
+    A primary has these transactions, so it needs no wait. The wait ends the connection's transaction, so that the next
+    transaction sees them.
 
     :param moment: time of the snapshot of Synapse's other database.
     :param setting: name of the setting with the DSN of the connected database.
-    :raises SourceError: when that takes longer than ``max_seconds``.
+    :raises SourceError: when the replay takes longer than ``max_seconds``.
     """
     idle_since, ends = None, time.monotonic() + max_seconds
     while True:

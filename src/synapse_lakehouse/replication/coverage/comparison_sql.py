@@ -5,7 +5,8 @@ IDs are absolute values, also in streams with negative IDs. Names in braces are 
 - ``commands``: rows of ``bronze.replication_commands``.
 - ``windows``: fields of :class:`token_windows.Window`; ``default_writer``: the writer of rows without a writer;
   ``removal_reason``: why rows of the stream may be deleted.
-- ``ids``: stream, writer and ID of the stored rows, once per table; ``is_announced``: Synapse announces every row.
+- ``ids``: stream, writer and ID of the stored rows, without repetition; ``is_announced``: whether Synapse announces
+  every row of the table.
 - ``gaps``: rows of ``audit.stream_gaps`` with evidence of a row.
 - The others are the results of the queries with their names.
 """
@@ -73,9 +74,9 @@ select number,
     min(case when command <> 'POSITION' and token > upto then received_at end) as open_since
 from marked group by number
 """
-"""One row per source. In the window: received rows, tokens that were received, and tokens that were read from the
-database. Also gaps that overlap the window, new commands with a lower token than an earlier command, and the time of
-the first token after the window."""
+"""One row per source. Columns about the window: numbers of rows, of received tokens, and of tokens that the tap read
+from the database. Other columns: number of gaps that overlap the window, number of new commands with a lower token than
+an earlier command, and time of the first token after the window."""
 
 STORED: Final = """
 select w.number, w.dialect, w.stream, w.upto, i.id
@@ -90,7 +91,7 @@ select number, count(distinct case when id <= upto then id end) as ids,
     count(distinct case when id > upto then id end) as ahead
 from {stored} group by number
 """
-"""For each source, the number of IDs with rows: in the window, and between its end and the bound."""
+"""For each source, the number of IDs with rows: in the window, and between the window's end and the bound."""
 
 MISSING: Final = """
 with unannounced as (

@@ -67,7 +67,7 @@ class CoverageComparison:
         return rows.mapInArrow(partial(read_subjects, self.declared), schema)
 
     def rows(self) -> list[Row]:
-        """Return rows of ``TABLE``, and free memory. Call it after the run's gaps were recorded."""
+        """Return rows of ``TABLE``, and release the cached frames. The run's gaps must be recorded before."""
         is_evidenced = (f.col("run_id") == self.run.run_id) & f.col("evidence").isNotNull()
         # PyIceberg wrote the gaps, and Spark may have read the table before.
         self.spark.catalog.refreshTable(_GAPS_TABLE)
@@ -181,7 +181,7 @@ def _describe_window(declared: Catalogue, window: Window, windows: Sequence[Wind
 
 
 def _read_ids(spark: SparkSession, declared: Catalogue, windows: Sequence[Window]) -> DataFrame:
-    """Return stream, writer, id and is_announced of the stored rows that the run compares, once per table."""
+    """Return stream, writer, id and is_announced of the stored rows that the run compares, without repetition."""
     starts: dict[str, int] = {}
     for window in windows:
         if window.bound is not None and window.bound > window.after:

@@ -20,14 +20,14 @@ OVERLAP: Final = timedelta(minutes=10)
 """Commands of this period before the last read command are read again, because clocks may differ."""
 
 MAX_RANGES: Final = 20
-"""Maximum number of missing ranges that are recorded for each source and reason."""
+"""Maximum number of missing ranges that are recorded for each source, side and reason."""
 
 NEVER_ANNOUNCED: Final = "never_announced"
-"""Reason of a stored row that the tap did not receive, outside of any ``GAP``. A row inside a ``GAP`` has the cause of
-that command as its reason."""
+"""Reason for a stored row that the tap did not receive, and that is in no ``GAP``. For a row in a ``GAP``, the cause in
+that command is the reason."""
 
 NOT_COPIED: Final = "not_copied"
-"""Reason of a row that is missing in the lake: no table of the stream is copied."""
+"""Reason for a received row that is missing in the lake: no table of the stream is copied."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def compute_windows(
     """Yield the window of each source that has positions.
 
     If the last compared commit of a tap is missing, the tap was started again without its history. Then the window
-    starts at the first position of the new history. A writer without a first position wrote nothing before. Tokens of a
-    stream without a bound are skipped, because it is unknown when they are complete.
+    starts at the first position of the new history. A writer without a first position had written nothing until then.
+    Tokens of a stream without a bound are skipped, because it is unknown when they are complete.
 
     :param previous: the latest rows of ``audit.replication_coverage``.
     :param taps: positions by dialect.

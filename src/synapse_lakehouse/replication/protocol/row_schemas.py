@@ -63,9 +63,9 @@ WITHHELD: Final = Constant(None)
 class RowSchema:
     """The schema of a row of ``table``: it is sent as the list of its fields or, with a ``tag``, as ``[tag, fields]``.
 
-    ``is_announced``: Synapse announces every row of the table. If False, it announces rows of another table, and the
-    server sends those that exist.
-    ``is_distinct``: equal rows of one token are sent once.
+    ``is_announced``: whether Synapse announces every row of the table. If not, Synapse announces rows of another table,
+    and the server sends the rows of this table.
+    ``is_distinct``: whether equal rows of one token are sent only once.
     """
 
     table: str

@@ -137,7 +137,8 @@ class Progress:
     def missed_in_memory(self, command: Rdata) -> MissedRange | None:
         """Return the tokens that a memory-only stream lost in an interruption before ``command``; None without a loss.
 
-        They cannot be read from the database. Tokens of other streams are requested again, or read from the database.
+        The lost tokens cannot be read from the database. Missed tokens of all other streams can: they are requested
+        again, or read from the database.
         """
         source = (command.stream, command.instance)
         position = self.positions.get(source)
@@ -181,7 +182,7 @@ class Progress:
         return self.positions.get(source, self._positions_before_interruption.get(source[0]))
 
     def mark_caught_up(self) -> None:
-        """Record that the rows of an interruption were read. Later writers are received from their first row."""
+        """Record that all rows missed in an interruption were read. Then new writers are followed from their start."""
         self._positions_before_interruption.clear()
         self.is_connected = True
 

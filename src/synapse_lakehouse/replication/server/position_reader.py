@@ -24,7 +24,7 @@ ReadTransactions = Callable[[Connection], Transactions]
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Content of one PostgreSQL snapshot. ``holders``: transactions with a lock on a sequence before it."""
+    """Content of one PostgreSQL snapshot. ``holders``: transactions with a lock on a sequence before the snapshot."""
 
     connection: Connection
     positions: Mapping[str, Mapping[str, int]]
@@ -89,7 +89,8 @@ class PositionReader:
         )
 
     def _read_snapshot(self, connection: Connection) -> _Snapshot:
-        # Read the lock holders before the snapshot: it then shows the rows of each holder that ended in between.
+        # The lock holders are read before the snapshot, so that the snapshot shows the rows of each holder that ended
+        # in between.
         holders = self._read_holders(connection)
         connection.rollback()
         positions: dict[str, dict[str, int]] = {}
@@ -165,7 +166,7 @@ class PositionReader:
         return max(int(row[0]), FIRST_ID) if row and row[0] is not None else FIRST_ID
 
     def _read_writers(self, connection: Connection, stream: Stream, upto: int) -> None:
-        """Read the writers of a stream without positions from its rows, because any process may write it."""
+        """Read the writers of a stream without positions from the stream's rows, because any process may write it."""
         writers = self._writers.named_by_rows.setdefault(stream.name, set())
         if upto > (after := self._complete.get(stream.name, 0)):
             query = server_sql.build_writer_query(self._catalogue, stream.name)

@@ -111,7 +111,7 @@ class ReplicationServer:
         return sorted(source for source in self.positions.by_instance if self._is_sendable(source))
 
     def start_of_new_source(self, source: Source) -> int:
-        """Return the first token of a source that appeared while the server ran, for a subscriber to all streams."""
+        """Return the token after which a subscriber to all streams follows a source that appeared after the start."""
         return self._new_source_starts.get(source, self.positions.start_for_subscriber(source))
 
     async def read_page(self, source: Source, after: int, upto: int, *, is_live: bool) -> EncodedPage:
@@ -194,9 +194,9 @@ class ReplicationServer:
         """Return the start of a source that was not in the positions ``before``."""
         stream, _ = source
         if stream in before.without_positions:
-            # The transaction of its first row may have been open when the positions were read.
+            # The transaction of the source's first row may have been open when the positions ``before`` were read.
             return before.position_of(source)
-        # Other writers may have advanced before the first row of the new one was complete.
+        # Other writers may have advanced before the first row of the new writer was complete.
         first = self._first_positions if stream in self._first_positions.by_stream else before
         return min(before.start_for_subscriber(source), first.start_for_subscriber(source))
 

@@ -9,11 +9,12 @@ from synapse_lakehouse.postgres.connection import Connection
 from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 
 SETTLE_SECONDS: Final = 5.0
-"""Age of an ID on a standby before it can be complete.
+"""Minimum age of a complete ID on a standby.
 
-Synapse stores no positions of some streams. The transaction that writes a row also allocates its ID, and has a lock on
-the sequence until it ends. A standby does not show that lock. On a standby, an ID is complete when it is this old, and
-all transactions that had a transaction ID at that age have ended."""
+Synapse stores no positions of some streams. In these streams, the transaction that writes a row also allocates the
+row's ID, and has a lock on the sequence until the transaction ends. A standby does not show that lock. On a standby, an
+ID is complete when it is this old, and all transactions that had a transaction ID when it reached this age have ended.
+"""
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Transactions:
 
 def read_transactions(connection: Connection) -> Transactions:
     """Return the transactions in the PostgreSQL snapshot of ``connection``."""
-    # A snapshot's xmax is one past the last ended transaction, so open transactions may be beyond it. age() counts from
-    # the next transaction ID.
+    # A snapshot's xmax is one past the last ended transaction, so open transactions may be beyond xmax. age() is the
+    # distance to the next transaction ID, so the sum is that ID.
     row = connection.execute(
         "select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint + age(pg_snapshot_xmax(s)::xid),"
         " pg_is_in_recovery() from pg_current_snapshot() s"

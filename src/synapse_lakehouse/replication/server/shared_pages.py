@@ -13,7 +13,7 @@ from synapse_lakehouse.replication.protocol.stream_tokens import Source, Update
 from synapse_lakehouse.replication.server.async_reader import AsyncReader, Priority
 
 SHARED_SECONDS: Final = 2.0
-"""Seconds for which subscribers share a page after it was read. Few, because rows may be replaced or deleted."""
+"""Seconds for which subscribers share a page after it was read. The time is short: rows may be replaced or deleted."""
 
 SHARED_BYTES: Final = 64 << 20
 

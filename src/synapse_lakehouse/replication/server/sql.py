@@ -10,7 +10,7 @@ from synapse_lakehouse.postgres.rows.select_sql import build_column_sql, build_n
 from synapse_lakehouse.replication.protocol.row_schemas import Constant, Field, IsNotNull, Json, RowSchema
 
 PAGE_ROWS: Final = 1000
-"""Rows of one table that are read at a time; the rows of one token may exceed it."""
+"""Maximum number of rows of one table that are read at a time, unless one token alone has more rows."""
 
 Unreadable = Collection[tuple[str, str]]
 """Tables and columns that the role may not read."""

@@ -11,7 +11,7 @@ from synapse_lakehouse.streams.positions.safe_bound import FIRST_ID
 class StreamPositions:
     """Tokens up to which streams are complete: ``by_stream`` for all writers together, ``by_instance`` for each writer.
 
-    ``last_allocated``: the highest token that a writer may have, by stream.
+    ``last_allocated``: the highest token that a writer may have allocated, by stream.
     ``without_positions``: streams for which Synapse stores no positions.
     ``unbounded``: streams without a safe bound, because a writer has no position yet. The value is the last token that
     had a row when this was first noticed.
@@ -39,8 +39,9 @@ class StreamPositions:
     def start_for_subscriber(self, source: Source) -> int:
         """Return the token after which a subscriber that wants only new rows starts.
 
-        In a stream without positions it may receive the last rows again, because one of these rows may belong to a
-        transaction that was open. In a stream without a safe bound it starts after the newest row, to skip the history.
+        In a stream without positions, the subscriber may receive the last rows again, because one of these rows may
+        belong to a transaction that was open. In a stream without a safe bound, the subscriber starts after the newest
+        row, to skip the history.
         """
         stream, instance = source
         position = self.position_of(source)

@@ -17,6 +17,7 @@ from synapse_lakehouse.postgres.access.preflight import (
     require_server_name,
     require_supported_version,
 )
+from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -117,9 +118,10 @@ class DatabaseReader:
             raise
 
     def _examine(self, connection: Connection, *, is_new: bool) -> None:
-        """Follow the source's release of Synapse, which an upgrade may have changed.
+        """Adapt to the source's release of Synapse, which an upgrade may have changed.
 
-        While the role may not read what an upgrade added, the reader keeps the streams of the previous release.
+        While the role may not read the tables and columns that an upgrade added, the reader continues with the streams
+        of the release before the upgrade.
         """
         main = split_by_database(self._settings, self._catalogue)[0]
         absent = find_absent_objects(main, connection)
@@ -129,17 +131,22 @@ class DatabaseReader:
         present = main.restrict_to_source(absent)
         if is_new:
             require_server_name(connection, present, self._settings)
-        ungranted = _explain_ungranted(connection, present) if is_changed and self._absent_objects is not None else []
-        if ungranted and ungranted != self._ungranted:
+        is_first = self._absent_objects is None
+        ungranted = _explain_ungranted(connection, present) if is_changed else []
+        if ungranted and ungranted != self._ungranted and not is_first:
             log.warning(
-                "Synapse was upgraded, and the role may not read what the upgrade added. The server sends only the"
-                " streams and fields of the previous release. Run the SQL of `lakehouse grants` again. %s",
+                "Synapse was upgraded, and the role may not read the tables and columns that the upgrade added. The"
+                " server sends only the streams and fields of the release of Synapse before the upgrade. Run the SQL of"
+                " `lakehouse grants` again. %s",
                 " ".join(ungranted),
             )
         self._ungranted = ungranted
         if not ungranted and (is_new or is_changed):
             self._prepare(connection, present)
             self._absent_objects = absent
+        elif is_new and is_first:
+            # The process was started after the upgrade. It sends the added streams when the role may read them.
+            self._prepare(connection, exclude_ungranted_additions(present, connection))
         self._examined_at = monotonic()
         connection.rollback()
 

@@ -187,7 +187,7 @@ class Subscriber:
         source = (stream, None)
         is_ahead = token is not None and token > positions.last_allocated[stream]
         if is_ahead:
-            # The POSITION shows the client that the stream is behind its token, and will allocate the token again.
+            # The POSITION shows the client that the stream is behind the requested token, and will allocate it again.
             log.warning("%s requests %s after token %s, which was never allocated here", self, stream, token)
         self._caught_up.discard(source)
         start = positions.start_for_subscriber(source) if token is None or is_ahead else token

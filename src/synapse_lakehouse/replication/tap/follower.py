@@ -19,7 +19,7 @@ Item = Update | Gap | Command
 
 @dataclass(frozen=True)
 class ClientTiming:
-    """Seconds between PINGs, of allowed silence, and before a retry (doubled from ``first`` to ``longest``)."""
+    """Seconds between PINGs, of allowed silence, and of delay before a retry (``first``, doubled up to ``longest``)."""
 
     ping: float = PING_SECONDS
     silence: float = SILENCE_SECONDS

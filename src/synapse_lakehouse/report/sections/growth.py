@@ -145,7 +145,10 @@ def _name_first_day(rows: Sequence[Row]) -> str:
 def _describe_growth(rows: Sequence[Row]) -> str:
     if all(row["per_day"] is None for row in rows):
         return "The growth is known after another run, at least six hours later."
-    return "Growth is the median of the last five weeks, or of the last week if it became faster, with a 95% interval."
+    return (
+        "Growth is the median slope of the last five weeks, with a 95% interval. If a size grew faster in the last "
+        "week, its growth is that of the last week."
+    )
 
 
 def _describe_disks(rows: Sequence[Row]) -> str:

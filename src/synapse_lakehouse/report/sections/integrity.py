@@ -99,7 +99,7 @@ SECTION: Final = Section(
             "index-checks",
             "Comparison of index entries with the copy",
             "The DAG lake_maintenance compares the entries of each index with the copied rows, over several nights if "
-            "necessary. `uv run lakehouse doctor --deep --indexes TABLE` compares those of one table now.",
+            "necessary. `uv run lakehouse doctor --deep --indexes TABLE` compares the indexes of one table now.",
             _INDEXES,
             (
                 Column("table_name", "Table"),

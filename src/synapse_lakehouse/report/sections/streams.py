@@ -117,7 +117,7 @@ SECTION: Final = Section(
         Panel(
             "idle-writers",
             "Writers by time since their position changed",
-            "A writer of a quiet stream is idle for days. A writer of a busy stream that is idle is stuck.",
+            "A writer of a quiet stream is idle for days. A writer of a busy stream is stuck if it is idle.",
             _IDLE,
             (
                 Column("writer", "Stream and writer"),

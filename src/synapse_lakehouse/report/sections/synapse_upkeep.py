@@ -78,8 +78,8 @@ SECTION: Final = Section(
         Panel(
             "background-updates",
             "Background updates that are not complete",
-            "Let Synapse complete them before you upgrade it. It runs one at a time. If the progress of that one is "
-            "the same for a day, it is stuck, or it creates an index.",
+            "Let Synapse complete them before you upgrade it. Synapse runs one update at a time. If the progress of "
+            "this update is the same for a day, the update is stuck, or it creates an index.",
             _UPDATES,
             (
                 Column("update_name", "Update"),
@@ -98,7 +98,7 @@ SECTION: Final = Section(
             "Versions of PostgreSQL and of Synapse",
             "After the end of support, PostgreSQL gets no security fixes. Synapse's database does not record the "
             "release of Synapse. Its tables and columns show which release changed the schema last; after a rollback, "
-            "an earlier release runs on it.",
+            "an earlier release of Synapse runs on this schema.",
             _VERSIONS,
             (
                 Column("server_version", "PostgreSQL"),

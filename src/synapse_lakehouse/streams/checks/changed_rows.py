@@ -21,7 +21,7 @@ from synapse_lakehouse.streams.stream_tables import StreamTables, union_all
 
 @dataclass(frozen=True)
 class RereadIds:
-    """The closed IDs of ``stream`` in new data ``files`` of ``table``: number, least and greatest ID."""
+    """The closed IDs of ``stream`` in new data ``files`` of ``table``: their number, and the least and greatest ID."""
 
     stream: Stream
     table: Table
@@ -113,7 +113,7 @@ def _added_ids(tables: StreamTables, ids: RereadIds, repaired: Collection[str]) 
 
 
 def _before_and_now(tables: StreamTables, ids: RereadIds) -> tuple[DataFrame, DataFrame]:
-    """The rows with the reread IDs in the previous release, and those on the run's branch."""
+    """Return the rows with the reread IDs in the previous release, and on the run's branch, with all bronze columns."""
     previous = tables.previous_version(ids.table.name)
     assert previous is not None, "its data files were compared with the previous snapshot"
     column = ids.table.streams[ids.stream.name]
@@ -148,7 +148,7 @@ def _is_closed(tables: StreamTables, stream: Stream, table: Table) -> Column:
 
 
 def _newer_files(tables: StreamTables, stream: Stream, table: Table) -> tuple[str, ...]:
-    """Data files added since the previous release that may contain closed IDs; empty if its snapshot has expired."""
+    """Return data files added since the previous release that may contain closed IDs; empty if that is unknown."""
     bronze, name = load_iceberg_table(tables.spark, f"bronze.{table.name}"), f"bronze.{table.name}"
     previous_id = tables.previous.tables.get(name) if tables.previous else None
     previous = bronze.snapshot(previous_id) if previous_id is not None else None

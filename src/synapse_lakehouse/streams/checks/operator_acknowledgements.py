@@ -10,7 +10,7 @@ from synapse_lakehouse.errors import LakehouseError
 from synapse_lakehouse.streams.gaps.classify import FAULT_CLASSES, StreamGap
 
 ACKNOWLEDGED_FLAG: Final = "acknowledged"
-"""Flag of a fault that the operator acknowledged. Such faults are not counted."""
+"""Flag of a fault that the operator acknowledged. Acknowledged faults are not counted."""
 
 AcknowledgedIds = Mapping[str, Sequence[tuple[int, int]]]
 """By stream, the first and last ID of each acknowledged range. IDs are without sign."""

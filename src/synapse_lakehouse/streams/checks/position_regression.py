@@ -1,6 +1,6 @@
 """Find streams whose position regressed since the previous release, unless the operator acknowledged it. Pure.
 
-Synapse never moves positions back. A restored backup does, and so does a failover that lost the last transactions.
+Synapse never moves positions back. They move back if a backup is restored, or if a failover lost the last transactions.
 Synapse will assign the stream IDs in between again, to other rows.
 """
 

@@ -20,7 +20,7 @@ _LOGGED_AHEAD: Final = 32
 class StreamProgress:
     """Progress of a stream.
 
-    * ``last_allocated_id``: last ID that the sequence assigned, 0 if none. It counts up, even for negative IDs.
+    * ``last_allocated_id``: last value that the sequence assigned, 0 if none. It counts up, even for negative IDs.
     * ``positions``: position by writer, as in ``stream_positions``.
     * ``furthest``: the ID furthest from zero, by table.
     * ``may_be_ahead``: whether ``last_allocated_id`` may be up to 32 too high, because a standby may have returned it.
@@ -97,7 +97,10 @@ class PositionRegression:
 
 
 def find_regressions(stream: Stream, before: StreamProgress, now: StreamProgress) -> list[PositionRegression]:
-    """Return the positions and the sequence value that are behind ``before``. A value of a standby has a tolerance."""
+    """Return the positions and the sequence value that are behind ``before``.
+
+    If one of the sequence values is from a standby, a difference of at most 32 is no regression.
+    """
     writers = find_regressed_writers(before.positions, now.positions, sign=stream.direction)
     regressions = [PositionRegression(writer, before.positions[writer], now.positions[writer]) for writer in writers]
     tolerance = _LOGGED_AHEAD if before.may_be_ahead or now.may_be_ahead else 0

@@ -29,7 +29,7 @@ class StreamSample:
 
 
 def choose_compared_releases(published: Sequence[Release], now: datetime, hours: int) -> tuple[Release, Release] | None:
-    """Return the youngest release that is at least ``hours`` old, and the latest; None if no release is old enough.
+    """Return the newest release that is at least ``hours`` old, and the newest of all; None if none is old enough.
 
     :param published: all releases, oldest first.
     """
@@ -63,7 +63,7 @@ def count_ids_without_rows(first: StreamSample, middle: StreamSample, last: Stre
 
 
 def _new_rows(before: StreamSample, after: StreamSample, writer: str) -> Iterator[int]:
-    """The writer's new rows in each table that both samples contain."""
+    """Yield the number of the writer's new rows in each table that both samples contain."""
     for (table, name), rows in after.rows.items():
         if name == writer and any(table_before == table for table_before, _ in before.rows):
             yield max(rows - before.rows.get((table, name), 0), 0)

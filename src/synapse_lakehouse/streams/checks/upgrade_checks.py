@@ -23,11 +23,13 @@ CHECKS_TABLE: Final = "audit.upgrade_checks"
 
 
 _Check = tuple[int, list[tuple[str, str]]]
-"""Number of examined objects, and their faults, each with its advice."""
+"""Number of examined objects, and their faults: pairs of fault and advice."""
 
 
 def record_upgrade_checks(settings: Settings, declared: Catalogue, catalog: IcebergCatalog, run: Run) -> None:
-    """Append the faults of sequences and of the collation in all databases, or one row without a fault for each.
+    """Append a row for each fault of the sequences and of the collation, in all databases of Synapse.
+
+    If the sequences or the collation have no fault, append one row that says so.
 
     :raises SourceError: when no connection to the source can be made.
     :raises ReadError: when the source is too busy.
@@ -42,7 +44,7 @@ def record_upgrade_checks(settings: Settings, declared: Catalogue, catalog: Iceb
             checked[subject] += count
             faults |= {(subject, fault): advice for fault, advice in found}
     if settings.synapse_state_dsn:
-        faults |= {("sequences", fault.message): _advise_repair(fault) for fault in _compare_databases(settings)}
+        faults |= {("sequences", fault.message): _advise_repair(fault) for fault in find_database_faults(settings)}
     faulty = {subject for subject, _ in faults}
     rows: list[dict[str, Any]] = [
         {"subject": subject, "fault": fault, "advice": advice} for (subject, fault), advice in faults.items()
@@ -58,10 +60,15 @@ def _check_sequences(connection: Connection, declared: Catalogue) -> _Check:
     return len(progress), [(fault.message, _advise_repair(fault)) for _, fault in faults]
 
 
-def _compare_databases(settings: Settings) -> Iterator[SequenceFault]:
+def find_database_faults(settings: Settings) -> Iterator[SequenceFault]:
+    """Yield the fault of the sequence of state groups if the state database is behind the main database.
+
+    :raises SourceError: when no connection to one of the databases can be made.
+    :raises ReadError: when the source is too busy.
+    """
     with connect(settings) as main, connect(settings, Database.STATE) as state:
         set_short_timeout(main)
-        # A standby may be behind main.
+        # A standby may be behind main, so its sequence would prove nothing.
         is_primary = state.execute("select not pg_is_in_recovery()").fetchone() == (True,)
         if is_primary and (fault := find_group_sequence_fault(main, state)):
             yield fault

@@ -1,7 +1,8 @@
 """Classify missing, late, duplicate and changed stream IDs. Pure.
 
-Not every gap is a fault. An ID at or below the safe bound needs a row that does not change, or an explanation. Only
-lost, late, duplicate and changed IDs are faults. In this module IDs are distances from zero: they have no sign.
+Not every gap is a fault: only lost, late, duplicate and changed IDs are. If an ID at or below the safe bound has a row,
+the row must not change. If its row disappears, another table must explain the loss. In this module, IDs are distances
+from zero: they have no sign.
 """
 
 from collections.abc import Iterator
@@ -39,9 +40,9 @@ class Evidence(StrEnum):
     ACCEPTED_ROW = "accepted_row"
     """The previous release contains the row."""
     OTHER_ID = "other_id"
-    """The previous release contains the key with a higher ID than now."""
+    """The previous release contains the row's key with a higher ID than the row has now."""
     MEMBERSHIP = "membership"
-    """A row about a membership contains the event and its ID."""
+    """A row of another table, about a membership, names the event and its ID."""
     DELTA = "delta"
     """A change of a room's current state has the ID, and refers to an event that is not stored."""
     EVENT_JSON = "event_json"
@@ -90,8 +91,8 @@ class StreamWindow:
     def lost_flags(self, evidence: Evidence) -> tuple[str, ...]:
         """Return the flags of lost IDs with this evidence.
 
-        At or below a provisional bound, an unknown writer may write a key again with a lower ID, and it may commit and
-        announce a row after the run read the database. All other evidence is valid without a bound.
+        At or below a provisional bound, a writer that is not known may write a key again with a lower ID. It may also
+        commit and announce a row after the run read the database. All other evidence is valid without a bound.
         """
         is_accepted = evidence is Evidence.OTHER_ID and self.is_accepted_provisional
         is_present = evidence is Evidence.RDATA and self.is_bound_provisional
@@ -100,7 +101,10 @@ class StreamWindow:
 
 @dataclass(frozen=True)
 class MissingIds:
-    """A range of IDs without a row, with the same evidence and explanation. ``table`` is None if no table has a row."""
+    """A range of IDs without a row, with the same evidence and explanation.
+
+    ``table``: the table that had the rows according to the evidence; None without evidence.
+    """
 
     first: int
     last: int

@@ -1,7 +1,7 @@
 """Find the missing, late, duplicate and changed IDs of a run's streams with Spark. ``classify`` decides their class.
 
-Missing IDs are searched only among the IDs that this run closes, and vanished rows only in changed tables. The driver
-receives single ranges.
+Missing IDs are searched only among the IDs above the previous safe bound, and vanished rows only in changed tables. The
+driver receives one range at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,7 +84,7 @@ class GapDetector:
 
     @cached_property
     def windows(self) -> dict[str, StreamWindow]:
-        """The window of each stream for which this run computed a bound."""
+        """By stream, the windows of all streams for which this run computed a bound."""
         windows = {}
         for row in self.positions:
             stream = self.tables.catalogue.stream(row["stream"])
@@ -113,7 +113,7 @@ class GapDetector:
         }
 
     def _evidenced_ids(self, announced: DataFrame | None) -> DataFrame | None:
-        """IDs whose row existed and is missing now, with the columns ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``."""
+        """Return IDs whose row existed and is missing (``EVIDENCE_COLUMNS``, ``EVENT_COLUMN``), as in ``find_gaps``."""
         frames = [
             evidence.find_vanished_ids(self.tables, self.previous_read_at, announced),
             evidence.find_regressed_keys(self.tables),
@@ -127,7 +127,10 @@ class GapDetector:
         return union_all(frames_with_ids).localCheckpoint() if frames_with_ids else None
 
     def _orphaned_ids(self, evidenced: DataFrame | None) -> DataFrame | None:
-        """IDs of events of which only the JSON is stored, with the columns ``EVIDENCE_COLUMNS``."""
+        """Return IDs of events of which only the JSON is stored, with the columns ``EVIDENCE_COLUMNS``.
+
+        :param evidenced: the result of :meth:`_evidenced_ids`.
+        """
         searched = self._searched_windows()
         events = {name: window for name, window in searched.items() if name in ("events", "backfill")}
         if not any(_start(window) < window.bound for window in events.values()):
@@ -143,7 +146,7 @@ class GapDetector:
         return locate_orphaned_json.locate_orphans(self.tables, missing, evidenced, searched_before)
 
     def _searched_before(self, name: str) -> float:
-        """The ID up to which earlier runs searched a stream for gaps; infinity if the ID is unknown."""
+        """Return the ID up to which earlier runs searched a stream for gaps; infinity if the ID is unknown."""
         if window := self.windows.get(name):
             return _start(window) if name in self._searched_windows() else window.last
         is_unused = all(row["rule"] == BoundRule.UNUSED.value for row in self.positions if row["stream"] == name)
@@ -169,7 +172,7 @@ class GapDetector:
             yield from ((stream, gap) for gap in classify.classify_missing(missing, searched[stream.name]))
 
     def _missing_ranges(self, searched: Mapping[str, StreamWindow], evidenced: DataFrame | None) -> DataFrame:
-        """Ranges (stream, first_id, last_id) of IDs in the windows that have neither a row nor evidence."""
+        """Return ranges (stream, first_id, last_id) of IDs in the windows without a row, and not in ``evidenced``."""
         spark = self.tables.spark
         ids = self.tables.query(
             [
@@ -190,7 +193,7 @@ class GapDetector:
         return spark.sql(MISSING_RANGES)
 
     def _present_gaps(self) -> Iterator[tuple[Stream, StreamGap]]:
-        """Late and duplicate IDs. Only tables with late or duplicate IDs in their counts are searched."""
+        """Yield late and duplicate IDs. Only tables with late or duplicate IDs in their counts are searched."""
         facts = {(fact["stream"], fact["table_name"]): fact for fact in self.facts}
         for stream, table in self.tables.catalogue.stream_table_pairs():
             fact = facts.get((stream.name, table.name))
@@ -215,13 +218,13 @@ class GapDetector:
             yield stream, StreamGap(row.first_id, row.last_id, GapClass.LATE, row.table_name, flags=flags)
 
     def _ranges(self, ids: DataFrame) -> Iterator[tuple[Stream, Any]]:
-        """Ranges of ``ids`` (columns ``EVIDENCE_COLUMNS``): the stream, and a row with first_id and last_id."""
+        """Yield the ranges of ``ids`` (``EVIDENCE_COLUMNS``): the stream, and a row of ``EVIDENCE_RANGES``."""
         ids.createOrReplaceTempView("evidenced_ids")
         for row in self.tables.spark.sql(EVIDENCE_RANGES).toLocalIterator():
             yield self.tables.catalogue.stream(row.stream), row
 
     def _suspects(self, stream: Stream, table: Table, *, repeats: bool) -> DataFrame:
-        """IDs that are new at or below the bound, or repeated. Columns: id, rows, was_accepted, is_second_life."""
+        """Return late IDs, and unless ``repeats`` repeated IDs. Columns: id, rows, was_accepted, is_second_life."""
         spark = self.tables.spark
         has_events = table.primary_key == ("event_id",)
         event_id = (f.col("event_id") if has_events else f.lit(None).cast("string")).alias("event_id")
@@ -249,7 +252,7 @@ class GapDetector:
         )
 
     def _shared_ids(self) -> list[Any]:
-        """New IDs that several tables contain, in streams with unique IDs: rows of stream, id and number of tables."""
+        """Return new IDs that several tables contain, in streams with unique IDs: rows of stream, id and tables."""
         changed_tables = self.tables.changed_tables()
         changed = {
             stream.name for stream, table in self.tables.catalogue.stream_table_pairs() if table.name in changed_tables
@@ -273,7 +276,7 @@ class GapDetector:
     def _window(self, stream: Stream) -> StreamWindow:
         if stream.name in self.windows:
             return self.windows[stream.name]
-        # Without a new bound the run closes no IDs, and closed IDs stay closed.
+        # Without a new bound, the run closes no IDs, and the previous bound stays.
         bound = self.tables.previous_bound(stream)
         accepted = None if bound is None else stream.direction * bound
         end = accepted or FIRST_ID
@@ -281,14 +284,14 @@ class GapDetector:
 
 
 def _best_evidence(evidenced: DataFrame) -> DataFrame:
-    """``evidenced`` reduced to the columns ``EVIDENCE_COLUMNS``, with each ID once per table."""
-    # The row itself is the best evidence; "accepted_row" is also the first name in alphabetical order.
+    """Return the columns ``EVIDENCE_COLUMNS`` of ``evidenced``, with each ID once per table."""
+    # A row of the previous release is the best evidence. "accepted_row" is also the first name in alphabetical order.
     best = f.min_by(f.struct("evidence", "explanation"), "evidence").alias("best")
     return evidenced.groupBy("stream", "table_name", "id").agg(best).select("stream", "table_name", "id", "best.*")
 
 
 def _json_without_event_count(rows: Mapping[str, int]) -> int:
-    """Number of rows that ``event_json`` has in addition to those of ``events``."""
+    """Return how many more rows ``event_json`` has than ``events``."""
     return rows.get("event_json", 0) - rows.get("events", 0)
 
 

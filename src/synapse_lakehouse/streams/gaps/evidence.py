@@ -6,8 +6,8 @@ an event that is stored again with another ID, a closed account.
 A purge of history deletes messages up to a depth and no state (``synapse.storage.databases.main.purge_events``). It
 deletes the messages of all users, or of all remote users. So if a purge deleted a message, no message of lower depth
 from the same server remains. Events that remain below the depth become outliers. Events to which the remaining events
-refer become the room's backward extremities. Only a purge does this to a stored event. A purge by retention has no
-task, and the minimum depth may decrease again.
+refer become the room's backward extremities. Only a purge turns a stored event into an outlier or a backward extremity.
+A purge by retention has no task, and the minimum depth may decrease again.
 """
 
 from collections.abc import Container
@@ -64,7 +64,8 @@ def find_vanished_ids(
 ) -> DataFrame | None:
     """Return the IDs of vanished rows of append-only tables; None if there are none.
 
-    Only the previous release contains these rows. The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``.
+    A vanished row is not stored now, but the previous release contains it, or a writer announced it. The columns are
+    ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``.
 
     :param previous_read_at: time at which the previous release read the source, in milliseconds since the epoch.
     :param announced: rows that a writer announced and that are not stored, with the columns ``ANNOUNCED_COLUMNS``.
@@ -86,7 +87,10 @@ def find_vanished_ids(
 
 
 def _create_views(tables: StreamTables, missing_rows: DataFrame, previous_read_at: int | None) -> None:
-    """Create the views that ``EXPLANATIONS`` reads."""
+    """Create the views that ``EXPLANATIONS`` reads.
+
+    :param missing_rows: vanished rows, with the columns of :func:`_gone_rows`.
+    """
     server = f.expr("substring(sender, locate(':', sender) + 1)").alias("server")
     views = {"rooms": tables.current("rooms", "room_id")}
     for name, (table, *columns) in _COMPARED_VIEWS.items():
@@ -105,9 +109,11 @@ def _create_views(tables: StreamTables, missing_rows: DataFrame, previous_read_a
 
 
 def _closed_accounts(tables: StreamTables, missing_rows: DataFrame) -> DataFrame:
-    """Column ``name``: users whose account was closed, including accounts that were opened again.
+    """Return users whose account was closed, even if it was opened again, in the column ``name``.
 
     Only the closing of an account deletes all account data of a user.
+
+    :param missing_rows: vanished rows, with the columns of :func:`_gone_rows`.
     """
     closed = tables.current("users", "name", "deactivated").where("deactivated = 1").select("name")
     users = missing_rows.where("table_name = 'push_rules_stream'").select("user_id").distinct()
@@ -122,7 +128,7 @@ def _closed_accounts(tables: StreamTables, missing_rows: DataFrame) -> DataFrame
 
 
 def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
-    """Return the former IDs of keys whose highest ID decreased since the previous release; None if no table has one.
+    """Return former IDs of keys whose highest ID decreased since the previous release; None if no table was searched.
 
     The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``.
     """
@@ -148,8 +154,8 @@ def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
 def find_referenced_ids(tables: StreamTables, stream: Stream, after: int, until: int) -> DataFrame | None:
     """Return IDs in (``after``, ``until``] that other tables record for events that are not stored; None without any.
 
-    The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. A change of state has the ID of the first event that was
-    persisted in its transaction. If a room was deleted and joined again, the deletion explains its earlier IDs.
+    The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. A change of state has the ID of the first event in its
+    transaction. If a room was deleted and joined again, the deletion explains IDs from before the second join.
     """
     events = tables.current(_EVENTS, "event_id", "room_id", "stream_ordering")
     ends = sorted((stream.direction * after, stream.direction * until))
@@ -189,7 +195,10 @@ def _references(tables: StreamTables, name: str, column: str, stream: Stream, ev
 
 
 def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: DataFrame) -> DataFrame:
-    """Vanished rows with the columns stream, table_name, id, those of ``_CONTEXT``, evidence and is_recent."""
+    """Return vanished rows with the columns stream, table_name, id, those of ``_CONTEXT``, evidence and is_recent.
+
+    :param previous: the rows of ``table`` in the previous release, with all of its columns.
+    """
     is_in_key = table.streams[stream.name] in table.primary_key
     key = list(table.primary_key) if is_in_key else [table.streams[stream.name]]
     now = tables.spark.table(f"bronze.{table.name}").select(*key)
@@ -204,7 +213,7 @@ def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: Dat
 
 
 def _announced_rows(announced: DataFrame, previous_read_at: int | None) -> DataFrame:
-    """Announced rows that are not stored, with the columns of :func:`_gone_rows`."""
+    """Return the ``announced`` rows (``ANNOUNCED_COLUMNS``) that are not stored, with the columns of ``_gone_rows``."""
     recent_from = previous_read_at + _MAXIMUM_CLOCK_SKEW if previous_read_at else None
     is_recent = f.unix_millis("received_at") >= recent_from if recent_from else f.lit(False)
     evidence = f.lit(Evidence.RDATA.value).alias("evidence"), is_recent.alias("is_recent")
@@ -212,7 +221,7 @@ def _announced_rows(announced: DataFrame, previous_read_at: int | None) -> DataF
 
 
 def _context(columns: Container[str]) -> list[Column]:
-    """The columns of ``_CONTEXT``. A column that the table lacks is NULL."""
+    """Return the columns of ``_CONTEXT``. A column that is not in ``columns`` is NULL."""
     return [
         (f.col(name) if name in columns else f.lit(None)).cast(type_).alias(name) for name, type_ in _CONTEXT.items()
     ]

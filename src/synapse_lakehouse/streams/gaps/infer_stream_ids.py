@@ -1,6 +1,6 @@
 """Infer the stream IDs of events of which only the JSON is still stored. Pure.
 
-An event is stored after the events that it refers to. So its ID lies between those of its neighbours in the graph.
+An event is stored after the events that it refers to. So its ID lies between the IDs of its neighbours in the graph.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 IdSpan = tuple[float, float]
-"""A span of the IDs between two IDs, without these two."""
+"""Two IDs: the IDs between them belong to the span, the two IDs themselves do not."""
 
 IdRange = tuple[int, int]
 """The first and the last ID of a range."""
@@ -62,7 +62,7 @@ def compute_id_spans(
 def find_assigned_ranges(missing: Callable[[], Iterable[IdRange]], spans: Collection[IdSpan]) -> list[IdRange]:
     """Return ranges of ``missing`` IDs that were certainly assigned to the events with these ``spans``.
 
-    Missing IDs belong to these events if at least as many events must have an ID among them (Hall's theorem).
+    If n consecutive missing IDs are the only possible IDs of n events, they belong to these events (Hall's theorem).
 
     :param missing: function that returns the missing ranges, ordered and not adjacent. It is called several times,
         because the ranges may not fit in memory.
@@ -82,7 +82,7 @@ def find_assigned_ranges(missing: Callable[[], Iterable[IdRange]], spans: Collec
 
 
 def _count_missing_until(ends: Collection[float], missing: Iterable[IdRange]) -> dict[float, int]:
-    """The number of ``missing`` IDs up to each of ``ends``."""
+    """Return the number of ``missing`` IDs up to each of ``ends``."""
     counts: dict[float, int] = {}
     remaining, total = sorted(ends, reverse=True), 0
     for first, last in missing:
@@ -96,7 +96,7 @@ def _count_missing_until(ends: Collection[float], missing: Iterable[IdRange]) ->
 
 
 def _ids_at(places: Sequence[IdRange], missing: Iterable[IdRange]) -> Iterator[IdRange]:
-    """Ranges of the ``missing`` IDs at ``places``. These are half-open ranges of indexes, counted from 0."""
+    """Yield ranges of the ``missing`` IDs at ``places``: half-open ranges of indexes of missing IDs, from 0."""
     remaining, total = list(reversed(places)), 0
     for first, last in missing:
         until = total + last - first + 1

@@ -20,7 +20,7 @@ from synapse_lakehouse.streams.gaps.infer_stream_ids import (
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
 _MAXIMUM_NEW_IDS: Final = 500_000
-"""With more new rows of JSON, orphans are searched for without a test whether there can be new ones."""
+"""Maximum number of new JSON rows that are compared with events. If there are more, new orphans are assumed."""
 _MAXIMUM_ORPHANS: Final = 1_000
 """Maximum number of events that are located. The other events are not located."""
 _SIGNS: Final = {"events": 1, "backfill": -1}
@@ -62,10 +62,10 @@ def locate_orphans(
     The columns are ``EVIDENCE_COLUMNS``. An event's ID is assumed to be above the IDs of its parents and below the IDs
     of its children, also among negative IDs. Federated events may break this rule.
 
-    :param missing: stream, first_id and last_id, as ``MISSING_RANGES`` returns them.
+    :param missing: ranges of missing IDs: stream, first_id and last_id, as ``MISSING_RANGES`` returns them.
     :param evidenced: IDs with other evidence (``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``). Their events are skipped.
-    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. An event that an earlier run
-        found without its row has no later ID.
+    :param searched_before: by stream, the ID up to which earlier runs searched for gaps. If an earlier run had the JSON
+        of an event without its row, the event's ID is not beyond that ID.
     """
     events = tables.current("events", "event_id", "stream_ordering")
     orphans = _orphans(tables, events)
@@ -106,7 +106,10 @@ def locate_orphans(
 def _assigned_ids(
     missing: DataFrame, searched: Sequence[tuple[float, float]], shared: Collection[int]
 ) -> Iterator[int]:
-    """Missing signed IDs that the events with the spans ``searched`` must have had, without the IDs ``shared``."""
+    """Yield missing signed IDs that the events with the spans ``searched`` must have had, without the IDs ``shared``.
+
+    :param missing: as for :func:`locate_orphans`.
+    """
     ranges = _ordered_ranges(missing, min(after for after, _ in searched), max(until for _, until in searched))
     for first, last in find_assigned_ranges(
         lambda: merge(ranges(), ((stream_id, stream_id) for stream_id in sorted(shared))), searched
@@ -115,7 +118,12 @@ def _assigned_ids(
 
 
 def _orphans(tables: StreamTables, events: DataFrame) -> DataFrame:
-    """Events of which only the JSON is stored: event_id, is_new (new JSON). New events come first."""
+    """Return events of which only the JSON is stored. Columns: event_id, is_new (the previous release lacks the JSON).
+
+    Events with new JSON come first.
+
+    :param events: event_id and stream_ordering of the events on the run's branch.
+    """
     unmatched = tables.current("event_json", "event_id").join(events, "event_id", "left_anti")
     previous = tables.previous_version("event_json")
     if previous is None:
@@ -129,7 +137,10 @@ def _orphans(tables: StreamTables, events: DataFrame) -> DataFrame:
 
 
 def _attested_ids(orphans: DataFrame, evidenced: DataFrame) -> list[AttestedId]:
-    """IDs that other rows record for ``orphans``."""
+    """Return IDs that other rows record for ``orphans``.
+
+    :param orphans: the result of :func:`_orphans`. ``evidenced``: as for :func:`locate_orphans`.
+    """
     rows = evidenced.join(f.broadcast(orphans.select(EVENT_COLUMN)), EVENT_COLUMN, "left_semi")
     return [
         AttestedId(row.event_id, _SIGNS[row.stream] * row.id, is_own=row.evidence != Evidence.DELTA.value)
@@ -138,7 +149,10 @@ def _attested_ids(orphans: DataFrame, evidenced: DataFrame) -> list[AttestedId]:
 
 
 def _ordered_ranges(missing: DataFrame, after: float, until: float) -> Callable[[], Iterator[IdRange]]:
-    """Return a function that iterates over the ``missing`` ranges between two signed IDs in little memory."""
+    """Return a function that iterates over the ``missing`` ranges between two signed IDs in little memory.
+
+    :param missing: as for :func:`locate_orphans`.
+    """
     sign = f.when(f.col("stream") == "backfill", _SIGNS["backfill"]).otherwise(_SIGNS["events"])
     ends = [sign * f.col("first_id"), sign * f.col("last_id")]
     ranges = (
@@ -156,6 +170,6 @@ def _ordered_ranges(missing: DataFrame, after: float, until: float) -> Callable[
 
 
 def _new_event_ids(tables: StreamTables, name: str) -> DataFrame | None:
-    """IDs of events whose rows in a table were added or changed since the previous release; None if unknown."""
+    """Return the event_id of rows of a table that were added or changed since the previous release; None if unknown."""
     changed = tables.changed_rows(name, tables.snapshot_in(tables.previous, name))
     return None if changed is None else changed.where("_change_type = 'INSERT'").select("event_id").distinct()

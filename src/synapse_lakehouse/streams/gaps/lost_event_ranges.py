@@ -44,9 +44,11 @@ def compute_id_ranges(
 def _bounds(
     lost: Collection[str], edges: Iterable[tuple[str, str, int | None]], known_ids: Mapping[str, int], step: int
 ) -> dict[str, int]:
-    """One bound of each lost event's ID. It is one ``step`` beyond the furthest bound of the event's origins.
+    """Return one bound of each lost event's ID: one ``step`` beyond the furthest ID or bound of the event's origins.
 
-    :param edges: origin, event, and the origin's ID or None.
+    :param edges: origin, event, and the origin's ID or None. Parents are the origins for the least possible ID,
+        children for the greatest.
+    :param step: 1 for the least possible ID, -1 for the greatest.
     """
     events = set(lost)
     bounds = {event: step * known_ids[event] for event in events if event in known_ids}

@@ -39,10 +39,10 @@ class GapCounts:
 
     * ``windows``: by stream, the window that the run searched.
     * ``by_class``: number of IDs by stream and class, without those of ``provisional``.
-    * ``provisional``: the same of faults that rest on a provisional bound.
+    * ``provisional``: number of IDs by stream and class, only of faults that depend on a provisional bound.
     * ``late``, ``duplicate``: number of IDs by stream and table. The table is None if several tables share the ID.
     * ``acknowledged``: streams and tables with acknowledged duplicates.
-    * ``faults``: the first faults of each stream, table and class, those that rest on a provisional bound apart.
+    * ``faults``: the first faults by stream, table, class, and whether they depend on a provisional bound.
     * ``rowless``: by stream, number of newly closed IDs that have neither a row nor an explanation.
     """
 
@@ -60,7 +60,7 @@ class GapCounts:
         return ", ".join(f"{ids:,} IDs {name.replace('_', ' ')}" for name, ids in total.items()) or "none"
 
     def position_columns(self, stream: str, find_writers: FindWriters) -> dict[str, Any]:
-        """Return the columns of ``audit.stream_positions`` about gaps: their numbers, and a list of the faults."""
+        """Return the columns of ``audit.stream_positions`` about gaps: numbers of IDs, and a list of the faults."""
         columns = {
             "gaps": sorted(self.by_class.get(stream, {}).items()),
             "provisional_gaps": sorted(self.provisional.get(stream, {}).items()),
@@ -146,7 +146,7 @@ def add_recorded_ids(catalog: Catalog, acknowledged: AcknowledgedIds) -> Acknowl
 
 
 def _describe(stream: Stream, gap: StreamGap, writers: Sequence[str]) -> str:
-    """A description of a fault, such as ``late 5..7 in events (persister1)`` or ``provisional late 5 in events``."""
+    """Describe a fault, such as ``late 5..7 in events (persister1)`` or ``provisional late 5 in events``."""
     first, last = _signed_ends(stream, gap)
     ids = str(first) if first == last else f"{first}..{last}"
     by = f" ({', '.join(writers)})" if writers else ""

@@ -18,9 +18,10 @@ def find_responsible_writers(
 ) -> list[str]:
     """Return at most five writers of the rows with the IDs of ``gap``. Lost rows are read from the previous release.
 
-    Empty if several tables share the IDs, if the table records no writers, or if only another table shows the row.
+    The list is empty if several tables share the IDs, if the table records no writers, or if only rows of other tables
+    are evidence of the row.
 
-    :param writers: by stream, its writers.
+    :param writers: by stream, its likely writers.
     """
     table = next(
         (backing for backing, _ in tables.catalogue.backing_tables(stream.name) if backing.name == gap.table), None

@@ -31,7 +31,7 @@ class PositionMeasurer:
     * ``previously_vanished``: by stream, the writers that the previous release reported as vanished.
     * ``previous_rules``: by stream, the rule of the bound that the previous release accepted, see
       :func:`safe_bound.find_accepted_rule`.
-    * ``previous_row_writers``: by stream, the writers of its rows in the previous release.
+    * ``previous_row_writers``: by stream, the writers of the stream's rows in the previous release.
     """
 
     tables: StreamTables
@@ -111,9 +111,9 @@ class PositionMeasurer:
         )
 
     def _find_unproven(self, bounds: Mapping[str, SafeBound], closed_ends: Mapping[str, int]) -> list[str]:
-        """Return configured streams whose bound is only that of an earlier, provisional one.
+        """Return the streams with configured writers whose bound is still an earlier, provisional bound.
 
-        The configured writers prove the lowest position, and the IDs that follow it without a gap.
+        The configured writers prove only their lowest position, and the IDs that follow this position without a gap.
         """
         minima = {
             name: minimum
@@ -127,7 +127,7 @@ class PositionMeasurer:
         return [name for name in minima if abs(proven[name]) < abs(closed_ends[name])]
 
     def _extend_ends(self, ends: Mapping[str, int]) -> dict[str, int]:
-        """:func:`safe_bound.extend_without_gap` for each stream, in Spark, because the IDs may not fit in memory."""
+        """Do :func:`safe_bound.extend_without_gap` for each stream, in Spark, because the IDs may not fit in memory."""
         selects = [
             _beyond_sql(stream, table, stream.direction * ends[stream.name])
             for stream, table in self.tables.catalogue.stream_table_pairs()
@@ -176,7 +176,7 @@ class PositionMeasurer:
 
 
 def _beyond_sql(stream: Stream, table: Table, end: int) -> str:
-    """SELECT of the IDs that are further from zero than ``end``: stream, distance (from ``end``)."""
+    """Return a SELECT of the IDs that are further from zero than ``end``: stream, distance (from ``end``)."""
     columns = {"stream": f"'{stream.name}'", "distance": f"{distance_sql(stream, table)} - {end}"}
     return select_sql(table, columns, is_beyond_sql(stream, table, end))
 

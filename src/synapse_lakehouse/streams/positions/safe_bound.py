@@ -19,14 +19,14 @@ class BoundRule(StrEnum):
     CONFIGURED = "configured"
     """All configured writers have positions."""
     PROVISIONAL = "provisional"
-    """The bound rests on writers that were learned from positions and rows. Another writer may have open IDs below it.
+    """The writers were learned from positions and rows. A writer that is not known may have open IDs below the bound.
 
-    A provisional bound stays provisional after the configuration names the writers, until they are complete up to it.
+    A provisional bound stays provisional after the configuration names the writers, until their positions reach it.
     """
     UNKNOWN_WRITER = "unknown_writer"
-    """A writer that is not configured has written since the previous bound."""
+    """A writer that is not configured is active: it has written since the previous bound."""
     UNCONFIGURED_WRITER = "unconfigured_writer"
-    """A writer with a position is not configured, and wrote nothing new. It is idle, or was removed."""
+    """A writer that is not configured has a position, but has written nothing since: it is idle, or was removed."""
     MISSING_WRITER = "missing_writer"
     """A configured writer has no position, so its open transactions may have any ID."""
     MISSING_LEARNED_WRITER = "missing_learned_writer"
@@ -67,7 +67,7 @@ def compute_bound(
 
     A writer that is not configured may still write, because its worker was not restarted after its removal, or because
     the lakehouse's configuration lacks it. When a process starts with the new list of writers, Synapse deletes the
-    positions of removed writers (``MultiWriterIdGenerator._load_current_ids``). So they limit the bound only briefly.
+    positions of removed writers (``MultiWriterIdGenerator._load_current_ids``). Until then, they limit the bound.
 
     :param positions: position by writer, as in ``stream_positions``: negative in streams that count downwards.
     :param configured: writers that may write; None if they are unknown.
@@ -102,7 +102,7 @@ def _has_advanced(positions: Mapping[str, int], before: Mapping[str, int], write
 def find_accepted_rule(row: Mapping[str, Any]) -> str | None:
     """Return the rule of the bound that a release accepted, from its row of ``audit.stream_positions``.
 
-    A run without a bound of its own keeps the bound of the previous release, and so its rule.
+    A run without a bound of its own keeps the bound of the previous release, and the rule of that bound.
     """
     has_own_bound = row["safe_bound"] is not None and row["rule"] != BoundRule.NOT_COPIED
     rule: str | None = row["rule" if has_own_bound else "previous_rule"]
@@ -114,9 +114,9 @@ def find_missing_writers(
 ) -> set[str]:
     """Return writers that lost their position and may still be active, for a stream without configured writers.
 
-    When Synapse starts, it deletes the positions of writers that are not in its list. A new writer counts as the
-    renamed successor of a vanished writer. It is unknown which writer it replaces. If more writers vanished than
-    appeared, the others are missing, because a process may have been started with a wrong list.
+    When Synapse starts, it deletes the positions of writers that are not in its list. Each new writer counts as the
+    successor of one vanished writer; which one is unknown. If more writers vanished than appeared, the others are
+    missing, because a process may have been started with a wrong list.
 
     :param positions: writers with a position.
     :param before: writers with a position at the last check.
@@ -130,12 +130,12 @@ def find_missing_writers(
 def find_learned_writers(
     row_writers: Collection[str], former_row_writers: Collection[str], missing: Collection[str], unnamed: str
 ) -> set[str]:
-    """Return writers that may be active, for a stream without configured writers whose positions a release contains.
+    """Return writers that may be active without a position, for a stream without configured writers.
 
-    A writer stores its position after its first row. So a writer that only new rows name may have no position yet. The
-    other writers of rows that have no position were removed.
+    A writer stores its position after its first row. So a writer of new rows only may have no position yet. If a writer
+    of older rows has no position, the writer was removed. The previous release must contain positions of the stream.
 
-    :param row_writers: writers of the rows; ``former_row_writers``: the same in the previous release.
+    :param row_writers: writers of the rows now. ``former_row_writers``: writers of the rows in the previous release.
     :param missing: the result of :func:`find_missing_writers`.
     :param unnamed: the writer to which rows without a writer are attributed. It changes with the positions.
     """
@@ -163,7 +163,7 @@ def find_regressed_writers(before: Mapping[str, int], positions: Mapping[str, in
 def compute_closed_end(
     minimum: int, accepted: int | None, positions: Mapping[str, int], before: Mapping[str, int], *, sign: int
 ) -> int:
-    """Return the ID up to which a stream is closed. The search for IDs without a gap starts there.
+    """Return the ID up to which a stream is closed. After this ID, the search for IDs without a gap starts.
 
     A closed ID stays closed, even if rows above ``minimum`` are purged later. But if a writer's position regressed, the
     database was set back, so the earlier bound does not apply.
