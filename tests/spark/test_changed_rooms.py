@@ -16,7 +16,7 @@ from synapse_lakehouse.iceberg.write.publish import fast_forward_main
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
 from tests.support.incremental_lake import plan_for_few_rows
-from tests.support.state_rooms import KINDS, World, begin, grow, linear
+from tests.support.state_rooms import KINDS, World, begin_rooms, grow_chain, grow_rooms
 
 BRONZE = ("bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state")
 SILVER = ("silver.state_positions", "silver.state_intervals", "silver.state_faults")
@@ -60,12 +60,12 @@ def check(app: SparkApp, is_partial: bool) -> dict[str, list[str]]:
 def test_appended_groups_are_resolved_as_in_a_full_resolve(app: SparkApp) -> None:
     """Groups are added at the end of rooms and elsewhere. Then a group, an edge and a row are deleted."""
     world = World(random.Random(11))
-    rooms = begin(world, [linear, *KINDS], 30)
-    grow(world, rooms, 90)
+    rooms = begin_rooms(world, [grow_chain, *KINDS], 30)
+    grow_rooms(world, rooms, 90)
     insert_new_groups(app, world, 0)
     check(app, is_partial=False)
     first = world.next_id
-    grow(world, rooms, 20)
+    grow_rooms(world, rooms, 20)
     insert_new_groups(app, world, first)
     check(app, is_partial=True)
     first = world.next_id

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bench.compression.synthetic_rooms import STATE_TABLES
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.support.state_rooms import State, World, resolved
+from tests.support.state_rooms import State, World, resolve_state
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def state_tables(dsn: str) -> tuple[pa.Table, pa.Table, pa.Table]:
 def all_states(dsn: str) -> dict[int, State]:
     """Return the resolved state of each group."""
     groups, edges, rows = snapshot(dsn)
-    return {group: resolved(edges, rows, group) for group in groups}
+    return {group: resolve_state(edges, rows, group) for group in groups}
 
 
 def read_state(dsn: str) -> tuple[dict[int, int], dict[int, State]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from tests.support.state_rooms import State, resolved
+from tests.support.state_rooms import State, resolve_state
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class StateFaults:
         return Fault(kind, "state_not_of_previous_event", event, self.rooms[group])
 
     def _state(self, group: int) -> State:
-        return resolved(self.edges, self.rows, group)
+        return resolve_state(self.edges, self.rows, group)
 
     def _record_changed_group(self, kind: str, group: int) -> Fault:
         self.used.add(group)

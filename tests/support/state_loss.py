@@ -20,7 +20,7 @@ from sample.traffic.moderation import purge_history
 from synapse_lakehouse.local.postgres import embedded_postgres
 from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer, find_free_port
 from tests.support.reference_compressor import run_reference
-from tests.support.state_rooms import State, resolved
+from tests.support.state_rooms import State, resolve_state
 
 States = dict[int, tuple[str, State]]
 """State group → room and state."""
@@ -185,4 +185,4 @@ def read_states(dsn: str) -> States:
         ):
             deltas.setdefault(group, {})[type_, key] = event
         rooms = connection.execute("select id, room_id from state_groups").fetchall()
-    return {group: (room, resolved(edges, deltas, group)) for group, room in rooms}
+    return {group: (room, resolve_state(edges, deltas, group)) for group, room in rooms}

@@ -15,7 +15,7 @@ from synapse_lakehouse.config.run import Run
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
 from synapse_lakehouse.iceberg.write import tables
-from tests.support.state_rooms import State, resolved
+from tests.support.state_rooms import State, resolve_state
 
 STATE_TABLES = ("state_groups", "state_group_edges", "state_groups_state")
 TABLES = (*STATE_TABLES, "event_to_state_groups")
@@ -79,7 +79,7 @@ def _resolve(source: psycopg.Connection[Any]) -> tuple[list[dict[str, Any]], lis
     for position, (group, room) in enumerate(
         source.execute("select id, room_id from state_groups order by id").fetchall()
     ):
-        state = resolved(edges, deltas, group)
+        state = resolve_state(edges, deltas, group)
         digest = hash(frozenset(state.items()))
         positions.append({"room_id": room, "state_group": group, "position": position, "digest": digest})
         at = {"room_id": room, "first_position": position, "last_position": position}

@@ -4,7 +4,7 @@ select
     case when reason in ('event_id', 'not_an_event') then 'fail' else 'warn' end as severity,
     room_id,
     event_id as subject,
-    'the JSON that its id and its hash stand for' as expected,
+    'JSON that matches its event ID and its content hash' as expected,
     reason as found
 from {{ ref('event_hashes') }}
 where verdict = 'altered'

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import groupby
+from threading import Event
 from time import monotonic
 
+import psycopg
 from pyspark import inheritable_thread_target
 
 from synapse_lakehouse.audit import store
@@ -15,7 +18,7 @@ from synapse_lakehouse.ingest import deleted_keys
 from synapse_lakehouse.ingest.absent_tables import empty_table
 from synapse_lakehouse.ingest.baseline import add_older_releases, read_valid_wal_positions
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
-from synapse_lakehouse.ingest.count_tables import count_tables
+from synapse_lakehouse.ingest.count_tables import CANCEL_SECONDS, count_tables
 from synapse_lakehouse.ingest.ledger import record_snapshots, snapshot_columns
 from synapse_lakehouse.ingest.read_plan import ReadPart
 from synapse_lakehouse.ingest.snapshot_session import KEEPALIVE_SECONDS, SnapshotSession, wait_with_keepalive
@@ -128,21 +131,48 @@ def _await_parts(
     copies: Sequence[TableCopy],
     pending: set[Future[list[tuple[str, CopyProgress]]]],
 ) -> None:
-    app, connection = session.app, session.connection
-    for copy in copies:
-        if not copy.planned.started.base:
-            copy.rows_source = copy.planned.started.count(copy.target.connection).rows
     finished_tables, reported_at = sum(not copy.planned.plan.parts for copy in copies), monotonic()
-    while pending:
-        finished, pending = wait(pending, timeout=KEEPALIVE_SECONDS, return_when=FIRST_COMPLETED)
-        for future in finished:
-            for name, progress in future.result():
-                finished_tables += progress.is_finished
-                if progress.is_finished or monotonic() - reported_at > _REPORT_SECONDS:
-                    app.report_progress(f"{finished_tables}/{len(copies)} {name}: {progress}")
-                    reported_at = monotonic()
-        # This query also prevents an idle timeout of the exporting transaction.
-        connection.execute("select 1")
+    with _count_rows(session, [copy for copy in copies if not copy.planned.started.base]) as counting:
+        while pending or not counting.done():
+            if not pending:
+                wait([counting], timeout=KEEPALIVE_SECONDS)
+            finished, pending = wait(pending, timeout=KEEPALIVE_SECONDS, return_when=FIRST_COMPLETED)
+            for future in finished:
+                for name, progress in future.result():
+                    finished_tables += progress.is_finished
+                    if progress.is_finished or monotonic() - reported_at > _REPORT_SECONDS:
+                        session.app.report_progress(f"{finished_tables}/{len(copies)} {name}: {progress}")
+                        reported_at = monotonic()
+            if counting.done():
+                counting.result()
+                # This query also prevents an idle timeout of the exporting transaction.
+                session.connection.execute("select 1")
+
+
+@contextmanager
+def _count_rows(session: SnapshotSession, copies: Sequence[TableCopy]) -> Iterator[Future[None]]:
+    """Count the source's rows of ``copies`` in a thread, over the exporting connections, and yield its future.
+
+    If the context fails, the count is cancelled: it may take hours.
+    """
+    is_cancelled = Event()
+
+    def count() -> None:
+        for copy in copies:
+            if not is_cancelled.is_set():
+                copy.rows_source = copy.planned.started.count(copy.target.connection).rows
+
+    with ThreadPoolExecutor(1) as pool:
+        counting = pool.submit(count)
+        try:
+            yield counting
+        except BaseException:
+            is_cancelled.set()
+            while wait([counting], timeout=CANCEL_SECONDS).not_done:
+                for part in session.exported:
+                    with suppress(psycopg.Error):
+                        part.connection.cancel()
+            raise
 
 
 def batch_parts(work: Iterable[tuple[TableCopy, ReadPart]]) -> Iterator[Work]:

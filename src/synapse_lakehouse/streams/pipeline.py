@@ -26,7 +26,7 @@ from synapse_lakehouse.streams.gaps.writers_of_gap import find_responsible_write
 from synapse_lakehouse.streams.positions.configured_writers import read_configured_writers
 from synapse_lakehouse.streams.positions.measure_positions import PositionMeasurer
 from synapse_lakehouse.streams.positions.safe_bound import find_accepted_rule
-from synapse_lakehouse.streams.primary_key_counts import measure_table_facts
+from synapse_lakehouse.streams.primary_key_counts import list_unchanged_tables, measure_table_facts
 from synapse_lakehouse.streams.stream_tables import StreamTables
 
 Row = Mapping[str, Any]
@@ -108,10 +108,9 @@ class _AuditRows:
         return {row["table_name"]: row["snapshot_id"] for row in self.run["ledger"]}
 
     @property
-    def unchanged_facts(self) -> dict[str, Row]:
-        """By table, the previous release's rows of ``audit.table_facts``, if the Iceberg snapshot is still the same."""
-        facts, snapshots = self.previous["table_facts"], self.snapshots
-        return {row["table_name"]: row for row in facts if row["snapshot_id"] == snapshots.get(row["table_name"], -1)}
+    def previous_facts(self) -> dict[str, Row]:
+        """By table, the previous release's rows of ``audit.table_facts``."""
+        return {row["table_name"]: row for row in self.previous["table_facts"]}
 
     @property
     def comparable_tables(self) -> frozenset[str]:
@@ -149,8 +148,8 @@ def measure(context: MeasureContext, compare_replication: CompareReplication = l
     declared = catalogue.load_catalogue().restrict_to_lake(audit.source["absent_objects"] or ())
     tables = StreamTables(context.spark, declared, previous, audit.snapshots, context.catalog)
 
-    unchanged = audit.unchanged_facts
-    table_facts = measure_table_facts(tables, unchanged)
+    table_facts = measure_table_facts(tables, audit.previous_facts)
+    unchanged = list_unchanged_tables(tables, audit.previous_facts)
     context.report_progress(f"keys of {len(table_facts) - len(unchanged)} tables measured, the others are unchanged")
 
     measurer = _position_measurer(context.settings, tables, audit)

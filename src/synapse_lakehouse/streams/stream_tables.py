@@ -22,8 +22,8 @@ _MINIMUM_TASKS: Final = 16
 
 LARGE_TABLE_ROWS: Final = 100_000
 """In a smaller table, comparing all rows is faster than reading the changed rows."""
-_MAXIMUM_CHANGED_IDS: Final = 500_000
-"""Maximum number of changed IDs that are passed to Spark. Each ID takes 70 bytes of the driver's memory."""
+MAXIMUM_CHANGED_IDS: Final = 500_000
+"""Maximum number of changed IDs, or of hashes of keys, that are passed to Spark. Each takes 70 bytes of the driver."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +90,20 @@ class StreamTables:
         return f"{column} between {ends['min']} and {ends['max']} and {column} in (select id from {view})"  # noqa: S608
 
     def _find_changed_ids(self, name: str, column: str, previous: Collection[int | None]) -> pa.Array | None:
-        snapshot = self.catalog.load_table(f"bronze.{name}").snapshot_by_id(self.snapshots.get(name, -1))
-        rows = input_fingerprint.get_snapshot_property(snapshot, "total-records")
-        if int(rows or 0) < LARGE_TABLE_ROWS:
+        if not self.is_large(name):
             return None
         changed = [self.changed_rows(name, snapshot_id) for snapshot_id in previous]
         frames = [frame.select(f.col(column).cast("bigint").alias("id")) for frame in changed if frame is not None]
         if not frames or len(frames) < len(changed):
             return None
-        ids = union_all(frames).where("id is not null").distinct().limit(_MAXIMUM_CHANGED_IDS + 1).toArrow()["id"]
-        return ids.combine_chunks() if len(ids) <= _MAXIMUM_CHANGED_IDS else None
+        ids = union_all(frames).where("id is not null").distinct().limit(MAXIMUM_CHANGED_IDS + 1).toArrow()["id"]
+        return ids.combine_chunks() if len(ids) <= MAXIMUM_CHANGED_IDS else None
+
+    def is_large(self, name: str) -> bool:
+        """Return whether reading the changed rows of a bronze table is faster than comparing all rows."""
+        snapshot = self.catalog.load_table(f"bronze.{name}").snapshot_by_id(self.snapshots.get(name, -1))
+        rows = input_fingerprint.get_snapshot_property(snapshot, "total-records")
+        return int(rows or 0) >= LARGE_TABLE_ROWS
 
     def changed_rows(self, name: str, since: int | None) -> DataFrame | None:
         """Return the rows of a bronze table that changed since an Iceberg snapshot; None if this cannot be determined.

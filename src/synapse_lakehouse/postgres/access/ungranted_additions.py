@@ -25,8 +25,8 @@ def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) ->
             continue
         parts = {f"{grant.name}.{name}": replace(grant, columns=(name,)) for name in grant.evolving}
         if grant.is_evolving:
-            columns = tuple(name for name in grant.columns if name not in grant.evolving)
-            parts[grant.name] = replace(grant, columns=columns)
+            always = tuple(name for name in grant.columns if name not in grant.evolving)
+            parts[grant.name] = replace(grant, columns=always)
         for name, part in parts.items():
             for message in explain_missing_grants(connection, [part]):
                 missing[name] = message
