@@ -106,9 +106,9 @@ def audit_page() -> str:
     tables = list(_tables(MODELS / "audit" / "_audit__sources.yml"))
     lines = [
         _NOTICE + "# Audit tables\n",
-        "The audit tables record the data that runs read, measured, validated and published. They are append-only and",
-        "have no branches. If a run has several tries, only the rows of the last try are valid. Times are in UTC. The",
-        "[glossary](../glossary.md) explains the terms.\n",
+        "Runs record in the audit tables which data they read, measured, validated and published. The audit tables are",
+        "append-only and have no branches. If a run has several tries, only the rows of the last try are valid. Times",
+        "are in UTC. The [glossary](../glossary.md) explains the terms.\n",
         "`audit.releases` names the run of each release. To read the records of a release, join the table with",
         "`audit.releases` by `using (run_id)`.\n",
         "```mermaid", "erDiagram",
@@ -143,8 +143,8 @@ def integrity_checks_page() -> str:
         "`gold.state_integrity` has one row for each finding. The [runbook](../runbooks/integrity.md) describes the",
         "severities, the checks by hand and the repair. `lakehouse doctor --deep` prints the remedy. The column",
         '"can follow from" names other checks. A finding has no alert if one of these other checks has a',
-        "finding of severity `fail` or `warn` in the same room (between two checks of indexes: in the same index). A",
-        "finding of severity `info` never has an alert.\n",
+        "finding of severity `fail` or `warn`, or an acknowledged finding, in the same room (between two checks of",
+        "indexes: in the same index). A finding of severity `info` never has an alert.\n",
         *_table(
             ("check", "findings", "consequence", "harm", "alert", "can follow from"),
             [(*cells, ", ".join(f"`{cause}`" for cause in causes)) for *cells, causes in rows],

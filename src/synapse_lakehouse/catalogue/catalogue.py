@@ -66,10 +66,12 @@ class Catalogue(Declaration):
                 if missing := {f"{table.name}.{reference.column}", *reference.targets} - columns:
                     raise ValueError(f"references to columns that are not copied: {', '.join(sorted(missing))}")
                 if evolving := {target for target in reference.targets if self._is_column_evolving(target)}:
-                    raise ValueError(f"references to what some releases lack: {', '.join(sorted(evolving))}")
+                    raise ValueError(
+                        f"references to tables or columns that some releases lack: {', '.join(sorted(evolving))}"
+                    )
                 target, _, key = reference.to.partition(".")
                 if reference.equal and self.table(target).primary_key != (key,):
-                    raise ValueError(f"table {table.name}: equal needs a target that is a primary key")
+                    raise ValueError(f"table {table.name}: a reference with `equal` must point to a primary key")
         return self
 
     def _is_column_evolving(self, target: str) -> bool:

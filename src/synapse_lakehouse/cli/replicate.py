@@ -39,9 +39,7 @@ def replicate() -> None:
 def serve(
     dialect: Annotated[
         TcpDialect,
-        typer.Option(
-            help="tokens: clients resume a stream at a token; instances: clients get new rows of each writer."
-        ),
+        typer.Option(help="tokens: clients can resume a stream at a token; instances: clients receive only new rows."),
     ] = TcpDialect.INSTANCES,
     host: Annotated[
         str,

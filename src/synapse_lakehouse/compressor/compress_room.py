@@ -66,7 +66,7 @@ def compress_room(
     :raises CompressorRunningError: when another compressor changed the progress of the room; written groups stay.
     :raises VerificationError: when a state changed; the groups that this call wrote were restored.
     """
-    interrupted = undo_file.find_not_compared(undo_folder, room_id, database)
+    interrupted = undo_file.find_uncompared_undo_files(undo_folder, room_id, database)
     compression = _RoomCompression(room_id, settings, open_reader, writer, undo_folder, database, interrupted)
     compression.undo_paths += [file.path for file in interrupted]
     for _ in range(_MAXIMUM_PASSES):
@@ -208,9 +208,9 @@ def _require_state_before(
     if any(file.may_be_of_other_groups(position) for file in interrupted):
         # The files may belong to other groups with the same IDs, so they cannot repair the room.
         raise CompressorError(
-            f"A compression of {room_id} was interrupted, and the database was restored or failed over later. Then "
-            "Synapse may have given the same IDs to other state groups, so these undo files may not describe this "
-            f"room: {' '.join(map(str, paths))}. Nothing was written. Move "
+            f"A compression of {room_id} was interrupted, and the database was restored or failed over later. "
+            "Since then, Synapse may have given the same IDs to other state groups. So these undo files may describe "
+            f"other groups: {' '.join(map(str, paths))}. Nothing was written. Move "
             "these files away and run the command again."
         )
     raise VerificationError(

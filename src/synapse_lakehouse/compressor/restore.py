@@ -123,10 +123,10 @@ def restore_groups(
             break
         groups = np.setdiff1d(groups, differing)
 
-    def save(connection: Connection, end: int) -> Callable[[], None]:
+    def delete_progress(connection: Connection, end: int) -> Callable[[], None]:
         progress_store.delete_progress(connection, file.room_id)
         return lambda: None
 
     changes = compute_restoring_changes((now.edges, now.rows), groups, file.edges, file.rows)
-    written_groups = len(groups) - len(writer.write(changes, group_rooms, save))
+    written_groups = len(groups) - len(writer.write(changes, group_rooms, delete_progress))
     return written_groups, len(file.groups) - written_groups, np.setdiff1d(restorable, groups)

@@ -125,7 +125,7 @@ def write(
     return folder / name
 
 
-def find_not_compared(folder: Path, room_id: str, database: str) -> list[UndoFile]:
+def find_uncompared_undo_files(folder: Path, room_id: str, database: str) -> list[UndoFile]:
     """Return undo files of interrupted compressions of the room, the latest first.
 
     :raises CompressorError: when a file cannot be read.

@@ -16,7 +16,7 @@ EFFECTS: Final = {
 """Settings of which each homeserver needs its own value, each with what a homeserver would do with a shared value."""
 
 
-def identify_places(settings: Mapping[str, Any]) -> dict[str, object]:
+def normalize_places(settings: Mapping[str, Any]) -> dict[str, object]:
     """Return a comparable value for each of :data:`EFFECTS`; None for a setting that is not set.
 
     A REST server may have several catalogs, which the warehouse distinguishes.

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_settings import DotEnvSettingsSource
 
 from synapse_lakehouse.config import env_file
-from synapse_lakehouse.config.homeserver_places import EFFECTS, identify_places
+from synapse_lakehouse.config.homeserver_places import EFFECTS, normalize_places
 from synapse_lakehouse.config.invalid_settings import list_invalid_settings
 from synapse_lakehouse.config.misspelled_settings import find_misspelled_names
 from synapse_lakehouse.config.settings import Settings
@@ -130,13 +130,13 @@ def require_own_places(settings: Settings) -> None:
     Files are copied to add a homeserver, and the copy may have the places of the original.
     """
     shared, own_name = Settings(), settings.lakehouse_homeserver
-    own_places = identify_places(settings.model_dump(include=set(EFFECTS)))
+    own_places = normalize_places(settings.model_dump(include=set(EFFECTS)))
     for name in list_homeservers():
         if name == own_name:
             continue
         try:
             own = _read(find_file(name))
-            places = identify_places(_read_places(shared, own, name))
+            places = normalize_places(_read_places(shared, own, name))
         except (LakehouseError, ValueError):
             continue
         for setting, place in own_places.items():

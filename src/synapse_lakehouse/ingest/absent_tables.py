@@ -12,7 +12,7 @@ from synapse_lakehouse.ingest.table_copy import hash_parts
 _ROWS: Final = "total-records"
 
 
-def empty_table(session: SnapshotSession, table: Table) -> dict[str, Any]:
+def clear_absent_table(session: SnapshotSession, table: Table) -> dict[str, Any]:
     """Empty ``table`` on the run's branch, unless it is empty on main already; return its row of ``audit.ledger``."""
     app, name = session.app, f"bronze.{table.name}"
     set_or_remove_branch(app.spark, name, app.run.branch, None)

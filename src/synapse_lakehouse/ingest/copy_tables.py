@@ -15,7 +15,7 @@ from pyspark import inheritable_thread_target
 from synapse_lakehouse.audit import store
 from synapse_lakehouse.catalogue import Database
 from synapse_lakehouse.ingest import deleted_keys
-from synapse_lakehouse.ingest.absent_tables import empty_table
+from synapse_lakehouse.ingest.absent_tables import clear_absent_table
 from synapse_lakehouse.ingest.baseline import add_older_releases, read_valid_wal_positions
 from synapse_lakehouse.ingest.copy_progress import CopyProgress
 from synapse_lakehouse.ingest.count_tables import CANCEL_SECONDS, count_tables
@@ -55,7 +55,7 @@ def copy_tables(session: SnapshotSession) -> None:
         deleted = {copy.target.table.name: keys for copy, result in finished if (keys := result.deleted.missing_keys)}
         wait_with_keepalive(readers.submit(record, deleted, app.run, datetime.now(UTC)), connection)
     rows = [(copy.target.table, result.ledger_row(copy.rows_source)) for copy, result in finished]
-    rows += [(table, empty_table(session, table)) for table in session.absent_tables]
+    rows += [(table, clear_absent_table(session, table)) for table in session.absent_tables]
     ledger = [row | snapshot_columns(session.get_exported(table.database).snapshot) for table, row in rows]
     store.append_audit_rows(app.catalog, "audit.ledger", ledger, app.run)
     unchanged = sum(row["extent"] == "none" for row in ledger)

@@ -1,4 +1,4 @@
-"""Record the keys that Synapse deleted, with the reason if other rows that were deleted at the same time show it."""
+"""Record the keys that Synapse deleted. The reason of a deletion is that the row's room or event was deleted too."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime

@@ -44,7 +44,10 @@ class ExaminedRanges:
 
 
 def digest_lake(spark: SparkSession, scanned: Sequence[IndexProgress]) -> dict[tuple[int, int], RowDigest]:
-    """Return the copy's digests of all ranges of the ``scanned`` indexes, by number of the index and of the range."""
+    """Return the copy's digests of all ranges of the ``scanned`` indexes.
+
+    The keys are pairs: the number of the index in ``scanned``, and the number of the range.
+    """
     return digest_hashes(_hash_rows(spark, number, unit) for number, unit in enumerate(scanned))
 
 

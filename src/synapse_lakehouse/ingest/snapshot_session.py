@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class ExportedSnapshot:
-    """A snapshot of a database, the connection that exports it, and the tables that can be copied from it."""
+    """A PostgreSQL snapshot of a database, its exporting connection, and the tables that can be copied from it."""
 
     catalogue: Catalogue
     connection: Connection

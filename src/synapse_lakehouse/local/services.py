@@ -76,7 +76,7 @@ def _read_latest_lake(settings: Settings) -> str:
         return place.read_text(encoding="utf-8") if place.exists() else ""
     except ValueError:
         raise LocalServicesError(
-            f"{place} is damaged, because it is not UTF-8. Delete the file, and run `make run` again."
+            f"{place} is damaged: it is not UTF-8. Delete the file, and run `make run` again."
         ) from None
 
 

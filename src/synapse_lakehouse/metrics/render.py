@@ -83,7 +83,7 @@ class _Collected(Collector):
         self._collected, self._labels = list(collected), dict(labels)
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the families with samples. Each sample has the labels of the homeserver."""
+        """Return the metric families that have samples. Add the labels of the homeserver to each sample."""
         for family in self._collected:
             family.samples = [sample._replace(labels=self._labels | sample.labels) for sample in family.samples]
         return [family for family in self._collected if family.samples]

@@ -19,7 +19,10 @@ _MAX_SNAPSHOTS: Final = 100
 
 @dataclass(frozen=True)
 class Sighting:
-    """A release, and the time of its publication. Synapse does not record when an update began."""
+    """A release that contains a pending update, and the time of its publication.
+
+    Synapse does not record when an update began, so only the releases show it.
+    """
 
     release: int
     published_at: datetime

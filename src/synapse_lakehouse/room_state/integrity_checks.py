@@ -3,7 +3,7 @@
 from typing import Final
 
 from synapse_lakehouse.room_state.integrity_check import INDEX_CAUSES, REBUILD_INDEX, Harm, IntegrityCheck
-from synapse_lakehouse.room_state.reference_checks import REFERENCE_CHECKS
+from synapse_lakehouse.room_state.row_reference_checks import REFERENCE_CHECKS
 from synapse_lakehouse.room_state.state_group_checks import STATE_GROUP_CHECKS
 
 INTEGRITY_CHECKS: Final = (

@@ -121,10 +121,12 @@ def apply(
     ] = False,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Compress rooms of SYNAPSE_WRITE_DSN while Synapse is running; resumes after an interruption.
+    """Compress rooms of the database SYNAPSE_WRITE_DSN while Synapse is running.
 
-    Undo files are written to LAKEHOUSE_HOME/compression/undo. Every state group is read again and compared. If a state
-    changed, its room is restored, and the command fails. Each room is recorded in the lake, if there is a lake.
+    After an interruption, the same command resumes. The command writes undo files to LAKEHOUSE_HOME/compression/undo.
+    It then reads the room's state groups again and compares their states with the states before the compression. If a
+    state changed, the command restores the room, and fails. The result of each room is recorded in the lake, if there
+    is a lake.
     """
     from synapse_lakehouse.cli.compression import compress_actions
     from synapse_lakehouse.local.child_processes import interrupt_on_signals
@@ -152,14 +154,14 @@ def verify(
     ] = None,
     strategy: StrategyOption = None,
     max_chain: Annotated[
-        int | None, typer.Option(min=1, help="Maximum length of a chain; for best, the default is 100.")
+        int | None, typer.Option(min=1, help="Maximum length of a chain. Default: for best, 100; for levels, none.")
     ] = None,
     number_of_rooms: NumberOfRooms = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Check the storage of rooms of SYNAPSE_DSN and, with undo files, that no state changed.
+    """Check how the database SYNAPSE_DSN stores the state of rooms. With --undo, also check that no state changed.
 
-    Exit code 1: there are faults. Without --room and --undo, verify the largest rooms.
+    Exit code 1: there are faults. Without --room and --undo, the largest rooms are verified.
     """
     from synapse_lakehouse.cli.compression import compress_actions
 
@@ -186,9 +188,10 @@ def undo(
         ),
     ] = False,
 ) -> None:
-    """Restore rooms of SYNAPSE_WRITE_DSN from undo files. Groups whose state has changed since then are skipped.
+    """Restore rooms of the database SYNAPSE_WRITE_DSN from undo files.
 
-    Each room is recorded in the lake, if there is a lake.
+    State groups whose state is not the same as in the undo files are skipped. The result of each room is recorded in
+    the lake, if there is a lake.
     """
     from synapse_lakehouse.cli.compression import compress_actions
 
@@ -202,7 +205,7 @@ def history(
     ] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Show the freed space and the read cost of all compressions, by run and by room."""
+    """Show the space that compressions freed, by run and by room; for rooms, also chain lengths and read times."""
     from synapse_lakehouse.cli.compression import history as compression_history
 
     compression_history.show_history(room or [], format)

@@ -79,5 +79,5 @@ def _read_json(file: Path) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise CredentialsError(f"{file} is damaged, because it is not a JSON object. Delete the file, and start again.")
+        raise CredentialsError(f"{file} is damaged: it is not a JSON object. Delete the file, and start again.")
     return content

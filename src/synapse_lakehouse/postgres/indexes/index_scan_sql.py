@@ -85,7 +85,8 @@ def build_entries_query(
 ) -> sql.Composed:
     """Return the query of the rows that ``index`` returns in ``ranges``, in the order of the index.
 
-    Columns: row_id (ctid), k0, k1, … (key), c0, c1, … (``columns``), is_own (a search for the row's key returns it).
+    Columns: row_id (ctid), k0, k1, … (key), c0, c1, … (``columns``), is_own (whether the row belongs in the index, and
+    a search of the index for the row's key returns the row).
 
     :param ranges: conditions of the ranges, which are read one after the other. If a range has only one key, its scan
         is also the search for this key. Searching again for each row would take a time that grows with the square of

@@ -53,7 +53,10 @@ class StreamPositions:
         return self.last_allocated[stream] if is_unknown else position
 
     def start_for_new_source(self, source: Source) -> int | None:
-        """Like :meth:`latest`; None for a writer without a position in a stream that has rows."""
+        """Return :meth:`latest` for a source that the caller did not follow before.
+
+        Return None if the stream has rows, but the writer has no position.
+        """
         latest = self.latest(source)
         return None if latest == FIRST_ID < self.last_allocated[source[0]] else latest
 
