@@ -50,6 +50,13 @@ def test_a_table_without_a_baseline_is_read_in_chunks() -> None:
     assert {part.since for part in plan.parts} == {None}
 
 
+def test_a_large_table_is_read_in_larger_chunks() -> None:
+    """A first copy of 3.5 TB then writes few files, and maintenance need not merge them."""
+    chunks = [63, 64, 13 * 32, 28_672]
+    parts = [plan_read(None, unpartitioned_heap(page_ranges.PAGES_PER_CHUNK * count), 1, 0).parts for count in chunks]
+    assert [len(parts_of_table) for parts_of_table in parts] == [63, 32, 32, 2206]
+
+
 def test_an_unchanged_table_is_not_read() -> None:
     assert plan_read(WHOLE_COPY, unpartitioned_heap(10), 1000, 0).parts == ()
 

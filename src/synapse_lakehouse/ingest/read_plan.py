@@ -80,17 +80,18 @@ def _choose_extent(base: Baseline | None, rows_source: int, rows_changed: int) -
 
 def _plan_parts(base: Baseline | None, heap: Heap, share_changed: float) -> Iterator[ReadPart]:
     longest = heap.largest_file_pages
-    pages_per_chunk = page_ranges.PAGES_PER_CHUNK
+    pages_per_chunk, pages_per_file = page_ranges.choose_chunk_pages(heap.pages), page_ranges.PAGES_PER_CHUNK
     if heap.pages:
         # A range of pages is read from every file of the table. So a chunk has the intended size in pages only if the
         # files are equally long.
         pages_per_chunk = max(1, pages_per_chunk * longest // heap.pages)
+        pages_per_file = max(1, pages_per_file * longest // heap.pages)
     for missing in page_ranges.find_remaining_pages(base.pages if base else ()):
         for part in page_ranges.split_pages(missing, longest, pages_per_chunk):
             yield ReadPart(part)
     if base:
         # Changes are sparse, so many pages are read into one file.
-        pages_per_file = int(pages_per_chunk / max(share_changed, _MIN_CHANGED_SHARE))
+        pages_per_file = int(pages_per_file / max(share_changed, _MIN_CHANGED_SHARE))
         for copied in base.pages:
             for part in page_ranges.split_pages(copied, longest, pages_per_file):
                 yield ReadPart(part, base.since)

@@ -11,8 +11,18 @@ WHOLE_TABLE: Final[PageRange] = (0, None)
 PAGES_PER_CHUNK: Final = 16_384
 """128 MiB of heap, which become about 30 MiB of Parquet. A lost chunk of this size is cheap to read again."""
 
+_LARGEST_FACTOR: Final = 13
+"""Factor of the largest chunks. Their files have about 384 MiB, so maintenance does not merge them."""
+
+_FEWEST_CHUNKS: Final = 32
+
 SMALL_TABLE_PAGES: Final = 256
 """2 MiB of heap. Reading a table of this size takes less time than the start of a Spark job."""
+
+
+def choose_chunk_pages(pages: int) -> int:
+    """Return the pages per chunk for a table of ``pages`` pages. Large tables have larger chunks, and so fewer files."""
+    return PAGES_PER_CHUNK * min(max(pages // (_FEWEST_CHUNKS * PAGES_PER_CHUNK), 1), _LARGEST_FACTOR)
 
 
 def split_pages(part: PageRange, pages: int, pages_per_chunk: int) -> list[PageRange]:
