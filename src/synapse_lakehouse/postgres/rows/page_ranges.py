@@ -21,7 +21,7 @@ SMALL_TABLE_PAGES: Final = 256
 
 
 def choose_chunk_pages(pages: int) -> int:
-    """Return the pages per chunk for ``pages`` pages of a table. A large table has larger chunks, so it has fewer files."""
+    """Return the pages per chunk of a table with ``pages`` pages. Large tables have larger chunks, so fewer files."""
     return PAGES_PER_CHUNK * min(max(pages // (_FEWEST_CHUNKS * PAGES_PER_CHUNK), 1), _LARGEST_FACTOR)
 
 
