@@ -87,7 +87,7 @@ def require_one_database(config: Path | None, error: type[LakehouseError]) -> No
     """
     databases = read_section(config, "databases", error)
     parameters = [_find_parameters(database) for database in databases.values()]
-    if parameters and parameters[0] and all(other == parameters[0] for other in parameters[1:]) and parameters[1:]:
+    if len(parameters) > 1 and parameters[0] and all(other == parameters[0] for other in parameters[1:]):
         # Each data store has its own pool of connections to the same database.
         return
     for name, database in databases.items():

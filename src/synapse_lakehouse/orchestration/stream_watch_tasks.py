@@ -87,7 +87,7 @@ def preflight(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     if settings.synapse_state_dsn:
         with fail_without_retry():
             faults = upgrade_checks.find_database_faults(settings)
-            wrong += [("sequence state_group_id_seq", fault) for fault in faults]
+            wrong += [("state groups of SYNAPSE_DSN", fault) for fault in faults]
     findings = [AlertFinding(IncidentKind.SEQUENCE_BEHIND, subject, fault.message) for subject, fault in wrong]
     report_findings(settings, "preflight", findings, _log_url(ti))
     if wrong:

@@ -92,6 +92,12 @@ def test_the_sequence_of_a_state_database_is_checked(
             synapse.execute("select setval('state_group_id_seq', 2)")
         with pytest.raises(AirflowFailException, match=rf"setval\('state_group_id_seq', {last_id}\)"):
             preflight()
+        with psycopg.connect(state, autocommit=True) as synapse:
+            synapse.execute("delete from state_groups where id = %s", [last_id])
+            synapse.execute("select setval('state_group_id_seq', %s)", [last_id - 1])
+        # The state database alone was set back.
+        with pytest.raises(AirflowFailException, match=rf"greatest\({last_id}, "):
+            preflight()
         result = lakehouse(settings, "positions", "--history", "--format", "json")
         assert {row["stream"] for row in json.loads(result.stdout)} >= {"events", "receipts"}
 
