@@ -203,7 +203,7 @@ def test_unknown_names_are_key_errors() -> None:
         (with_meta(primary_key=["stream_id"], nullable_key=[]), "declare rises_per"),
         (with_meta(references=[REFERENCE | {"column": "event_id"}]), "not among its columns: event_id"),
         (with_meta(references=[REFERENCE | {"to": "events.event_id"}]), "not copied: events.event_id"),
-        (with_meta(references=[REFERENCE | {"equal": {"user_id": "user_id"}}]), "a target that is a primary key"),
+        (with_meta(references=[REFERENCE | {"equal": {"user_id": "user_id"}}]), "must point to a primary key"),
         (with_meta(references=[REFERENCE | {"legal": [{"why": "Always."}]}]), "either found_in or event"),
         (with_meta(references=[REFERENCE | {"legal": [{"event": "redacted", "why": "Censored."}]}]), "event"),
         (with_column(name="user_id"), "a column is listed twice"),
