@@ -1,5 +1,6 @@
 """Tables, columns and sequences that an upgrade of Synapse added, and that the role may not read yet."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from synapse_lakehouse.catalogue import Catalogue
@@ -19,6 +20,21 @@ def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) ->
 
     :param catalogue: as the database has it (:func:`absent_objects.read_source_catalogue`).
     """
+    missing = find_ungranted_additions(catalogue, connection)
+    if missing:
+        log.warning(
+            "Synapse was upgraded, and the role may not read what the upgrade added. This task leaves it out. Run the "
+            "SQL of `lakehouse grants` again. %s",
+            " ".join(missing.values()),
+        )
+    return exclude_additions(catalogue, missing)
+
+
+def find_ungranted_additions(catalogue: Catalogue, connection: Connection) -> dict[str, str]:
+    """Return a message with the GRANT statement for each ungranted addition of later releases.
+
+    The keys are names such as ``threads`` (a table or a sequence) and ``events.depth`` (a column).
+    """
     missing = {}
     for grant in list_required_grants(catalogue):
         if not (grant.is_evolving or grant.evolving) or not has_table(connection, grant.name):
@@ -30,13 +46,13 @@ def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) ->
         for name, part in parts.items():
             for message in explain_missing_grants(connection, [part]):
                 missing[name] = message
+    return missing
+
+
+def exclude_additions(catalogue: Catalogue, missing: Collection[str]) -> Catalogue:
+    """Return ``catalogue`` without what ``missing`` names, as in :func:`find_ungranted_additions`."""
     if not missing:
         return catalogue
-    log.warning(
-        "Synapse was upgraded, and the role may not read what the upgrade added. This task leaves it out. Run the SQL "
-        "of `lakehouse grants` again. %s",
-        " ".join(missing.values()),
-    )
     tables = {
         table.name
         for stream in catalogue.streams

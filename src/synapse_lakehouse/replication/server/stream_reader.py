@@ -17,7 +17,7 @@ from synapse_lakehouse.postgres.access.preflight import (
     require_server_name,
     require_supported_version,
 )
-from synapse_lakehouse.postgres.access.ungranted_additions import exclude_ungranted_additions
+from synapse_lakehouse.postgres.access.ungranted_additions import exclude_additions, find_ungranted_additions
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
 from synapse_lakehouse.printable_text import get_printable_logger
@@ -131,9 +131,15 @@ class DatabaseReader:
         present = main.restrict_to_source(absent)
         if is_new:
             require_server_name(connection, present, self._settings)
-        is_first = self._absent_objects is None
-        ungranted = _explain_ungranted(connection, present) if is_changed else []
-        if ungranted and ungranted != self._ungranted and not is_first:
+        readable, is_first = present, self._absent_objects is None
+        if is_first:
+            # The process may have been started after the upgrade.
+            missing = find_ungranted_additions(present, connection)
+            ungranted, readable = list(missing.values()), exclude_additions(present, missing)
+        else:
+            ungranted = _explain_ungranted(connection, present) if is_changed else []
+        has_news = ungranted != self._ungranted
+        if ungranted and has_news:
             log.warning(
                 "Synapse was upgraded, and the role may not read the tables and columns that the upgrade added. The"
                 " server sends only the streams and fields of the release of Synapse before the upgrade. Run the SQL of"
@@ -144,9 +150,8 @@ class DatabaseReader:
         if not ungranted and (is_new or is_changed):
             self._prepare(connection, present)
             self._absent_objects = absent
-        elif is_new and is_first:
-            # The process was started after the upgrade. It sends the added streams when the role may read them.
-            self._prepare(connection, exclude_ungranted_additions(present, connection))
+        elif is_first and (is_new or has_news):
+            self._prepare(connection, readable)
         self._examined_at = monotonic()
         connection.rollback()
 
