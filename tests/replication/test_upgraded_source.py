@@ -2,24 +2,23 @@
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
-from synapse_lakehouse.postgres.access.grants import build_grants_sql
 from synapse_lakehouse.replication.protocol.dialect import Dialect
 from synapse_lakehouse.replication.server import stream_reader
 from synapse_lakehouse.replication.server.stream_reader import DatabaseReader
 from tests.replication.conversation import CONVERSATION_SECONDS, Conversation, connect, run_server
 from tests.replication.database import CATALOGUE, Database
 from tests.support.older_source import Source, hide_additions, show_additions
+from tests.support.reader_role import Role, create_role, reader_role
 
 STREAM = "thread_subscriptions"
 EXAMINE_SECONDS = 0.1
@@ -107,45 +106,48 @@ def test_the_source_is_examined_once_a_minute(older_database: Database, monkeypa
     assert examination_times == [1000.0, 1060.0, 1120.0]
 
 
+@pytest.fixture
+def role(older_database: Database) -> Iterator[Role]:
+    """Yield a role with the privileges that it needs before the upgrade."""
+    with reader_role(older_database.settings, str(older_database.settings.synapse_dsn)) as role:
+        yield role
+
+
+@pytest.fixture
+def reader(older_database: Database, role: Role) -> Iterator[DatabaseReader]:
+    """Yield a reader with this role. It connects when it first reads."""
+    settings = older_database.settings.model_copy(update={"synapse_dsn": role.dsn})
+    with closing(DatabaseReader(settings, CATALOGUE, settle_seconds=0.05, examine_seconds=0)) as reader:
+        yield reader
+
+
+def grant_again(database: Database, role: Role) -> None:
+    create_role(database.settings, role.name, str(database.settings.synapse_dsn))
+
+
 def test_without_a_grant_the_earlier_streams_are_served(
-    older_database: Database, caplog: pytest.LogCaptureFixture
+    older_database: Database, role: Role, reader: DatabaseReader, caplog: pytest.LogCaptureFixture
 ) -> None:
-    role = f"reader_{uuid.uuid4().hex[:8]}"
-    grants = build_grants_sql(CATALOGUE, older_database.settings, role)
-    older_database.execute(grants)
-    older_database.execute(f"alter role {role} password 'p'")
-    dsn = make_conninfo(str(older_database.settings.synapse_dsn), user=role, password="p")
-    settings = older_database.settings.model_copy(update={"synapse_dsn": dsn})
-    reader = DatabaseReader(settings, CATALOGUE, settle_seconds=0.05, examine_seconds=0)
     earlier_positions = reader.read_positions().by_stream
     assert STREAM not in earlier_positions
     upgrade(older_database)
     with caplog.at_level(logging.WARNING):
         assert [reader.read_positions().by_stream.keys() for _ in range(2)] == [earlier_positions.keys()] * 2
     assert len([record for record in caplog.records if STREAM in record.getMessage()]) == 1
-    older_database.execute(grants)
+    grant_again(older_database, role)
     assert reader.read_positions().by_stream[STREAM] == 2
-    reader.close()
-    older_database.execute(f"drop owned by {role}; drop role {role}")
 
 
-def test_a_server_that_starts_without_a_grant_serves_the_earlier_streams(older_database: Database) -> None:
-    role = f"reader_{uuid.uuid4().hex[:8]}"
-    grants = build_grants_sql(CATALOGUE, older_database.settings, role)
-    older_database.execute(grants)
-    older_database.execute(f"alter role {role} password 'p'")
-    dsn = make_conninfo(str(older_database.settings.synapse_dsn), user=role, password="p")
-    settings = older_database.settings.model_copy(update={"synapse_dsn": dsn})
+def test_a_server_that_starts_without_a_grant_serves_the_earlier_streams(
+    older_database: Database, role: Role, reader: DatabaseReader
+) -> None:
     upgrade(older_database)
-    reader = DatabaseReader(settings, CATALOGUE, settle_seconds=0.05, examine_seconds=0)
     earlier_positions = [reader.read_positions().by_stream for _ in range(2)]
     assert "events" in earlier_positions[0]
     assert [positions.keys() for positions in earlier_positions] == [earlier_positions[0].keys()] * 2
     assert STREAM not in earlier_positions[0]
-    older_database.execute(grants)
+    grant_again(older_database, role)
     assert reader.read_positions().by_stream[STREAM] == 2
-    reader.close()
-    older_database.execute(f"drop owned by {role}; drop role {role}")
 
 
 def test_a_restore_without_a_stream_ends_the_subscriptions(older_database: Database) -> None:

@@ -13,7 +13,8 @@ from pyspark.sql import Column, Row
 from pyspark.sql import functions as f
 
 from synapse_lakehouse.catalogue import Table
-from synapse_lakehouse.streams.stream_tables import MAXIMUM_CHANGED_IDS, StreamTables, select_sql
+from synapse_lakehouse.streams import stream_tables
+from synapse_lakehouse.streams.stream_tables import StreamTables, select_sql
 
 Facts = Mapping[str, Mapping[str, Any]]
 """Rows of ``audit.table_facts``, by table."""
@@ -99,14 +100,16 @@ def _read_inserted_hashes(
 
     :param others: number of hashes of other tables.
     """
-    if previous_fact is None or previous_fact["duplicate_keys"] or not tables.is_large(table.name):
+    if previous_fact is None or previous_fact["duplicate_keys"]:
+        return None
+    if previous_fact["rows"] < stream_tables.LARGE_TABLE_ROWS:
         return None
     changed = tables.changed_rows(table.name, previous_fact["snapshot_id"])
     if changed is None:
         return None
     key, has_null = _key_sql(table)
     inserted = changed.where(f"_change_type = 'INSERT' and not ({has_null})")
-    limit = MAXIMUM_CHANGED_IDS - others
+    limit = stream_tables.MAXIMUM_CHANGED_IDS - others
     hashes = inserted.selectExpr(f"xxhash64({key}) as hash").distinct().limit(limit + 1).toArrow()["hash"]
     return hashes if len(hashes) <= limit else None
 

@@ -90,7 +90,9 @@ class StreamTables:
         return f"{column} between {ends['min']} and {ends['max']} and {column} in (select id from {view})"  # noqa: S608
 
     def _find_changed_ids(self, name: str, column: str, previous: Collection[int | None]) -> pa.Array | None:
-        if not self.is_large(name):
+        snapshot = self.catalog.load_table(f"bronze.{name}").snapshot_by_id(self.snapshots.get(name, -1))
+        rows = input_fingerprint.get_snapshot_property(snapshot, "total-records")
+        if int(rows or 0) < LARGE_TABLE_ROWS:
             return None
         changed = [self.changed_rows(name, snapshot_id) for snapshot_id in previous]
         frames = [frame.select(f.col(column).cast("bigint").alias("id")) for frame in changed if frame is not None]
@@ -98,12 +100,6 @@ class StreamTables:
             return None
         ids = union_all(frames).where("id is not null").distinct().limit(MAXIMUM_CHANGED_IDS + 1).toArrow()["id"]
         return ids.combine_chunks() if len(ids) <= MAXIMUM_CHANGED_IDS else None
-
-    def is_large(self, name: str) -> bool:
-        """Return whether reading the changed rows of a bronze table is faster than comparing all rows."""
-        snapshot = self.catalog.load_table(f"bronze.{name}").snapshot_by_id(self.snapshots.get(name, -1))
-        rows = input_fingerprint.get_snapshot_property(snapshot, "total-records")
-        return int(rows or 0) >= LARGE_TABLE_ROWS
 
     def changed_rows(self, name: str, since: int | None) -> DataFrame | None:
         """Return the rows of a bronze table that changed since an Iceberg snapshot; None if this cannot be determined.

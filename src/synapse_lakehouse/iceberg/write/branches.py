@@ -49,10 +49,9 @@ def restore_release(catalog: Catalog, tables: Mapping[str, int]) -> list[str]:
     restored = []
     for table in load_run_tables(catalog):
         name = ".".join(table.name())
-        snapshot_id = tables.get(name)
-        exists = snapshot_id is not None and table.snapshot_by_id(snapshot_id) is not None
-        if exists and not has_content_of(table, snapshot_id):
-            table.manage_snapshots().set_current_snapshot(snapshot_id).commit()
+        published = table.snapshot_by_id(tables.get(name, -1))
+        if published and not has_content_of(table, published.snapshot_id):
+            table.manage_snapshots().set_current_snapshot(published.snapshot_id).commit()
             restored.append(name)
     return restored
 
