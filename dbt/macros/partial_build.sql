@@ -40,6 +40,19 @@
 {%- endmacro %}
 
 
+{# The rows of the state groups that changed; all rows if the model is built in full. #}
+{% macro rows_of_changed_groups() -%}
+    {%- set changed, pieces = ref('changed_state_groups'), source('synapse', 'state_groups_state') -%}
+    {%- if is_partial_build(changed, source('synapse', 'state_groups')) -%}
+        {#- Most changed groups are new, so Iceberg skips most data files. -#}
+        {%- set first = run_query("select coalesce(min(state_group), 0) from " ~ changed).columns[0].values()[0] -%}
+        (select * from {{ pieces }} where state_group in (select state_group from {{ changed }}) and state_group >= {{ first }})
+    {%- else -%}
+        {{ pieces }}
+    {%- endif -%}
+{%- endmacro %}
+
+
 {#
     A hint to broadcast `name`, a query of keys that follow from the rows of `tables`. Spark does not know that such a query
     returns few rows, and would sort the large table in which they are searched. No hint if there are more than `most`

@@ -52,7 +52,7 @@ def _check_builds_in_part(lake: VisibilityLake, batches: list[list[str]], seed: 
 
 
 def test_affected_rows_are_those_of_a_full_build(visibility_lake: VisibilityLake) -> None:
-    """A quick variant of the tests below: three changes that need no new state."""
+    """A quick variant of the tests below: five changes that need no new state."""
     history = BronzeChanges(visibility_lake, random.Random("few"))
     with branched_tables(visibility_lake):
         build_rows(visibility_lake, PART)
@@ -60,12 +60,16 @@ def test_affected_rows_are_those_of_a_full_build(visibility_lake: VisibilityLake
         history.add_memberships()
         history.toggle_outliers()
         history.delete_redactions()
+        history.change_extremities()
+        history.change_times_and_senders()
         for table in (*BRONZE_TABLES, *STATE_TABLES):
             copy_branch(visibility_lake.session, table, PART, WHOLE)
         partial, full = build_rows(visibility_lake, PART, is_partial=True), build_rows(visibility_lake, WHOLE)
         assert partial == full
-        rows = len(full["silver.event_visibility_inputs"])
-        assert 0 < visibility_lake.session.rows_of_last_commit("silver.event_visibility_inputs", PART) < rows / 4
+        for name in ("silver.event_visibility_inputs", "gold.room_timeline"):
+            assert 0 < visibility_lake.session.rows_of_last_commit(name, PART) < len(full[name]) / 4
+        rows = len(full["gold.federation_delay"])
+        assert 0 < visibility_lake.session.rows_of_last_commit("gold.federation_delay", PART) < rows
         # An earlier try of the run wrote to the branch: its next try starts from main.
         visibility_lake.session.sql("delete from silver.event_fields where event_id > '$b'", PART)
         assert build_rows(visibility_lake, PART, is_partial=True) == full

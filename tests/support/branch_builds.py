@@ -17,17 +17,20 @@ MODELS = {
     "silver.event_visibility_inputs": "event_id",
     "gold.visibility_intervals": "room_id, user_id, first_position",
     "gold.events": "event_id",
+    "gold.room_timeline": "event_id",
+    "gold.federation_delay": "hour, server",
     "silver.unmatched_states": "event_hash",
     "silver.missing_edges": "event_hash",
     "silver.unmatched_memberships": "event_hash",
     "silver.unmatched_references": "value_hash, reference",
     "silver.repeated_state_rows": "state_group, type, state_key",
+    "silver.state_group_delta_rows": "state_group",
 }
 """Incremental table → columns that order its rows."""
 AFFECTED_KEYS = (
     "affected_event_fields", "changed_events", "affected_redactions", "affected_events", "affected_visibility_inputs",
     "visibility_lookup_events", "changed_event_states", "affected_event_states", "changed_references",
-    "changed_state_groups",
+    "changed_state_groups", "affected_timeline_events", "affected_federation_hours",
 )  # fmt: skip
 MODEL_NAMES = (*AFFECTED_KEYS, *(table.partition(".")[2] for table in MODELS))
 BRONZE_TABLES = (

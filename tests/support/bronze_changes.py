@@ -166,6 +166,21 @@ class BronzeChanges(BranchedBronze):
         selected = self.some("events", "event_id", 8, condition)
         self.set("event_json", f"internal_metadata = {invalid}", f"event_id in ({selected})")
 
+    def change_times_and_senders(self) -> None:
+        """Give events, half of the time only those of other servers, another time, and another server's sender."""
+        later = "try_add(received_ts, 3600000)"
+        received = self.chance.choice(
+            [later, "received_ts - 400 * 3600000L", "null", "-1", "253402300799999", str(2**63 - 1)]
+        )
+        sent = self.chance.choice(["origin_server_ts", "received_ts - 40 * 86400000L", "0"])
+        sender = self.chance.choice(["'@far:elsewhere'", "sender"])
+        condition = self.chance.choice(["true", "sender not like '%:synapse.example' and not outlier"])
+        self.set(
+            "events",
+            f"sender = {sender}, received_ts = {received}, origin_server_ts = {sent}",
+            f"event_id in ({self.some('events', 'event_id', 8, condition)})",
+        )
+
     def toggle_outliers(self) -> None:
         self.set("events", "outlier = not outlier", f"event_id in ({self.some('events', 'event_id')})")
 
@@ -194,6 +209,20 @@ class BronzeChanges(BranchedBronze):
     def delete_event_edges(self) -> None:
         self.drop("event_edges", "prev_event_id", self.some("event_edges", "prev_event_id"))
         self.drop("event_auth", "event_id", self.some("event_auth", "event_id", 8))
+
+    def change_extremities(self) -> None:
+        """Delete and add forward and backward extremities."""
+        for extremities in ("event_forward_extremities", "event_backward_extremities"):
+            self.drop(extremities, "event_id", self.some(extremities, "event_id", 8))
+        columns = {"event_forward_extremities": "event_id", "event_backward_extremities": "prev_event_id"}
+        for extremities, column in columns.items():
+            selected = self.some("event_edges", column, 8)
+            self.add(
+                extremities,
+                f"select distinct edges.{column}, events.room_id from bronze.event_edges as edges"
+                f" join bronze.events as events using (event_id) where edges.{column} in ({selected})"
+                f" and edges.{column} not in (select event_id from bronze.{extremities})",
+            )
 
     def delete_group_edges(self) -> None:
         self.drop("state_group_edges", "state_group", self.some("state_group_edges", "state_group"))

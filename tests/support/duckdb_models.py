@@ -25,6 +25,7 @@ def render_model(path: str, **variables: str) -> str:
         "var": variables.__getitem__,
         "source": lambda source, table: f"{SCHEMAS.get(source, source)}.{table}",
         "ref": lambda name: f"{models[name]}.{name}",
+        "is_partial_build": lambda *_: False,
     }
     return str(Template(macros + (DBT / "models" / path).read_text()).render(names))
 

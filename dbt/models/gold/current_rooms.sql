@@ -1,4 +1,11 @@
-with memberships as (
+with joined as (
+    select room_id, user_id, event_id, membership
+    from {{ source('synapse', 'local_current_membership') }}
+    where membership = 'join'
+),
+
+-- Most memberships are those of other servers' users, and are not searched.
+memberships as (
     select
         memberships.room_id,
         memberships.user_id,
@@ -7,14 +14,9 @@ with memberships as (
         events.stream_ordering,
         events.received_ts
     from {{ source('synapse', 'room_memberships') }} as memberships
+    left semi join joined on memberships.room_id = joined.room_id and memberships.user_id = joined.user_id
     inner join {{ ref('events') }} as events on memberships.event_id = events.event_id
     where not events.rejected and not coalesce(events.soft_failed, false)
-),
-
-joined as (
-    select room_id, user_id, event_id, membership
-    from {{ source('synapse', 'local_current_membership') }}
-    where membership = 'join'
 ),
 
 -- A new display name creates another join event. The stay began with the first join after the last membership other than join.

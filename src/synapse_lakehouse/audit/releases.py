@@ -13,8 +13,8 @@ from synapse_lakehouse.errors import LakehouseError
 
 RELEASES_TABLE: Final = "audit.releases"
 
-FORMAT_PROPERTIES: Final = {"synapse-lakehouse.format": "3"}
-"""Properties of a new table ``audit.releases``. The number increases when tables or columns are renamed."""
+FORMAT_PROPERTIES: Final = {"synapse-lakehouse.format": "4"}
+"""Properties of a new table ``audit.releases``. The number increases when tables or columns are renamed or removed."""
 
 
 def has_current_format(properties: Mapping[str, str]) -> bool:
@@ -34,8 +34,8 @@ class Release:
     * ``positions``: safe bound by stream.
     * ``views``: SQL by view name.
     * ``partial``: tables of the source that could not be copied and have their previous content.
-    * ``accepted_at``: time of the first release with this content. Audit rows that the run wrote later belong to
-      another try: the run was cleared and restarted.
+    * ``accepted_at``: time at which this content was first released (a compaction releases it again). Audit rows that
+      the run wrote after this time belong to another try: the run was cleared and restarted.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Release:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Release":
-        """Return the release in a row (values by column)."""
+        """Return the release that ``row`` (values by column) describes."""
         values = {"number" if name == "release" else name: value for name, value in row.items()}
         maps = {name: dict(values[name]) for name in ("tables", "positions", "views")}
         return cls(**values | maps | {"partial": tuple(values["partial"] or ())})
@@ -82,7 +82,7 @@ def describe_server_mismatch(latest: Release | None, server_name: str) -> str | 
 
 
 def exclude_compactions(published: Sequence[Release]) -> list[tuple[Release | None, Release]]:
-    """Return the releases without compactions, each as a pair with its previous release.
+    """Return the pairs (previous release, release) of all releases that are not compactions.
 
     :param published: all releases, oldest first.
     """
@@ -91,7 +91,7 @@ def exclude_compactions(published: Sequence[Release]) -> list[tuple[Release | No
 
 
 def select_interval_releases(published: Sequence[Release], run: Run) -> list[tuple[Release | None, Release]]:
-    """Return the releases of ``run``'s data interval without compactions, each as a pair with its previous release.
+    """Return the pairs (previous release, release) of ``run``'s data interval, except compactions.
 
     :param published: all releases, oldest first.
     """
@@ -104,7 +104,7 @@ def select_interval_releases(published: Sequence[Release], run: Run) -> list[tup
 
 
 def compute_accepted_bounds(latest: Release | None, measured: Mapping[str, int | None]) -> dict[str, int]:
-    """Return the safe bounds of a new release by stream.
+    """Return, by stream, the safe bounds of a new release.
 
     If a stream has no measured bound, for example because a writer is missing, it keeps its bound of the ``latest``
     release, because closed IDs stay closed.

@@ -1,6 +1,20 @@
+{{ config(meta={'affected_by': 'affected_federation_hours'}) }}
+{%- set affected = ref('affected_federation_hours') -%}
+{#- Most affected hours have no rows: they are in the future. -#}
+{%- set stored = "(select distinct hour from " ~ this ~ ")" -%}
+{%- set is_partial = is_partial_build("(select * from " ~ stored ~ " where hour in (select hour from " ~ affected ~ "))", stored) -%}
 {%- set plausible_ms = 30 * 24 * 3600 * 1000 -%}
 -- A former outlier keeps the time at which it arrived with a join, so this time shows no delay.
-with live_events as (
+with
+{%- if is_partial %}
+needed_days as (
+    select distinct explode(
+        sequence(date_trunc('day', hour) - interval '6' day, date_trunc('day', hour), interval '1' day)
+    ) as day
+    from {{ affected }}
+),
+{% endif %}
+live_events as (
     select
         {{ server_name('events.sender') }} as server,
         date_trunc('hour', events.received_at) as hour,
@@ -21,6 +35,13 @@ with live_events as (
         and not exists (
             select 1 from {{ source('synapse', 'ex_outlier_stream') }} as former where former.event_id = events.event_id
         )
+        {%- if is_partial %}
+        and date_trunc('day', events.received_at) in (select day from needed_days)
+        {#- Iceberg skips the data files of earlier events. #}
+        and events.received_at >= timestamp '{{ run_query(
+            "select string(coalesce(min(hour), timestamp '9999-01-01') - interval '6' day) from " ~ affected
+        ).columns[0].values()[0] }}'
+        {%- endif %}
 ),
 
 sorted_delays as (
@@ -83,3 +104,6 @@ select
     cast(hours.max_ms - coalesce(clocks.fastest_ms, 0) as bigint) as max_ms
 from hours
 left join clocks on hours.server = clocks.server and date_trunc('day', hours.hour) = clocks.day
+{%- if is_partial %}
+where hours.hour in (select hour from {{ affected }})
+{%- endif %}

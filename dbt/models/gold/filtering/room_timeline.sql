@@ -1,9 +1,12 @@
+{{ config(meta={'affected_by': 'affected_timeline_events'}) }}
+{%- set affected = ref('affected_timeline_events') -%}
+{%- set built = affected if is_partial_build(affected) else none -%}
 with edges as (
     select
         edges.event_id,
         array_sort(collect_list(edges.prev_event_id)) as prev_event_ids,
         bool_or(missing.event_id is not null) as history_ends_here
-    from {{ source('synapse', 'event_edges') }} as edges
+    from {{ rows_with(source('synapse', 'event_edges'), built) }} as edges
     left join {{ source('synapse', 'event_backward_extremities') }} as missing
         on edges.prev_event_id = missing.event_id
     group by edges.event_id
@@ -11,9 +14,6 @@ with edges as (
 
 select
     events.room_id,
-    row_number() over (
-        partition by events.room_id order by events.topological_ordering, events.stream_ordering
-    ) as place,
     events.event_id,
     events.topological_ordering,
     events.stream_ordering,
@@ -26,7 +26,7 @@ select
     coalesce(edges.prev_event_ids, array()) as prev_event_ids,
     newest.event_id is not null as is_forward_extremity,
     coalesce(edges.history_ends_here, false) as history_ends_here
-from {{ ref('events') }} as events
+from {{ rows_with(ref('events'), built) }} as events
 left join edges on events.event_id = edges.event_id
 left join {{ source('synapse', 'event_forward_extremities') }} as newest
     on events.event_id = newest.event_id and events.room_id = newest.room_id

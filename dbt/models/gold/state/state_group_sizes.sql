@@ -1,10 +1,4 @@
-with deltas as (
-    select state_group, count(*) as delta_rows
-    from {{ source('synapse', 'state_groups_state') }}
-    group by state_group
-),
-
-users as (
+with users as (
     select state_group, count(*) as events
     from {{ source('synapse', 'event_to_state_groups') }}
     group by state_group
@@ -42,6 +36,6 @@ left join (
     from {{ source('synapse', 'state_group_edges') }}
     group by state_group
 ) as edges on positions.state_group = edges.state_group
-left join deltas on positions.state_group = deltas.state_group
+left join {{ ref('state_group_delta_rows') }} as deltas on positions.state_group = deltas.state_group
 inner join chains on positions.room_id = chains.room_id and positions.position = chains.position
 left join users on positions.state_group = users.state_group
