@@ -37,6 +37,14 @@ from tests.support.scheduler import LAST, LakeScheduling, lake, length
 from tests.visibility import record
 
 BIN = Path(sys.executable).parent
+FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Spark properties of lakes with few rows: planning and compiling would take much longer than processing the rows."""
+
 METRICS_FILE = "metrics.prom"
 """The file in LAKEHOUSE_HOME with the metrics of the shared lake."""
 
@@ -135,7 +143,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def settings(home: Path) -> Iterator[Settings]:
     """Settings of the shared lake. PostgreSQL runs, and the sample is restored."""
-    with connect_services(Settings(_env_file=None, lakehouse_home=home)) as resolved:
+    own = Settings(_env_file=None, lakehouse_home=home, lakehouse_spark_properties=FEW_ROWS)
+    with connect_services(own) as resolved:
         yield resolved
 
 
@@ -209,9 +218,13 @@ def new_lake(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> Iter
 
 @pytest.fixture(scope="session")
 def published(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedLake]:
-    """The shared lake after one run of the DAG on the sample."""
+    """The shared lake after one run of the DAG on the sample, with Spark's own defaults."""
     with planted_sample(tmp_path_factory.mktemp("planted")) as source:
-        own = {"synapse_dsn": source.dsn, "lakehouse_metrics_file": settings.lakehouse_home / METRICS_FILE}
+        own = {
+            "synapse_dsn": source.dsn,
+            "lakehouse_metrics_file": settings.lakehouse_home / METRICS_FILE,
+            "lakehouse_spark_properties": {},
+        }
         yield publish(settings.model_copy(update=own), source)
 
 

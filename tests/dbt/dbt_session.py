@@ -26,14 +26,6 @@ from synapse_lakehouse.spark_app import SparkApp
 
 ANSWER = "answer: "
 
-FOR_FEW_ROWS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
-}
-"""Planning and compiling take much longer than processing a few rows."""
-
 
 def run_dbt(arguments: list[str]) -> dict[str, Any]:
     invocation = dbtRunner().invoke(arguments)
@@ -46,8 +38,6 @@ def main() -> None:
     settings = Settings(_env_file=None)
     spark = create_spark_session("test dbt", settings)
     dbt_build_project.prepare_session(spark)
-    for name, value in FOR_FEW_ROWS.items():
-        spark.conf.set(name, value)
     for line in sys.stdin:
         command = json.loads(line)
         if command["branch"]:

@@ -1,7 +1,6 @@
 """A state group whose state changes between releases is reported with its cause until it is repaired."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,16 +65,24 @@ CHANGES = {
 }
 
 
-@pytest.fixture
-def lake(server: EmbeddedServer, settings: Settings, tmp_path: Path) -> Iterator[Settings]:
-    with lake_maker(server, settings, tmp_path) as new_lake:
+@pytest.fixture(scope="module")
+def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with lake_maker(server, settings, tmp_path_factory.mktemp("lake")) as new_lake:
         yield new_lake()
 
 
-@pytest.fixture
-def session(lake: Settings, tmp_path: Path) -> Iterator[DbtSession]:
-    with dbt_session(environment(lake), tmp_path) as session:
+@pytest.fixture(scope="module")
+def shared_session(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DbtSession]:
+    with dbt_session(environment(lake), tmp_path_factory.mktemp("session")) as session:
         yield session
+
+
+@pytest.fixture
+def session(shared_session: DbtSession) -> Iterator[DbtSession]:
+    """Yield a session on a lake without tables."""
+    yield shared_session
+    for name in (*TABLES, *STATE_TABLES):
+        shared_session.sql(f"drop table if exists {name}")
 
 
 def _publish(session: DbtSession, branch: str) -> None:

@@ -36,7 +36,7 @@ from synapse_lakehouse.replication.tap.redact_fields import RowRedactor
 from synapse_lakehouse.spark_app import SparkApp
 from tests.conftest import lake_maker
 from tests.replication.database import CATALOGUE
-from tests.support.incremental_lake import open_incremental_lake, plan_for_few_rows
+from tests.support.incremental_lake import open_incremental_lake
 
 STREAMS = ("events", "backfill", "receipts", "to_device", "device_lists")
 TABLES = (
@@ -102,7 +102,6 @@ def app(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Tem
         open_incremental_lake(make_lake()) as lake,
     ):
         app = lake.app()
-        plan_for_few_rows(app.spark)
         for schema in ("audit", "bronze"):
             app.catalog.create_namespace(schema)
         yield app

@@ -15,7 +15,6 @@ from synapse_lakehouse.iceberg.write.commits import ensure_branch
 from synapse_lakehouse.iceberg.write.publish import fast_forward_main
 from synapse_lakehouse.room_state.resolve import resolve_rooms
 from synapse_lakehouse.spark_app import SparkApp
-from tests.support.incremental_lake import plan_for_few_rows
 from tests.support.state_rooms import KINDS, World, begin_rooms, grow_chain, grow_rooms
 
 BRONZE = ("bronze.state_groups", "bronze.state_group_edges", "bronze.state_groups_state")
@@ -27,7 +26,6 @@ def app(new_lake: Callable[..., Settings]) -> Iterator[SparkApp]:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     app = SparkApp("rooms", Run("rooms", start, start + timedelta(days=1)), new_lake())
     tables.ensure_tables(app.catalog, catalogue.load_catalogue())
-    plan_for_few_rows(app.spark)
     yield app
     app.spark.stop()
 

@@ -18,7 +18,6 @@ from tests.conftest import lake_maker
 TABLE = "gold.state_integrity"
 COLUMNS = "check_name string, severity string, room_id string, subject string"
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
-FEW_ROWS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 
 GROUPS, EDGES, MEMBERS = "state_groups_state_type_idx", "state_group_edges_idx", "room_memberships_room_id"
 INDEXES = {GROUPS: "state_groups_state", EDGES: "state_group_edges", MEMBERS: "room_memberships"}
@@ -33,8 +32,6 @@ def app(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.Tem
     with lake_maker(server, settings, tmp_path_factory.mktemp("lake")) as make:
         lake = make(lakehouse_acknowledged_rooms=f"{ACCEPTED}@2026-01-01")
         app = SparkApp("counts", Run("counts", DAY, DAY + timedelta(days=1)), lake)
-        for name, value in FEW_ROWS.items():
-            app.spark.conf.set(name, value)
         app.catalog.create_namespace("gold")
         app.spark.sql(f"create table {TABLE} ({COLUMNS}) using iceberg tblproperties ('write.wap.enabled' = 'true')")
         app.catalog.create_namespace("silver")

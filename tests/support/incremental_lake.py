@@ -25,12 +25,6 @@ from tests.conftest import lake_maker
 from tests.support.dataframe_compare import compare_with_source
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
-_FOR_FEW_ROWS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
-}
 _DECLARED = catalogue.load_catalogue()
 """The whole catalogue, even while a test replaces ``load_catalogue``."""
 
@@ -103,12 +97,6 @@ def open_incremental_lake(settings: Settings) -> Iterator[IncrementalLake]:
     _end_session()
     yield IncrementalLake(settings)
     _end_session()
-
-
-def plan_for_few_rows(spark: SparkSession) -> None:
-    """Turn off generated code and adaptive execution, which slow down queries of few rows."""
-    for name, value in _FOR_FEW_ROWS.items():
-        spark.conf.set(name, value)
 
 
 def _end_session() -> None:
